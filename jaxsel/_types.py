@@ -1,0 +1,317 @@
+"""The results every room returns: `Values` and `Selection`.
+
+Both are frozen dataclasses registered as pytrees, so that they pass through `jax.jit`,
+`jax.tree.map` and orbax; both save to a single `.npz` without pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import numpy.typing as npt
+    import pandas as pd
+
+Reduce = Literal["mean", "max"] | None
+
+_T = TypeVar("_T")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Values:
+    """What each of n training points is worth; higher is better.
+
+    Attributes:
+        values: Array of shape `[n]`, or `[n_val, n]` with `reduce=None`: one row for
+            each validation point.
+        count: Scalar int32: how many validation points (or permutations) were averaged.
+        m2: Array of shape `[n]`: the sum over those of the squared deviation from the
+            mean, from which `stderr` follows and with which disjoint results merge.
+            None unless `reduce="mean"`.
+        error_bound: Array of the shape of `values`, or None. Each value is certified to
+            be within this distance of the exact one. None means that the values are
+            exact up to rounding.
+        method: How they were computed, with every parameter that matters.
+        reduce: How validation points were combined: "mean", "max" or None (not at all).
+    """
+
+    values: jax.Array
+    count: jax.Array
+    m2: jax.Array | None = None
+    error_bound: jax.Array | None = None
+    method: str = dataclasses.field(default="", metadata={"static": True})
+    reduce: Reduce = dataclasses.field(default="mean", metadata={"static": True})
+
+    def __len__(self) -> int:
+        return self.values.shape[-1]
+
+    def __repr__(self) -> str:
+        return (
+            f"Values({self.method or 'unnamed'}, n={len(self)}, "
+            f"count={_show(self.count)}, reduce={self.reduce!r})"
+        )
+
+    @property
+    def stderr(self) -> jax.Array | None:
+        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is 1)."""
+        if self.m2 is None:
+            return None
+        count = self.count.astype(self.m2.dtype)
+        return jnp.sqrt(self.m2 / ((count - 1) * count))
+
+    def top(self, k: int) -> np.ndarray:
+        """Return the indices of the `k` most valuable points, best first, `[k]`."""
+        return self._sorted()[::-1][: self._check_k(k)]
+
+    def bottom(self, k: int) -> np.ndarray:
+        """Return the indices of the `k` least valuable points, worst first, `[k]`."""
+        return self._sorted()[: self._check_k(k)]
+
+    def rank(self) -> np.ndarray:
+        """Return each point's rank, `[n]`: 0 is the most valuable one."""
+        rank = np.empty(len(self), np.int64)
+        rank[self._sorted()[::-1]] = np.arange(len(self))
+        return rank
+
+    def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
+        """Return one row a point: value, rank, and what else is known of it.
+
+        Args:
+            labels: Optional `[n]`, added as a column.
+
+        Raises:
+            ValueError: With `reduce=None`, where each point has many values.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {
+            "value": self._vector("to_pandas"),
+            "rank": self.rank(),
+        }
+        if self.stderr is not None:
+            columns["stderr"] = np.asarray(self.stderr)
+        if self.error_bound is not None:
+            columns["error_bound"] = np.asarray(self.error_bound)
+        if labels is not None:
+            columns["label"] = np.asarray(labels)
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(self), name="index"))
+
+    def plot(
+        self,
+        ax: Sequence[matplotlib.axes.Axes] | None = None,
+        *,
+        labels: npt.ArrayLike | None = None,
+    ) -> Sequence[matplotlib.axes.Axes]:
+        """Draw the sorted values with error bars, and their histogram by class.
+
+        Args:
+            ax: Two axes to draw on; made if None.
+            labels: Optional `[n]`: the class of each point.
+
+        Returns:
+            The two axes.
+        """
+        from .report import plot_values
+
+        return plot_values(self, ax=ax, labels=labels)
+
+    def merge(self, *others: Values) -> Values:
+        """Combine with results over other, disjoint validation points.
+
+        Equals the result of one call over all of them, up to rounding: means and
+        second moments by the pairwise update of Chan, Golub and LeVeque (The American
+        Statistician 37, 1983), maxima by maxima, rows (`reduce=None`) by appending.
+
+        Raises:
+            ValueError: If the results differ in length, method or reduction.
+        """
+        merged = self
+        for other in others:
+            merged = merged._merge_one(other)
+        return merged
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file, without pickle, and return its path."""
+        return _save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Values:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: If the file holds something else.
+        """
+        return _load(cls, path)
+
+    def _merge_one(self, other: Values) -> Values:
+        for name in ("method", "reduce"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(
+                    f"cannot merge values whose {name} differs: {mine!r} and {theirs!r}"
+                )
+        if len(self) != len(other):
+            raise ValueError(
+                f"cannot merge values of {len(self)} points with values of "
+                f"{len(other)}: both must value the same training points"
+            )
+        dtype = self.values.dtype
+        a, b = (np.asarray(v.values, np.float64) for v in (self, other))
+        n_a, n_b = int(self.count), int(other.count)
+        bounds = _both(self.error_bound, other.error_bound, a, b)
+        m2 = None
+        if self.reduce == "mean":
+            delta = b - a
+            values = a + delta * (n_b / (n_a + n_b))
+            if self.m2 is not None and other.m2 is not None:
+                m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
+                m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / (n_a + n_b)), dtype)
+            bound = None if bounds is None else np.average(
+                bounds, axis=0, weights=[n_a, n_b]
+            )
+        elif self.reduce == "max":
+            # |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|)
+            values = np.maximum(a, b)
+            bound = None if bounds is None else np.maximum(*bounds)
+        else:
+            values = np.concatenate([a, b])
+            bound = None if bounds is None else np.concatenate(bounds)
+        return dataclasses.replace(
+            self,
+            values=jnp.asarray(values, dtype),
+            m2=m2,
+            count=jnp.asarray(n_a + n_b, jnp.int32),
+            error_bound=None if bound is None else jnp.asarray(bound, dtype),
+        )
+
+    def _vector(self, caller: str) -> np.ndarray:
+        if self.values.ndim != 1:
+            raise ValueError(
+                f"{caller} needs one value per point, but these have shape "
+                f"{self.values.shape} (reduce=None): use reduce='mean' or 'max', or "
+                "take the mean over the first axis"
+            )
+        return np.asarray(self.values)
+
+    def _sorted(self) -> np.ndarray:
+        # Ascending, ties by descending index: reversed, the lower index comes first.
+        values = self._vector("ranking")
+        return np.argsort(-values, kind="stable")[::-1]
+
+    def _check_k(self, k: int) -> int:
+        if not 0 <= k <= len(self):
+            raise ValueError(f"k must be between 0 and n = {len(self)}, got {k}")
+        return k
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which samples to take, best first, and with what weight.
+
+    Attributes:
+        indices: Array of shape `[k]`, int32. Entries from `n_valid` on are padding.
+        weights: Array of shape `[k]`: training weights; 0 where padded.
+        n_valid: Scalar int32: how many entries are filled.
+        method: How the choice was made.
+    """
+
+    indices: jax.Array
+    weights: jax.Array
+    n_valid: jax.Array
+    method: str = dataclasses.field(default="", metadata={"static": True})
+
+    def __len__(self) -> int:
+        return int(self.n_valid)
+
+    def __repr__(self) -> str:
+        return (
+            f"Selection({self.method or 'unnamed'}, {_show(self.n_valid)} of "
+            f"{self.indices.shape[-1]} filled)"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file, without pickle, and return its path."""
+        return _save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Selection:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: If the file holds something else.
+        """
+        return _load(cls, path)
+
+
+_KIND = "__jaxsel__"
+_VERSION = 1
+
+
+def _save(result: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a result's arrays, and its static fields as JSON, to a temporary file.
+
+    It then takes the place of `path` in one step: a killed run leaves the old file.
+    """
+    path = Path(path)
+    if path.suffix != ".npz":
+        path = path.with_name(path.name + ".npz")
+    arrays, static = {}, {}
+    for field in dataclasses.fields(result):
+        value = getattr(result, field.name)
+        if field.metadata.get("static"):
+            static[field.name] = value
+        elif value is not None:
+            arrays[field.name] = np.asarray(value)
+    header = {"kind": type(result).__name__, "version": _VERSION, "static": static}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **{_KIND: np.array(json.dumps(header))}, **arrays)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
+    with np.load(path, allow_pickle=False) as file:
+        if _KIND not in file:
+            raise ValueError(f"{os.fspath(path)!r} was not written by jaxsel")
+        header = json.loads(str(file[_KIND]))
+        if header["kind"] != cls.__name__ or header["version"] != _VERSION:
+            raise ValueError(
+                f"{os.fspath(path)!r} holds {header['kind']} of version "
+                f"{header['version']}, expected {cls.__name__} of version {_VERSION}"
+            )
+        names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        arrays = {k: jnp.asarray(file[k]) for k in file.files if k in names}
+    return cls(**arrays, **header["static"])
+
+
+def _both(
+    a: jax.Array | None, b: jax.Array | None, like_a: np.ndarray, like_b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two error bounds, where an exact result (None) has the bound zero."""
+    if a is None and b is None:
+        return None
+    return (
+        np.zeros_like(like_a) if a is None else np.asarray(a, np.float64),
+        np.zeros_like(like_b) if b is None else np.asarray(b, np.float64),
+    )
+
+
+def _show(scalar: jax.Array) -> str:
+    """A scalar in a repr, also while it is traced."""
+    return "?" if isinstance(scalar, jax.core.Tracer) else str(int(scalar))
