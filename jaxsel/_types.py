@@ -177,8 +177,10 @@ class Values:
             if self.m2 is not None and other.m2 is not None:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
                 m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / (n_a + n_b)), dtype)
-            bound = None if bounds is None else np.average(
-                bounds, axis=0, weights=[n_a, n_b]
+            bound = (
+                None
+                if bounds is None
+                else np.average(bounds, axis=0, weights=[n_a, n_b])
             )
         elif self.reduce == "max":
             # |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|)

@@ -1,0 +1,46 @@
+"""Splitting long axes into chunks of one shape, so that each is compiled once.
+
+The shape of a matrix product changes its last bits, so chunks are padded rather than
+cut short: then near-ties do not depend on where a chunk ends.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ._checks import check_count
+
+
+def chunk_rows(
+    n_rows: int, row_length: int, *, chunk_size: int | None, devices: int, entries: int
+) -> int:
+    """Choose how many rows one chunk has: a multiple of `devices`.
+
+    Args:
+        n_rows: How many rows there are in all.
+        row_length: Entries that one row needs.
+        chunk_size: The caller's choice of rows, or None.
+        devices: How many devices share a chunk.
+        entries: How many entries may be in memory at once, on each device.
+    """
+    if chunk_size is not None:
+        most = check_count("chunk_size", chunk_size)
+    else:
+        most = max(1, entries // row_length) * devices
+    chunks = -(-n_rows // min(most, n_rows))
+    rows = -(-n_rows // chunks)  # as even as possible: little padding in the last
+    return -(-rows // devices) * devices
+
+
+def chunk_slices(n_rows: int, rows: int) -> Iterator[slice]:
+    """Yield the slices of `rows` rows that cover `n_rows`; the last may be shorter."""
+    for start in range(0, n_rows, rows):
+        yield slice(start, min(start + rows, n_rows))
+
+
+def pad_rows(array: np.ndarray, rows: int) -> np.ndarray:
+    """Repeat the last row until there are `rows` of them."""
+    missing = rows - len(array)
+    if not missing:
+        return array
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

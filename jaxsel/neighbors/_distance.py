@@ -1,0 +1,104 @@
+"""Distances from validation points to training points, as one matrix product.
+
+The squared distance `|x|^2 + |q|^2 - 2 x.q` cancels badly when the features sit far
+from the origin, so they are centred first; by the *rounded* mean, since subtracting
+the exact one rounds integer-valued features and breaks their exact ties.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import check_choice
+
+Metric = Literal["l2", "cosine"]
+METRICS = ("l2", "cosine")
+
+
+def prepare(
+    x: np.ndarray | jax.Array, *others: np.ndarray | jax.Array, metric: Metric
+) -> tuple[jax.Array, ...]:
+    """Bring features to the form that `distances` takes: float, centred or normalised.
+
+    NumPy input is centred in its own precision before it becomes float32, so that
+    float64 features with a large offset lose nothing. Input that needs no change is
+    not copied.
+
+    Args:
+        x: Array of shape `[n, d]`, whose rounded mean is subtracted from all.
+        *others: Arrays of shape `[m, d]`.
+        metric: "l2" or "cosine".
+    """
+    check_choice("metric", metric, METRICS)
+    if metric == "cosine":
+        return tuple(normalise(_to_float(a)) for a in (x, *others))
+    numpy = jnp if isinstance(x, jax.Array) else np
+    centre = numpy.round(_mean(x))
+    if not bool(numpy.any(centre != 0)):
+        return tuple(_to_float(a) for a in (x, *others))
+    return tuple(
+        _to_float((a if numpy is jnp else np.asarray(a)) - centre) for a in (x, *others)
+    )
+
+
+def normalise(x: jax.Array) -> jax.Array:
+    """Scale each row of `[n, d]` to unit length; rows of zeros stay zero."""
+    # By the largest entry first: the square of a large or tiny one is not finite.
+    peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
+    x = x / jnp.where(peak > 0, peak, 1)
+    length = jnp.linalg.norm(x, axis=-1, keepdims=True)
+    return x / jnp.where(length > 0, length, 1)
+
+
+def squared_norms(x: jax.Array) -> jax.Array:
+    """Return the squared length of each row, `[n, d]` -> `[n]`."""
+    return jnp.sum(x * x, axis=-1)
+
+
+def distances(
+    x: jax.Array,
+    queries: jax.Array,
+    *,
+    metric: Metric = "l2",
+    norms: jax.Array | None = None,
+) -> jax.Array:
+    """Return how far each query is from each point: a pure kernel.
+
+    Squared Euclidean distance for "l2" (the order by distance needs no root), and
+    `1 - cos` for "cosine", both clamped at 0. The matrix product runs at highest
+    precision.
+
+    Args:
+        x: Array of shape `[n, d]`, as `prepare` returns it: centred for "l2", of unit
+            rows for "cosine".
+        queries: Array of shape `[m, d]`, prepared likewise, or one query, `[d]`.
+        metric: "l2" or "cosine".
+        norms: Optional `[n]`: `squared_norms(x)`, to save computing them again.
+
+    Returns:
+        Array of shape `[m, n]`, or `[n]` for one query. Costs m·n·d multiply-adds.
+    """
+    product = jnp.matmul(queries, x.T, precision="highest")
+    if metric == "cosine":
+        return jnp.maximum(1 - product, 0)
+    norms = squared_norms(x) if norms is None else norms
+    return jnp.maximum(norms + squared_norms(queries)[..., None] - 2 * product, 0)
+
+
+def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
+    """Turn what `distances` returns into distances: the root for "l2"."""
+    return jnp.sqrt(squared) if metric == "l2" else squared
+
+
+def _mean(x: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    if isinstance(x, jax.Array):
+        return jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
+    return np.mean(x, axis=0, dtype=np.float64)
+
+
+def _to_float(x: np.ndarray | jax.Array) -> jax.Array:
+    """Float32, or float64 where that is what it is and JAX has it enabled."""
+    wide = x.dtype == np.float64 and jax.config.jax_enable_x64  # pyright: ignore
+    return jnp.asarray(x, jnp.float64 if wide else jnp.float32)

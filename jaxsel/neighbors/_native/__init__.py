@@ -1,0 +1,82 @@
+"""The optional compiled row operations, and the pure JAX they stand in for.
+
+`pip install` compiles `kernels.cc` where it finds a C++ compiler (see hatch_build.py).
+Where it does not, or where the library does not load, `available()` is False and every
+caller takes its pure JAX path: same results, several times slower on a CPU. They serve
+the CPU only; accelerators always take the JAX path.
+"""
+
+import ctypes
+import functools
+import os
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+LIBRARY = Path(__file__).parent / "kernels.so"
+_TARGETS = {
+    "jaxsel_argsort": "JaxselArgsort",
+    "jaxsel_semivalue": "JaxselSemivalue",
+    "jaxsel_smallest": "JaxselSmallest",
+}
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the compiled operations can be used; loads them on the first call.
+
+    `JAXSEL_NATIVE=0` in the environment turns them off.
+    """
+    if os.environ.get("JAXSEL_NATIVE") == "0" or not LIBRARY.exists():
+        return False
+    try:
+        library = ctypes.cdll.LoadLibrary(str(LIBRARY))
+        for target, symbol in _TARGETS.items():
+            handler = jax.ffi.pycapsule(getattr(library, symbol))
+            jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    except (OSError, AttributeError, jax.errors.JaxRuntimeError) as error:
+        warnings.warn(
+            f"jaxsel's compiled operations do not load ({error}); pure JAX takes their "
+            "place. Reinstall jaxsel to build them for this jax.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def argsort(distances: jax.Array) -> jax.Array:
+    """Stable ascending order of a float32 row, `[n]` -> int32 `[n]`."""
+    return jax.ffi.ffi_call(
+        "jaxsel_argsort",
+        jax.ShapeDtypeStruct(distances.shape, jnp.int32),
+        vmap_method="broadcast_all",
+    )(distances)
+
+
+def semivalue(
+    distances: jax.Array, gains: jax.Array, weight: jax.Array, drop: jax.Array
+) -> jax.Array:
+    """Semivalues of one validation point; four float32 `[n]` -> `[n]`."""
+    return jax.ffi.ffi_call(
+        "jaxsel_semivalue",
+        jax.ShapeDtypeStruct(distances.shape, jnp.float32),
+        vmap_method="expand_dims",
+    )(distances, gains, weight, drop)
+
+
+def smallest(values: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """The k smallest of a float32 row, ascending, and their indices, each `[k]`."""
+    shape = (*values.shape[:-1], k)
+    return tuple(
+        jax.ffi.ffi_call(
+            "jaxsel_smallest",
+            (
+                jax.ShapeDtypeStruct(shape, jnp.float32),
+                jax.ShapeDtypeStruct(shape, jnp.int32),
+            ),
+            vmap_method="broadcast_all",
+        )(values)
+    )

@@ -1,0 +1,279 @@
+// The three row operations that XLA is slow at on a CPU: a stable argsort, the KNN
+// semivalues of one order, and the k smallest entries. Each works on the rows of a
+// [..., n] array, many rows at once on XLA's own threads.
+//
+// Everything here has a pure JAX twin in jaxsel/neighbors and jaxsel/value, which is
+// what runs where this file was not compiled, and what the tests compare it with.
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+using Floats = ffi::Buffer<ffi::F32>;
+
+namespace {
+
+// ---------------------------------------------------------------------------------
+// Rows, and the threads that take them
+
+// Where each row of an operand starts. Under jax.vmap an operand that is not batched
+// arrives with leading dimensions of size 1, so it is broadcast here and never copied.
+class Rows {
+ public:
+  template <typename Dims>
+  Rows(const Dims& dims, const std::vector<int64_t>& batch) {
+    int64_t stride = dims.back();
+    for (int64_t axis = static_cast<int64_t>(batch.size()) - 1; axis >= 0; --axis) {
+      axes_.push_back({batch[axis], dims[axis] == 1 ? 0 : stride});
+      stride *= dims[axis];
+    }
+  }
+  int64_t Offset(int64_t row) const {
+    int64_t offset = 0;
+    for (const auto& [size, stride] : axes_) {
+      offset += row % size * stride;
+      row /= size;
+    }
+    return offset;
+  }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> axes_;
+};
+
+template <typename Dims>
+std::vector<int64_t> BatchOf(const Dims& dims) {
+  return std::vector<int64_t>(dims.begin(), dims.end() - 1);
+}
+
+int64_t CountRows(const std::vector<int64_t>& batch) {
+  int64_t rows = 1;
+  for (int64_t size : batch) rows *= size;
+  return rows;
+}
+
+// Calls `work(row, scratch)` for every row. The calling thread takes rows like any
+// other, so it never waits for a task that has not started: no deadlock when several
+// of these calls share one small pool.
+template <typename Scratch, typename Work>
+void ForEachRow(ffi::ThreadPool& pool, int64_t rows, Work work) {
+  struct State {
+    std::atomic<int64_t> next{0}, done{0};
+    std::mutex mutex;
+    std::condition_variable finished;
+  };
+  auto state = std::make_shared<State>();
+  auto run = [state, rows, work] {
+    int64_t row = state->next.fetch_add(1);
+    if (row >= rows) return;
+    Scratch scratch;
+    for (; row < rows; row = state->next.fetch_add(1)) {
+      work(row, scratch);
+      if (state->done.fetch_add(1) + 1 == rows) {
+        std::lock_guard<std::mutex> lock(state->mutex);
+        state->finished.notify_all();
+      }
+    }
+  };
+  const int64_t helpers = std::min<int64_t>(pool.num_threads(), rows) - 1;
+  for (int64_t i = 0; i < helpers; ++i) {
+    auto copy = run;
+    pool.Schedule(std::move(copy));
+  }
+  run();
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->finished.wait(lock, [&] { return state->done.load() >= rows; });
+}
+
+// ---------------------------------------------------------------------------------
+// Order
+
+// An unsigned integer that sorts as the float does (-0 and 0 alike, NaN last).
+inline uint32_t SortKey(float value) {
+  value += 0.0f;  // -0 becomes 0
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (value != value) return ~uint32_t{0};
+  return bits ^ (bits >> 31 ? ~uint32_t{0} : uint32_t{1} << 31);
+}
+
+constexpr int kBits = 11;  // three passes; 2048 counters stay in the first cache
+constexpr uint32_t kBuckets = 1u << kBits, kMask = kBuckets - 1;
+
+struct SortScratch {
+  std::vector<uint64_t> a, b;
+  std::vector<uint32_t> count;
+};
+
+// Writes the stable ascending order of row[0..n) to out, by a radix sort of
+// (key, index) pairs: 5 ns an entry, whatever the data.
+void SortRow(const float* row, int64_t n, int32_t* out, SortScratch& s) {
+  s.a.resize(n);
+  s.b.resize(n);
+  s.count.assign(3 * kBuckets, 0);
+  uint32_t *low = s.count.data(), *middle = low + kBuckets, *high = middle + kBuckets;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t key = SortKey(row[i]);
+    ++low[key & kMask];
+    ++middle[key >> kBits & kMask];
+    ++high[key >> 2 * kBits];
+  }
+  for (uint32_t* count : {low, middle, high}) {
+    uint32_t start = 0;
+    for (uint32_t j = 0; j < kBuckets; ++j) start += std::exchange(count[j], start);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t key = SortKey(row[i]);
+    s.a[low[key & kMask]++] = key << 32 | static_cast<uint64_t>(i);
+  }
+  for (const uint64_t pair : s.a) s.b[middle[pair >> (32 + kBits) & kMask]++] = pair;
+  for (const uint64_t pair : s.b) {
+    out[high[pair >> (32 + 2 * kBits)]++] = static_cast<int32_t>(pair);
+  }
+}
+
+ffi::Error Argsort(ffi::ThreadPool pool, Floats distances,
+                   ffi::ResultBuffer<ffi::S32> order) {
+  const auto dims = distances.dimensions();
+  const int64_t n = dims.back();
+  const float* in = distances.typed_data();
+  int32_t* out = order->typed_data();
+  ForEachRow<SortScratch>(pool, n ? CountRows(BatchOf(dims)) : 0,
+                          [=](int64_t row, SortScratch& scratch) {
+                            SortRow(in + row * n, n, out + row * n, scratch);
+                          });
+  return ffi::Error::Success();
+}
+
+// ---------------------------------------------------------------------------------
+// Semivalues
+
+struct ValueScratch {
+  SortScratch sort;
+  std::vector<int32_t> order;
+};
+
+// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. The
+// sum runs in double precision: float32 would lose 1 % at a million points.
+ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
+                     Floats weight, Floats drop, ffi::ResultBuffer<ffi::F32> values) {
+  const auto dims = values->dimensions();
+  const int64_t n = dims.back();
+  const auto batch = BatchOf(dims);
+  const Rows at_distance(distances.dimensions(), batch), at_gain(gains.dimensions(), batch),
+      at_weight(weight.dimensions(), batch), at_drop(drop.dimensions(), batch);
+  const float *d = distances.typed_data(), *g = gains.typed_data(),
+              *w = weight.typed_data(), *p = drop.typed_data();
+  float* out = values->typed_data();
+  ForEachRow<ValueScratch>(
+      pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
+        s.order.resize(n);
+        SortRow(d + at_distance.Offset(row), n, s.order.data(), s.sort);
+        const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
+                    *drop = p + at_drop.Offset(row);
+        float* value = out + row * n;
+        double beyond = 0;
+        for (int64_t r = n - 1; r >= 0; --r) {
+          const int32_t i = s.order[r];
+          const double u = gain[i];
+          value[i] = static_cast<float>(weight[r] * u - beyond);
+          beyond += drop[r] * u;
+        }
+      });
+  return ffi::Error::Success();
+}
+
+// ---------------------------------------------------------------------------------
+// The k smallest
+
+struct TopScratch {
+  std::vector<uint64_t> best;
+};
+
+// Keeps a buffer of candidates below a falling threshold; most entries cost one
+// comparison. Equal entries come out by ascending index.
+void TopRow(const float* row, int64_t n, int64_t k, float* out, int32_t* index,
+            TopScratch& s) {
+  constexpr int64_t kBlock = 16;
+  auto& best = s.best;
+  const size_t capacity = static_cast<size_t>(2 * k + kBlock);
+  best.clear();
+  best.reserve(capacity + kBlock);
+  float bound = std::numeric_limits<float>::infinity();
+  auto shrink = [&] {
+    std::nth_element(best.begin(), best.begin() + (k - 1), best.end());
+    best.resize(k);
+    bound = row[static_cast<uint32_t>(best[k - 1])];
+  };
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const int64_t end = std::min(n, start + kBlock);
+    if (end - start == kBlock) {
+      int hit = 0;
+      for (int64_t i = 0; i < kBlock; ++i) hit |= row[start + i] <= bound;
+      if (!hit) continue;
+    }
+    for (int64_t i = start; i < end; ++i) {
+      if (row[i] <= bound) {
+        best.push_back(uint64_t{SortKey(row[i])} << 32 | static_cast<uint64_t>(i));
+      }
+    }
+    if (best.size() >= capacity) shrink();
+  }
+  if (static_cast<int64_t>(best.size()) < k) {  // NaN entries: never below a bound
+    for (int64_t i = 0; i < n; ++i) {
+      if (row[i] != row[i]) best.push_back(uint64_t{~0u} << 32 | static_cast<uint64_t>(i));
+    }
+  }
+  std::partial_sort(best.begin(), best.begin() + k, best.end());
+  for (int64_t j = 0; j < k; ++j) {
+    index[j] = static_cast<int32_t>(static_cast<uint32_t>(best[j]));
+    out[j] = row[index[j]];
+  }
+}
+
+ffi::Error Smallest(ffi::ThreadPool pool, Floats values, ffi::ResultBuffer<ffi::F32> top,
+                    ffi::ResultBuffer<ffi::S32> indices) {
+  const auto dims = values.dimensions();
+  const int64_t n = dims.back(), k = top->dimensions().back();
+  const float* in = values.typed_data();
+  float* out = top->typed_data();
+  int32_t* index = indices->typed_data();
+  ForEachRow<TopScratch>(pool, k ? CountRows(BatchOf(dims)) : 0,
+                         [=](int64_t row, TopScratch& scratch) {
+                           TopRow(in + row * n, n, k, out + row * k, index + row * k,
+                                  scratch);
+                         });
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JaxselArgsort, Argsort,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Ret<ffi::Buffer<ffi::S32>>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSemivalue, Semivalue,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSmallest, Smallest,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>()
+                                  .Ret<ffi::Buffer<ffi::S32>>());

@@ -1,0 +1,119 @@
+"""The order of training points by distance, the costliest step of every KNN value.
+
+There are three ways to sort a row of n distances stably, and each platform has one that
+is far faster than the others (measured in benchmarks/bench_knn.py):
+
+- "native": a compiled radix sort (CPU only, where it was built);
+- "packed": one 64-bit key, distance bits above the index, on which XLA's CPU sort needs
+  no payload: 4 times faster there than sorting pairs;
+- "pairs": a 32-bit key with the index as payload, which XLA hands to a radix sort on
+  GPUs, where 64-bit keys would miss it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _native
+
+Sort = Literal["auto", "native", "packed", "pairs"]
+SORTS = ("auto", "native", "packed", "pairs")
+
+_T = TypeVar("_T")
+
+
+def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
+    """Return the stable order of one row of distances: a pure kernel.
+
+    Equal distances are ordered by index. Distances are compared as float32.
+
+    Args:
+        distances: Array of shape `[n]`, none of them negative.
+        sort: How to sort; "auto" takes the fastest way on the platform it runs on.
+
+    Returns:
+        Array of shape `[n]`, int32: the nearest point first.
+    """
+    distances = distances.astype(jnp.float32)
+    if sort == "auto":
+        return on_platform(_sort_cpu, _sort_pairs, distances)
+    ways = {"native": _native.argsort, "packed": _sort_packed, "pairs": _sort_pairs}
+    return ways[sort](distances)
+
+
+def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Return the k nearest points of one row, nearest first: a pure kernel.
+
+    Equal distances are ordered by index.
+
+    Args:
+        distances: Array of shape `[n]`.
+        k: How many, at most n.
+
+    Returns:
+        Their distances and their indices (int32), each `[k]`.
+    """
+    if distances.dtype != jnp.float32:
+        return _top_k(distances, k)
+    cpu = _native.smallest if _native.available() else _top_k
+    return on_platform(partial(cpu, k=k), partial(_top_k, k=k), distances)
+
+
+def unsort(order: jax.Array, values: jax.Array) -> jax.Array:
+    """Bring values in sorted order back to each point's own place, `[n]` -> `[n]`."""
+    return (
+        jnp.zeros_like(values)
+        .at[scatter_index(order)]
+        .set(values, mode="promise_in_bounds", unique_indices=True)
+    )
+
+
+def scatter_index(index: jax.Array) -> jax.Array:
+    """Give indices another type for a scatter than for a gather.
+
+    Under vmap XLA:CPU builds batch-and-row index pairs for each of them. If both want
+    the same pairs it builds them once, in memory, and reads them back: 3 times slower
+    than computing them twice in passing (12 against 4 ns an entry).
+    """
+    return index.astype(jnp.uint32)
+
+
+def take(values: jax.Array, indices: jax.Array) -> jax.Array:
+    """Gather along the first axis by indices known to be in bounds."""
+    return values.at[indices].get(mode="promise_in_bounds")
+
+
+def on_platform(
+    cpu: Callable[..., _T], other: Callable[..., _T], *operands: jax.Array
+) -> _T:
+    """Run one function on CPUs and another elsewhere, as the program is lowered."""
+    return lax.platform_dependent(*operands, cpu=cpu, default=other)
+
+
+def _sort_cpu(distances: jax.Array) -> jax.Array:
+    return (_native.argsort if _native.available() else _sort_packed)(distances)
+
+
+def _sort_packed(distances: jax.Array) -> jax.Array:
+    with jax.enable_x64(True):
+        bits = lax.bitcast_convert_type(distances, jnp.uint32)
+        index = lax.iota(jnp.uint64, distances.shape[0])
+        key = lax.sort(bits.astype(jnp.uint64) << 32 | index, is_stable=False)
+        return key.astype(jnp.uint32).astype(jnp.int32)
+
+
+def _sort_pairs(distances: jax.Array) -> jax.Array:
+    bits = lax.bitcast_convert_type(distances, jnp.uint32)
+    index = lax.iota(jnp.int32, distances.shape[0])
+    return lax.sort((bits, index), num_keys=1, is_stable=True)[1]
+
+
+def _top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    top, index = lax.top_k(-distances, k)
+    # Without the barrier XLA's CPU compiler sorts everything once a caller slices this.
+    top, index = lax.optimization_barrier((top, index))
+    return -top, index

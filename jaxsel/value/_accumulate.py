@@ -1,0 +1,217 @@
+"""From one validation point to many: chunks, devices, means and standard errors.
+
+A kernel values the training points for one validation point. Here it is mapped over
+chunks of validation points, whose results are folded into a running count, mean and
+sum of squared deviations (or a maximum), so that memory is set by the chunk. With a
+mesh, validation points are split over the devices; each keeps its own running result,
+and these are merged once, at the end.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import check_choice
+from .._chunk import chunk_rows, chunk_slices, pad_rows
+from .._mesh import AXIS, check_mesh, replicate, shard
+from .._progress import track
+from .._types import Reduce, Values
+from ..neighbors import Metric, distances, prepare, squared_norms
+
+# Rows of this many entries in all are in flight: about 16 bytes each, several times
+# that on the sorting path.
+ENTRIES = 3_000_000
+
+# (params, distances [n], train, query) -> (values [n], error bound [n] or None)
+Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]]
+
+
+class _Running(NamedTuple):
+    """What each device knows so far, `[devices, n]` each."""
+
+    count: jax.Array  # [devices]
+    values: jax.Array  # mean, or maximum
+    m2: jax.Array | None
+    bound: jax.Array | None
+
+
+def accumulate(
+    kernel: Kernel,
+    params: Any,
+    x: np.ndarray | jax.Array,
+    train: Any,
+    x_val: np.ndarray | jax.Array,
+    query: Any,
+    *,
+    metric: Metric,
+    reduce: Reduce,
+    certified: bool,
+    method: str,
+    chunk_size: int | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+) -> Values:
+    """Map a kernel over all validation points and combine what it returns.
+
+    Args:
+        kernel: Values the training points for one validation point. Hashable: it is
+            part of the key under which JAX caches the compiled step.
+        params: Pytree of arrays that all validation points share.
+        x: Training features, `[n, d]`, checked.
+        train: Pytree of arrays `[n, ...]`: labels or targets.
+        x_val: Validation features, `[m, d]`, checked.
+        query: Pytree of NumPy arrays `[m, ...]`: one entry for each validation point.
+        metric: Distance.
+        reduce: "mean", "max" or None.
+        certified: Whether the kernel returns an error bound.
+        method: Goes into the result.
+        chunk_size: Validation points at a time, or None to choose.
+        mesh: Devices to split validation points over, or None.
+        progress: Whether to show a bar.
+    """
+    check_choice("reduce", reduce, ("mean", "max", None))
+    check_mesh(mesh)
+    devices = 1 if mesh is None else mesh.size
+    n, m = len(x), len(x_val)
+    features, queries = prepare(x, x_val, metric=metric)
+    queries = np.asarray(queries)
+    rows = chunk_rows(m, n, chunk_size=chunk_size, devices=devices, entries=ENTRIES)
+    shared = replicate((params, features, squared_norms(features), train), mesh)
+    step = partial(_step, kernel=kernel, metric=metric, reduce=reduce, mesh=mesh)
+    state = shard(_start(devices, n, reduce, certified), mesh) if reduce else None
+
+    every_row = []
+    chunks = track(
+        chunk_slices(m, rows),
+        progress=progress,
+        label=method.partition("(")[0],
+        total=-(-m // rows),
+    )
+    for chunk in chunks:
+        filled = chunk.stop - chunk.start
+        here = jax.tree.map(lambda a: pad_rows(a[chunk], rows), (queries, query))  # noqa: B023
+        result = step(shared, *shard((here, np.arange(rows) < filled), mesh), state)
+        jax.block_until_ready(result)  # one chunk in memory at a time
+        if reduce:
+            state = result
+        else:
+            every_row.append(jax.tree.map(lambda a: np.asarray(a[:filled]), result))  # noqa: B023
+
+    if reduce:
+        values, m2, bound = _finish(state, reduce)
+    else:
+        m2 = None
+        values, bound = jax.tree.map(
+            lambda *parts: jnp.asarray(np.concatenate(parts)), *every_row
+        )
+    return Values(
+        values=values,
+        count=jnp.asarray(m, jnp.int32),
+        m2=m2,
+        error_bound=bound,
+        method=method,
+        reduce=reduce,
+    )
+
+
+@partial(
+    jax.jit,
+    static_argnames=("kernel", "metric", "reduce", "mesh"),
+    donate_argnames=("state",),
+)
+def _step(
+    shared: Any,
+    here: Any,
+    used: jax.Array,
+    state: _Running | None,
+    *,
+    kernel: Kernel,
+    metric: Metric,
+    reduce: Reduce,
+    mesh: jax.sharding.Mesh | None,
+) -> Any:
+    """Value one chunk and fold it into the state, or return its rows."""
+
+    def on_device(shared: Any, here: Any, used: jax.Array, state: Any) -> Any:
+        params, x, norms, train = shared
+        queries, query = here
+        near = distances(x, queries, metric=metric, norms=norms)
+        result = jax.vmap(kernel, in_axes=(None, 0, None, 0))(
+            params, near, train, query
+        )
+        return _fold(*result, used, state, reduce) if reduce else result
+
+    if mesh is None:
+        return on_device(shared, here, used, state)
+    split = jax.P(AXIS)
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(jax.P(), split, split, split),
+        out_specs=split,
+        # The compiled operations do not say over which axes their results vary.
+        check_vma=False,
+    )(shared, here, used, state)
+
+
+def _start(devices: int, n: int, reduce: Reduce, certified: bool) -> _Running:
+    zeros = np.zeros((devices, n), np.float32)
+    return _Running(
+        count=zeros[:, 0],
+        values=zeros - np.inf if reduce == "max" else zeros,
+        m2=zeros if reduce == "mean" else None,
+        bound=zeros if certified else None,
+    )
+
+
+def _fold(
+    values: jax.Array,
+    bound: jax.Array | None,
+    used: jax.Array,
+    state: _Running,
+    reduce: Reduce,
+) -> _Running:
+    """Fold the `[rows, n]` results of one device into its state, `[1, n]`."""
+    mask = used[:, None]
+    count = jnp.sum(used, dtype=jnp.float32)
+    if reduce == "max":
+        top = jnp.max(values, axis=0, where=mask, initial=-jnp.inf)
+        if bound is not None:
+            bound = jnp.max(bound, axis=0, where=mask, initial=0.0)
+            bound = jnp.maximum(state.bound, bound)
+        return _Running(
+            state.count + count, jnp.maximum(state.values, top), None, bound
+        )
+    # Two passes here and Chan's update across chunks: no cancellation in m2.
+    mean = jnp.sum(values, axis=0, where=mask) / jnp.maximum(count, 1)
+    m2 = jnp.sum((values - mean) ** 2, axis=0, where=mask)
+    total = state.count + count
+    share = (count / jnp.maximum(total, 1))[:, None]
+    delta = mean - state.values
+    if bound is not None:
+        bound = jnp.sum(bound, axis=0, where=mask) / jnp.maximum(count, 1)
+        bound = state.bound + (bound - state.bound) * share
+    return _Running(
+        total,
+        state.values + delta * share,
+        state.m2 + m2 + delta**2 * (state.count[:, None] * share),
+        bound,
+    )
+
+
+@partial(jax.jit, static_argnames=("reduce",))
+def _finish(
+    state: _Running, reduce: Reduce
+) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """Merge the devices' states into values, m2 and bound, `[n]` each."""
+    count, values, m2, bound = state
+    if reduce == "max":
+        return values.max(0), None, None if bound is None else bound.max(0)
+    share = (count / count.sum())[:, None]
+    mean = jnp.sum(share * values, axis=0)
+    m2 = jnp.sum(m2 + count[:, None] * (values - mean) ** 2, axis=0)
+    return mean, m2, None if bound is None else jnp.sum(share * bound, axis=0)

@@ -1,0 +1,101 @@
+"""From labels to gains: what a training point contributes as a neighbour.
+
+A gain is 1 where two labels match. With class probabilities on either side (teacher
+labels, annotator votes) it is the probability that they do, a real number.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import (
+    as_array,
+    check_count,
+    check_finite,
+    check_numeric,
+    check_same_length,
+    encode_labels,
+)
+
+
+class Labels(NamedTuple):
+    """Labels as the kernels take them.
+
+    Attributes:
+        train: `[n]` codes or `[n, n_classes]` probabilities.
+        query: `[m]` codes or `[m, n_classes]` probabilities.
+        gains: Kernel from train and one entry of query to gains, `[n]`.
+        n_classes: How many classes there are.
+        binary: Whether all gains are 0 or 1.
+    """
+
+    train: np.ndarray
+    query: np.ndarray
+    gains: Callable[[jax.Array, jax.Array], jax.Array]
+    n_classes: int
+    binary: bool
+
+
+def make_labels(
+    x: Any, y: Any, x_val: Any, y_val: Any, *, n_classes: int | None
+) -> Labels:
+    """Check labels or class probabilities, and choose how they become gains."""
+    y, y_val = as_array("y", y), as_array("y_val", y_val)
+    check_same_length("x", x, "y", y)
+    check_same_length("x_val", x_val, "y_val", y_val)
+    if n_classes is not None:
+        check_count("n_classes", n_classes)
+    soft, soft_val = y.ndim == 2, y_val.ndim == 2
+    if not soft and not soft_val:
+        train, query, found = encode_labels(y, y_val)
+        if n_classes is not None and n_classes < found:
+            raise ValueError(
+                f"n_classes must be at least {found}, the number of classes in y and "
+                f"y_val, got {n_classes}"
+            )
+        return Labels(train, query, match_gains, n_classes or found, binary=True)
+
+    width = (y if soft else y_val).shape[1]
+    y = _check_side("y", y, width)
+    y_val = _check_side("y_val", y_val, width)
+    gains = _soft_gains if soft and soft_val else _column if soft else _entry
+    return Labels(y, y_val, gains, n_classes or width, binary=False)
+
+
+def match_gains(train: jax.Array, query: jax.Array) -> jax.Array:
+    """Return 1 where a label equals the query's, else 0: `[n]`, scalar -> `[n]`."""
+    return (train == query).astype(jnp.float32)
+
+
+def _soft_gains(train: jax.Array, query: jax.Array) -> jax.Array:
+    return jnp.matmul(train, query, precision="highest")
+
+
+def _column(train: jax.Array, query: jax.Array) -> jax.Array:
+    return train[:, query]
+
+
+def _entry(train: jax.Array, query: jax.Array) -> jax.Array:
+    return query[train]
+
+
+def _check_side(name: str, array: np.ndarray | jax.Array, width: int) -> np.ndarray:
+    check_numeric(name, array)
+    check_finite(name, array)
+    array = np.asarray(array)
+    if array.ndim == 2 and array.shape[1] == width:
+        return array.astype(np.float32)
+    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
+        if array.min() < 0 or array.max() >= width:
+            raise ValueError(
+                f"{name} must hold class numbers from 0 to {width - 1} beside class "
+                f"probabilities of {width} columns, got {array.min()} to {array.max()}"
+            )
+        return array.astype(np.int32)
+    raise ValueError(
+        f"{name} must hold class probabilities of shape [n, {width}] or class numbers "
+        f"of shape [n], got shape {array.shape} and dtype {array.dtype}"
+    )

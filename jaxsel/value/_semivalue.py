@@ -1,0 +1,162 @@
+"""The semivalue kernel: every KNN value that is linear in the gains.
+
+Order the training points by distance to one validation point and let u_r be the gain
+of the r-th (1 if its label matches). For the utility U(S) = (1/K) * the gains of the K
+nearest in S, the value with rank weights w is
+
+    v_r = w_r u_r - sum over j > r of (w_{j-1} - w_j) u_j
+
+which is one sort, one reverse cumulative sum and one scatter. Checked against
+enumeration of all subsets in tests/value.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..neighbors import _native
+from ..neighbors._order import (
+    Sort,
+    argsort,
+    on_platform,
+    scatter_index,
+    take,
+    top_k,
+    unsort,
+)
+from ._weights import RankTable, difference
+
+
+def semivalue(
+    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort = "auto"
+) -> jax.Array:
+    """Value every training point for one validation point: a pure kernel.
+
+    Equal distances (as float32) are ordered by index.
+
+    Args:
+        distances: Array of shape `[n]`, not negative: any increasing function of the
+            distance will do.
+        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        table: `rank_table` of the n rank weights.
+        sort: How to sort; see `jaxsel.neighbors.argsort`.
+
+    Returns:
+        Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides.
+    """
+
+    def by_sort(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
+        order = argsort(distances, sort=sort)
+        sorted_gains = take(gains, order)
+        beyond = reverse_sum(table.drop * sorted_gains)
+        return unsort(order, table.weight * sorted_gains - beyond)
+
+    def compiled(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
+        return _native.semivalue(distances, gains, table.weight, table.drop)
+
+    gains = gains.astype(jnp.float32)
+    distances = distances.astype(jnp.float32)
+    if sort == "native" or (sort == "auto" and _native.available()):
+        return on_platform(compiled, by_sort, distances, gains, table)
+    return by_sort(distances, gains, table)
+
+
+def semivalue_tied(
+    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort = "auto"
+) -> jax.Array:
+    """Value every training point, averaged over all orders of tied points.
+
+    Points at equal distance (as float32) and with equal gains get equal values,
+    whatever their index. A pure kernel; arguments and result as for `semivalue`.
+    """
+    n = distances.shape[0]
+    distances = distances.astype(jnp.float32)
+    order = argsort(distances, sort=sort)
+    near = take(distances, order)
+    u = take(gains.astype(jnp.float32), order)
+
+    rank = lax.iota(jnp.int32, n)
+    starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])
+    first = lax.cummax(jnp.where(starts, rank, 0))
+    ends = jnp.concatenate([starts[1:], jnp.ones(1, bool)])
+    last = lax.cummin(jnp.where(ends, rank, n), reverse=True)
+    group = jnp.cumsum(starts, dtype=jnp.int32) - 1
+    gain = take(
+        jnp.zeros(n, u.dtype).at[scatter_index(group)].add(u, mode="promise_in_bounds"),
+        group,
+    )
+
+    slope, level = tie_average(first, last + 1, gain, table)
+    own_drop = gain / (last + 1 - first) * -difference(table.level, first, last + 1)
+    beyond = take(reverse_sum(jnp.where(ends, own_drop, 0.0)), last)
+    return unsort(order, slope * u - level - beyond)
+
+
+def tie_average(
+    first: jax.Array, stop: jax.Array, gain: jax.Array, table: RankTable
+) -> tuple[jax.Array, jax.Array]:
+    """Average the value over all orders within a group of tied points.
+
+    Args:
+        first: Zero-based rank at which each group starts.
+        stop: Rank at which it ends, exclusive.
+        gain: Sum of the gains in the group.
+        table: Rank weights.
+
+    Returns:
+        slope, level: A point of gain u in the group is worth `slope * u - level`,
+        less what all later groups take away.
+    """
+    size = stop - first
+    lone = size <= 1
+    mean = jnp.where(
+        lone,
+        table.level[0][stop],
+        difference(table.total, first, stop) / jnp.maximum(size, 1),
+    )
+    spread = jnp.where(lone, 0.0, mean - table.level[0][stop]) / jnp.maximum(
+        size - 1, 1
+    )
+    return mean + spread, gain * spread
+
+
+def semivalue_top(
+    distances: jax.Array, gains: jax.Array, weight: jax.Array, drop: jax.Array
+) -> jax.Array:
+    """Value with rank weights that vanish beyond the first t ranks: a pure kernel.
+
+    Args:
+        distances: Array of shape `[n]`.
+        gains: Array of shape `[n]`.
+        weight: Array of shape `[t]`: the first rank weights; all others count as 0.
+        drop: Array of shape `[t]`: `RankTable.drop` at the same ranks.
+
+    Returns:
+        Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.
+    """
+    _, index = top_k(distances.astype(jnp.float32), weight.shape[0])
+    u = take(gains.astype(jnp.float32), index)
+    values = weight * u - reverse_sum(drop * u)
+    return (
+        jnp.zeros(distances.shape, jnp.float32)
+        .at[scatter_index(index)]
+        .set(values, mode="promise_in_bounds", unique_indices=True)
+    )
+
+
+_BLOCK = 1024
+
+
+def reverse_sum(terms: jax.Array) -> jax.Array:
+    """Return the sum of all later terms at each place, `[n]` -> `[n]`.
+
+    In blocks, since a running float32 sum over a million terms loses two digits.
+    """
+    n = terms.shape[0]
+    if n > _BLOCK:
+        padded = jnp.pad(terms, (0, -n % _BLOCK)).reshape(-1, _BLOCK)
+        inside = lax.cumsum(padded, axis=1, reverse=True)
+        later = reverse_sum(inside[:, 0])
+        inclusive = inside + later[:, None]
+        return (inclusive - padded).reshape(-1)[:n]
+    return lax.cumsum(terms, axis=0, reverse=True) - terms

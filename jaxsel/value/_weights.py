@@ -1,0 +1,192 @@
+"""Rank weights: the only thing in which the KNN semivalues differ.
+
+A semivalue weights the marginal contribution of a point by how likely a random
+coalition is; for a KNN utility all that matters is the chance that fewer than K nearer
+points have joined before. With the inclusion probability t drawn from a distribution,
+the point of rank r = 1..n has the weight
+
+    w_r = (1/K) E_t P(Bin(r-1, t) <= K-1)
+
+All functions here return w as float64 NumPy, computed once per call on the host.
+
+References:
+    Jia et al., Efficient task-specific data valuation for nearest neighbor algorithms,
+    VLDB 2019 (Shapley). Kwon and Zou, Beta Shapley, AISTATS 2022. Wang and Jia, Data
+    Banzhaf, AISTATS 2023. Wang and Jia, A note on "Efficient task-specific data
+    valuation for nearest neighbor algorithms", 2023 (soft-label form).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from .._checks import check_positive
+
+
+def shapley_weights(n: int, k: int) -> np.ndarray:
+    """Weights of the Shapley value, t uniform: `1 / max(r, K)`, `[n]`."""
+    return 1 / np.maximum(np.arange(1, n + 1), k)
+
+
+def banzhaf_weights(n: int, k: int) -> np.ndarray:
+    """Weights of the Banzhaf value, t = 1/2, `[n]`: tiny beyond a few times K."""
+    return special.bdtr(k - 1, np.arange(n), 0.5) / k
+
+
+def loo_weights(n: int, k: int) -> np.ndarray:
+    """Weights of leave-one-out, t = 1, `[n]`: `1/K` for the K nearest, else 0."""
+    return np.where(np.arange(1, n + 1) <= k, 1 / k, 0.0)
+
+
+def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
+    """Weights of the Beta(alpha, beta) semivalue, `[n]`.
+
+    In the convention of Kwon and Zou, and of pyDVL: Beta(16, 1) favours small
+    coalitions, Beta(1, 1) is the Shapley value. Costs n·K operations.
+    """
+    draws = np.arange(n, dtype=np.float64)
+    log_scale = special.betaln(beta, alpha)
+    total = np.zeros(n)
+    for i in range(min(k, n)):
+        some = draws[i:]  # P(BetaBin(draws; beta, alpha) = i)
+        log_choose = special.gammaln(some + 1) - special.gammaln(some - i + 1)
+        log_beta = special.betaln(i + beta, some - i + alpha)
+        total[i:] += np.exp(log_choose - special.gammaln(i + 1) + log_beta - log_scale)
+    total[:k] = 1.0  # fewer than K points before: the sum over all outcomes
+    return np.minimum(total, 1.0) / k
+
+
+def soft_shapley_weights(n: int, k: int) -> np.ndarray:
+    """Weights of the soft-label KNN-Shapley value, `[n]`; see `soft_shapley_offset`."""
+    if n == 1:
+        return np.ones(1)
+    rank = np.arange(1, n + 1)
+    most = min(k, n - 1)
+    harmonic = special.digamma(most + 1) + np.euler_gamma
+    return (harmonic + ((n - 1) * np.minimum(rank, k) / rank - most) / k) / (n - 1)
+
+
+def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
+    """What the soft-label form adds to every point: `constant + slope * sum(gains)`."""
+    if n == 1:
+        return -1 / n_classes, 0.0
+    harmonic = special.digamma(min(k, n) + 1) + np.euler_gamma
+    return -1 / (n_classes * n), -(harmonic - 1) / (n * (n - 1))
+
+
+def size_restricted_weights(n: int, k: int, probability: Sequence[float]) -> np.ndarray:
+    """Weights of a semivalue given by the weight of each coalition, `[n]`.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+        probability: `[n]`: the weight of one coalition of s = 0..n-1 other points, so
+            that `sum(comb(n-1, s) * probability[s])` is 1. Shapley has
+            `1 / (n * comb(n-1, s))`, Banzhaf `2**(1-n)`; zero above a size restricts
+            the value to coalitions up to it.
+
+    Costs n²·K operations.
+    """
+    p = np.asarray(probability, np.float64)
+    if p.shape != (n,):
+        raise ValueError(f"probability must have shape [n] = [{n}], got {p.shape}")
+
+    def log_choose(total: np.ndarray | int, some: np.ndarray) -> np.ndarray:
+        inside = (some >= 0) & (some <= total)
+        some = np.where(inside, some, 0)
+        logs = special.gammaln(np.asarray(total) + 1.0) - special.gammaln(some + 1.0)
+        return np.where(inside, logs - special.gammaln(total - some + 1.0), -np.inf)
+
+    size = np.arange(n)
+    pair = p[:-1] + p[1:]  # a coalition of s out of the n-2 others, with or without
+    weights = np.empty(n)
+    for rank in range(1, n):
+        nearer = np.arange(min(k, rank))
+        ways = log_choose(rank - 1, nearer)[:, None] + log_choose(
+            n - 1 - rank, size[None, : n - 1] - nearer[:, None]
+        )
+        weights[rank - 1] = (np.exp(ways) @ pair).sum() / k if rank < n else 0.0
+    least = size[: min(k, n)]
+    weights[n - 1] = (np.exp(log_choose(n - 1, least)) @ p[: len(least)]) / k
+    return weights
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["weight", "drop", "level", "total", "bend"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class RankTable:
+    """Rank weights and their running sums, as the kernels take them.
+
+    Differences of nearby entries matter at large n, so drops are computed in float64,
+    and running sums are split in two float32 parts, `[2, n + 1]`.
+
+    Attributes:
+        weight: `[n]`: w_r.
+        drop: `[n]`: `w_{r-1} - w_r`, 0 for the first.
+        level: `[2, n + 1]`: w_r, with w_0 = w_1.
+        total: `[2, n + 1]`: `w_1 + ... + w_r`.
+        bend: `[2, n + 1]`: `|drop_2 - drop_1| + ... + |drop_r - drop_{r-1}|`.
+    """
+
+    weight: jax.Array
+    drop: jax.Array
+    level: jax.Array
+    total: jax.Array
+    bend: jax.Array
+
+
+def rank_table(weights: np.ndarray) -> RankTable:
+    """Prepare rank weights for the kernels.
+
+    Args:
+        weights: Array of shape `[n]`, float64, the nearest point's weight first.
+    """
+    weights = np.asarray(weights, np.float64)
+    drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])
+    bend = np.abs(np.diff(drop, prepend=0.0))
+    bend[:1] = 0.0
+    return RankTable(
+        weight=jnp.asarray(weights, jnp.float32),
+        drop=jnp.asarray(drop, jnp.float32),
+        level=_split(np.concatenate([weights[:1], weights])),
+        total=_split(np.concatenate([[0.0], np.cumsum(weights)])),
+        bend=_split(np.concatenate([[0.0], np.cumsum(bend)])),
+    )
+
+
+def difference(table: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return `table[b] - table[a]` of a split table, without cancellation."""
+    high, low = table
+    return (high[b] - high[a]) + (low[b] - low[a])
+
+
+def resolve_weights(rank_weights: object, n: int, k: int) -> np.ndarray:
+    """Return a caller's rank weights, an array or a function of (n, k), as `[n]`."""
+    weights = rank_weights(n, k) if callable(rank_weights) else rank_weights
+    weights = np.asarray(weights, np.float64)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"rank_weights must have shape [n] = [{n}], one for each rank, got "
+            f"{weights.shape}"
+        )
+    if not np.isfinite(weights).all():
+        raise ValueError("rank_weights must be finite")
+    return weights
+
+
+def check_beta(alpha: float, beta: float) -> None:
+    check_positive("alpha", alpha)
+    check_positive("beta", beta)
+
+
+def _split(values: np.ndarray) -> jax.Array:
+    high = values.astype(np.float32)
+    return jnp.asarray(np.stack([high, (values - high).astype(np.float32)]))
