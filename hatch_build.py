@@ -25,9 +25,7 @@ class CompileNative(BuildHookInterface):
             return
         library = compile_native(Path(self.root))
         if library is None:
-            self.app.display_warning(
-                "no C++ compiler: installing pure JAX kernels only"
-            )
+            self.app.display_warning("no C++ compiler: installing pure JAX only")
             return
         build_data["artifacts"].append(library.relative_to(self.root).as_posix())
         build_data["pure_python"] = False

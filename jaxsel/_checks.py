@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,9 +35,10 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     allowed = "zero or more" if zero else "above zero"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {allowed}, got {value!r}")
+    value = float(value)
     if not np.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be finite and {allowed}, got {value}")
-    return float(value)
+    return value
 
 
 def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
@@ -45,10 +47,10 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
     Raises:
         TypeError: If it is being traced, or is ragged.
     """
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise TypeError(
-            f"{name} is being traced by jit, vmap or grad, but this function checks its "
-            "input on the host: call the pure kernel inside transformations instead"
+            f"{name} is being traced by jit, vmap or grad, but this function checks "
+            "its input on the host: call the pure kernel inside transformations instead"
         )
     if isinstance(value, jax.Array):
         return value
@@ -104,7 +106,8 @@ def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
 def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:
     if len(a) != len(b):
         raise ValueError(
-            f"{name_a} and {name_b} must have the same length, got {len(a)} and {len(b)}"
+            f"{name_a} and {name_b} must have the same length, got {len(a)} "
+            f"and {len(b)}"
         )
 
 

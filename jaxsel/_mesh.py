@@ -5,6 +5,7 @@ named "data"; the same code runs on one device, eight, or several hosts.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 AXIS = "data"
 
 
-def make_mesh(devices: Sequence[jax.Device] | None = None) -> jax.sharding.Mesh:
+def make_mesh(devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """Return a one-dimensional mesh over all devices, or over those given.
 
     Args:
@@ -59,17 +60,17 @@ def init_multihost(
     jax.distributed.initialize(coordinator_address, num_processes, process_id)
 
 
-def replicate(tree: object, mesh: jax.sharding.Mesh | None) -> object:
+def replicate(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
     """Put a copy of every array on every device of the mesh."""
     return _put(tree, mesh, jax.P())
 
 
-def shard(tree: object, mesh: jax.sharding.Mesh | None) -> object:
+def shard(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
     """Split the first axis of every array over the mesh; it must divide evenly."""
     return _put(tree, mesh, jax.P(AXIS))
 
 
-def _put(tree: object, mesh: jax.sharding.Mesh | None, spec: jax.P) -> object:
+def _put(tree: Any, mesh: jax.sharding.Mesh | None, spec: jax.P) -> Any:
     if mesh is None:
         return jax.tree.map(jax.numpy.asarray, tree)
     return jax.device_put(tree, jax.NamedSharding(mesh, spec))

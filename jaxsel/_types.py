@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -316,4 +317,4 @@ def _both(
 
 def _show(scalar: jax.Array) -> str:
     """A scalar in a repr, also while it is traced."""
-    return "?" if isinstance(scalar, jax.core.Tracer) else str(int(scalar))
+    return "?" if isinstance(scalar, Tracer) else str(int(scalar))

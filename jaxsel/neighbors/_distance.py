@@ -5,13 +5,13 @@ from the origin, so they are centred first; by the *rounded* mean, since subtrac
 the exact one rounds integer-valued features and breaks their exact ties.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import check_choice
+from jaxsel._checks import check_choice
 
 Metric = Literal["l2", "cosine"]
 METRICS = ("l2", "cosine")
@@ -92,7 +92,7 @@ def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
     return jnp.sqrt(squared) if metric == "l2" else squared
 
 
-def _mean(x: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+def _mean(x: np.ndarray | jax.Array) -> Any:
     if isinstance(x, jax.Array):
         return jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
     return np.mean(x, axis=0, dtype=np.float64)

@@ -12,7 +12,7 @@ is far faster than the others (measured in benchmarks/bench_knn.py):
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -87,9 +87,7 @@ def take(values: jax.Array, indices: jax.Array) -> jax.Array:
     return values.at[indices].get(mode="promise_in_bounds")
 
 
-def on_platform(
-    cpu: Callable[..., _T], other: Callable[..., _T], *operands: jax.Array
-) -> _T:
+def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any) -> _T:
     """Run one function on CPUs and another elsewhere, as the program is lowered."""
     return lax.platform_dependent(*operands, cpu=cpu, default=other)
 

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import check_choice
-from .._chunk import chunk_rows, chunk_slices, pad_rows
-from .._mesh import AXIS, check_mesh, replicate, shard
-from .._progress import track
-from .._types import Reduce, Values
-from ..neighbors import Metric, distances, prepare, squared_norms
+from jaxsel._checks import check_choice
+from jaxsel._chunk import chunk_rows, chunk_slices, pad_rows
+from jaxsel._mesh import AXIS, check_mesh, replicate, shard
+from jaxsel._progress import track
+from jaxsel._types import Reduce, Values
+from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 
 # Rows of this many entries in all are in flight: about 16 bytes each, several times
 # that on the sorting path.
@@ -33,10 +33,10 @@ Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]
 class _Running(NamedTuple):
     """What each device knows so far, `[devices, n]` each."""
 
-    count: jax.Array  # [devices]
-    values: jax.Array  # mean, or maximum
-    m2: jax.Array | None
-    bound: jax.Array | None
+    points: Any  # [devices]: how many validation points
+    values: Any  # their mean, or maximum
+    m2: Any  # as in Values; None for a maximum
+    bound: Any  # as in Values, or None
 
 
 def accumulate(
@@ -161,7 +161,7 @@ def _step(
 def _start(devices: int, n: int, reduce: Reduce, certified: bool) -> _Running:
     zeros = np.zeros((devices, n), np.float32)
     return _Running(
-        count=zeros[:, 0],
+        points=zeros[:, 0],
         values=zeros - np.inf if reduce == "max" else zeros,
         m2=zeros if reduce == "mean" else None,
         bound=zeros if certified else None,
@@ -184,12 +184,12 @@ def _fold(
             bound = jnp.max(bound, axis=0, where=mask, initial=0.0)
             bound = jnp.maximum(state.bound, bound)
         return _Running(
-            state.count + count, jnp.maximum(state.values, top), None, bound
+            state.points + count, jnp.maximum(state.values, top), None, bound
         )
     # Two passes here and Chan's update across chunks: no cancellation in m2.
     mean = jnp.sum(values, axis=0, where=mask) / jnp.maximum(count, 1)
     m2 = jnp.sum((values - mean) ** 2, axis=0, where=mask)
-    total = state.count + count
+    total = state.points + count
     share = (count / jnp.maximum(total, 1))[:, None]
     delta = mean - state.values
     if bound is not None:
@@ -198,7 +198,7 @@ def _fold(
     return _Running(
         total,
         state.values + delta * share,
-        state.m2 + m2 + delta**2 * (state.count[:, None] * share),
+        state.m2 + m2 + delta**2 * (state.points[:, None] * share),
         bound,
     )
 

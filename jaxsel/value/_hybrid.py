@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..neighbors._order import scatter_index, take, top_k
+from jaxsel.neighbors._order import scatter_index, take, top_k
+
 from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, difference
 

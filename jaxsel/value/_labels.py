@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import (
+from jaxsel._checks import (
     as_array,
     check_count,
     check_finite,

@@ -8,13 +8,101 @@ References:
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..neighbors._order import Sort, argsort, take, unsort
+from jaxsel._checks import (
+    as_array,
+    check_choice,
+    check_count,
+    check_finite,
+    check_numeric,
+    check_same_length,
+)
+from jaxsel._types import Reduce, Values
+from jaxsel.neighbors import Metric, Sort, argsort, take, unsort
+
+from ._accumulate import accumulate
+from ._linear import Array, Method, Ties, check_pair, describe
 from ._semivalue import reverse_sum
+
+
+def knn_regression_shapley(
+    x: Array,
+    t: Array,
+    x_val: Array,
+    t_val: Array,
+    *,
+    k: int = 5,
+    metric: Metric = "l2",
+    ties: Ties = "stable",
+    reduce: Reduce = "mean",
+    method: Method = "exact",
+    chunk_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Values:
+    """Return the exact Shapley value of each training point for KNN regression.
+
+    The utility of a set is minus the squared error of `sum(targets of its K nearest) /
+    K`; the values sum to what the whole training set gains over predicting zero, so
+    centre the targets.
+
+    Arguments, result and errors as for `knn_shapley`, but:
+
+    Args:
+        x: Training features, `[n, d]`.
+        t: Training targets, `[n]`.
+        x_val: Validation features, `[m, d]`.
+        t_val: Validation targets, `[m]`.
+        k: Number of neighbours.
+        metric: Distance.
+        ties: "stable" only: the utility is not linear in the targets, so that the
+            average over tie orders has another form.
+        reduce: How to combine validation points.
+        method: "exact" only.
+        chunk_size: Validation points at a time.
+        mesh: Devices.
+        progress: Whether to show a progress bar.
+
+    References:
+        Jia et al., Efficient task-specific data valuation for nearest neighbor
+        algorithms, VLDB 2019, Theorem 6.
+    """
+    k = check_count("k", k)
+    check_choice("ties", ties, ("stable",))
+    check_choice("method", method, ("exact",))
+    x, x_val = check_pair(x, x_val, metric)
+    targets = []
+    for name, value, rows_name, rows in (
+        ("t", t, "x", x),
+        ("t_val", t_val, "x_val", x_val),
+    ):
+        array = as_array(name, value)
+        check_numeric(name, array)
+        if array.ndim != 1:
+            raise ValueError(f"{name} must have shape [n], got {array.shape}")
+        check_same_length(rows_name, rows, name, array)
+        check_finite(name, array)
+        targets.append(np.asarray(array, np.float32))
+    return accumulate(
+        _regression_kernel,
+        regression_table(len(x), k),
+        x,
+        targets[0],
+        x_val,
+        targets[1],
+        metric=metric,
+        reduce=reduce,
+        certified=False,
+        method=describe("knn_regression_shapley", k=k, metric=metric),
+        chunk_size=chunk_size,
+        mesh=mesh,
+        progress=progress,
+    )
 
 
 @partial(
@@ -24,7 +112,7 @@ from ._semivalue import reverse_sum
 )
 @dataclasses.dataclass(frozen=True)
 class RegressionTable:
-    """Weights by rank, `[n]` each: how often pairs of points are neighbours together."""
+    """Weights by rank, `[n]` each: how often two points are neighbours."""
 
     nearer: jax.Array
     farther: jax.Array
@@ -82,3 +170,9 @@ def regression_shapley(
     pull = 2 * (table.nearer * nearer + weighted - first)
     step = -(y - after) * (pull + (y + after - 2 * target) * table.chance)
     return unsort(order, reverse_sum(step) + step)
+
+
+def _regression_kernel(
+    params: Any, distances: jax.Array, train: Any, query: Any
+) -> tuple[jax.Array, None]:
+    return regression_shapley(distances, train, query, params), None

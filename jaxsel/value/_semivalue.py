@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..neighbors import _native
-from ..neighbors._order import (
+from jaxsel.neighbors import _native
+from jaxsel.neighbors._order import (
     Sort,
     argsort,
     on_platform,
@@ -24,6 +24,7 @@ from ..neighbors._order import (
     top_k,
     unsort,
 )
+
 from ._weights import RankTable, difference
 
 
@@ -108,15 +109,10 @@ def tie_average(
         less what all later groups take away.
     """
     size = stop - first
-    lone = size <= 1
-    mean = jnp.where(
-        lone,
-        table.level[0][stop],
-        difference(table.total, first, stop) / jnp.maximum(size, 1),
-    )
-    spread = jnp.where(lone, 0.0, mean - table.level[0][stop]) / jnp.maximum(
-        size - 1, 1
-    )
+    many = jnp.maximum(size, 1)
+    behind = table.level[0][stop]
+    mean = jnp.where(size > 1, difference(table.total, first, stop) / many, behind)
+    spread = (mean - behind) / jnp.maximum(size - 1, 1)
     return mean + spread, gain * spread
 
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from .._checks import check_positive
+from jaxsel._checks import check_positive
 
 
 def shapley_weights(n: int, k: int) -> np.ndarray:

@@ -70,13 +70,12 @@ def semivalue(
 def smallest(values: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """The k smallest of a float32 row, ascending, and their indices, each `[k]`."""
     shape = (*values.shape[:-1], k)
-    return tuple(
-        jax.ffi.ffi_call(
-            "jaxsel_smallest",
-            (
-                jax.ShapeDtypeStruct(shape, jnp.float32),
-                jax.ShapeDtypeStruct(shape, jnp.int32),
-            ),
-            vmap_method="broadcast_all",
-        )(values)
-    )
+    top, index = jax.ffi.ffi_call(
+        "jaxsel_smallest",
+        (
+            jax.ShapeDtypeStruct(shape, jnp.float32),
+            jax.ShapeDtypeStruct(shape, jnp.int32),
+        ),
+        vmap_method="broadcast_all",
+    )(values)
+    return top, index

@@ -1,0 +1,189 @@
+"""What every KNN value that is linear in the gains shares: checks, form, kernel."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_count, check_features
+from jaxsel._types import Reduce, Values
+from jaxsel.neighbors import METRICS, Metric, to_length
+
+from ._accumulate import accumulate
+from ._hybrid import HEAD, semivalue_hybrid
+from ._labels import make_labels
+from ._semivalue import semivalue, semivalue_tied, semivalue_top
+from ._weights import rank_table
+
+Ties = Literal["stable", "average"]
+Method = Literal["exact", "hybrid"]
+Array = npt.ArrayLike | jax.Array
+# From distances (not squared) to the weight of a neighbour at that distance.
+DistanceWeights = Callable[[jax.Array], jax.Array]
+
+# Rank weights below this share of the first one count as zero.
+NEGLIGIBLE = 1e-9
+
+
+def linear_values(
+    name: str,
+    rank_weights: Callable[[int, int], np.ndarray],
+    x: Array,
+    y: Array,
+    x_val: Array,
+    y_val: Array,
+    *,
+    k: int,
+    metric: Metric,
+    ties: Ties,
+    reduce: Reduce,
+    method: Method,
+    weights: DistanceWeights | None,
+    chunk_size: int | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+    n_classes: int | None = None,
+    offset: Callable[[int, int, int], tuple[float, float]] | None = None,
+    options: dict[str, Any] | None = None,
+) -> Values:
+    """Compute any value that is linear in the gains."""
+    k = check_count("k", k)
+    check_choice("ties", ties, ("stable", "average"))
+    check_choice("method", method, ("exact", "hybrid"))
+    if method == "hybrid" and ties == "average":
+        raise ValueError("method='hybrid' needs ties='stable', got 'average'")
+    x, x_val = check_pair(x, x_val, metric)
+    labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
+    n = len(x)
+    omega = rank_weights(n, k)
+    form = _choose_form(omega, ties, method)
+    table = rank_table(omega)
+    if form == "top":
+        keep = _reach(omega)
+        table = dataclasses.replace(
+            table, weight=table.weight[:keep], drop=table.drop[:keep]
+        )
+    shift = None if offset is None else offset(n, k, labels.n_classes)
+    kernel = _Linear(
+        gains=Gains(labels.gains, weights, metric),
+        form=form,
+        binary=labels.binary and weights is None,
+        certified=method == "hybrid",
+    )
+    return accumulate(
+        kernel,
+        (table, shift),
+        x,
+        labels.train,
+        x_val,
+        labels.query,
+        metric=metric,
+        reduce=reduce,
+        certified=method == "hybrid",
+        method=describe(
+            name,
+            k=k,
+            **(options or {}),
+            metric=metric,
+            ties=ties,
+            method=method,
+            n_classes=labels.n_classes if offset else None,
+            weights=weights,
+        ),
+        chunk_size=chunk_size,
+        mesh=mesh,
+        progress=progress,
+    )
+
+
+def _reach(omega: np.ndarray) -> int:
+    """How many ranks matter: up to the last weight that is not negligible, and one."""
+    matter = np.flatnonzero(np.abs(omega) > NEGLIGIBLE * np.abs(omega).max(initial=0))
+    return min(int(matter[-1]) + 2, len(omega)) if matter.size else 1
+
+
+def _choose_form(omega: np.ndarray, ties: Ties, method: Method) -> str:
+    n = len(omega)
+    if ties == "average":
+        return "tied"
+    if _reach(omega) <= n // 8:
+        return "top"
+    if method == "hybrid" and n > 4 * HEAD:
+        if np.any(np.diff(omega) > 0):
+            raise ValueError("method='hybrid' needs rank_weights that do not increase")
+        return "hybrid"
+    return "sorted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Gains:
+    """Gains of the training points for one query, weighted by distance."""
+
+    of_labels: Callable[[Any, Any], jax.Array]
+    weights: DistanceWeights | None
+    metric: Metric
+
+    def __call__(self, distances: jax.Array, train: Any, query: Any) -> jax.Array:
+        gains = self.of_labels(train, query)
+        if self.weights is None:
+            return gains
+        return gains * self.weights(to_length(distances, self.metric))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Linear:
+    """The kernel for `accumulate`: gains, one of the semivalue kernels, an offset."""
+
+    gains: Gains
+    form: str
+    binary: bool
+    certified: bool
+
+    def __call__(
+        self, params: Any, distances: jax.Array, train: Any, query: Any
+    ) -> tuple[jax.Array, jax.Array | None]:
+        table, shift = params
+        gains = self.gains(distances, train, query)
+        bound = None
+        if self.form == "top":
+            values = semivalue_top(distances, gains, table.weight, table.drop)
+        elif self.form == "tied":
+            values = semivalue_tied(distances, gains, table)
+        elif self.form == "hybrid":
+            values, bound = semivalue_hybrid(
+                distances, gains, table, binary=self.binary
+            )
+        else:
+            values = semivalue(distances, gains, table)
+        if shift is not None:
+            values = values + (shift[0] + shift[1] * jnp.sum(gains))
+        if self.certified and bound is None:
+            bound = jnp.zeros_like(values)
+        return values, bound
+
+
+def check_pair(
+    x: Array, x_val: Array, metric: Metric
+) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
+    check_choice("metric", metric, METRICS)
+    x, x_val = check_features("x", x), check_features("x_val", x_val)
+    if x.shape[1] != x_val.shape[1]:
+        raise ValueError(
+            "x and x_val must have the same number of features, got "
+            f"{x.shape[1]} and {x_val.shape[1]}"
+        )
+    return x, x_val
+
+
+def describe(name: str, **options: Any) -> str:
+    """Write a call as text: what two results must share to be merged."""
+    shown = (
+        f"{key}={getattr(value, '__name__', value)}"
+        for key, value in options.items()
+        if value is not None
+    )
+    return f"{name}({', '.join(shown)})"
