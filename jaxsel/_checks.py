@@ -124,6 +124,8 @@ def encode_labels(
     arrays = []
     for name, value in (("y", y), ("y_val", y_val)):
         array = np.asarray(as_array(name, value))
+        if jnp.issubdtype(array.dtype, jnp.floating):
+            array = array.astype(np.float64)  # NumPy does not know bfloat16
         if array.ndim != 1:
             raise ValueError(
                 f"{name} must be labels of shape [n] or class probabilities of shape "

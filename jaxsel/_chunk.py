@@ -10,6 +10,9 @@ import numpy as np
 
 from ._checks import check_count
 
+# Fewer rows than this make a matrix product read all the features for little work.
+MIN_ROWS = 4
+
 
 def chunk_rows(
     n_rows: int, row_length: int, *, chunk_size: int | None, devices: int, entries: int
@@ -26,7 +29,7 @@ def chunk_rows(
     if chunk_size is not None:
         most = check_count("chunk_size", chunk_size)
     else:
-        most = max(1, entries // row_length) * devices
+        most = max(MIN_ROWS, entries // row_length) * devices
     chunks = -(-n_rows // min(most, n_rows))
     rows = -(-n_rows // chunks)  # as even as possible: little padding in the last
     return -(-rows // devices) * devices

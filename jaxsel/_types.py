@@ -178,11 +178,8 @@ class Values:
             if self.m2 is not None and other.m2 is not None:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
                 m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / (n_a + n_b)), dtype)
-            bound = (
-                None
-                if bounds is None
-                else np.average(bounds, axis=0, weights=[n_a, n_b])
-            )
+            bound = None if bounds is None else (n_a * bounds[0] + n_b * bounds[1])
+            bound = None if bound is None else bound / (n_a + n_b)
         elif self.reduce == "max":
             # |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|)
             values = np.maximum(a, b)
@@ -195,7 +192,7 @@ class Values:
             values=jnp.asarray(values, dtype),
             m2=m2,
             count=jnp.asarray(n_a + n_b, jnp.int32),
-            error_bound=None if bound is None else jnp.asarray(bound, dtype),
+            error_bound=None if bound is None else _round_up(bound, values, dtype),
         )
 
     def _vector(self, caller: str) -> np.ndarray:
@@ -289,9 +286,16 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
 
 
 def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
-    with np.load(path, allow_pickle=False) as file:
+    foreign = ValueError(f"{os.fspath(path)!r} was not written by jaxsel")
+    try:
+        file = np.load(path, allow_pickle=False)
+    except ValueError as error:  # neither an array file nor an archive
+        raise foreign from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise foreign
+    with file:
         if _KIND not in file:
-            raise ValueError(f"{os.fspath(path)!r} was not written by jaxsel")
+            raise foreign
         header = json.loads(str(file[_KIND]))
         if header["kind"] != cls.__name__ or header["version"] != _VERSION:
             raise ValueError(
@@ -313,6 +317,12 @@ def _both(
         np.zeros_like(like_a) if a is None else np.asarray(a, np.float64),
         np.zeros_like(like_b) if b is None else np.asarray(b, np.float64),
     )
+
+
+def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> jax.Array:
+    """Widen a bound by what rounding the values, and itself, may cost."""
+    bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
+    return jnp.asarray(np.nextafter(bound, np.inf, dtype=dtype))
 
 
 def _show(scalar: jax.Array) -> str:

@@ -22,9 +22,9 @@ from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 
-# Rows of this many entries in all are in flight: about 16 bytes each, several times
-# that on the sorting path.
-ENTRIES = 3_000_000
+# How many (validation point, training point) pairs are in memory at once, on each
+# device, at 20 to 60 bytes each. More gain nothing: the rows fit no cache by then.
+ENTRIES = 1_000_000
 
 # (params, distances [n], train, query) -> (values [n], error bound [n] or None)
 Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]]
@@ -80,7 +80,7 @@ def accumulate(
     features, queries = prepare(x, x_val, metric=metric)
     queries = np.asarray(queries)
     rows = chunk_rows(m, n, chunk_size=chunk_size, devices=devices, entries=ENTRIES)
-    shared = replicate((params, features, squared_norms(features), train), mesh)
+    shared = replicate((params, features, _norms(features), train), mesh)
     step = partial(_step, kernel=kernel, metric=metric, reduce=reduce, mesh=mesh)
     state = shard(_start(devices, n, reduce, certified), mesh) if reduce else None
 
@@ -116,6 +116,10 @@ def accumulate(
         method=method,
         reduce=reduce,
     )
+
+
+# Compiled, since step by step it would hold the squares of all features.
+_norms = jax.jit(squared_norms)
 
 
 @partial(

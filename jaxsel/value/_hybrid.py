@@ -16,7 +16,8 @@ from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, difference
 
 HEAD = 128
-LEVELS = 512
+LEVELS = 768
+EPSILON = 1.2e-7  # float32
 
 
 def semivalue_hybrid(
@@ -72,38 +73,42 @@ def semivalue_hybrid(
     mean = gain / jnp.maximum(size, 1)
 
     slope, level = tie_average(first, stop, gain, table)
-    loss = jnp.where(size > 0, -mean * difference(table.level, first, stop), 0.0)
+    fall = jnp.where(size > 0, -difference(table.level, first, stop), 0.0)
+    loss = mean * fall
     beyond = reverse_sum(loss)
 
     # Another order within a band moves what the band takes from nearer points by at
     # most half the range of its drops times sum |u - mean|, and the range is at most
-    # their variation. Within a band, a point's own weight and the sum over the points
-    # behind it can each be off by the range of the weights.
+    # their variation. A point's own part, w_r u less what the points behind it in its
+    # band take, lies with its average in an interval of the range of the band's
+    # weights times the range of the gains.
     if binary:
+        peak, fuzz = 1.0, 0.0
         scatter = 2 * gain * (size - gain) / jnp.maximum(size, 1)
-        peak = 1.0
     else:
+        peak = jnp.maximum(jnp.max(gains), 0) - jnp.minimum(jnp.min(gains), 0)
+        fuzz = EPSILON * size * peak  # of the mean of so many gains
         # Cauchy-Schwarz for sum |u - mean|.
         squares = _histogram(band, (gains - take(mean, band)) ** 2, levels + 1)
         scatter = jnp.sqrt(size * squares)
-        peak = jnp.maximum(jnp.max(gains), 0) - jnp.minimum(jnp.min(gains), 0)
     second = jnp.minimum(first + 1, stop)
     variation = jnp.maximum(difference(table.bend, second, stop), 0.0)
-    doubt = 0.5 * variation * scatter
-    doubt_beyond = reverse_sum(doubt) + 2e-6 * table.weight[0] * peak  # rounding
+    doubt = 0.5 * variation * scatter + fall * fuzz
+    doubt_beyond = reverse_sum(doubt) + 64 * EPSILON * table.weight[0] * peak
     reach = jnp.where(size > 1, -difference(table.level, second, stop), 0.0)
+    doubt_here = reach * (peak + fuzz) + doubt_beyond
 
     if binary:
         # One row for each band, one column for each gain. As a matrix product, which
         # XLA:CPU does not fuse into the gather and so computes once for each band.
         columns = jnp.array([[0.0, 1.0], [1.0, 1.0]])
         rows = jnp.stack([slope, -(level + beyond)], axis=1)
-        values = take(jnp.matmul(rows, columns, precision="highest").reshape(-1), band)
-        rows = jnp.stack([reach, doubt_beyond + reach], axis=1)
-        bound = take(jnp.matmul(rows, columns, precision="highest").reshape(-1), band)
+        by_gain = jnp.matmul(rows, columns, precision="highest")
+        values = take(by_gain.reshape(-1), band)
+        bound = take(jnp.repeat(doubt_here, 2), band)
     else:
         values = take(slope, band) * gains - take(level + beyond, band)
-        bound = take(reach, band) * (jnp.abs(gains) + peak) + take(doubt_beyond, band)
+        bound = take(doubt_here, band)
     head_values = (
         table.weight[:head] * u - reverse_sum(table.drop[:head] * u) - beyond[0]
     )

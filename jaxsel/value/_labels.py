@@ -59,6 +59,11 @@ def make_labels(
         return Labels(train, query, match_gains, n_classes or found, binary=True)
 
     width = (y if soft else y_val).shape[1]
+    if soft and soft_val and y_val.shape[1] != width:
+        raise ValueError(
+            "y and y_val must have the same number of columns, one a class, got "
+            f"{width} and {y_val.shape[1]}"
+        )
     y = _check_side("y", y, width)
     y_val = _check_side("y_val", y_val, width)
     gains = _soft_gains if soft and soft_val else _column if soft else _entry

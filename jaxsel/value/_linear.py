@@ -61,7 +61,7 @@ def linear_values(
     n = len(x)
     omega = rank_weights(n, k)
     form = _choose_form(omega, ties, method)
-    table = rank_table(omega)
+    table = rank_table(omega, running=form in ("tied", "hybrid"))
     if form == "top":
         keep = _reach(omega)
         table = dataclasses.replace(
@@ -113,7 +113,7 @@ def _choose_form(omega: np.ndarray, ties: Ties, method: Method) -> str:
     if _reach(omega) <= n // 8:
         return "top"
     if method == "hybrid" and n > 4 * HEAD:
-        if np.any(np.diff(omega) > 0):
+        if np.any(np.diff(omega) > 1e-12 * np.abs(omega).max()):
             raise ValueError("method='hybrid' needs rank_weights that do not increase")
         return "hybrid"
     return "sorted"

@@ -19,6 +19,7 @@ References:
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,8 @@ def shapley_weights(n: int, k: int) -> np.ndarray:
 
 def banzhaf_weights(n: int, k: int) -> np.ndarray:
     """Weights of the Banzhaf value, t = 1/2, `[n]`: tiny beyond a few times K."""
-    return special.bdtr(k - 1, np.arange(n), 0.5) / k
+    draws = np.arange(n)
+    return special.bdtr(np.minimum(k - 1, draws), draws, 0.5) / k
 
 
 def loo_weights(n: int, k: int) -> np.ndarray:
@@ -138,19 +140,24 @@ class RankTable:
 
     weight: jax.Array
     drop: jax.Array
-    level: jax.Array
-    total: jax.Array
-    bend: jax.Array
+    level: Any
+    total: Any
+    bend: Any
 
 
-def rank_table(weights: np.ndarray) -> RankTable:
+def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
     """Prepare rank weights for the kernels.
 
     Args:
         weights: Array of shape `[n]`, float64, the nearest point's weight first.
+        running: Whether to make the running sums, which `semivalue_tied` and
+            `semivalue_hybrid` need, and `semivalue` does not; else they are None.
     """
     weights = np.asarray(weights, np.float64)
     drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])
+    if not running:
+        to_float = partial(jnp.asarray, dtype=jnp.float32)
+        return RankTable(to_float(weights), to_float(drop), None, None, None)
     bend = np.abs(np.diff(drop, prepend=0.0))
     bend[:1] = 0.0
     return RankTable(

@@ -234,7 +234,8 @@ void TopRow(const float* row, int64_t n, int64_t k, float* out, int32_t* index,
       if (row[i] != row[i]) best.push_back(uint64_t{~0u} << 32 | static_cast<uint64_t>(i));
     }
   }
-  std::partial_sort(best.begin(), best.begin() + k, best.end());
+  std::nth_element(best.begin(), best.begin() + (k - 1), best.end());
+  std::sort(best.begin(), best.begin() + k);
   for (int64_t j = 0; j < k; ++j) {
     index[j] = static_cast<int32_t>(static_cast<uint32_t>(best[j]));
     out[j] = row[index[j]];
