@@ -1,0 +1,65 @@
+# Every target sets up what it needs, once, in .venv. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench docs data clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
+
+demo: $(STAMPS)/run ## Value and buy digits from five owners; writes demo/report.html
+	$(BIN)/jaxsel demo --out demo --force
+
+test: $(STAMPS)/test ## Install everything and run all tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(STAMPS)/test ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks.bench_knn
+	$(BIN)/python -m benchmarks.report
+
+docs: $(STAMPS)/docs ## Build the documentation in site/
+	$(BIN)/mkdocs build --strict
+
+data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
+	$(BIN)/jaxsel data prepare --all
+
+clean: ## Remove everything that was built, .venv included
+	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f jaxsel/neighbors/_native/kernels.so
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "jaxsel needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Each stamp installs a set of extras, and again when what it depends on has changed.
+BUILD := pyproject.toml hatch_build.py jaxsel/neighbors/_native/kernels.cc
+
+$(STAMPS)/run: $(BUILD) | $(BIN)/python
+	$(PIP) --editable '.[data,report]'
+	@mkdir -p $(STAMPS) && touch $@
+
+# torch before all else, so that nothing pulls in a larger build of it. CrypTen and
+# pyDVL without their dependencies: see the remarks in pyproject.toml.
+$(STAMPS)/test: $(BUILD) | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[data,report,mpc,bench,dev]'
+	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run
+
+$(STAMPS)/docs: $(BUILD) | $(BIN)/python
+	$(PIP) --editable '.[data,report,docs]'
+	@mkdir -p $(STAMPS) && touch $@
