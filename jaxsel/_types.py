@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -179,7 +180,8 @@ class Values:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
                 m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / (n_a + n_b)), dtype)
             bound = None if bounds is None else (n_a * bounds[0] + n_b * bounds[1])
-            bound = None if bound is None else bound / (n_a + n_b)
+            if bound is not None:
+                bound = _round_up(bound / (n_a + n_b), values, dtype)
         elif self.reduce == "max":
             # |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|)
             values = np.maximum(a, b)
@@ -192,7 +194,7 @@ class Values:
             values=jnp.asarray(values, dtype),
             m2=m2,
             count=jnp.asarray(n_a + n_b, jnp.int32),
-            error_bound=None if bound is None else _round_up(bound, values, dtype),
+            error_bound=None if bound is None else jnp.asarray(bound, dtype),
         )
 
     def _vector(self, caller: str) -> np.ndarray:
@@ -286,24 +288,19 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
 
 
 def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
-    foreign = ValueError(f"{os.fspath(path)!r} was not written by jaxsel")
+    name = repr(os.fspath(path))
     try:
-        file = np.load(path, allow_pickle=False)
-    except ValueError as error:  # neither an array file nor an archive
-        raise foreign from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise foreign
-    with file:
-        if _KIND not in file:
-            raise foreign
-        header = json.loads(str(file[_KIND]))
-        if header["kind"] != cls.__name__ or header["version"] != _VERSION:
-            raise ValueError(
-                f"{os.fspath(path)!r} holds {header['kind']} of version "
-                f"{header['version']}, expected {cls.__name__} of version {_VERSION}"
-            )
-        names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        arrays = {k: jnp.asarray(file[k]) for k in file.files if k in names}
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file[_KIND]))
+            fields = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
+            arrays = {k: jnp.asarray(file[k]) for k in file.files if k in fields}
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{name} was not written by jaxsel") from error
+    if header["kind"] != cls.__name__ or header["version"] != _VERSION:
+        raise ValueError(
+            f"{name} holds {header['kind']} of version {header['version']}, expected "
+            f"{cls.__name__} of version {_VERSION}"
+        )
     return cls(**arrays, **header["static"])
 
 
@@ -319,10 +316,10 @@ def _both(
     )
 
 
-def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> jax.Array:
+def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
     """Widen a bound by what rounding the values, and itself, may cost."""
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
-    return jnp.asarray(np.nextafter(bound, np.inf, dtype=dtype))
+    return np.nextafter(bound, np.inf, dtype=dtype)
 
 
 def _show(scalar: jax.Array) -> str:

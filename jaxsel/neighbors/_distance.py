@@ -15,6 +15,8 @@ from jaxsel._checks import check_choice
 
 Metric = Literal["l2", "cosine"]
 METRICS = ("l2", "cosine")
+# Squared distances beyond these overflow, or vanish, in float32.
+SMALLEST, LARGEST = 1e-15, 1e15
 
 
 def prepare(
@@ -30,17 +32,27 @@ def prepare(
         x: Array of shape `[n, d]`, whose rounded mean is subtracted from all.
         *others: Arrays of shape `[m, d]`.
         metric: "l2" or "cosine".
+
+    Raises:
+        ValueError: If squared distances would overflow or vanish in float32.
     """
     check_choice("metric", metric, METRICS)
     if metric == "cosine":
         return tuple(normalise(_to_float(a)) for a in (x, *others))
     numpy = jnp if isinstance(x, jax.Array) else np
     centre = numpy.round(_mean(x))
-    if not bool(numpy.any(centre != 0)):
-        return tuple(_to_float(a) for a in (x, *others))
-    return tuple(
-        _to_float((a if numpy is jnp else np.asarray(a)) - centre) for a in (x, *others)
-    )
+    arrays = (x, *others)
+    if bool(numpy.any(centre != 0)):
+        arrays = (numpy.asarray(a) - centre for a in arrays)
+    arrays = tuple(_to_float(a) for a in arrays)
+    peak = max(float(jnp.maximum(jnp.max(a), -jnp.min(a))) for a in arrays)
+    if not (peak == 0 or SMALLEST <= peak <= LARGEST):
+        raise ValueError(
+            "x must have features whose squares fit float32: their largest absolute "
+            f"value, once centred, must be {SMALLEST:g} to {LARGEST:g}, got {peak:.3g}; "
+            "rescale them"
+        )
+    return arrays
 
 
 def normalise(x: jax.Array) -> jax.Array:

@@ -84,7 +84,7 @@ def scatter_index(index: jax.Array) -> jax.Array:
 
 def take(values: jax.Array, indices: jax.Array) -> jax.Array:
     """Gather along the first axis by indices known to be in bounds."""
-    return values.at[indices].get(mode="promise_in_bounds")
+    return jnp.asarray(values).at[indices].get(mode="promise_in_bounds")
 
 
 def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any) -> _T:

@@ -86,7 +86,7 @@ def semivalue_hybrid(
         peak, fuzz = 1.0, 0.0
         scatter = 2 * gain * (size - gain) / jnp.maximum(size, 1)
     else:
-        peak = jnp.maximum(jnp.max(gains), 0) - jnp.minimum(jnp.min(gains), 0)
+        peak = _range(gains)
         fuzz = EPSILON * size * peak  # of the mean of so many gains
         # Cauchy-Schwarz for sum |u - mean|.
         squares = _histogram(band, (gains - take(mean, band)) ** 2, levels + 1)
@@ -94,7 +94,7 @@ def semivalue_hybrid(
     second = jnp.minimum(first + 1, stop)
     variation = jnp.maximum(difference(table.bend, second, stop), 0.0)
     doubt = 0.5 * variation * scatter + fall * fuzz
-    doubt_beyond = reverse_sum(doubt) + 64 * EPSILON * table.weight[0] * peak
+    doubt_beyond = reverse_sum(doubt) + rounding(table.weight, gains)
     reach = jnp.where(size > 1, -difference(table.level, second, stop), 0.0)
     doubt_here = reach * (peak + fuzz) + doubt_beyond
 
@@ -121,6 +121,15 @@ def semivalue_hybrid(
             doubt_beyond[0], mode="promise_in_bounds", unique_indices=True
         ),
     )
+
+
+def rounding(weight: jax.Array, gains: jax.Array) -> jax.Array:
+    """Bound what float32 does to a value whose sums run in blocks."""
+    return 64 * EPSILON * jnp.max(jnp.abs(weight)) * _range(gains)
+
+
+def _range(gains: jax.Array) -> jax.Array:
+    return jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
 
 
 def _histogram(band: jax.Array, weights: jax.Array, size: int) -> jax.Array:

@@ -14,7 +14,7 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import METRICS, Metric, to_length
 
 from ._accumulate import accumulate
-from ._hybrid import HEAD, semivalue_hybrid
+from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
 from ._weights import rank_table
@@ -74,7 +74,7 @@ def linear_values(
         binary=labels.binary and weights is None,
         certified=method == "hybrid",
     )
-    return accumulate(
+    values = accumulate(
         kernel,
         (table, shift),
         x,
@@ -98,6 +98,8 @@ def linear_values(
         mesh=mesh,
         progress=progress,
     )
+    check_weighted(values, weights)
+    return values
 
 
 def _reach(omega: np.ndarray) -> int:
@@ -113,7 +115,7 @@ def _choose_form(omega: np.ndarray, ties: Ties, method: Method) -> str:
     if _reach(omega) <= n // 8:
         return "top"
     if method == "hybrid" and n > 4 * HEAD:
-        if np.any(np.diff(omega) > 1e-12 * np.abs(omega).max()):
+        if np.any(np.diff(omega) > 0):
             raise ValueError("method='hybrid' needs rank_weights that do not increase")
         return "hybrid"
     return "sorted"
@@ -162,8 +164,17 @@ class _Linear:
         if shift is not None:
             values = values + (shift[0] + shift[1] * jnp.sum(gains))
         if self.certified and bound is None:
-            bound = jnp.zeros_like(values)
+            bound = jnp.full_like(values, rounding(table.weight, gains))
         return values, bound
+
+
+def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
+    """Refuse what distance weights such as 1 / 0 have made of the values."""
+    if weights is not None and not bool(jnp.isfinite(values.values).all()):
+        raise ValueError(
+            "weights must return finite numbers for all distances, zero included; it "
+            "returned NaN or infinity for some"
+        )
 
 
 def check_pair(

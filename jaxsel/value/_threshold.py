@@ -14,11 +14,11 @@ import numpy as np
 
 from jaxsel._checks import check_positive
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric
+from jaxsel.neighbors import Metric, take
 
 from ._accumulate import accumulate
 from ._labels import make_labels
-from ._linear import Array, DistanceWeights, Gains, check_pair, describe
+from ._linear import Array, DistanceWeights, Gains, check_pair, check_weighted, describe
 
 
 def threshold_knn_shapley(
@@ -70,7 +70,7 @@ def threshold_knn_shapley(
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
         jnp.float32(1 / labels.n_classes),
     )
-    return accumulate(
+    values = accumulate(
         _Threshold(Gains(labels.gains, weights, metric)),
         params,
         x,
@@ -91,6 +91,8 @@ def threshold_knn_shapley(
         mesh=mesh,
         progress=progress,
     )
+    check_weighted(values, weights)
+    return values
 
 
 def threshold_shapley(
@@ -121,7 +123,7 @@ def threshold_shapley(
     # Affine in the gain, with coefficients that all points in the ball share.
     count = jnp.maximum(size, 1).astype(jnp.float32)
     others = jnp.maximum(count - 1, 1)
-    later = jnp.where(size > 1, harmonic[size] - 1, 0.0)
+    later = jnp.where(size > 1, take(harmonic, size) - 1, 0.0)
     slope = (1 + later + later / others) / count
     level = (prior + later * total / others) / count
     return jnp.where(inside, slope * gains - level, 0.0)

@@ -37,7 +37,7 @@ def shapley_weights(n: int, k: int) -> np.ndarray:
 def banzhaf_weights(n: int, k: int) -> np.ndarray:
     """Weights of the Banzhaf value, t = 1/2, `[n]`: tiny beyond a few times K."""
     draws = np.arange(n)
-    return special.bdtr(np.minimum(k - 1, draws), draws, 0.5) / k
+    return _descending(special.bdtr(np.minimum(k - 1, draws), draws, 0.5) / k)
 
 
 def loo_weights(n: int, k: int) -> np.ndarray:
@@ -60,7 +60,7 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
         log_beta = special.betaln(i + beta, some - i + alpha)
         total[i:] += np.exp(log_choose - special.gammaln(i + 1) + log_beta - log_scale)
     total[:k] = 1.0  # fewer than K points before: the sum over all outcomes
-    return np.minimum(total, 1.0) / k
+    return _descending(np.minimum(total, 1.0) / k)
 
 
 def soft_shapley_weights(n: int, k: int) -> np.ndarray:
@@ -70,7 +70,8 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
     rank = np.arange(1, n + 1)
     most = min(k, n - 1)
     harmonic = special.digamma(most + 1) + np.euler_gamma
-    return (harmonic + ((n - 1) * np.minimum(rank, k) / rank - most) / k) / (n - 1)
+    shared = (n - 1) * np.minimum(rank, k) / rank - most
+    return _descending((harmonic + shared / k) / (n - 1))
 
 
 def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
@@ -192,6 +193,11 @@ def resolve_weights(rank_weights: object, n: int, k: int) -> np.ndarray:
 def check_beta(alpha: float, beta: float) -> None:
     check_positive("alpha", alpha)
     check_positive("beta", beta)
+
+
+def _descending(weights: np.ndarray) -> np.ndarray:
+    """Undo the rounding by which weights that cannot increase do."""
+    return np.minimum.accumulate(weights)
 
 
 def _split(values: np.ndarray) -> jax.Array:

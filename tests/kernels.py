@@ -1,0 +1,96 @@
+"""The public pure kernels, in one place: each one runs inside jit and vmap.
+
+`test_kernels.py` tests every kernel listed here, and lowers it to platforms that this
+machine does not have.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jaxsel import neighbors, value
+
+N, D, K = 40, 3, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A pure function of arrays, and arrays to call it with.
+
+    Attributes:
+        name: What the tests call it.
+        function: The kernel, with all else that it needs already given.
+        arguments: From a NumPy generator to the arrays of one call.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: Callable[[np.random.Generator], tuple[np.ndarray, ...]]
+
+
+def _distances(rng):
+    # Whole numbers, so that some tie.
+    return rng.integers(0, 30, N).astype(np.float32)
+
+
+def _matches(rng):
+    return _distances(rng), rng.integers(0, 2, N).astype(np.float32)
+
+
+def _targets(rng):
+    return _distances(rng), rng.normal(size=N).astype(np.float32), np.float32(0.5)
+
+
+def _points(rng):
+    shapes = (N, D), (4, D)
+    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+
+_TABLE = value.rank_table(value.shapley_weights(N, K))
+_LOO = value.rank_table(value.loo_weights(N, K))
+
+KERNELS = [
+    Kernel("distances-l2", neighbors.distances, _points),
+    Kernel("distances-cosine", partial(neighbors.distances, metric="cosine"), _points),
+    Kernel("normalise", neighbors.normalise, lambda rng: _points(rng)[:1]),
+    Kernel("squared_norms", neighbors.squared_norms, lambda rng: _points(rng)[:1]),
+    Kernel("argsort", neighbors.argsort, lambda rng: (_distances(rng),)),
+    Kernel("top_k", partial(neighbors.top_k, k=K), lambda rng: (_distances(rng),)),
+    Kernel(
+        "unsort",
+        neighbors.unsort,
+        lambda rng: (rng.permutation(N).astype(np.int32), _distances(rng)),
+    ),
+    Kernel("semivalue", partial(value.semivalue, table=_TABLE), _matches),
+    Kernel("semivalue_tied", partial(value.semivalue_tied, table=_TABLE), _matches),
+    Kernel(
+        "semivalue_top",
+        partial(
+            value.semivalue_top, weight=_LOO.weight[: K + 1], drop=_LOO.drop[: K + 1]
+        ),
+        _matches,
+    ),
+    Kernel(
+        "semivalue_hybrid",
+        partial(value.semivalue_hybrid, table=_TABLE, head=8, levels=16),
+        _matches,
+    ),
+    Kernel(
+        "threshold_shapley",
+        partial(
+            value.threshold_shapley,
+            radius=9.0,
+            harmonic=value.harmonic_numbers(N),
+            prior=0.5,
+        ),
+        _matches,
+    ),
+    Kernel(
+        "regression_shapley",
+        partial(value.regression_shapley, table=value.regression_table(N, K)),
+        _targets,
+    ),
+]

@@ -1,0 +1,186 @@
+"""What the tests of the values share: one entry a method, and data to value."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import references as ref
+
+import jaxsel
+
+RADIUS = {"l2": 2.0, "cosine": 0.5}
+ABSENT = 7  # a validation label that no training point has
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Training and validation points; `y` are classes, `t` regression targets."""
+
+    x: np.ndarray
+    y: np.ndarray
+    t: np.ndarray
+    x_val: np.ndarray
+    y_val: np.ndarray
+    t_val: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.x)
+
+    @property
+    def n_classes(self) -> int:
+        return len(np.union1d(self.y, self.y_val))
+
+    def classes(self):
+        return self.x, self.y, self.x_val, self.y_val
+
+    def targets(self):
+        return self.x, self.t, self.x_val, self.t_val
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A value function, its utility by definition and its weights of coalitions."""
+
+    name: str
+    call: Callable[..., jaxsel.Values]  # (data, k, **options)
+    utility: Callable[..., ref.Utility]  # (data, distance, k, radius)
+    weights: Callable[[int], np.ndarray]
+    efficient: bool = True  # the values sum to U(all) - U(none)
+    ties: tuple[str, ...] = ("stable", "average")
+    hows: tuple[str, ...] = ("exact", "hybrid")
+
+    def gains(self, data: Data) -> np.ndarray:
+        if self.name == "regression":
+            return np.tile(data.t, (len(data.t_val), 1)).astype(float)
+        return ref.matches(data.y, data.y_val)
+
+    def enumerate(self, data: Data, k: int, *, metric="l2", ties="stable"):
+        distance = ref.distances(data.x, data.x_val, metric)
+        return ref.enumerate_values(
+            distance,
+            self.gains(data),
+            self.utility(data, distance, k, RADIUS[metric]),
+            self.weights(data.n),
+            ties,
+        )
+
+
+def random(n: int, n_val: int = 12, *, seed: int = 0) -> Data:
+    """Points in general position: no ties, and none on the edge of a ball."""
+    for attempt in range(100):
+        rng = np.random.default_rng([n, seed, attempt])
+        x, x_val = (np.round(rng.normal(size=(m, 3)) * 64) / 64 for m in (n, n_val))
+        if all(_gap(x, x_val, metric) > 1e-4 for metric in RADIUS):
+            return _labelled(rng, x, x_val)
+    raise RuntimeError(f"no {n} points in general position found")
+
+
+def grid(n: int, n_val: int = 12, *, seed: int = 0, size: int = 3) -> Data:
+    """Points of a small grid, so that many coincide or are equally far."""
+    rng = np.random.default_rng([n, seed])
+    x, x_val = (rng.integers(0, size, (m, 2)) for m in (n, n_val))
+    return _labelled(rng, x, x_val)
+
+
+def _gap(x, x_val, metric):
+    distance = ref.distances(x, x_val, metric)
+    edge = np.full((len(x_val), 1), RADIUS[metric])
+    return np.diff(np.sort(np.hstack([distance, edge]))).min()
+
+
+def _labelled(rng, x, x_val) -> Data:
+    n, n_val = len(x), len(x_val)
+    return Data(
+        x=x.astype(np.float32),
+        y=rng.integers(0, 3, n),
+        t=rng.integers(-8, 8, n) / np.float32(4),
+        x_val=x_val.astype(np.float32),
+        y_val=rng.choice([0, 1, 2, ABSENT], n_val),
+        t_val=rng.integers(-8, 8, n_val) / np.float32(4),
+    )
+
+
+def _knn(data, distance, k, radius):
+    return ref.knn_utility(k)
+
+
+def _classify(function: Callable[..., Any], **fixed):
+    def call(data, k, **options):
+        return function(*data.classes(), k=k, **fixed, **options)
+
+    return call
+
+
+def _threshold(data, k, *, ties="stable", method="exact", metric="l2", **options):
+    # No order, so that ties do not arise, and no K.
+    del k, ties, method
+    return jaxsel.threshold_knn_shapley(
+        *data.classes(), radius=RADIUS[metric], metric=metric, **options
+    )
+
+
+METHODS = [
+    Method("shapley", _classify(jaxsel.knn_shapley), _knn, ref.shapley_weights),
+    Method(
+        "banzhaf",
+        _classify(jaxsel.knn_banzhaf),
+        _knn,
+        ref.banzhaf_weights,
+        efficient=False,
+    ),
+    Method("loo", _classify(jaxsel.knn_loo), _knn, ref.loo_weights, efficient=False),
+    Method(
+        "beta",
+        _classify(jaxsel.knn_beta_shapley),
+        _knn,
+        lambda n: ref.beta_weights(n, 16, 1),
+        efficient=False,
+    ),
+    Method(
+        "beta2.5-4",
+        _classify(jaxsel.knn_beta_shapley, alpha=2.5, beta=4.0),
+        _knn,
+        lambda n: ref.beta_weights(n, 2.5, 4),
+        efficient=False,
+    ),
+    Method(
+        "soft",
+        _classify(jaxsel.soft_knn_shapley),
+        lambda data, distance, k, radius: ref.soft_utility(k, data.n_classes),
+        ref.shapley_weights,
+    ),
+    Method(
+        "threshold",
+        _threshold,
+        lambda data, distance, k, radius: ref.threshold_utility(
+            distance, radius, data.n_classes
+        ),
+        ref.shapley_weights,
+        ties=("stable",),
+        hows=("exact",),
+    ),
+    Method(
+        "regression",
+        lambda data, k, **options: jaxsel.knn_regression_shapley(
+            *data.targets(), k=k, **options
+        ),
+        lambda data, distance, k, radius: ref.regression_utility(k, data.t_val),
+        ref.shapley_weights,
+        ties=("stable",),
+        hows=("exact",),
+    ),
+]
+BY_NAME = {method.name: method for method in METHODS}
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=BY_NAME)
+each_tied = pytest.mark.parametrize(
+    ("method", "ties"),
+    [pytest.param(m, ties, id=f"{m.name}-{ties}") for m in METHODS for ties in m.ties],
+)
+each_how = pytest.mark.parametrize(
+    ("method", "how"),
+    [pytest.param(m, how, id=f"{m.name}-{how}") for m in METHODS for how in m.hows],
+)

@@ -1,0 +1,131 @@
+"""The pure kernels and their rank weights against the references."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references as ref
+
+import jaxsel
+from jaxsel import value
+from jaxsel.neighbors import _native
+
+from . import cases
+
+N, N_VAL = 150, 6
+TOLERANCE = {"rtol": 0, "atol": 2e-6}
+
+
+SORTS = ["packed", "pairs", "auto", *(["native"] if _native.available() else [])]
+
+
+@pytest.fixture(scope="module", params=["ties", "distinct", "wide"])
+def ranked(request):
+    """Distances on any scale, gains of either sign: `[N_VAL, N]`."""
+    rng = np.random.default_rng(0)
+    distance = rng.permuted(np.tile(np.arange(N), (N_VAL, 1)), axis=1)
+    if request.param == "ties":
+        distance = rng.integers(0, 40, (N_VAL, N))
+    distance = distance.astype(np.float32)
+    if request.param == "wide":
+        distance = np.float32(2) ** (distance / 2 - 40)
+        distance[:, :3] = 0
+    gains = rng.normal(size=(N_VAL, N)).astype(np.float32)
+    return distance, gains
+
+
+@pytest.mark.parametrize("ties", ["stable", "average"])
+@pytest.mark.parametrize("measure", [ref.uniform(N), ref.jacobi(N, 1, 4)])
+@pytest.mark.parametrize("k", [1, 7, N + 5])
+def test_semivalue(ranked, ties, measure, k):
+    omega = ref.rank_weights(N, k, measure)
+    expected = ref.sorted_values(*ranked, omega, ties)
+    kernel = value.semivalue if ties == "stable" else value.semivalue_tied
+    for sort in SORTS:
+        one = partial(kernel, table=value.rank_table(omega), sort=sort)
+        values = jax.vmap(one)(*map(jnp.asarray, ranked))
+        np.testing.assert_allclose(values, expected, err_msg=sort, **TOLERANCE)
+
+
+@pytest.mark.parametrize("k", [1, 7, N + 5])
+def test_regression(ranked, k):
+    distance, targets = ranked
+    t_val = np.linspace(-1, 1, N_VAL)
+    expected = [
+        ref.regression_values(d[None], y.astype(float), [t], k)[0]
+        for d, y, t in zip(distance, targets, t_val, strict=True)
+    ]
+    table = value.regression_table(N, k)
+    for sort in SORTS:
+        one = partial(value.regression_shapley, table=table, sort=sort)
+        values = jax.vmap(one)(*map(jnp.asarray, (distance, targets, t_val)))
+        np.testing.assert_allclose(values, expected, err_msg=sort, **TOLERANCE)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 200])
+def test_rank_weights(n):
+    for k in sorted({1, 2, 5, n, n + 1, n + 9}):
+        for ours, measure in (
+            (value.shapley_weights(n, k), ref.uniform(n)),
+            (value.banzhaf_weights(n, k), ref.point_mass(0.5)),
+            (value.loo_weights(n, k), ref.point_mass(1.0)),
+            (value.beta_weights(n, k, alpha=16, beta=1), ref.jacobi(n, 16, 1)),
+            (value.beta_weights(n, k, alpha=2.5, beta=4), ref.jacobi(n, 2.5, 4)),
+        ):
+            expected = ref.rank_weights(n, k, measure)
+            np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("k", [1, 5, 50, 200, 2000])
+def test_rank_weights_never_increase(k):
+    # The hybrid's bound rests on it.
+    for weights in (
+        value.shapley_weights(1000, k),
+        value.banzhaf_weights(1000, k),
+        value.loo_weights(1000, k),
+        value.beta_weights(1000, k, alpha=16, beta=1),
+        value.soft_shapley_weights(1000, k),
+    ):
+        assert np.isfinite(weights).all()
+        assert (np.diff(weights) <= 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 6])
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_size_restricted_weights(n, k):
+    p = np.random.default_rng(n).uniform(size=n)
+    np.testing.assert_allclose(
+        value.size_restricted_weights(n, k, p), ref.size_rank_weights(n, k, p)
+    )
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("n", [200, 203])
+def test_identical_rows_are_tied(n, metric):
+    # Whatever the place of a row in the matrix product.
+    rng = np.random.default_rng(n)
+    row = rng.integers(0, 40, n)
+    data = cases.Data(
+        x=rng.normal(size=(40, 64)).astype(np.float32)[row],
+        y=row % 3,
+        t=row,
+        x_val=rng.normal(size=(9, 64)).astype(np.float32),
+        y_val=np.arange(9) % 3,
+        t_val=np.zeros(9),
+    )
+    distance = np.round(ref.distances(data.x, data.x_val, metric), 9)
+    gains = ref.matches(data.y, data.y_val)
+    omega = ref.rank_weights(n, 5, ref.uniform(n))
+    for ties in ("stable", "average"):
+        for chunk_size in (None, 1, 4):
+            values = jaxsel.knn_shapley(
+                *data.classes(),
+                metric=metric,
+                ties=ties,
+                reduce=None,
+                chunk_size=chunk_size,
+            ).values
+            expected = ref.sorted_values(distance, gains, omega, ties)
+            np.testing.assert_allclose(values, expected, **TOLERANCE)

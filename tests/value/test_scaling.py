@@ -1,0 +1,138 @@
+"""Chunks, devices and separate calls change nothing; nothing is compiled twice."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import jaxsel
+
+from . import cases
+
+K = 5
+# One of each form of computation: order, bands, nearest only, offset, ball, quadratic.
+each_form = pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("shapley", "exact"),
+        ("shapley", "hybrid"),
+        ("loo", "exact"),
+        ("soft", "exact"),
+        ("threshold", "exact"),
+        ("regression", "exact"),
+    ],
+)
+each_reduce = pytest.mark.parametrize("reduce", ["mean", "max", None])
+
+
+@pytest.fixture(scope="module")
+def data():
+    # Whole numbers: distances are exact, so that no tie depends on a chunk's shape. And
+    # enough of them for the hybrid to leave some to its bands.
+    return cases.grid(600, n_val=64, size=30)
+
+
+def part(data, rows):
+    return dataclasses.replace(
+        data, x_val=data.x_val[rows], y_val=data.y_val[rows], t_val=data.t_val[rows]
+    )
+
+
+def same(a, b, tolerance=1e-6):
+    for name in ("values", "stderr", "error_bound"):
+        mine, theirs = getattr(a, name), getattr(b, name)
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=tolerance)
+    assert int(a.count) == int(b.count)
+    assert (a.method, a.reduce) == (b.method, b.reduce)
+
+
+@each_form
+def test_chunk_sizes_agree(data, name, how):
+    method = cases.BY_NAME[name]
+    call = lambda size: method.call(data, K, method=how, chunk_size=size)
+    whole = call(None)
+    for size in (1, 7, 64):
+        same(call(size), whole)
+
+
+@each_reduce
+def test_chunk_sizes_agree_however_reduced(data, reduce):
+    method = cases.BY_NAME["shapley"]
+    call = lambda size: method.call(data, K, reduce=reduce, chunk_size=size)
+    for size in (7, 1000):
+        same(call(size), call(None))
+
+
+@each_form
+def test_merge_equals_one_call(data, name, how):
+    method = cases.BY_NAME[name]
+    call = lambda data: method.call(data, K, method=how)
+    one, two = (call(part(data, rows)) for rows in np.split(np.arange(64), 2))
+    same(one.merge(two), call(data))
+
+
+@each_reduce
+def test_merge_equals_one_call_however_reduced(data, reduce):
+    call = lambda data: cases.BY_NAME["shapley"].call(data, K, reduce=reduce)
+    parts = [call(part(data, rows)) for rows in np.split(np.arange(64), [1, 20])]
+    same(parts[0].merge(*parts[1:]), call(data))
+
+
+@each_form
+@each_reduce
+def test_eight_devices_equal_one(data, name, how, reduce):
+    some, method = part(data, np.arange(13)), cases.BY_NAME[name]
+    call = lambda mesh: method.call(some, K, method=how, reduce=reduce, mesh=mesh)
+    mesh = jaxsel.make_mesh()
+    assert mesh.size == 8
+    same(call(mesh), call(None))
+
+
+@pytest.mark.parametrize("n_val", [1, 8, 64])
+def test_eight_devices_and_any_number_of_points(data, n_val):
+    some, method = part(data, np.arange(n_val)), cases.BY_NAME["shapley"]
+    call = lambda mesh: method.call(some, K, mesh=mesh)
+    same(call(jaxsel.make_mesh()), call(None))
+
+
+@pytest.mark.parametrize("ties", ["stable", "average"])
+def test_eight_devices_in_small_chunks(data, ties):
+    method = cases.BY_NAME["shapley"]
+    one = method.call(data, K, ties=ties)
+    mesh = jaxsel.make_mesh()
+    same(method.call(data, K, ties=ties, mesh=mesh, chunk_size=3), one)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@each_form
+def test_second_call_traces_nothing(data, name, how, sharded):
+    method = cases.BY_NAME[name]
+    mesh = jaxsel.make_mesh() if sharded else None
+    call = lambda data: method.call(data, K, method=how, mesh=mesh)
+    call(data)
+    other = dataclasses.replace(
+        data, x=data.x[::-1].copy(), y=data.y[::-1].copy(), t=data.t[::-1].copy()
+    )
+    with jax.no_tracing(True):
+        second = call(other)
+    assert np.isfinite(second.values).all()
+
+
+def test_progress_is_shown_on_demand(data, capfd):
+    method = cases.BY_NAME["shapley"]
+    quiet = method.call(data, K, chunk_size=16)
+    assert capfd.readouterr() == ("", "")
+    loud = method.call(data, K, chunk_size=16, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err != ""
+    same(quiet, loud, 0)
+
+
+def test_global_configuration_is_left_alone():
+    assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    jaxsel.knn_shapley(np.eye(3), [0, 1, 0], np.eye(3), [0, 1, 1])
+    assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
