@@ -5,7 +5,7 @@ from the origin, so they are centred first; by the *rounded* mean, since subtrac
 the exact one rounds integer-valued features and breaks their exact ties.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,20 +39,22 @@ def prepare(
     check_choice("metric", metric, METRICS)
     if metric == "cosine":
         return tuple(normalise(_to_float(a)) for a in (x, *others))
-    numpy = jnp if isinstance(x, jax.Array) else np
-    centre = numpy.round(_mean(x))
     arrays = (x, *others)
-    if bool(numpy.any(centre != 0)):
-        arrays = (numpy.asarray(a) - centre for a in arrays)
-    arrays = tuple(_to_float(a) for a in arrays)
-    peak = max(float(jnp.maximum(jnp.max(a), -jnp.min(a))) for a in arrays)
+    centre = _rounded_mean(x)
+    peak = max(
+        float(np.abs(np.asarray(edge(axis=0), np.float64) - centre).max())
+        for a in arrays
+        for edge in (a.min, a.max)
+    )
     if not (peak == 0 or SMALLEST <= peak <= LARGEST):
         raise ValueError(
             "x must have features whose squares fit float32: their largest absolute "
-            f"value, once centred, must be {SMALLEST:g} to {LARGEST:g}, got {peak:.3g}; "
-            "rescale them"
+            f"value, once centred, must be {SMALLEST:g} to {LARGEST:g}, got "
+            f"{peak:.3g}; rescale them"
         )
-    return arrays
+    if not centre.any():
+        return tuple(_to_float(a) for a in arrays)
+    return tuple(_subtract(a, centre) for a in arrays)
 
 
 def normalise(x: jax.Array) -> jax.Array:
@@ -104,13 +106,29 @@ def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
     return jnp.sqrt(squared) if metric == "l2" else squared
 
 
-def _mean(x: np.ndarray | jax.Array) -> Any:
+def _rounded_mean(x: np.ndarray | jax.Array) -> np.ndarray:
     if isinstance(x, jax.Array):
-        return jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
-    return np.mean(x, axis=0, dtype=np.float64)
+        mean = jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
+    else:
+        mean = np.mean(x, axis=0, dtype=np.float64)
+    return np.round(np.asarray(mean, np.float64))
+
+
+def _subtract(x: np.ndarray | jax.Array, centre: np.ndarray) -> jax.Array:
+    if isinstance(x, jax.Array):
+        x = _to_float(x)
+        return x - jnp.asarray(centre, x.dtype)
+    # In float64, a buffer at a time: only the float32 result is ever whole.
+    out = np.empty(x.shape, _float_type(x))
+    np.subtract(x, centre, out=out, dtype=np.float64, casting="same_kind")
+    return jnp.asarray(out)
 
 
 def _to_float(x: np.ndarray | jax.Array) -> jax.Array:
+    return jnp.asarray(x, _float_type(x))
+
+
+def _float_type(x: np.ndarray | jax.Array) -> type[np.floating]:
     """Float32, or float64 where that is what it is and JAX has it enabled."""
-    wide = x.dtype == np.float64 and jax.config.jax_enable_x64  # pyright: ignore
-    return jnp.asarray(x, jnp.float64 if wide else jnp.float32)
+    wide = x.dtype == np.float64 and jax.config.read("jax_enable_x64")
+    return np.float64 if wide else np.float32

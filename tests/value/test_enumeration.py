@@ -28,7 +28,7 @@ def test_every_k(method, n):
 @cases.each_tied
 @each_size
 def test_ties(method, n, ties):
-    data = cases.grid(n, size=3 if n < 7 else 4)
+    data = cases.grid(n, size=3 if n < 7 else 5)
     for k in (1, 2, n, n + 2):
         values = method.call(data, k, ties=ties, reduce=None).values
         expected = method.enumerate(data, k, ties=ties)
@@ -177,7 +177,7 @@ def test_semivalue_restricted_by_size(n):
 
 @pytest.mark.parametrize("ties", ["stable", "average"])
 def test_larger_sets_against_the_recursion(ties):
-    n, k = 300, 7
+    n, k = 150, 7
     data = cases.grid(n, n_val=20, size=12)
     distance, gains = ref.distances(data.x, data.x_val), ref.matches(data.y, data.y_val)
     for name, measure in (
