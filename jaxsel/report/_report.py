@@ -1,0 +1,131 @@
+"""A report: one HTML file to read, one JSON file with the same numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._chapter import Chapter, Figure, Table
+from ._page import render
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Chapters under one title.
+
+    Attributes:
+        title: The heading of the page.
+        summary: What a reader in a hurry should know, one or two sentences.
+        chapters: From any room; see `Chapter`.
+    """
+
+    title: str
+    summary: str
+    chapters: Sequence[Chapter]
+
+    def write(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
+        """Write `report.html` and `report.json`, and return their paths.
+
+        The page stands alone: styles and figures are inside it, it runs no scripts and
+        asks no network for anything. Both files are complete before either takes the
+        place of an older one.
+
+        Args:
+            folder: Made if it does not exist.
+
+        Raises:
+            TypeError: If a chapter's data holds what JSON cannot.
+        """
+        versions = _versions()
+        contents = {
+            "report.html": render(self.title, self.summary, self.chapters, versions),
+            "report.json": json.dumps(
+                _plain_report(self, versions), indent=1, allow_nan=False
+            ),
+        }
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = {
+            folder / name: folder / f".{name}.{os.getpid()}" for name in contents
+        }
+        try:
+            for path, part in temporary.items():
+                part.write_text(contents[path.name], encoding="utf-8")
+            for path, part in temporary.items():
+                part.replace(path)
+        finally:
+            for part in temporary.values():
+                part.unlink(missing_ok=True)
+        return folder / "report.html", folder / "report.json"
+
+
+def _plain_report(report: Report, versions: Mapping[str, str]) -> dict[str, Any]:
+    chapters = []
+    for chapter in report.chapters:
+        tables = [
+            {
+                "caption": block.caption,
+                "columns": list(block.columns),
+                "rows": _plain(block.rows, f"{chapter.title}: rows"),
+            }
+            for block in chapter.blocks
+            if isinstance(block, Table)
+        ]
+        figures = [
+            {"caption": block.caption, "alt": block.alt}
+            for block in chapter.blocks
+            if isinstance(block, Figure)
+        ]
+        chapters.append(
+            {
+                "title": chapter.title,
+                "tables": tables,
+                "figures": figures,
+                "data": _plain(chapter.data, f"{chapter.title}: data"),
+            }
+        )
+    return {
+        "title": report.title,
+        "summary": report.summary,
+        "versions": dict(versions),
+        "chapters": chapters,
+    }
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Turn arrays into lists and numbers that are not finite into None."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if isinstance(value, np.generic) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.dtype.kind in "biufU":
+            return _plain(array.tolist(), where)
+    raise TypeError(f"{where} cannot be written as JSON: {type(value).__name__}")
+
+
+def _versions() -> dict[str, str]:
+    import platform
+
+    import jax
+
+    from jaxsel._version import __version__
+
+    return {
+        "jaxsel": __version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+    }
