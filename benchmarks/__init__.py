@@ -1,0 +1,1 @@
+"""Throughput and memory against peers: `python -m benchmarks.bench_knn`."""

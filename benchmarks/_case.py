@@ -1,0 +1,93 @@
+"""What a benchmark declares: cases, the contenders in each, the figures to reach."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+I = TypeVar("I")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender(Generic[I]):
+    """One way to compute a case.
+
+    Attributes:
+        name: Unique in its case.
+        make: Untimed set-up. Takes the inputs, returns the call that is timed. The call
+            may return JAX arrays before they are computed: the harness waits for them.
+            With an ImportError, the contender is absent.
+        check: Takes the inputs and what the call returned, returns named figures, such
+            as `{"error": 1e-7}`: they are reported.
+        limits: What the figures may be at most. A contender that exceeds one, or has
+            NaN there, is wrong, and is not timed.
+        share: How much of the case's work one call does: less than all for a peer that
+            would take long.
+        peer: Whether the others are compared with it.
+        note: Said in the table.
+    """
+
+    name: str
+    make: Callable[[I], Callable[[], Any]]
+    check: Callable[[I, Any], Mapping[str, float]]
+    limits: Mapping[str, float]
+    share: float = 1.0
+    peer: bool = False
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """A figure to reach.
+
+    Attributes:
+        text: What it says, for the table.
+        level: "must", or "goal" for a stretch.
+        contender: Whose figure it is.
+        quantity: "ratio" (times as fast as the contender `against`), "rate" (units of
+            work a second), "cpu_s" (seconds a call), "peak_mb" (memory above the
+            inputs, 1e6 bytes), or the name of a figure that `check` returned.
+        bound: "at least" or "at most".
+        limit: The figure itself.
+        against: The peer of a ratio.
+    """
+
+    text: str
+    level: Literal["must", "goal"]
+    contender: str
+    quantity: str
+    bound: Literal["at least", "at most"]
+    limit: float
+    against: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case(Generic[I]):
+    """Inputs, and the contenders that compute the same thing from them.
+
+    Attributes:
+        name: Unique in its benchmark; what `--only` takes.
+        title: For the table.
+        inputs: Makes the inputs from a fixed seed. It should leave no large temporary
+            arrays behind it: memory is measured from there on.
+        tiny: Makes inputs of a different, tiny shape, to warm up the runtime before
+            memory and compilation are measured.
+        work: Units of work in one call.
+        unit: What is counted, in the singular: "pair".
+        contenders: In the order of the table.
+        targets: Figures to reach.
+        platforms: Where the case runs, as JAX names platforms; everywhere if empty.
+        rounds: How often each contender is timed.
+    """
+
+    name: str
+    title: str
+    inputs: Callable[[], I]
+    tiny: Callable[[], I]
+    work: int
+    unit: str
+    contenders: Sequence[Contender[I]]
+    targets: Sequence[Target] = ()
+    platforms: Sequence[str] = ()
+    rounds: int = 7

@@ -1,0 +1,215 @@
+"""The loop that every benchmark shares: check, then time, then measure memory."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import gc
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import report
+from ._case import Case, Contender
+from ._machine import describe, load_average, slug
+from ._probe import block, probe
+
+HISTORY = Path(__file__).parent / "history"
+SCHEMA = 1
+# Thread pools spin for a while after their work: not at the next contender's expense.
+_PAUSE_S = 0.05
+
+
+def main(
+    module: str,
+    cases: Callable[..., Sequence[Case]],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a benchmark from the command line and write the result.
+
+    Args:
+        module: The benchmark's name for `import`: memory is measured in processes that
+            import it.
+        cases: Takes `quick`, returns the cases.
+        argv: Arguments; the command line's if None.
+
+    Returns:
+        The exit status: 1 if a contender was wrong or failed.
+    """
+    bench = module.rsplit(".", 1)[-1].removeprefix("bench_")
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="tiny sizes, which are not recorded")
+    add("--only", action="append", metavar="NAME", help="only this case")
+    add("--out", type=Path, metavar="FILE", help="where to write the result as JSON")
+    args = parser.parse_args(argv)
+
+    chosen = list(cases(quick=args.quick))
+    if args.only:
+        names = [case.name for case in chosen]
+        unknown = sorted(set(args.only) - set(names))
+        if unknown:
+            parser.error(f"--only {unknown[0]}: expected one of {', '.join(names)}")
+        chosen = [case for case in chosen if case.name in args.only]
+
+    # The processes that measure memory share the accelerator with this one.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    record = run(bench, module, chosen, quick=args.quick)
+    out = args.out
+    if out is None and not args.quick:
+        device = slug(record["device"]["kind"])
+        out = HISTORY / f"{bench}-{record['date']}-{device}.json"
+    if out is not None:
+        write(record, out)
+    print(report.section(record["device"], [record]))
+    statuses = {c["status"] for case in record["cases"] for c in case["contenders"]}
+    return 1 if statuses & {"wrong", "failed"} else 0
+
+
+def run(
+    bench: str, module: str, cases: Sequence[Case], *, quick: bool = False
+) -> dict[str, Any]:
+    """Run the cases, one after the other.
+
+    Args:
+        bench: The benchmark's name.
+        module: Where `cases(quick=...)` is found.
+        cases: What to run.
+        quick: Whether these are the tiny cases.
+
+    Returns:
+        All that was measured, as JSON.
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    record = {
+        "schema": SCHEMA,
+        "bench": bench,
+        "quick": quick,
+        "date": now.strftime("%Y%m%dT%H%M%SZ"),
+        **describe(),
+        "cases": [],
+    }
+    platform = record["device"]["platform"]
+    # An accelerator's work takes no CPU time.
+    record["clock"] = clock = "cpu_s" if platform == "cpu" else "wall_s"
+    for case in cases:
+        record["cases"].append(_run_case(case, module, platform, quick, clock))
+    return record
+
+
+def write(record: dict[str, Any], path: Path) -> None:
+    """Write a record as JSON, in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _run_case(
+    case: Case, module: str, platform: str, quick: bool, clock: str
+) -> dict[str, Any]:
+    _say(case.title)
+    rows = [_row(contender, case) for contender in case.contenders]
+    result = {
+        "name": case.name,
+        "title": case.title,
+        "unit": case.unit,
+        "work": case.work,
+        "load_before": load_average(),
+        "contenders": rows,
+    }
+    if case.platforms and platform not in case.platforms:
+        for row in rows:
+            row["status"], row["reason"] = "skipped", f"needs {case.platforms[0]}"
+    else:
+        _measure(case, rows, module, quick)
+    result["load_after"] = load_average()
+    result["targets"] = [
+        {**dataclasses.asdict(target), **report.judge(target, result, clock)}
+        for target in case.targets
+    ]
+    return result
+
+
+def _row(contender: Contender, case: Case) -> dict[str, Any]:
+    return {
+        "name": contender.name,
+        "peer": contender.peer,
+        "note": contender.note,
+        "work": round(case.work * contender.share),
+        "status": "ok",
+        "reason": "",
+        "figures": {},
+        "wall_s": [],
+        "cpu_s": [],
+        "compile_s": None,
+        "peak_bytes": None,
+    }
+
+
+def _measure(case: Case, rows: list[dict], module: str, quick: bool) -> None:
+    inputs = case.inputs()
+    calls = []
+    for contender, row in zip(case.contenders, rows, strict=True):
+        call = _checked(contender, inputs, row)
+        _say(f"  {contender.name}: {row['status']} {row['reason']}")
+        if call is not None:
+            calls.append((call, row))
+    for _ in range(case.rounds):
+        for call, row in calls:
+            _time(call, row)
+    # A process for each takes seconds: in a quick run one shows that it works.
+    for _, row in calls[:1] if quick else calls:
+        _say(f"  {row['name']}: memory and compilation")
+        row |= probe(module, case.name, row["name"], quick=quick)
+
+
+def _checked(contender: Contender, inputs: Any, row: dict) -> Callable | None:
+    """Return the call if its result is right; say in `row` what it is otherwise.
+
+    It has then run once, which warms it up.
+    """
+    try:
+        try:
+            call = contender.make(inputs)
+        except ImportError as error:
+            row["status"], row["reason"] = "absent", str(error)
+            return None
+        figures = contender.check(inputs, block(call()))
+    except Exception as error:  # the others still run
+        row["status"], row["reason"] = "failed", f"{type(error).__name__}: {error}"
+        return None
+    row["figures"] = {  # JSON knows no NaN
+        name: float(value) if math.isfinite(value) else None
+        for name, value in figures.items()
+    }
+    for name, limit in contender.limits.items():
+        value = float(figures[name])
+        if not value <= limit:
+            row["status"] = "wrong"
+            row["reason"] = f"{name} {value:.2g}, at most {limit:.2g} allowed"
+            return None
+    return call
+
+
+def _time(call: Callable[[], Any], row: dict) -> None:
+    gc.collect()
+    time.sleep(_PAUSE_S)
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = block(call())
+    row["cpu_s"].append(time.process_time() - cpu)
+    row["wall_s"].append(time.perf_counter() - wall)
+    del result  # freed outside of what is timed
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,316 @@
+"""KNN values against their peers: `python -m benchmarks.bench_knn`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+import jaxsel
+from jaxsel.neighbors import Sort, _native
+from jaxsel.value import RankTable, rank_table, semivalue, shapley_weights
+from jaxsel.value._accumulate import accumulate
+
+from . import _knn, _peers
+from ._case import Case, Contender, Target
+from ._harness import main
+from ._knn import Points
+
+K = 10
+# Rounding swaps near ties, by 2e-4 of the largest value at 10k x 1k, and more where
+# fewer validation points are averaged. A wrong formula is off by far more.
+EXACT = {"error": 5e-3}
+HYBRID = {"error": 1e-2, "certified": 1e-1}
+Call = Callable[[], Any]
+Level = Literal["must", "goal"]
+Reference = Callable[[Points, int], np.ndarray]
+
+_points = functools.lru_cache(maxsize=1)(_knn.mixture)
+
+
+def cases(*, quick: bool = False) -> list[Case]:
+    """Return the cases, or tiny ones of the same kind."""
+    shrink = 20 if quick else 1
+    n, m = 10_000 // shrink, 1_000 // shrink
+    large, huge, few = 50_000 // shrink, 1_000_000 // shrink, 100 // shrink
+    many = 10_000 // shrink
+    return [
+        _case(
+            "exact",
+            (n, m, 64),
+            [
+                _jaxsel(m),
+                *(_sorted_by(sort, m) for sort in ("native", "packed", "pairs")),
+                _argsort(m),
+                _torch(m),
+                _pydvl(m, share=5),
+            ],
+            [_faster("jaxsel", "must", 25), _faster("jaxsel", "goal", 60)],
+        ),
+        _case(
+            "hybrid",
+            (n, m, 64),
+            [_hybrid(m), _pydvl(m, share=5)],
+            [
+                _faster("hybrid", "goal", 90),
+                _at_most("hybrid", "certified", 1e-2, "certified error, of max v"),
+                _at_most("hybrid", "error", 1e-3, "actual error, of max v"),
+            ],
+        ),
+        _case(
+            "sort-free",
+            (n, m, 64),
+            [_threshold(m), _banzhaf(m), _pydvl(m, share=5)],
+            [_faster("threshold", "goal", 150), _faster("banzhaf", "goal", 150)],
+        ),
+        _case(
+            "memory",
+            (large, m, 64),
+            [
+                _jaxsel(m),
+                _hybrid(m),
+                _argsort(m),
+                _torch(m, share=10),
+                _pydvl(m, share=20),
+            ],
+            [_at_most("jaxsel", "peak_mb", 200, "MB above the inputs")],
+            rounds=5,
+        ),
+        _case(
+            "million",
+            (huge, few, 64),
+            [
+                _jaxsel(few),
+                _hybrid(few),
+                _torch(few, share=5),
+                _pydvl(few, share=50),
+            ],
+            [
+                _at_most("jaxsel", "peak_mb", 500, "MB above the inputs"),
+                _at_most("jaxsel", "cpu_s", 10, "CPU seconds", level="goal"),
+            ],
+            rounds=5,
+        ),
+        _case(
+            "gpu",
+            (large, many, 512),
+            [
+                _jaxsel(many),
+                *(_sorted_by(sort, many) for sort in ("packed", "pairs")),
+                _hybrid(many),
+                _threshold(many),
+                _banzhaf(many),
+                _argsort(many, share=10),
+                _torch(many, share=10),
+            ],
+            [
+                Target(
+                    text="jaxsel: pairs a second ≥ 5e9",
+                    level="goal",
+                    contender="jaxsel",
+                    quantity="rate",
+                    bound="at least",
+                    limit=5e9,
+                )
+            ],
+            platforms=["gpu"],
+            rounds=5,
+        ),
+    ]
+
+
+def _case(
+    name: str,
+    shape: tuple[int, int, int],
+    contenders: Sequence[Contender[Points]],
+    targets: Sequence[Target],
+    *,
+    platforms: Sequence[str] = (),
+    rounds: int = 7,
+) -> Case[Points]:
+    n, m, d = shape
+    return Case(
+        name=name,
+        title=f"{name}: {n:,} × {m:,}, d = {d}, K = {K}",
+        inputs=functools.partial(_points, n, m, d, k=K),
+        tiny=functools.partial(_knn.mixture, 200, 3, d, k=K),
+        work=n * m,
+        unit="pair",
+        contenders=contenders,
+        targets=targets,
+        platforms=platforms,
+        rounds=rounds,
+    )
+
+
+# Contenders of our own. On a CPU the features are NumPy arrays, as a user has them; on
+# an accelerator they are on the device before the clock starts.
+
+
+def _jaxsel(m: int) -> Contender[Points]:
+    def make(points: Points) -> Call:
+        arrays = _arrays(points)
+        return lambda: jaxsel.knn_shapley(*arrays, k=points.k)
+
+    return _ours("jaxsel", make, _error(_knn.shapley, m), EXACT)
+
+
+def _banzhaf(m: int) -> Contender[Points]:
+    def make(points: Points) -> Call:
+        arrays = _arrays(points)
+        return lambda: jaxsel.knn_banzhaf(*arrays, k=points.k)
+
+    return _ours("banzhaf", make, _error(_knn.banzhaf, m), EXACT)
+
+
+def _threshold(m: int) -> Contender[Points]:
+    def make(points: Points) -> Call:
+        arrays, radius = _arrays(points), points.radius
+        return lambda: jaxsel.threshold_knn_shapley(*arrays, radius=radius)
+
+    return _ours("threshold", make, _error(_knn.threshold, m), EXACT)
+
+
+def _hybrid(m: int) -> Contender[Points]:
+    def make(points: Points) -> Call:
+        arrays = _arrays(points)
+        return lambda: jaxsel.knn_shapley(*arrays, k=points.k, method="hybrid")
+
+    def check(points: Points, result: jaxsel.Values) -> dict[str, float]:
+        largest = np.abs(_knn.shapley(points, m)).max()
+        bound = np.asarray(result.error_bound).max()
+        return {**_error(_knn.shapley, m)(points, result), "certified": bound / largest}
+
+    return _ours("hybrid", make, check, HYBRID)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """The semivalue kernel with the sort path that it is told, for `accumulate`."""
+
+    sort: Sort
+
+    def __call__(
+        self,
+        table: RankTable,
+        distances: jax.Array,
+        y: jax.Array,
+        label: jax.Array,
+    ) -> tuple[jax.Array, None]:
+        return semivalue(distances, y == label, table, sort=self.sort), None
+
+
+def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
+    def make(points: Points) -> Call:
+        if sort == "native" and not _native.available():
+            raise ImportError("the compiled operations are not built")
+        x, y, x_val, y_val = _arrays(points)
+        return lambda: accumulate(
+            _Kernel(sort),
+            rank_table(shapley_weights(len(x), points.k)),
+            x,
+            y,
+            x_val,
+            y_val,
+            metric="l2",
+            reduce="mean",
+            certified=False,
+            method="",
+            chunk_size=None,
+            mesh=None,
+            progress=False,
+        )
+
+    return _ours(f"{sort} sort", make, _error(_knn.shapley, m), EXACT)
+
+
+def _ours(
+    name: str,
+    make: Callable[[Points], Call],
+    check: Callable[[Points, Any], Mapping[str, float]],
+    limits: Mapping[str, float],
+) -> Contender[Points]:
+    return Contender(name=name, make=make, check=check, limits=limits)
+
+
+@functools.lru_cache(maxsize=1)
+def _arrays(points: Points) -> tuple[Any, Any, Any, Any]:
+    arrays = (points.x, points.y, points.x_val, points.y_val)
+    if jax.default_backend() == "cpu":
+        return arrays
+    return jax.block_until_ready(jax.device_put(arrays))
+
+
+# Peers. Where one would take long it gets a share of the validation points: the time
+# that it needs for each pair hardly depends on their number.
+
+
+def _pydvl(m: int, *, share: int = 1) -> Contender[Points]:
+    return _peer("pyDVL", _peers.pydvl, m, share)
+
+
+def _torch(m: int, *, share: int = 1) -> Contender[Points]:
+    return _peer("torch loop", _peers.torch_loop, m, share)
+
+
+def _argsort(m: int, *, share: int = 1) -> Contender[Points]:
+    return _peer("JAX argsort", _peers.jax_argsort, m, share)
+
+
+def _peer(
+    name: str, make: Callable[[Points, int], Call], m: int, share: int
+) -> Contender[Points]:
+    part = max(1, m // share)
+    return Contender(
+        name=name,
+        make=lambda points: make(points, part),
+        check=_error(_knn.shapley, part),
+        limits=EXACT,
+        share=part / m,
+        peer=True,
+        note="" if part == m else f"{part} of {m} validation points",
+    )
+
+
+def _error(reference: Reference, m: int) -> Callable[[Points, Any], dict[str, float]]:
+    def check(points: Points, result: Any) -> dict[str, float]:
+        values = getattr(result, "values", result)
+        return {"error": _knn.relative_error(values, reference(points, m))}
+
+    return check
+
+
+# Figures.
+
+
+def _faster(contender: str, level: Level, limit: float) -> Target:
+    return Target(
+        text=f"{contender}: times as fast as pyDVL ≥ {limit:g}",
+        level=level,
+        contender=contender,
+        quantity="ratio",
+        bound="at least",
+        limit=limit,
+        against="pyDVL",
+    )
+
+
+def _at_most(
+    contender: str, quantity: str, limit: float, what: str, *, level: Level = "must"
+) -> Target:
+    return Target(
+        text=f"{contender}: {what} ≤ {limit:g}",
+        level=level,
+        contender=contender,
+        quantity=quantity,
+        bound="at most",
+        limit=limit,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main("benchmarks.bench_knn", cases))

@@ -1,0 +1,202 @@
+"""The results as Markdown: `python -m benchmarks.report` writes RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._case import Target
+
+Json = Mapping[str, Any]
+
+_HERE = Path(__file__).parent
+_BEGIN = """# Benchmark results
+
+Written by `python -m benchmarks.report` from `history/`. README.md says what the
+columns mean.
+"""
+_NOTHING = "–"
+
+
+def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
+    """Return what was measured for a target, and whether it is met; None if unknown."""
+    measured = _measured(target, case, clock)
+    met = None
+    if measured is not None and target.bound == "at least":
+        met = measured >= target.limit
+    elif measured is not None:
+        met = measured <= target.limit
+    return {"measured": measured, "met": met}
+
+
+def section(device: Json, records: Sequence[Json]) -> str:
+    """Return the results of one device as Markdown: of each case, its latest run.
+
+    Args:
+        device: As in the records.
+        records: All of that device, in any order.
+    """
+    latest = {}
+    for record in sorted(records, key=lambda record: record["date"]):
+        for case in record["cases"]:
+            latest[record["bench"], case["name"]] = (record, case)
+    shown = {record["date"]: record for record, _ in latest.values()}
+    title = device["kind"]
+    if device["platform"] == "cpu":
+        title = f"{device['cpu']}, {device['cores']} cores"
+    return "\n".join(
+        [
+            f"## {title}\n",
+            *(_case(record, case) for record, case in latest.values()),
+            *(_versions(record) for record in shown.values()),
+        ]
+    )
+
+
+def document(records: Sequence[Json]) -> str:
+    """Return all results as Markdown, a section for each device."""
+    devices: dict[str, list[Json]] = {}
+    for record in records:
+        device = record["device"]
+        key = json.dumps([device[k] for k in ("platform", "kind", "cpu", "cores")])
+        devices.setdefault(key, []).append(record)
+    sections = [section(group[0]["device"], group) for group in devices.values()]
+    return "\n".join([_BEGIN, *sections])
+
+
+def _measured(target: Target, case: Json, clock: str) -> float | None:
+    rows = {row["name"]: row for row in case["contenders"]}
+    row = rows.get(target.contender)
+    if row is None or row["status"] != "ok":
+        return None
+    if target.quantity == "ratio":
+        ratios = _ratios(row, rows.get(target.against or ""), clock)
+        return statistics.median(ratios) if ratios else None
+    if target.quantity == "rate":
+        return row["work"] / statistics.median(row["wall_s"])
+    if target.quantity == "cpu_s":
+        return statistics.median(row["cpu_s"])
+    if target.quantity == "peak_mb":
+        peak = row["peak_bytes"]
+        return None if peak is None else peak / 1e6
+    return row["figures"].get(target.quantity)
+
+
+def _ratios(row: Json, peer: Json | None, clock: str) -> list[float]:
+    """How many times as fast as the peer, in each round: both met the same load."""
+    if peer is None or peer["status"] != "ok":
+        return []
+    return [
+        (theirs / peer["work"]) / (ours / row["work"])
+        for ours, theirs in zip(row[clock], peer[clock], strict=True)
+    ]
+
+
+def _case(record: Json, case: Json) -> str:
+    lines = [f"### {case['title']}\n"]
+    first = case["contenders"][0]
+    if first["status"] == "skipped":
+        lines.append(f"Not measured here: {first['reason']}.\n")
+    else:
+        lines += [*_contenders(case, record["clock"]), ""]
+        lines += [_provenance(record, case), ""]
+    if case["targets"]:
+        lines += [*_targets(case["targets"]), ""]
+    return "\n".join(lines)
+
+
+def _contenders(case: Json, clock: str) -> list[str]:
+    rows, unit = case["contenders"], case["unit"]
+    peers = [row for row in rows if row["peer"] and row["status"] == "ok"]
+    time = "CPU" if clock == "cpu_s" else "wall"
+    head = ["", f"{time} ns/{unit}", "IQR", "wall ms", "compile s", "peak MB"]
+    head += [f"bytes/{unit}", *(f"× {peer['name']}" for peer in peers), "checked", ""]
+    body = []
+    for row in rows:
+        if row["status"] == "ok":
+            body.append(_timed(row, peers, clock))
+        else:
+            empty = [_NOTHING] * (len(head) - 3)
+            body.append([row["name"], row["status"], *empty, row["reason"]])
+    return _table(head, body)
+
+
+def _timed(row: Json, peers: Sequence[Json], clock: str) -> list[str]:
+    scale = 1e9 / row["work"]
+    low, middle, high = (_number(t * scale) for t in _quartiles(row[clock]))
+    cells = [
+        row["name"],
+        middle,
+        f"{low} to {high}",
+        _number(statistics.median(row["wall_s"]) * 1e3),
+        _number(row["compile_s"]),
+        _number(row["peak_bytes"], 1e6),
+        _number(row["peak_bytes"], row["work"]),
+    ]
+    for peer in peers:
+        low, middle, high = map(_number, _quartiles(_ratios(row, peer, clock)))
+        cells.append(_NOTHING if peer is row else f"{middle} ({low} to {high})")
+    cells.append(", ".join(f"{k} {_number(v)}" for k, v in row["figures"].items()))
+    cells.append(", ".join(filter(None, [row["note"], row.get("probe_error")])))
+    return cells
+
+
+def _targets(targets: Sequence[Json]) -> list[str]:
+    words = {True: "met", False: "**not met**", None: "not measured"}
+    body = [
+        [row["level"], row["text"], _number(row["measured"]), words[row["met"]]]
+        for row in targets
+    ]
+    return _table(["", "figure", "measured", ""], body)
+
+
+def _provenance(record: Json, case: Json) -> str:
+    rounds = max(len(row["wall_s"]) for row in case["contenders"])
+    before, after = case["load_before"][0], case["load_after"][0]
+    return (
+        f"{record['date']}, revision {record['revision'] or 'unknown'}, "
+        f"{rounds} rounds, load {before} before and {after} after."
+    )
+
+
+def _versions(record: Json) -> str:
+    found = (f"{name} {version}" for name, version in record["versions"].items())
+    return f"{record['date']}: {', '.join(found)}.\n"
+
+
+def _quartiles(values: Sequence[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
+def _number(value: float | None, divisor: float = 1.0) -> str:
+    """Three significant digits, without an exponent where that is readable."""
+    if value is None:
+        return _NOTHING
+    value /= divisor
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2e}" if value else "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    rows = [head, ["---"] * len(head), *body]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the table of all recorded runs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
+    parser.add_argument("--history", type=Path, default=_HERE / "history")
+    parser.add_argument("--out", type=Path, default=_HERE / "RESULTS.md")
+    args = parser.parse_args(argv)
+    paths = sorted(args.history.glob("*.json"))
+    args.out.write_text(document([json.loads(path.read_text()) for path in paths]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+import itertools
+import json
+
+import fake_bench
+import pytest
+
+from benchmarks import _harness, report
+
+MODULE = "tests.benchmarks.fake_bench"
+TIMED = ["jax", "slow", "hungry"]
+
+
+@pytest.fixture(scope="module")
+def record():
+    fake_bench.ORDER.clear()
+    return _harness.run("fake", MODULE, fake_bench.cases())
+
+
+@pytest.fixture(scope="module")
+def rows(record):
+    return {row["name"]: row for row in record["cases"][0]["contenders"]}
+
+
+def test_the_record_is_json_and_says_what_it_was_measured_on(record):
+    assert json.loads(json.dumps(record)) == record
+    assert set(record) == {
+        *("schema", "bench", "quick", "date", "clock"),
+        *("device", "versions", "revision", "cases"),
+    }
+    assert record["clock"] == "cpu_s"
+    assert record["device"]["platform"] == "cpu"
+    assert record["device"]["cores"] >= 1
+    assert {"python", "jax", "numpy", "pydvl", "torch"} <= set(record["versions"])
+    assert len(record["cases"][0]["load_before"]) == 3
+
+
+def test_what_is_wrong_is_said_and_not_timed(rows):
+    status = {name: row["status"] for name, row in rows.items()}
+    assert status == {
+        **dict.fromkeys(TIMED, "ok"),
+        **{"wrong": "wrong", "nan": "wrong", "broken": "failed", "missing": "absent"},
+    }
+    assert rows["wrong"]["reason"] == "error 0.01, at most 1e-05 allowed"
+    assert rows["broken"]["reason"] == "RuntimeError: broken on purpose"
+    assert rows["missing"]["reason"] == "No module named 'no_such_module'"
+    for name, row in rows.items():
+        assert len(row["cpu_s"]) == len(row["wall_s"]) == (5 if name in TIMED else 0)
+        assert (row["peak_bytes"] is not None) == (name in TIMED)
+
+
+def test_contenders_take_turns(rows):
+    assert rows
+    checks = [*TIMED[:2], "wrong", "nan", "hungry"]  # "broken" has no call
+    assert checks + 5 * TIMED == fake_bench.ORDER
+
+
+def test_memory_is_what_the_calls_take_above_the_inputs(rows):
+    size = fake_bench.MEGABYTES * 1e6
+    # Linux counts resident pages to within a few hundred.
+    assert 0.95 * size < rows["hungry"]["peak_bytes"] < size + 16e6
+    assert abs(rows["slow"]["peak_bytes"]) < 16e6
+
+
+def test_only_what_compiles_has_compile_time(rows):
+    assert rows["jax"]["compile_s"] > 0
+    assert rows["slow"]["compile_s"] is None
+
+
+def test_targets_are_judged_by_what_was_measured(record, rows):
+    met = [target["met"] for target in record["cases"][0]["targets"]]
+    assert met == [True, False, None, True, False, True, None]
+    ratio = record["cases"][0]["targets"][0]["measured"]
+    slow, jax = (rows[name] for name in ("slow", "jax"))
+    assert slow["work"] == jax["work"] / 10
+    ratios = [
+        10 * theirs / ours
+        for theirs, ours in zip(slow["cpu_s"], jax["cpu_s"], strict=True)
+    ]
+    assert ratio == pytest.approx(sorted(ratios)[2])
+
+
+def test_a_case_for_another_device_is_left_empty(record):
+    case = record["cases"][1]
+    assert case["contenders"][0]["status"] == "skipped"
+    assert case["targets"][0]["met"] is None
+    text = report.section(record["device"], [record])
+    assert "Not measured here: needs abacus." in text
+
+
+def test_the_table_shows_all_contenders_and_targets(record):
+    lines = report.section(record["device"], [record]).splitlines()
+    table = {line.split(" | ")[0][2:]: line for line in lines if line.startswith("| ")}
+    for name in ("jax", "slow", "hungry"):
+        assert "error" in table[name]
+    assert "× slow" in lines[4]
+    assert table["wrong"].startswith("| wrong | wrong | – ")
+    assert table["missing"].startswith("| missing | absent | – ")
+    words = [line.split(" | ")[-1][:-2] for line in lines if line.startswith("| must")]
+    assert words == [
+        *("met", "**not met**", "not measured", "met"),
+        *("**not met**", "met", "not measured", "not measured"),
+    ]
+    widths = {
+        len(line.split(" | "))
+        for line in itertools.takewhile(lambda line: line, lines[4:])
+    }
+    assert len(widths) == 1
+
+
+def test_the_document_keeps_the_latest_run_of_each_case_and_devices_apart(record):
+    older = _copy(record, date="20200101T000000Z")
+    older["cases"][0]["title"] = "Outdated"
+    newer = _copy(record, date="21000101T000000Z")
+    newer["cases"] = newer["cases"][:1]
+    other = _copy(record)
+    other["device"] |= {"platform": "gpu", "kind": "Abacus 3000"}
+    text = report.document([newer, older, other])
+    assert text.count("### Sum of squares") == 2
+    assert text.count("### For another device") == 2
+    assert "Outdated" not in text
+    assert text.count("\n## ") == 2
+    assert "\n## Abacus 3000\n" in text
+
+
+def test_the_command_line_writes_one_file_and_reports_wrong_ones(tmp_path, capsys):
+    out = tmp_path / "sub" / "run.json"
+    argv = ["--quick", "--only", "elsewhere", "--out", str(out)]
+    assert _harness.main(MODULE, fake_bench.cases, argv) == 0
+    assert json.loads(out.read_text())["cases"][0]["name"] == "elsewhere"
+    assert [path.name for path in out.parent.iterdir()] == ["run.json"]
+    assert "### For another device" in capsys.readouterr().out
+
+    report.main(["--history", str(out.parent), "--out", str(tmp_path / "R.md")])
+    assert (tmp_path / "R.md").read_text().startswith("# Benchmark results\n")
+
+
+def test_an_unknown_case_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        _harness.main(MODULE, fake_bench.cases, ["--only", "nothing"])
+    assert "expected one of squares, elsewhere" in capsys.readouterr().err
+
+
+def test_the_exit_status_tells_of_wrong_results(monkeypatch):
+    monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
+    argv = ["--quick", "--only", "squares"]
+    assert _harness.main(MODULE, fake_bench.cases, argv) == 1
+
+
+def _copy(record, **changes):
+    return json.loads(json.dumps(record)) | changes
