@@ -70,7 +70,25 @@ def shard(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
     return _put(tree, mesh, jax.P(AXIS))
 
 
+def gather(tree: Any) -> Any:
+    """Bring every array to this host, as NumPy, whole: shards on other hosts too."""
+    if all(a.is_fully_addressable for a in jax.tree.leaves(tree)):
+        return jax.tree.map(np.asarray, tree)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
 def _put(tree: Any, mesh: jax.sharding.Mesh | None, spec: jax.P) -> Any:
     if mesh is None:
         return jax.tree.map(jax.numpy.asarray, tree)
-    return jax.device_put(tree, jax.NamedSharding(mesh, spec))
+    sharding = jax.NamedSharding(mesh, spec)
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+
+    def place(array: Any) -> jax.Array:
+        # Each host has the whole array and puts its own part on its own devices.
+        array = np.asarray(array)
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+    return jax.tree.map(place, tree)

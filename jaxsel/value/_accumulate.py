@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxsel._checks import check_choice
 from jaxsel._chunk import chunk_rows, chunk_slices, pad_rows
-from jaxsel._mesh import AXIS, check_mesh, replicate, shard
+from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, distances, prepare, squared_norms
@@ -99,10 +99,10 @@ def accumulate(
         if reduce:
             state = result
         else:
-            every_row.append(jax.tree.map(lambda a: np.asarray(a[:filled]), result))  # noqa: B023
+            every_row.append(jax.tree.map(lambda a: a[:filled], gather(result)))  # noqa: B023
 
     if reduce:
-        values, m2, bound = _finish(state, reduce)
+        values, m2, bound = _finish(gather(state), reduce)
     else:
         m2 = None
         values, bound = jax.tree.map(

@@ -1,0 +1,76 @@
+"""What importing jaxsel does, and that it works without its compiled operations."""
+
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import jaxsel
+from jaxsel import neighbors, value
+from jaxsel.neighbors import _native
+
+HEAVY = (
+    "flax optax orbax pandas matplotlib sklearn tensorflow_datasets torch PIL tqdm"
+).split()
+
+
+def run(script, **environment):
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
+
+
+def test_import_is_light_and_changes_no_setting():
+    run(
+        f"""
+        import sys, jax
+        before = dict(jax.config.values)
+        import jaxsel
+        assert dict(jax.config.values) == before
+        heavy = [name for name in {HEAVY} if name in sys.modules]
+        assert not heavy, heavy
+        """
+    )
+
+
+@pytest.mark.parametrize("room", [jaxsel, neighbors, value], ids=lambda m: m.__name__)
+def test_public_names_are_documented(room):
+    for name, item in vars(room).items():
+        if inspect.isroutine(item) or inspect.isclass(item):
+            assert name.startswith("_") or item.__doc__, name
+
+
+def test_without_compiled_operations():
+    script = """
+        import numpy as np, jaxsel
+        from jaxsel.neighbors import _native
+        rng = np.random.default_rng(0)
+        x, x_val = rng.normal(size=(1500, 4)), rng.normal(size=(9, 4))
+        y, y_val = rng.integers(0, 3, 1500), rng.integers(0, 3, 9)
+        for function in (jaxsel.knn_shapley, jaxsel.knn_banzhaf):
+            print(*np.asarray(function(x, y, x_val, y_val).values).tolist())
+        """
+    pure = run(script + "assert not _native.available()", JAXSEL_NATIVE="0")
+    usual = run(script)
+    pure, usual = (np.array(text.split(), float) for text in (pure, usual))
+    np.testing.assert_allclose(pure, usual, rtol=0, atol=1e-8)
+
+
+@pytest.mark.skipif(not _native.available(), reason="no C++ compiler at installation")
+def test_a_library_for_another_jax_is_left_alone(tmp_path, monkeypatch):
+    wrong = tmp_path / "kernels.so"
+    wrong.write_bytes(b"not a library")
+    monkeypatch.setattr(_native, "LIBRARY", wrong)
+    with pytest.warns(RuntimeWarning, match="pure JAX takes their place"):
+        assert not _native.available.__wrapped__()
