@@ -13,9 +13,18 @@ import jaxsel
 from jaxsel import neighbors, value
 from jaxsel.neighbors import _native
 
-HEAVY = (
-    "flax optax orbax pandas matplotlib sklearn tensorflow_datasets torch PIL tqdm"
-).split()
+HEAVY = [
+    "flax",
+    "optax",
+    "orbax",
+    "pandas",
+    "matplotlib",
+    "sklearn",
+    "tensorflow_datasets",
+    "torch",
+    "PIL",
+    "tqdm",
+]
 
 
 def run(script, **environment):

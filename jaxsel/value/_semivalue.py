@@ -10,6 +10,9 @@ which is one sort, one reverse cumulative sum and one scatter. Checked against
 enumeration of all subsets in tests/value.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -45,21 +48,8 @@ def semivalue(
     Returns:
         Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides.
     """
-
-    def by_sort(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
-        order = argsort(distances, sort=sort)
-        sorted_gains = take(gains, order)
-        beyond = reverse_sum(table.drop * sorted_gains)
-        return unsort(order, table.weight * sorted_gains - beyond)
-
-    def compiled(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
-        return _native.semivalue(distances, gains, table.weight, table.drop)
-
-    gains = gains.astype(jnp.float32)
-    distances = distances.astype(jnp.float32)
-    if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(compiled, by_sort, distances, gains, table)
-    return by_sort(distances, gains, table)
+    by_sort = partial(_stable, sort=sort)
+    return _run(by_sort, False, sort, distances, gains, table)
 
 
 def semivalue_tied(
@@ -70,11 +60,47 @@ def semivalue_tied(
     Points at equal distance (as float32) and with equal gains get equal values,
     whatever their index. A pure kernel; arguments and result as for `semivalue`.
     """
+    by_sort = partial(_tied, sort=sort)
+    return _run(by_sort, True, sort, distances, gains, table)
+
+
+def _run(
+    by_sort: Callable[..., jax.Array],
+    average: bool,
+    sort: Sort,
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+) -> jax.Array:
+    """Take the compiled operation on CPUs where it was built, else `by_sort`."""
+
+    def compiled(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
+        return _native.semivalue(
+            distances, gains, table.weight, table.drop, average=average
+        )
+
+    gains = jnp.asarray(gains, jnp.float32)
+    distances = jnp.asarray(distances, jnp.float32)
+    if sort == "native" or (sort == "auto" and _native.available()):
+        return on_platform(compiled, by_sort, distances, gains, table)
+    return by_sort(distances, gains, table)
+
+
+def _stable(
+    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort
+) -> jax.Array:
+    order = argsort(distances, sort=sort)
+    u = take(gains, order)
+    return unsort(order, table.weight * u - reverse_sum(table.drop * u))
+
+
+def _tied(
+    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort
+) -> jax.Array:
     n = distances.shape[0]
-    distances = distances.astype(jnp.float32)
     order = argsort(distances, sort=sort)
     near = take(distances, order)
-    u = take(gains.astype(jnp.float32), order)
+    u = take(gains, order)
 
     rank = lax.iota(jnp.int32, n)
     starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])

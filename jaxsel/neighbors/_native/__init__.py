@@ -57,14 +57,22 @@ def argsort(distances: jax.Array) -> jax.Array:
 
 
 def semivalue(
-    distances: jax.Array, gains: jax.Array, weight: jax.Array, drop: jax.Array
+    distances: jax.Array,
+    gains: jax.Array,
+    weight: jax.Array,
+    drop: jax.Array,
+    *,
+    average: bool = False,
 ) -> jax.Array:
-    """Semivalues of one validation point; four float32 `[n]` -> `[n]`."""
+    """Semivalues of one validation point; four float32 `[n]` -> `[n]`.
+
+    With `average`, tied points share the mean over all their orders.
+    """
     return jax.ffi.ffi_call(
         "jaxsel_semivalue",
         jax.ShapeDtypeStruct(distances.shape, jnp.float32),
         vmap_method="expand_dims",
-    )(distances, gains, weight, drop)
+    )(distances, gains, weight, drop, average=average)
 
 
 def smallest(values: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

@@ -163,10 +163,13 @@ struct ValueScratch {
   std::vector<int32_t> order;
 };
 
-// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. The
-// sum runs in double precision: float32 would lose 1 % at a million points.
+// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. With
+// `average`, points at equal distance share the mean over all orders of them: see
+// tie_average in jaxsel/value. The sums run in double precision: float32 would lose 1 %
+// at a million points.
 ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
-                     Floats weight, Floats drop, ffi::ResultBuffer<ffi::F32> values) {
+                     Floats weight, Floats drop, ffi::ResultBuffer<ffi::F32> values,
+                     bool average) {
   const auto dims = values->dimensions();
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
@@ -178,16 +181,39 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
   ForEachRow<ValueScratch>(
       pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
         s.order.resize(n);
-        SortRow(d + at_distance.Offset(row), n, s.order.data(), s.sort);
+        const float* distance = d + at_distance.Offset(row);
+        SortRow(distance, n, s.order.data(), s.sort);
+        const int32_t* order = s.order.data();
         const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                     *drop = p + at_drop.Offset(row);
         float* value = out + row * n;
         double beyond = 0;
-        for (int64_t r = n - 1; r >= 0; --r) {
-          const int32_t i = s.order[r];
-          const double u = gain[i];
-          value[i] = static_cast<float>(weight[r] * u - beyond);
-          beyond += drop[r] * u;
+        for (int64_t stop = n, first; stop > 0; stop = first) {
+          first = stop - 1;
+          double sum = gain[order[first]];
+          if (average) {
+            while (first > 0 && distance[order[first - 1]] == distance[order[first]]) {
+              sum += gain[order[--first]];
+            }
+          }
+          if (first == stop - 1) {
+            value[order[first]] = static_cast<float>(weight[first] * sum - beyond);
+            beyond += drop[first] * sum;
+            continue;
+          }
+          double mass = 0, fall = 0;
+          for (int64_t r = first; r < stop; ++r) {
+            mass += weight[r];
+            fall += drop[r];
+          }
+          const double size = stop - first, mean = mass / size;
+          const double spread = (mean - weight[stop - 1]) / (size - 1);
+          for (int64_t r = first; r < stop; ++r) {
+            const double u = gain[order[r]];
+            value[order[r]] =
+                static_cast<float>(mean * u - (sum - u) * spread - beyond);
+          }
+          beyond += sum / size * fall;
         }
       });
   return ffi::Error::Success();
@@ -270,7 +296,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSemivalue, Semivalue,
                                   .Arg<Floats>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
-                                  .Ret<Floats>());
+                                  .Ret<Floats>()
+                                  .Attr<bool>("average"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSmallest, Smallest,
                               ffi::Ffi::Bind()
