@@ -1,0 +1,35 @@
+"""Real data sets, the user's own data, and ways to spoil them under a key."""
+
+from ._convert import (
+    from_arrays as from_arrays,
+    from_hugging_face as from_hugging_face,
+    from_torch as from_torch,
+)
+from ._corrupt_geometry import (
+    crop_and_flip as crop_and_flip,
+    perspective as perspective,
+)
+from ._corrupt_labels import (
+    flip_labels as flip_labels,
+    permute_labels as permute_labels,
+)
+from ._corrupt_values import (
+    color_jitter as color_jitter,
+    gaussian_noise as gaussian_noise,
+    mask_patches as mask_patches,
+)
+from ._dataset import Dataset as Dataset
+from ._fetch import ChecksumError as ChecksumError, FetchError as FetchError
+from ._load import load as load
+from ._prepare import (
+    Info as Info,
+    available as available,
+    info as info,
+    prepare as prepare,
+    remove as remove,
+)
+from ._watermark import (
+    instance_watermark as instance_watermark,
+    pattern_watermark as pattern_watermark,
+    text_blend_watermark as text_blend_watermark,
+)
