@@ -1,6 +1,9 @@
 """Chunks, devices and separate calls change nothing; nothing is compiled twice."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -12,22 +15,24 @@ from . import cases
 
 K = 5
 # One of each form of computation: order, bands, nearest only, offset, ball, quadratic.
-each_form = pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("shapley", "exact"),
-        ("shapley", "hybrid"),
-        ("loo", "exact"),
-        ("soft", "exact"),
-        ("threshold", "exact"),
-        ("regression", "exact"),
-    ],
-)
+FORMS = [
+    ("shapley", "exact"),
+    ("shapley", "hybrid"),
+    ("loo", "exact"),
+    ("soft", "exact"),
+    ("threshold", "exact"),
+    ("regression", "exact"),
+]
+each_form = pytest.mark.parametrize(("name", "how"), FORMS)
 each_reduce = pytest.mark.parametrize("reduce", ["mean", "max", None])
 
 
 @pytest.fixture(scope="module")
 def data():
+    return make_data()
+
+
+def make_data():
     # Whole numbers: distances are exact, so that no tie depends on a chunk's shape. And
     # enough of them for the hybrid to leave some to its bands.
     return cases.grid(600, n_val=64, size=30)
@@ -119,6 +124,39 @@ def test_second_call_traces_nothing(data, name, how, sharded):
     with jax.no_tracing(True):
         second = call(other)
     assert np.isfinite(second.values).all()
+
+
+def test_without_the_compiled_operations(data, tmp_path):
+    # In a process of its own: what is compiled for a CPU is settled at the first call.
+    script = """if True:
+        import sys, jax
+        jax.config.update("jax_num_cpu_devices", 8)
+        import numpy as np
+        import jaxsel
+        from jaxsel.neighbors import _native
+        from value import cases, test_scaling
+        assert not _native.available()
+        data, mesh = test_scaling.make_data(), jaxsel.make_mesh()
+        for name, how in test_scaling.FORMS:
+            values = cases.BY_NAME[name].call(
+                data, test_scaling.K, method=how, mesh=mesh
+            )
+            values.save(f"{sys.argv[1]}/{name}-{how}")
+    """
+    path = os.pathsep.join(p for p in sys.path if p)
+    env = {**os.environ, "JAXSEL_NATIVE": "0", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+    for name, how in FORMS:
+        pure = jaxsel.Values.load(tmp_path / f"{name}-{how}.npz")
+        same(pure, cases.BY_NAME[name].call(data, K, method=how))
 
 
 def test_progress_is_shown_on_demand(data, capfd):

@@ -32,6 +32,11 @@ def available() -> bool:
     if os.environ.get("JAXSEL_NATIVE") == "0" or not LIBRARY.exists():
         return False
     try:
+        # Before it is up, JAX would only note the handlers down, and fail later.
+        jax.local_devices(backend="cpu")
+    except RuntimeError:  # an accelerator only, as set by JAX_PLATFORMS
+        return False
+    try:
         library = ctypes.cdll.LoadLibrary(str(LIBRARY))
         for target, symbol in _TARGETS.items():
             handler = jax.ffi.pycapsule(getattr(library, symbol))
@@ -39,7 +44,8 @@ def available() -> bool:
     except (OSError, AttributeError, jax.errors.JaxRuntimeError) as error:
         warnings.warn(
             f"jaxsel's compiled operations do not load ({error}); pure JAX takes their "
-            "place. Reinstall jaxsel to build them for this jax.",
+            "place. To build them for this jax, install hatchling and then jaxsel with "
+            "pip's --no-build-isolation --force-reinstall --no-deps.",
             RuntimeWarning,
             stacklevel=2,
         )
