@@ -56,9 +56,9 @@ $(STAMPS)/run: $(BUILD) | $(BIN)/python
 # pyDVL without their dependencies: see the remarks in pyproject.toml.
 $(STAMPS)/test: $(BUILD) | $(BIN)/python
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[data,report,mpc,bench,dev]'
+	$(PIP) --editable '.[data,report,mpc,bench,dev,docs]'
 	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
-	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/docs
 
 $(STAMPS)/docs: $(BUILD) | $(BIN)/python
 	$(PIP) --editable '.[data,report,docs]'

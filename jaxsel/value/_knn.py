@@ -61,8 +61,8 @@ def knn_shapley(
         ties: "stable" orders tied points by index; "average" gives each the mean over
             all orders of the tied points, so that duplicates get equal values.
         reduce: "mean" over validation points, with its standard error; "max" over them
-            (max-KNN-Shapley, for data that hurts few validation points); None returns
-            `[m, n]`.
+            (max-KNN-Shapley: foreign samples serve no validation point, so that even
+            their maximum is low); None returns `[m, n]`.
         method: "exact", or "hybrid": the nearest 128 points exactly, the others by
             bands of distance. It needs no sort, and returns `error_bound`, which
             always holds. Worth it where the compiled operations are not available.
@@ -77,8 +77,9 @@ def knn_shapley(
     Returns:
         `Values`, `[n]`. Results over further, disjoint validation points `merge`.
 
-    Costs m·(n·d + n log n) operations, and memory of about 100 MB above the features,
-    whatever n and m.
+    Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
+    times n for each of the validation points in a chunk, of which there are four or
+    1e6 / n, whichever is more: whatever m.
 
     Raises:
         ValueError: If shapes do not agree, an option is unknown, or an array is empty
@@ -132,7 +133,8 @@ def knn_banzhaf(
     value above rounding, so no sort is needed: take it where speed or the
     neighbourhood matters. Rank weights below 1e-9 of the first count as zero.
 
-    Arguments, result and errors as for `knn_shapley`; `method="hybrid"` is exact here.
+    Arguments, result and errors as for `knn_shapley`; `method="hybrid"` is exact here,
+    unless K is a large share of n.
 
     References:
         Wang and Jia, Data Banzhaf, AISTATS 2023, for the value; the KNN form is the
@@ -358,8 +360,9 @@ def knn_semivalue(
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels.
         rank_weights: Array of shape `[n]`, or a function of (n, k) that returns one:
-            the weight of each rank, the nearest first; see `jaxsel.value._weights` and
-            `size_restricted_weights`. "hybrid" needs them not to increase.
+            the weight of each rank, the nearest first, such as `banzhaf_weights` and
+            `size_restricted_weights` in `jaxsel.value`. "hybrid" needs them not to
+            increase.
         k: See `knn_shapley`, as for all that follow.
         metric: Distance.
         ties: How to treat tied points.

@@ -1,0 +1,201 @@
+"""README and docs: their code runs, links lead somewhere, and lists are whole."""
+
+import ast
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import jaxsel
+from jaxsel import cli, data
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+ROOMS = ("value", "neighbors", "data", "models", "tasks", "report")
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INCLUDE = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def page_id(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path):
+    """Return language, line number and text of each fenced block."""
+    text = path.read_text(encoding="utf-8")
+    return [(m[1], text[: m.start(2)].count("\n"), m[2]) for m in _FENCE.finditer(text)]
+
+
+def languages(path):
+    return {language for language, _, _ in blocks(path)}
+
+
+def anchors(path):
+    """Return the anchors of a page's headings, made as mkdocs and most others do."""
+    text = _FENCE.sub("", path.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {
+        re.sub(r"[^\w\s-]", "", t).strip().lower().replace(" ", "-") for t in titles
+    }
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "python" in languages(p)], ids=page_id
+)
+def test_code_runs(page, tmp_path, monkeypatch, capsys):
+    """Blocks of Python share one namespace, and run in turn with those of jaxsel."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "docs"}
+    for language, line, text in blocks(page):
+        if language == "python" and not _INCLUDE.search(text):
+            # Blank lines before it, so that a traceback has the page's line numbers.
+            code = compile("\n" * line + text, str(page), "exec")
+            exec(code, namespace)  # noqa: S102
+        elif language == "sh":
+            for command in commands(text):
+                if command[0] == "jaxsel" and runs_here(command):
+                    assert run(command[1:]) == 0, capsys.readouterr().err
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "sh" in languages(p)], ids=page_id
+)
+def test_commands_exist(page):
+    """Options of jaxsel and targets of make; those of other programs are not ours."""
+    makefile = (ROOT / "Makefile").read_text()
+    for language, _, text in blocks(page):
+        for program, *arguments in commands(text) if language == "sh" else ():
+            if program == "jaxsel" and "--help" not in arguments:
+                cli._parser().parse_args(arguments)
+            elif program == "make":
+                for target in arguments:
+                    assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page):
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in _LINK.findall(text):
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{link} in {page_id(page)}"
+        assert not anchor or anchor in anchors(path), f"{link} in {page_id(page)}"
+    for target, section in _INCLUDE.findall(page.read_text(encoding="utf-8")):
+        included = (ROOT / target).read_text(encoding="utf-8")
+        assert not section or included.count(f"--8<-- [start:{section}]") == 1
+
+
+def test_examples_in_docs_are_tested():
+    """Blocks that include a file hold nothing else, and name an example."""
+    for page in PAGES:
+        for language, _, text in blocks(page):
+            for target, _ in _INCLUDE.findall(text):
+                assert language == "python"
+                assert re.fullmatch(r"examples/\w+\.py", target)
+                assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_api_is_whole(room):
+    listed = " ".join(p.read_text() for p in (ROOT / "docs" / "api").glob("*.md"))
+    module = import_module(f"jaxsel.{room}")
+    for name, thing in vars(module).items():
+        is_public = inspect.isfunction(thing) or inspect.isclass(thing)
+        if is_public and not name.startswith("_") and not is_alias(thing):
+            where = "jaxsel" if hasattr(jaxsel, name) else f"jaxsel.{room}"
+            assert f"::: {where}.{name}\n" in listed + "\n", name
+
+
+def test_api_of_the_package_is_whole():
+    index = (ROOT / "docs" / "api" / "index.md").read_text()
+    listed = set(re.findall(r"^::: jaxsel\.(\w+)$", index, re.MULTILINE))
+    tree = ast.parse(Path(jaxsel.__file__).read_text())
+    imported = {
+        alias.asname
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert listed == imported - {"__version__"}
+
+
+def test_every_corruption_and_value_is_explained():
+    corruptions = (ROOT / "docs" / "data.md").read_text()
+    values = (ROOT / "docs" / "functions.md").read_text()
+    for name in dir(data):
+        module = getattr(getattr(data, name), "__module__", "")
+        if "_corrupt" in module or "_watermark" in module:
+            assert f"`{name}`" in corruptions, name
+    for name in dir(jaxsel):
+        if "knn" in name:
+            assert f"`{name}`" in values, name
+
+
+def test_data_sets_are_listed_as_they_are():
+    page = (ROOT / "docs" / "data.md").read_text()
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in page.splitlines()]
+    for info in data.available():
+        splits = ", ".join(f"{split} {n}" for split, n in info.splits.items())
+        source = info.source if info.download_size else "–"
+        assert [f"`{info.name}`", info.task, splits, source] in rows
+        assert [f"`{info.name}`", info.license] in rows
+
+
+def test_versions_agree():
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    latest = re.search(r"^## \[?([\d.]+)", changes, re.MULTILINE)
+    assert latest is not None
+    assert latest[1] == jaxsel.__version__
+    assert f"\nversion: {jaxsel.__version__}\n" in citation
+
+
+def test_site_builds(tmp_path):
+    pytest.importorskip("mkdocs", reason="comes with the docs extra")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "knn_shapley" in (tmp_path / "api" / "index.html").read_text()
+
+
+def commands(text):
+    """Return the command lines of a block, split into words, comments dropped."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def runs_here(command):
+    """Whether a command needs neither the network nor half a minute."""
+    return command[1:3] != ["data", "prepare"] and command[1] != "demo"
+
+
+def run(arguments):
+    try:
+        return cli.main(arguments)
+    except SystemExit as done:  # --help
+        return done.code
+
+
+def is_alias(thing):
+    """Whether this is a name for a type, such as `Params = Any`."""
+    return getattr(thing, "__module__", "").partition(".")[0] != "jaxsel"
