@@ -23,7 +23,7 @@ def import_crypten() -> Any:
         ImportError: If torch or CrypTen is not installed, with how to install them.
     """
     try:
-        import torch.onnx
+        importlib.import_module("torch.onnx")
     except ImportError as error:
         raise ImportError(
             "the secure phase needs PyTorch: pip install 'jaxsel[mpc]'"

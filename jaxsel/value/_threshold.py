@@ -12,13 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_positive
+from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, take
 
 from ._accumulate import accumulate
 from ._labels import make_labels
-from ._linear import Array, DistanceWeights, Gains, check_pair, check_weighted, describe
+from ._linear import (
+    Array,
+    DistanceWeights,
+    Gains,
+    Method,
+    Ties,
+    check_pair,
+    check_weighted,
+    describe,
+)
 
 
 def threshold_knn_shapley(
@@ -29,9 +38,11 @@ def threshold_knn_shapley(
     *,
     radius: float,
     metric: Metric = "l2",
+    ties: Ties = "stable",
     reduce: Reduce = "mean",
-    n_classes: int | None = None,
+    method: Method = "exact",
     weights: DistanceWeights | None = None,
+    n_classes: int | None = None,
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
@@ -51,9 +62,12 @@ def threshold_knn_shapley(
         y_val: Validation labels.
         radius: Distance (not squared), zero or more; the ball is closed.
         metric: Distance.
+        ties: Without effect: there is no order. Here so that all values can be called
+            alike, as is `method`.
         reduce: How to combine validation points.
-        n_classes: Number of classes; those found in y and y_val together if None.
+        method: Without effect: always exact.
         weights: Distance weights.
+        n_classes: Number of classes; those found in y and y_val together if None.
         chunk_size: Validation points at a time.
         mesh: Devices.
         progress: Whether to show a progress bar.
@@ -62,6 +76,8 @@ def threshold_knn_shapley(
         Wang et al., Threshold KNN-Shapley, NeurIPS 2023.
     """
     radius = check_positive("radius", radius, zero=True)
+    check_choice("ties", ties, ("stable", "average"))
+    check_choice("method", method, ("exact", "hybrid"))
     x, x_val = check_pair(x, x_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     reach = radius**2 if metric == "l2" else radius
