@@ -112,6 +112,6 @@ def _sort_pairs(distances: jax.Array) -> jax.Array:
 
 def _top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     top, index = lax.top_k(-distances, k)
-    # Without barriers XLA's CPU compiler sorts everything once a caller slices this; with
-    # one barrier over both it crashes inside shard_map (jax 0.10 to 0.12).
+    # Without barriers XLA's CPU compiler sorts everything once a caller slices this;
+    # with one barrier over both it crashes inside shard_map (jax 0.10 and 0.11).
     return -lax.optimization_barrier(top), lax.optimization_barrier(index)
