@@ -290,11 +290,18 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
 def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
     name = repr(os.fspath(path))
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: np.load leaves a file open that it cannot read.
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             header = json.loads(str(file[_KIND]))
             fields = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
             arrays = {k: jnp.asarray(file[k]) for k in file.files if k in fields}
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(f"{name} was not written by jaxsel") from error
     if header["kind"] != cls.__name__ or header["version"] != _VERSION:
         raise ValueError(

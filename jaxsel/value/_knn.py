@@ -1,5 +1,6 @@
 """KNN values: what each training point adds to a nearest-neighbour classifier."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -373,6 +374,11 @@ def knn_semivalue(
         mesh: Devices.
         progress: Whether to show a progress bar.
     """
+    if callable(rank_weights):
+        which = getattr(rank_weights, "__name__", repr(rank_weights))
+    else:
+        rank_weights = np.asarray(rank_weights, np.float64)
+        which = hashlib.sha256(rank_weights.tobytes()).hexdigest()[:8]
     return linear_values(
         "knn_semivalue",
         lambda n, k: resolve_weights(rank_weights, n, k),
@@ -389,4 +395,5 @@ def knn_semivalue(
         chunk_size=chunk_size,
         mesh=mesh,
         progress=progress,
+        options={"rank_weights": which},
     )

@@ -1,0 +1,7 @@
+"""`python -m jaxsel`, the same as `jaxsel`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,57 @@
+"""Values merged with earlier ones: what their manifest tells, and forbids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._output import fingerprint
+
+Entry = Mapping[str, Any]
+
+
+def describe_merged(merge: str, inputs: Sequence[Entry]) -> dict[str, Any]:
+    """Return what a manifest says of earlier values, all that they rest on included.
+
+    Args:
+        merge: The file of the earlier values. Without its manifest beside it, nothing
+            is known of what they rest on, and nothing checked.
+        inputs: What the manifest says of TRAIN and VAL now.
+
+    Raises:
+        ValueError: If they rest on another TRAIN, or on this VAL, whose samples would
+            count twice.
+    """
+    entry = {"role": "merge", "source": merge, **fingerprint(merge)}
+    manifest = Path(merge).with_suffix(".json")
+    if not manifest.exists():
+        return entry
+    try:
+        facts = json.loads(manifest.read_text())
+        if entry["sha256"] not in [output["sha256"] for output in facts["outputs"]]:
+            return entry  # the manifest of something else
+        earlier = facts["inputs"]
+        trained, tested = (_seen(earlier, role) for role in ("train", "val"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{manifest} is not a manifest of jaxsel") from error
+    if trained and not trained & _seen(inputs, "train"):
+        raise ValueError(f"{merge} values other samples than TRAIN, says {manifest}")
+    if tested & _seen(inputs, "val"):
+        raise ValueError(f"{merge} has counted VAL already, says {manifest}")
+    return {**entry, "inputs": earlier}
+
+
+def _seen(inputs: Sequence[Entry], role: str) -> set[tuple[str, str | None]]:
+    return {
+        (entry["sha256"], entry["array"])
+        for entry in _walk(inputs)
+        if entry["role"] == role and entry["sha256"] is not None
+    }
+
+
+def _walk(inputs: Sequence[Entry]) -> Iterator[Entry]:
+    for entry in inputs:
+        yield entry
+        yield from _walk(entry.get("inputs", ()))

@@ -1,0 +1,183 @@
+"""What the commands write: all files of a result in one step, with a manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxsel.data import Dataset
+
+HASH_LIMIT = 1 << 30  # bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """What a manifest tells of a run, besides its outputs.
+
+    Attributes:
+        command: What the user typed.
+        config: Every option that went into the result.
+        started: `time.perf_counter()` when it began.
+        inputs: One entry for each; see `fingerprint`.
+        devices: How many were used.
+        seeds: Of what is random, or None if nothing is.
+    """
+
+    command: str
+    config: Mapping[str, Any]
+    started: float
+    inputs: Sequence[Mapping[str, Any]] = ()
+    devices: int = 1
+    seeds: Sequence[int] | None = None
+
+    def manifest(self, outputs: Mapping[Path, Path]) -> str:
+        """Return the manifest as JSON.
+
+        Args:
+            outputs: Final path of each file, and where it lies now.
+        """
+        import jax
+        import numpy as np
+
+        from jaxsel import __version__
+
+        device = jax.devices()[0]
+        config = json.dumps(self.config, sort_keys=True)
+        facts = {
+            "command": self.command,
+            "config": self.config,
+            "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
+            "seeds": self.seeds,
+            "inputs": self.inputs,
+            "outputs": [
+                {"file": path.name, **fingerprint(now)} for path, now in outputs.items()
+            ],
+            "versions": {
+                "jaxsel": __version__,
+                "jax": jax.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+            "device": {
+                "platform": device.platform,
+                "kind": device.device_kind,
+                "used": self.devices,
+            },
+            "seconds": round(time.perf_counter() - self.started, 3),
+            "finished": datetime.datetime.now(datetime.UTC).isoformat(
+                timespec="seconds"
+            ),
+        }
+        return json.dumps(facts, indent=1, allow_nan=False) + "\n"
+
+
+def publish(writers: Mapping[Path, Callable[[Path], object]], record: Record) -> Path:
+    """Write the files of a result and their manifest, the result itself last.
+
+    Args:
+        writers: Final path of each file, and what writes it to a path. The last is the
+            result; the manifest lies beside it as `.json`.
+        record: What else the manifest tells.
+
+    Returns:
+        Path of the manifest.
+    """
+    *others, result = writers
+    manifest = result.with_suffix(".json")
+    paths = [*others, manifest, result]
+    with staged(paths) as parts:
+        part = dict(zip(paths, parts, strict=True))
+        for path, write in writers.items():
+            write(part[path])
+        part[manifest].write_text(record.manifest({p: part[p] for p in writers}))
+    return manifest
+
+
+@contextlib.contextmanager
+def staged(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield a temporary path beside each, and move all into place on success.
+
+    They are moved in the order given: where the last one is, all are.
+    """
+    parts = [path.with_name(f".{os.getpid()}.{path.name}") for path in paths]
+    try:
+        yield parts
+        for part, path in zip(parts, paths, strict=True):
+            part.replace(path)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+
+
+def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) -> None:
+    """Refuse to start on work whose results could not, or should not, be written.
+
+    Raises:
+        FileExistsError: If a file is there and `force` is off.
+        FileNotFoundError: If a folder is not there.
+        ValueError: If two are the same file, or one is an input.
+    """
+    taken = {Path(source).resolve() for source in inputs}
+    for path in paths:
+        if path.resolve() in taken:
+            raise ValueError(f"{path} must not be written twice, nor over an input")
+        taken.add(path.resolve())
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path.parent} is not a folder: make it first")
+        if path.exists() and not force:
+            raise FileExistsError(f"{path} exists: --force replaces it")
+
+
+def result_path(out: str) -> Path:
+    """Check that a result has the suffix that tells it from its manifest.
+
+    Raises:
+        ValueError: If it has not.
+    """
+    if Path(out).suffix != ".npz":
+        raise ValueError(f"--out must end in .npz, got {out!r}")
+    return Path(out)
+
+
+def fingerprint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return size and sha256 of a file; files above 1 GiB are not hashed."""
+    size = os.stat(path).st_size
+    if size > HASH_LIMIT:
+        return {"bytes": size, "sha256": None, "note": "not hashed: above 1 GiB"}
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": size, "sha256": digest}
+
+
+def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
+    """Return size and sha256 of the arrays of a prepared data set, as `fingerprint`."""
+    import numpy as np
+
+    size = data.x.nbytes + data.y.nbytes
+    if size > HASH_LIMIT:
+        return {"bytes": size, "sha256": None, "note": "not hashed: above 1 GiB"}
+    digest = hashlib.sha256(np.ascontiguousarray(data.x).data)
+    digest.update(np.ascontiguousarray(data.y).data)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def say(*lines: str) -> None:
+    """Write lines to standard output."""
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def show_progress() -> bool:
+    """Whether somebody is watching: bars in a log file help nobody."""
+    return sys.stderr.isatty()

@@ -1,0 +1,207 @@
+"""`jaxsel select`: the best samples within a budget."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._output import Record, check_outputs, fingerprint, publish, result_path, say
+from ._parser import Commands, Parser, add_force, add_reading_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxsel import Selection, Values
+
+_DESCRIPTION = """\
+Choose samples by the values that `jaxsel value` wrote, best first. Writes OUT.npz, for
+jaxsel.Selection.load (arrays indices, weights, n_valid), and beside it OUT.json, which
+records how it came about.
+
+A budget alone may buy many samples of a class that is easy to tell apart: --per-class
+shares it out evenly among the classes, as far as they go."""
+
+_EXAMPLES = """\
+examples:
+  jaxsel select values.npz --budget 200 --out selection.npz
+  jaxsel select values.npz --above 0 --out harmless.npz
+  jaxsel select values.npz --budget 200 --per-class --labels y.npy --out even.npz
+  jaxsel select values.npz --budget 200 --per-class --from digits:train --out s.npz"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    parser = commands.add_parser(
+        "select",
+        help="choose the best samples",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("values", metavar="VALUES", help="what `jaxsel value` wrote")
+    parser.add_argument(
+        "--budget",
+        type=int,
+        metavar="N",
+        help="how many samples at most (default: all that are --above)",
+    )
+    parser.add_argument(
+        "--above", type=float, metavar="VALUE", help="only samples worth more than this"
+    )
+    parser.add_argument(
+        "--per-class",
+        action="store_true",
+        help="share the budget evenly among classes; needs --labels or --from",
+    )
+    parser.add_argument("--out", metavar="OUT.npz", required=True, help="the selection")
+    add_force(parser)
+    group = add_reading_options(parser)
+    labels = group.add_mutually_exclusive_group()
+    labels.add_argument(
+        "--labels", metavar="FILE", help="labels of the samples: .npy, or .npz"
+    )
+    labels.add_argument(
+        "--from",
+        dest="source",
+        metavar="TRAIN",
+        help="take the labels from TRAIN as given to `jaxsel value`",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    out = result_path(args.out)
+    sources = {"values": args.values, "labels": args.labels, "train": args.source}
+    sources = {role: source for role, source in sources.items() if source is not None}
+    check_outputs(
+        [out.with_suffix(".json"), out], inputs=sources.values(), force=args.force
+    )
+    from jaxsel._io import read_values
+
+    values = read_values(args.values)
+    labels = _labels(args)
+    selection = choose(
+        values,
+        budget=args.budget,
+        above=args.above,
+        labels=labels,
+        per_class=args.per_class,
+    )
+    config = ("budget", "above", "per_class", "label_column", "x_key", "y_key")
+    record = Record(
+        command=args.command_line,
+        config={name: getattr(args, name) for name in config},
+        started=started,
+        inputs=[
+            # A prepared data set is no file.
+            {
+                "role": role,
+                "source": source,
+                **(fingerprint(source) if Path(source).is_file() else {}),
+            }
+            for role, source in sources.items()
+        ],
+    )
+    manifest = publish({out: selection.save}, record)
+    say(*_summary(values, selection, labels), f"Wrote {out}, {manifest}")
+
+
+def choose(
+    values: Values,
+    *,
+    budget: int | None = None,
+    above: float | None = None,
+    labels: np.ndarray | None = None,
+    per_class: bool = False,
+) -> Selection:
+    """Choose the samples of highest value, each with weight 1.
+
+    Args:
+        values: One value for each of n samples.
+        budget: How many at most; all if None.
+        above: Only samples worth more than this; any if None.
+        labels: `[n]`: the class of each. Needed `per_class`.
+        per_class: Share the budget evenly: the best of each class first, then the
+            second best, and so on. The last round may not suffice for all classes, and
+            goes to the higher values.
+
+    Returns:
+        A `Selection`, best first, of the length of the budget or as many as there are
+        above the threshold.
+
+    Raises:
+        ValueError: If neither `budget` nor `above` is given, `budget` is not from 1 to
+            n, or the labels that `per_class` needs are missing or have another length.
+    """
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jaxsel import Selection
+
+    n = len(values)
+    if budget is None and above is None:
+        raise ValueError("select needs --budget, --above or both")
+    if budget is not None and not 1 <= budget <= n:
+        raise ValueError(
+            f"--budget must be from 1 to {n}, the number of samples, got {budget}"
+        )
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(
+            f"labels must be of shape {(n,)}, one for each value, got {labels.shape}"
+        )
+    if per_class and (labels is None or budget is None):
+        raise ValueError("--per-class needs --budget, and --labels or --from")
+    order = values.top(n)
+    if above is not None:
+        order = order[np.asarray(values.values)[order] > above]
+    if per_class and labels is not None:
+        place = np.empty(len(order), np.int64)  # of each sample within its class
+        for kind in np.unique(labels):
+            mine = labels[order] == kind
+            place[mine] = np.arange(mine.sum())
+        order = order[np.sort(np.argsort(place, kind="stable")[:budget])]
+    order = order[:budget]
+    asked = {"budget": budget, "above": above, "per_class": per_class or None}
+    shown = [f"{name}={value}" for name, value in asked.items() if value is not None]
+    return Selection(
+        indices=jnp.asarray(order, jnp.int32),
+        weights=jnp.ones(len(order), jnp.float32),
+        n_valid=jnp.asarray(len(order), jnp.int32),
+        method=f"best({', '.join([*shown, f'of={values.method}'])})",
+    )
+
+
+def _labels(args: argparse.Namespace) -> np.ndarray | None:
+    from jaxsel._io import read_array, read_samples
+
+    if args.labels is not None:
+        return read_array(args.labels, args.y_key)
+    if args.source is None:
+        return None
+    return read_samples(
+        args.source,
+        label_column=args.label_column,
+        columns=(),
+        x_key=args.x_key,
+        y_key=args.y_key,
+        data_dir=args.data_dir,
+    ).y
+
+
+def _summary(
+    values: Values, selection: Selection, labels: np.ndarray | None
+) -> list[str]:
+    import numpy as np
+
+    chosen = np.asarray(selection.indices)
+    lines = [f"{len(chosen)} of {len(values)} samples"]
+    if len(chosen):
+        v = np.asarray(values.values)[chosen]
+        lines[0] += f", worth {v[-1]:.3g} to {v[0]:.3g} each"
+    if labels is not None:
+        kinds, counts = np.unique(labels[chosen], return_counts=True)
+        shares = [f"{k}: {c}" for k, c in zip(kinds[:20], counts[:20], strict=True)]
+        more = [f"and {len(kinds) - 20} more classes"] if len(kinds) > 20 else []
+        lines.append(f"by class: {', '.join(shares + more)}")
+    return lines

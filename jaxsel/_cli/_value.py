@@ -1,0 +1,270 @@
+"""`jaxsel value`: what each training sample is worth."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import inspect
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._merged import describe_merged
+from ._output import (
+    Record,
+    check_outputs,
+    fingerprint,
+    fingerprint_dataset,
+    publish,
+    result_path,
+    say,
+    show_progress,
+)
+from ._parser import Commands, Parser
+from ._value_options import DESCRIPTION, EXAMPLES, add_options
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+    from jaxsel import Values
+    from jaxsel.data import Dataset
+
+# Options of the functions; which of them one takes, and what it takes without being
+# told, is read from its signature.
+OPTIONS = ("k", "metric", "ties", "reduce", "radius", "alpha", "beta", "n_classes")
+# Other options that the manifest records.
+_RECORDED = (
+    "chunk_size",
+    "x_key",
+    "y_key",
+    "val_x_key",
+    "val_y_key",
+    "label_column",
+    "drop",
+    "standardize",
+)
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def add(commands: Commands[Parser]) -> None:
+    parser = commands.add_parser(
+        "value",
+        help="value training samples",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
+    parser.set_defaults(run=run)
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    function, options = _function(args)
+    out = result_path(args.out)
+    extras = _extras(args, options)
+    sources = (args.train, args.val, args.train_labels, args.val_labels)
+    check_outputs(
+        [*extras, out.with_suffix(".json"), out],
+        inputs=[source for source in sources if source is not None],
+        force=args.force,
+    )
+    from jaxsel._io import paired_features, read_values
+
+    merge: str | None = args.merge
+    previous = None if merge is None else read_values(merge)
+    train, val = _read(args)
+    x, x_val = paired_features(train, val, standardize=args.standardize)
+    inputs = [*_describe(args, "train", train), *_describe(args, "val", val)]
+    if merge is not None and previous is not None:
+        if (len(previous), previous.reduce) != (len(x), options["reduce"]):
+            raise ValueError(
+                "--merge needs values of the same samples with the same --reduce, but "
+                f"{merge} holds {previous}, and TRAIN has {len(x)} samples"
+            )
+        inputs.append(describe_merged(merge, inputs))
+
+    mesh, devices = _mesh(args.devices)
+    call = functools.partial(
+        function,
+        **options,
+        chunk_size=args.chunk_size,
+        mesh=mesh,
+        progress=show_progress() and not args.no_progress,
+    )
+    values = _explain(call, x, train.y, x_val, val.y)
+    if previous is not None:
+        values = previous.merge(values)
+
+    labels = train.y if train.y.ndim == 1 else None
+    classes = None if args.method == "knn_regression_shapley" else labels
+    writers: dict[Path, Callable[[Path], object]] = {}
+    if args.plot is not None:
+        writers[Path(args.plot)] = lambda path: _plot(values, classes, path)
+    if args.csv is not None:
+        writers[Path(args.csv)] = values.to_pandas(labels=labels).to_csv
+    writers[out] = values.save
+    record = Record(
+        command=args.command_line,
+        config={
+            "function": args.method,
+            **options,
+            **{name: getattr(args, name) for name in _RECORDED},
+        },
+        started=started,
+        inputs=inputs,
+        devices=devices,
+    )
+    manifest = publish(writers, record)
+    say(
+        *_summary(values),
+        f"{time.perf_counter() - started:.1f} s, wrote "
+        f"{', '.join(map(str, [*writers, manifest]))}",
+    )
+
+
+def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str, Any]]:
+    """The function to call, and all its options, those not given included."""
+    import jaxsel
+
+    function = getattr(jaxsel, args.method)
+    parameters = inspect.signature(function).parameters
+    given = {name: getattr(args, name) for name in OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+    options = {}
+    for name in OPTIONS:
+        if name in parameters:
+            options[name] = given.pop(name, parameters[name].default)
+    options["method"] = "hybrid" if args.hybrid else "exact"
+    wrong = [f"--{name.replace('_', '-')}" for name in given]
+    if args.hybrid and args.method == "knn_regression_shapley":
+        wrong.append("--hybrid")
+    if wrong:
+        raise ValueError(f"{args.method} does not take {', '.join(wrong)}")
+    if options.get("radius") is inspect.Parameter.empty:
+        raise ValueError(f"{args.method} needs --radius")
+    if options["reduce"] == "none":
+        options["reduce"] = None
+    return function, options
+
+
+def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
+    """Outputs besides the values; refuses now what would fail after the work."""
+    paths = []
+    for flag, path, module in (
+        ("--plot", args.plot, "matplotlib"),
+        ("--csv", args.csv, "pandas"),
+    ):
+        if path is None:
+            continue
+        if options["reduce"] is None:
+            raise ValueError(f"{flag} needs one value a sample, not --reduce none")
+        if flag == "--plot" and Path(path).suffix not in PICTURES:
+            raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {path!r}")
+        importlib.import_module(module)
+        paths.append(Path(path))
+    return paths
+
+
+def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
+    from jaxsel._io import read_samples
+
+    read = functools.partial(
+        read_samples,
+        label_column=args.label_column,
+        drop=args.drop,
+        data_dir=args.data_dir,
+        progress=show_progress() and not args.no_progress,
+    )
+    train = read(
+        args.train, labels=args.train_labels, x_key=args.x_key, y_key=args.y_key
+    )
+    val = read(
+        args.val,
+        labels=args.val_labels,
+        x_key=args.val_x_key or args.x_key,
+        y_key=args.val_y_key or args.y_key,
+        # By name, whatever their order there; not those of a prepared data set.
+        columns=None if train.name else train.feature_names,
+    )
+    return train, val
+
+
+def _describe(
+    args: argparse.Namespace, role: str, data: Dataset
+) -> list[dict[str, Any]]:
+    """What the manifest says of TRAIN or VAL, and of their labels if they lie apart."""
+    source, labels = getattr(args, role), getattr(args, f"{role}_labels")
+    key = (role == "val" and args.val_x_key) or args.x_key
+    entry = {
+        "role": role,
+        "source": source,
+        "array": key if source.lower().endswith(".npz") else None,
+        "x_shape": list(data.x.shape),
+        "y_shape": list(data.y.shape),
+        **(fingerprint_dataset(data) if data.name else fingerprint(source)),
+    }
+    if labels is None:
+        return [entry]
+    return [entry, {"role": f"{role}_labels", "source": labels, **fingerprint(labels)}]
+
+
+def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
+    """A mesh if there are several devices to use, and how many are used."""
+    import jax
+
+    from jaxsel import make_mesh
+
+    found = jax.devices()
+    wanted = len(found) if devices == "all" else int(devices)
+    if not 1 <= wanted <= len(found):
+        raise ValueError(
+            f"--devices must be from 1 to {len(found)}, the number of devices here, or "
+            f"all, got {wanted}"
+        )
+    return (None if wanted == 1 else make_mesh(found[:wanted])), wanted
+
+
+def _explain(call: Callable[..., Values], *arrays: np.ndarray) -> Values:
+    """Call, and say in errors what the arrays are called here."""
+    try:
+        return call(*arrays)
+    except (ValueError, TypeError) as error:
+        if re.match(r"[xyt](_val)?\b", str(error)) is None:
+            raise
+        raise ValueError(
+            f"{error} (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
+        ) from error
+
+
+def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:
+    from jaxsel.report import new_figure, style
+
+    figure = new_figure(8.8, 3.2)
+    with style():
+        axes = figure.subplots(1, 2)
+    values.plot(axes, labels=classes)
+    figure.savefig(path)
+
+
+def _summary(values: Values) -> list[str]:
+    """A few lines for the reader in a hurry."""
+    import numpy as np
+
+    lines = [repr(values)]
+    if values.values.ndim == 1:
+        v = np.asarray(values.values)
+        few = min(10, len(v))
+        lines += [
+            f"from {v.min():.3g} to {v.max():.3g}, mean {v.mean():.3g}; "
+            f"{np.sum(v < 0)} of {len(v)} below zero",
+            f"most valuable:  {' '.join(map(str, values.top(few)))}",
+            f"least valuable: {' '.join(map(str, values.bottom(few)))}",
+        ]
+    if values.error_bound is not None:
+        bound = float(np.max(np.asarray(values.error_bound)))
+        lines.append(f"certified to within {bound:.2g}")
+    return lines

@@ -1,0 +1,171 @@
+"""The options of `jaxsel value`, and the help that explains them."""
+
+from __future__ import annotations
+
+import argparse
+
+from ._parser import Parser, add_force, add_reading_options
+
+METHODS = (
+    "knn_shapley",
+    "knn_banzhaf",
+    "knn_loo",
+    "knn_beta_shapley",
+    "soft_knn_shapley",
+    "threshold_knn_shapley",
+    "knn_regression_shapley",
+)
+
+DESCRIPTION = """\
+Value every sample of TRAIN by what it adds to a nearest-neighbour classifier that is
+tested on VAL. Samples with wrong labels get the lowest values, mostly negative ones.
+
+TRAIN and VAL are each one of
+  FILE.npz      arrays x (one row a sample) and y; other names with --x-key, --y-key
+  FILE.npy      features, with --train-labels and --val-labels for the labels
+  FILE.csv      or FILE.parquet: --label-column, and numeric columns of features; the
+                first line of a CSV names the columns. Encode categories beforehand
+  NAME:SPLIT    a data set of `jaxsel data list`, such as digits:train
+
+Distances decide, so features should be embeddings, or columns of like scale: see
+--standardize. Writes OUT.npz, for `jaxsel select` and jaxsel.Values.load, and beside it
+OUT.json, which records how it came about."""
+
+EXAMPLES = """\
+examples:
+  jaxsel value digits:train digits:test --out values.npz --plot values.png
+  jaxsel value train.npz val.npz --k 10 --metric cosine --out values.npz
+  jaxsel value pool.csv val.csv --label-column income --standardize --out values.npz
+  jaxsel value train.npz more.npz --merge values.npz --out all.npz"""
+
+
+def add_options(parser: Parser) -> None:
+    parser.add_argument("train", metavar="TRAIN", help="the samples to value")
+    parser.add_argument("val", metavar="VAL", help="samples whose labels are right")
+
+    group = parser.add_argument_group("which value")
+    group.add_argument(
+        "--method",
+        choices=METHODS,
+        default="knn_shapley",
+        metavar="METHOD",
+        help=f"{', '.join(METHODS)} (default: knn_shapley). Banzhaf and threshold are "
+        "the fastest; regression is for numeric targets",
+    )
+    group.add_argument("--k", type=int, help="number of neighbours (default: 5)")
+    group.add_argument(
+        "--metric", choices=("l2", "cosine"), help="distance (default: l2)"
+    )
+    group.add_argument(
+        "--ties",
+        choices=("stable", "average"),
+        help="samples at equal distance: in the order of TRAIN, or alike (default: "
+        "stable)",
+    )
+    group.add_argument(
+        "--reduce",
+        choices=("mean", "max", "none"),
+        help="over VAL: mean, with its standard error; max, by which samples foreign "
+        "to all of VAL come last; none, one row for each sample of VAL (default: mean)",
+    )
+    group.add_argument(
+        "--hybrid",
+        action="store_true",
+        help="approximate far neighbours, with a certified bound on the error; faster "
+        "on machines where `jaxsel info` shows no compiled operations",
+    )
+    group.add_argument(
+        "--radius",
+        type=float,
+        help="threshold_knn_shapley, which needs it: the distance up to which samples "
+        "are neighbours, in units of --metric",
+    )
+    group.add_argument(
+        "--alpha",
+        type=float,
+        help="knn_beta_shapley: weight of small coalitions (default: 16)",
+    )
+    group.add_argument(
+        "--beta",
+        type=float,
+        help="knn_beta_shapley: weight of large coalitions (default: 1)",
+    )
+    group.add_argument(
+        "--n-classes",
+        type=int,
+        metavar="N",
+        help="soft_knn_shapley, threshold_knn_shapley: number of classes (default: "
+        "those found)",
+    )
+
+    group = add_reading_options(parser)
+    for side in ("train", "val"):
+        group.add_argument(
+            f"--{side}-labels",
+            metavar="FILE",
+            help=f"labels of {side.upper()}, or class probabilities: .npy, or .npz",
+        )
+    for key in ("x", "y"):
+        group.add_argument(
+            f"--val-{key}-key",
+            metavar="NAME",
+            help=f".npz: the array in VAL, if named otherwise than --{key}-key",
+        )
+    group.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="CSV, parquet: a column that is no feature, as an id; may be repeated",
+    )
+    group.add_argument(
+        "--standardize",
+        action="store_true",
+        help="files: centre each column, and divide by its standard deviation in TRAIN",
+    )
+
+    group = parser.add_argument_group("what to write")
+    group.add_argument("--out", metavar="OUT.npz", required=True, help="the values")
+    group.add_argument(
+        "--merge",
+        metavar="FILE.npz",
+        help="combine with earlier values of the same TRAIN over other samples than "
+        "VAL; equals one run over all of them",
+    )
+    group.add_argument(
+        "--plot", metavar="FILE", help="draw the values: .png, .svg or .pdf"
+    )
+    group.add_argument(
+        "--csv", metavar="FILE", help="write a table: value, rank, error, label"
+    )
+    add_force(parser)
+
+    group = parser.add_argument_group("speed")
+    group.add_argument(
+        "--chunk-size",
+        type=int,
+        metavar="N",
+        help="samples of VAL at a time; sets memory and speed, not results (default: "
+        "by the size of TRAIN)",
+    )
+    group.add_argument(
+        "--devices",
+        type=_devices,
+        default="all",
+        metavar="N",
+        help="how many devices to use, or all (default: all)",
+    )
+    group.add_argument(
+        "--no-progress", action="store_true", help="show no progress bar"
+    )
+
+
+def _devices(text: str) -> int | str:
+    if text == "all":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of devices, or all, got {text!r}"
+        ) from None

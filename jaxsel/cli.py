@@ -1,0 +1,78 @@
+"""The command line: `jaxsel --help`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from ._cli import _data, _demo, _info, _select, _value
+from ._cli._parser import Parser
+from ._version import __version__
+
+_DESCRIPTION = """\
+Find, value and buy training data. `jaxsel COMMAND --help` explains each command.
+
+Results are .npz files without pickle, each with a .json manifest beside it that records
+command, options, versions and sha256 sums. Files that exist are replaced with --force
+only."""
+
+_EXAMPLES = """\
+start here:
+  jaxsel demo                                                 the whole story, a report
+  jaxsel value digits:train digits:test --out values.npz      what is each sample worth?
+  jaxsel select values.npz --budget 200 --out selection.npz   the best 200"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Args:
+        argv: What follows `jaxsel`; that of this process if None.
+
+    Returns:
+        0 if it succeeded, 2 after an error of the user's making, which is reported on
+        one line of standard error, 130 if it was interrupted.
+
+    Raises:
+        SystemExit: For `--help`, `--version` (0), and what can't be parsed (2).
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if not hasattr(args, "run"):
+        args.show_help()
+        return 0
+    args.command_line = shlex.join(["jaxsel", *argv])
+    try:
+        return args.run(args) or 0
+    except KeyboardInterrupt:
+        sys.stderr.write("jaxsel: interrupted\n")
+        return 130
+    except BrokenPipeError:  # as in `jaxsel data list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        if args.debug:
+            raise
+        message = " ".join(str(error).split())
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            message = f"{error.strerror}: {error.filename}"
+        if isinstance(error, ModuleNotFoundError):
+            message += ": pip install 'jaxsel[data,report]'"
+        sys.stderr.write(f"jaxsel: error: {message}\n")
+        return 2
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="jaxsel", description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.set_defaults(show_help=parser.print_help)
+    parser.add_argument("--version", action="version", version=f"jaxsel {__version__}")
+    parser.add_argument(
+        "--debug", action="store_true", help="show where in the code an error occurred"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in (_value, _select, _data, _demo, _info):
+        command.add(commands)
+    return parser

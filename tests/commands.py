@@ -1,0 +1,37 @@
+"""What the tests of the command line share."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxsel.cli import main
+
+RNG = np.random.default_rng(0)
+X, X_VAL = RNG.normal(size=(40, 4)), RNG.normal(size=(11, 4))
+Y, Y_VAL = RNG.integers(0, 3, 40), RNG.integers(0, 3, 11)
+
+OUT = ["--out", "o.npz"]
+
+
+def write_samples():
+    np.savez("train.npz", x=X, y=Y)
+    np.savez("val.npz", x=X_VAL, y=Y_VAL)
+
+
+def run(*arguments):
+    assert main([str(a) for a in arguments]) == 0
+
+
+def refuse(capsys, *arguments):
+    """Run into an error, and return the one line that reports it."""
+    before = sorted(Path().rglob("*"))
+    try:
+        status = main([str(a) for a in arguments])
+    except SystemExit as error:
+        status = error.code
+    assert status == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "error: " in captured.err
+    assert sorted(Path().rglob("*")) == before, "something was left behind"
+    return captured.err
