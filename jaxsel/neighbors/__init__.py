@@ -13,7 +13,6 @@ from ._order import (
     SORTS as SORTS,
     Sort as Sort,
     argsort as argsort,
-    scatter_index as scatter_index,
     take as take,
     top_k as top_k,
     unsort as unsort,

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsel._checks import check_choice
+
 from . import _native
 
 Sort = Literal["auto", "native", "packed", "pairs"]
@@ -37,12 +39,26 @@ def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
 
     Returns:
         Array of shape `[n]`, int32: the nearest point first.
+
+    Raises:
+        ValueError: If `sort` is unknown, or "native" was not built.
     """
+    check_sort(sort)
     distances = distances.astype(jnp.float32)
     if sort == "auto":
         return on_platform(_sort_cpu, _sort_pairs, distances)
     ways = {"native": _native.argsort, "packed": _sort_packed, "pairs": _sort_pairs}
     return ways[sort](distances)
+
+
+def check_sort(sort: Sort) -> None:
+    """Refuse a way to sort that does not exist, or not here."""
+    check_choice("sort", sort, SORTS)
+    if sort == "native" and not _native.available():
+        raise ValueError(
+            "sort='native' needs the compiled operations, which were not built when "
+            "jaxsel was installed: use sort='auto'"
+        )
 
 
 def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

@@ -21,6 +21,7 @@ from jaxsel.neighbors import _native
 from jaxsel.neighbors._order import (
     Sort,
     argsort,
+    check_sort,
     on_platform,
     scatter_index,
     take,
@@ -79,6 +80,7 @@ def _run(
             distances, gains, table.weight, table.drop, average=average
         )
 
+    check_sort(sort)
     gains = jnp.asarray(gains, jnp.float32)
     distances = jnp.asarray(distances, jnp.float32)
     if sort == "native" or (sort == "auto" and _native.available()):

@@ -129,3 +129,13 @@ def test_identical_rows_are_tied(metric):
             ).values
             expected = ref.sorted_values(distance, gains, omega, ties)
             np.testing.assert_allclose(values, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kernel", [value.semivalue, value.semivalue_tied])
+def test_ways_to_sort_that_are_not_there(kernel, monkeypatch):
+    arrays = jnp.zeros(3), jnp.ones(3), value.rank_table(value.shapley_weights(3, 1))
+    with pytest.raises(ValueError, match="sort must be one of 'auto'.*'quick'"):
+        kernel(*arrays, sort="quick")
+    monkeypatch.setattr(_native, "available", lambda: False)
+    with pytest.raises(ValueError, match="sort='native' needs the compiled"):
+        kernel(*arrays, sort="native")
