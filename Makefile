@@ -41,7 +41,7 @@ clean: ## Remove everything that was built, .venv included
 	rm -f jaxsel/neighbors/_native/kernels.so
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "jaxsel needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 

@@ -5,7 +5,9 @@ cut short: then near-ties do not depend on where a chunk ends.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
+import jax
 import numpy as np
 
 from ._checks import check_count
@@ -41,9 +43,12 @@ def chunk_slices(n_rows: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, n_rows))
 
 
-def pad_rows(array: np.ndarray, rows: int) -> np.ndarray:
-    """Repeat the last row until there are `rows` of them."""
-    missing = rows - len(array)
-    if not missing:
-        return array
-    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
+def take_rows(tree: Any, chunk: slice, rows: int) -> Any:
+    """Cut a chunk out of every array; repeat its last row until there are `rows`."""
+
+    def take(array: np.ndarray) -> np.ndarray:
+        part = array[chunk]
+        missing = rows - len(part)
+        return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+
+    return jax.tree.map(take, tree)

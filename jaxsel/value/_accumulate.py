@@ -9,6 +9,7 @@ and these are merged once, at the end.
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from jaxsel._checks import check_choice
-from jaxsel._chunk import chunk_rows, chunk_slices, pad_rows
+from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
@@ -94,13 +95,13 @@ def accumulate(
     )
     for chunk in chunks:
         filled = chunk.stop - chunk.start
-        here = jax.tree.map(lambda a: pad_rows(a[chunk], rows), (queries, query))  # noqa: B023
+        here = take_rows((queries, query), chunk, rows)
         result = step(shared, *shard((here, np.arange(rows) < filled), mesh), state)
         jax.block_until_ready(result)  # one chunk in memory at a time
         if reduce:
             state = result
         else:
-            every_row.append(jax.tree.map(lambda a: a[:filled], gather(result)))  # noqa: B023
+            every_row.append(jax.tree.map(itemgetter(slice(filled)), gather(result)))
 
     if reduce:
         values, m2, bound = _finish(gather(state), reduce)
