@@ -25,8 +25,9 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 
 # How many (validation point, training point) pairs are in memory at once, on each
-# device, at 20 to 60 bytes each. More gain nothing: the rows fit no cache by then.
-ENTRIES = 1_000_000
+# device, at 10 to 60 bytes each. Below 32 MB malloc hands out the same memory again;
+# above, every chunk pays for new pages (a quarter of the hybrid's time at twice this).
+ENTRIES = 500_000
 
 # (params, distances [n], train, query) -> (values [n], error bound [n] or None)
 Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]]

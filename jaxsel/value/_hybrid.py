@@ -15,8 +15,8 @@ from jaxsel.neighbors._order import scatter_index, take, top_k
 from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, difference
 
-HEAD = 128
-LEVELS = 768
+HEAD = 256
+LEVELS = 448
 EPSILON = 1.2e-7  # float32
 
 

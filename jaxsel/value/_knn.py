@@ -64,7 +64,7 @@ def knn_shapley(
         reduce: "mean" over validation points, with its standard error; "max" over them
             (max-KNN-Shapley: foreign samples serve no validation point, so that even
             their maximum is low); None returns `[m, n]`.
-        method: "exact", or "hybrid": the nearest 128 points exactly, the others by
+        method: "exact", or "hybrid": the nearest 256 points exactly, the others by
             bands of distance. It needs no sort, and returns `error_bound`, which
             always holds. Worth it where the compiled operations are not available.
         weights: Optional function from distances to weights by which gains are
@@ -80,7 +80,7 @@ def knn_shapley(
 
     Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
     times n for each of the validation points in a chunk, of which there are four or
-    1e6 / n, whichever is more: whatever m.
+    5e5 / n, whichever is more: whatever m.
 
     Raises:
         ValueError: If shapes do not agree, an option is unknown, or an array is empty

@@ -114,7 +114,7 @@ def _choose_form(omega: np.ndarray, ties: Ties, method: Method) -> str:
         return "tied"
     if _reach(omega) <= n // 8:
         return "top"
-    if method == "hybrid" and n > 4 * HEAD:
+    if method == "hybrid" and n > 2 * HEAD:
         if np.any(np.diff(omega) > 0):
             raise ValueError("method='hybrid' needs rank_weights that do not increase")
         return "hybrid"

@@ -9,7 +9,7 @@ import pytest
 import references as ref
 
 import jaxsel
-from jaxsel import value
+from jaxsel import neighbors, value
 from jaxsel.neighbors import _native
 
 from . import cases
@@ -139,3 +139,28 @@ def test_ways_to_sort_that_are_not_there(kernel, monkeypatch):
     monkeypatch.setattr(_native, "available", lambda: False)
     with pytest.raises(ValueError, match="sort='native' needs the compiled"):
         kernel(*arrays, sort="native")
+
+
+@pytest.mark.parametrize("n", [2047, 2048, 5000])
+@pytest.mark.parametrize("k", [1, 40, 700])
+def test_nearest_of_long_rows(n, k):
+    # The compiled operation guesses a bound from every (n / 512)-th entry.
+    rng = np.random.default_rng(n)
+    place = np.arange(n)
+    rows = np.stack(
+        [
+            rng.uniform(size=n),
+            rng.integers(0, 9, n),
+            place[::-1],
+            np.ones(n),
+            place % (n // 512) != 0,
+            place % (n // 512) == 0,
+            np.where(rng.uniform(size=n) < 0.9, np.nan, 1.0),
+        ]
+    ).astype(np.float32)
+    near, index = jax.vmap(partial(neighbors.top_k, k=k))(rows)
+    expected = np.argsort(rows, axis=1, kind="stable")[:, :k]
+    # jax.lax.top_k puts NaN first, the compiled operation last, as NumPy does.
+    known = slice(None) if _native.available() else slice(-1)
+    np.testing.assert_array_equal(index[known], expected[known])
+    np.testing.assert_array_equal(near, np.take_along_axis(rows, index, axis=1))

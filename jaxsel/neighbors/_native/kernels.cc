@@ -226,38 +226,59 @@ struct TopScratch {
   std::vector<uint64_t> best;
 };
 
-// Keeps a buffer of candidates below a falling threshold; most entries cost one
-// comparison. Equal entries come out by ascending index.
-void TopRow(const float* row, int64_t n, int64_t k, float* out, int32_t* index,
-            TopScratch& s) {
+inline uint64_t Pair(const float* row, int64_t i) {
+  return uint64_t{SortKey(row[i])} << 32 | static_cast<uint64_t>(i);
+}
+
+// A value that about 1.5 k entries of the row do not exceed, from a sample of them;
+// infinity where the row is short.
+float GuessBound(const float* row, int64_t n, int64_t k, std::vector<uint64_t>& sample) {
+  constexpr int64_t kSample = 512;
+  const int64_t rank = 3 * kSample * k / (2 * n) + 8;
+  if (n < 4 * kSample || rank >= kSample) return std::numeric_limits<float>::infinity();
+  sample.resize(kSample);
+  for (int64_t j = 0; j < kSample; ++j) sample[j] = Pair(row, j * n / kSample);
+  std::nth_element(sample.begin(), sample.begin() + rank, sample.end());
+  const float bound = row[static_cast<uint32_t>(sample[rank])];
+  return bound == bound ? bound : std::numeric_limits<float>::infinity();
+}
+
+// Leaves in `best` the entries that do not exceed a bound, or the k smallest of them.
+void Collect(const float* row, int64_t n, int64_t k, float bound,
+             std::vector<uint64_t>& best) {
   constexpr int64_t kBlock = 16;
-  auto& best = s.best;
-  const size_t capacity = static_cast<size_t>(2 * k + kBlock);
-  best.clear();
-  best.reserve(capacity + kBlock);
-  float bound = std::numeric_limits<float>::infinity();
-  auto shrink = [&] {
-    std::nth_element(best.begin(), best.begin() + (k - 1), best.end());
-    best.resize(k);
-    bound = row[static_cast<uint32_t>(best[k - 1])];
-  };
+  const int64_t capacity = 4 * k;
+  best.resize(capacity + kBlock);
+  int64_t count = 0;
   for (int64_t start = 0; start < n; start += kBlock) {
     const int64_t end = std::min(n, start + kBlock);
-    if (end - start == kBlock) {
-      int hit = 0;
-      for (int64_t i = 0; i < kBlock; ++i) hit |= row[start + i] <= bound;
-      if (!hit) continue;
-    }
+    int hit = 0;
+    for (int64_t i = start; i < end; ++i) hit |= row[i] <= bound;
+    if (!hit) continue;
     for (int64_t i = start; i < end; ++i) {
-      if (row[i] <= bound) {
-        best.push_back(uint64_t{SortKey(row[i])} << 32 | static_cast<uint64_t>(i));
-      }
+      best[count] = Pair(row, i);
+      count += row[i] <= bound;
     }
-    if (best.size() >= capacity) shrink();
+    if (count >= capacity) {
+      std::nth_element(best.begin(), best.begin() + (k - 1), best.begin() + count);
+      count = k;
+      bound = row[static_cast<uint32_t>(best[k - 1])];
+    }
+  }
+  best.resize(count);
+}
+
+// Most entries cost one comparison. Equal ones come out by ascending index.
+void TopRow(const float* row, int64_t n, int64_t k, float* out, int32_t* index,
+            TopScratch& s) {
+  auto& best = s.best;
+  Collect(row, n, k, GuessBound(row, n, k, best), best);
+  if (static_cast<int64_t>(best.size()) < k) {  // the sample was misleading
+    Collect(row, n, k, std::numeric_limits<float>::infinity(), best);
   }
   if (static_cast<int64_t>(best.size()) < k) {  // NaN entries: never below a bound
     for (int64_t i = 0; i < n; ++i) {
-      if (row[i] != row[i]) best.push_back(uint64_t{~0u} << 32 | static_cast<uint64_t>(i));
+      if (row[i] != row[i]) best.push_back(Pair(row, i));
     }
   }
   std::nth_element(best.begin(), best.begin() + (k - 1), best.end());
