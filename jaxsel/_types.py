@@ -330,5 +330,5 @@ def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _show(scalar: jax.Array) -> str:
-    """A scalar in a repr, also while it is traced."""
-    return "?" if isinstance(scalar, Tracer) else str(int(scalar))
+    """A scalar, or several, in a repr, also while traced."""
+    return "?" if isinstance(scalar, Tracer) else str(np.asarray(scalar).tolist())

@@ -1,0 +1,20 @@
+"""What does a sample teach? Oracles of candidates' gradients."""
+
+from ._dense import Dense as Dense, dense as dense
+from ._factored import Factored as Factored, Layer as Layer
+from ._ghost import ghost as ghost
+from ._jvp import Jvp as Jvp, jvp as jvp
+from ._last_layer import (
+    factored as factored,
+    last_layer as last_layer,
+    last_two_layers as last_two_layers,
+)
+from ._oracle import (
+    Gradient as Gradient,
+    Oracle as Oracle,
+    inner as inner,
+    squared_norm as squared_norm,
+)
+from ._per_sample import per_sample as per_sample
+from ._projected import Projected as Projected, projected as projected
+from ._streamed import Streamed as Streamed, streamed as streamed

@@ -1,0 +1,53 @@
+"""Gradients that the caller has as a matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+
+from jaxsel._checks import check_features
+
+from ._oracle import Gradient, Oracle, products, to_float
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Dense(Oracle):
+    """Gradients as the rows of a matrix; `dense` makes it, checked.
+
+    Attributes:
+        gradients: Array of shape `[n, p]`.
+    """
+
+    gradients: jax.Array
+
+    def diag(self) -> jax.Array:
+        return jnp.sum(self.gradients**2, axis=-1)
+
+    def corr(self, v: Gradient) -> jax.Array:
+        return jnp.matmul(self.gradients, v, precision="highest")
+
+    def gram(self, atoms: Dense) -> jax.Array:
+        return products(atoms.gradients, self.gradients)
+
+    def combine(self, weights: jax.Array) -> Gradient:
+        return jnp.matmul(weights, self.gradients, precision="highest")
+
+
+def dense(gradients: npt.ArrayLike | jax.Array) -> Dense:
+    """Wrap gradients, or any vectors to be matched, that fit in memory.
+
+    Args:
+        gradients: Array of shape `[n, p]`: one row a candidate.
+
+    Returns:
+        An oracle; a column costs n·p multiply-adds.
+
+    Raises:
+        TypeError: If they are not real numbers.
+        ValueError: If they are not of shape `[n, p]`, are empty, or are not finite.
+    """
+    return Dense(to_float(check_features("gradients", gradients)))

@@ -1,0 +1,215 @@
+"""Per-sample gradients as layers' inputs and deltas, for models of any framework."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._factored import Factored, Layer
+from ._filter import (
+    Loss,
+    Parameters,
+    Wrt,
+    check_examples,
+    check_loss,
+    example_loss,
+    split,
+)
+from ._rows import activations, check_chunk_size, first_row, map_rows, rows_of, vary
+from ._taps import Product, Sum, Tape, View, refusal
+
+
+def ghost(
+    loss: Loss,
+    params: Any,
+    examples: Any,
+    *,
+    wrt: Wrt = None,
+    chunk_size: int | None = None,
+) -> Factored:
+    """Describe gradients by the inputs and the deltas of the layers they belong to.
+
+    One forward and one backward pass over all examples, whatever framework the model
+    is written in: the loss is traced, and the parameters are followed through it. The
+    gradient of a dense layer's kernel is the outer product of its input with its
+    delta, summed over positions if the layer is applied to a sequence, in several
+    places, or is a convolution. Gradients are exact.
+
+    Followed are: a kernel in a product with activations (`dot_general`, or
+    `conv_general_dilated` without groups), and a parameter added to activations; each
+    also after a reshape, transpose, slice, broadcast or conversion, within jitted or
+    checkpointed functions, and several times. Any other use is refused, among them
+    embeddings (gather), the scales of norms (mul), loops (scan) and functions with a
+    derivative rule of their own.
+
+    Each layer holds `positions · (in + out)` numbers for each example, or the
+    gradient itself, `in · out`, where that is less: then its delta is 1. So do added
+    parameters, except a bias added right after its kernel's product, which is a part
+    of that layer. Layers come in the order of the parameters.
+
+    Args:
+        loss: `loss(params, example) -> scalar`. Pass the same function each time: it
+            is compiled once for each.
+        params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
+            an Equinox module. Layers must be in evaluation mode: with statistics over a
+            batch, one example has no gradient of its own.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        wrt: The parameters that count: None for all, globs on their paths such as
+            `"*/kernel"`, or a predicate of path and leaf.
+        chunk_size: Examples computed at once; it changes speed and memory only.
+
+    Raises:
+        TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
+        ValueError: If a parameter is used in another way (the message names it), `wrt`
+            selects nothing that the loss uses, the examples' lengths differ, or the
+            loss is not a scalar.
+
+    References:
+        I. Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799
+        (2015), section 4; X. Li et al., "Large language models can be strong
+        differentially private learners", ICLR 2022, section 4 (sequences); Z. Bu, J.
+        Mao, S. Xu, "Scalable and efficient training of large convolutional neural
+        networks with differential privacy", NeurIPS 2022, section 4 (convolutions, and
+        the choice between the two representations, which we make by memory).
+    """
+    check_loss(loss)
+    parameters = split(params, wrt)
+    examples = check_examples(examples)
+    return Factored(_ghost(loss, parameters, examples, check_chunk_size(chunk_size)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _ghost(
+    loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
+) -> tuple[Layer, ...]:
+    def of(selected: Any, others: Any, example: Any) -> jax.Array:
+        parts = Parameters(selected, others, parameters.form)
+        return example_loss(loss, parts, selected, example)
+
+    selected = vary(parameters.selected, examples)
+    traced = jax.make_jaxpr(of)(selected, parameters.others, first_row(examples))
+    views = [View(k, v, (), v) for k, v in selected.items()]
+    # Leaves of a dict come in the order of its sorted keys.
+    views.sort(key=lambda view: view.path)
+
+    def run(tape: Tape, example: Any) -> jax.Array:
+        args = [*views, *parameters.others, *jax.tree.leaves(example)]
+        return tape.run(traced, args)[0]
+
+    def one(example: Any) -> tuple[Layer, ...]:
+        plan = Tape()
+        jax.eval_shape(functools.partial(run, plan), example)
+
+        def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
+            tape = Tape(taps)
+            return run(tape, example), [use.inputs for use in tape.products]
+
+        zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
+        zeros = vary(zeros, example)
+        deltas, seen = jax.grad(tapped, has_aux=True)(zeros)
+        for product, inputs in zip(plan.products, seen, strict=True):
+            product.inputs = inputs
+        for use in plan.uses:
+            use.delta = deltas[use.tap]
+        return _layers(parameters.form.paths, plan.uses)
+
+    per_example = activations(one, first_row(examples))
+    rows = rows_of(examples, per_example, chunk_size)
+    return map_rows(jax.vmap(one), examples, rows)
+
+
+def _layers(paths: Sequence[str], uses: Sequence[Product | Sum]) -> tuple[Layer, ...]:
+    """Put the layers of one example together from every use of a parameter."""
+    groups, sums = {}, {}
+    for path in paths:
+        of_path = [use for use in uses if use.view.path == path]
+        groups[path] = _groups([use for use in of_path if isinstance(use, Product)])
+        sums[path] = [use for use in of_path if isinstance(use, Sum)]
+        if groups[path] and sums[path]:
+            raise refusal(path, "into a product and elsewhere")
+    kernels = _kernels(groups, sums)
+    layers = []
+    for path in paths:
+        layers += [_layer(group, path in kernels.values()) for group in groups[path]]
+        if sums[path] and path not in kernels:
+            terms = [use.gradient() for use in sums[path]]
+            layers.append(_written_out(sum(terms[1:], terms[0])))
+    if not layers:
+        raise ValueError(
+            f"the loss must depend on a selected parameter, got {', '.join(paths)}"
+        )
+    return tuple(layers)
+
+
+_Group = list[tuple[Product, bool]]
+"""Uses of one kernel, and whether each has it transposed."""
+
+
+def _groups(products: Sequence[Product]) -> list[_Group]:
+    """Group the uses of one parameter by the part of it that is the kernel."""
+    if len(products) == 1:
+        return [[(products[0], False)]]
+    groups: list[tuple[np.ndarray, _Group]] = []
+    for product in products:
+        index = product.index()
+        for other, group in groups:
+            if np.array_equal(index, other):
+                group.append((product, False))
+                break
+            if np.array_equal(index.T, other):
+                group.append((product, True))
+                break
+            if np.intersect1d(index, other).size:
+                raise refusal(
+                    product.view.path, "into products that arrange it differently"
+                )
+        else:
+            groups.append((index, [(product, False)]))
+    return [group for _, group in groups]
+
+
+def _kernels(
+    groups: dict[str, list[_Group]], sums: dict[str, list[Sum]]
+) -> dict[str, str]:
+    """Return the kernel's path for each bias that is added wherever that is used."""
+    kernels = {}
+    for path, uses in sums.items():
+        products = [use.product for use in uses if use.product is not None]
+        if not products or len(products) < len(uses):
+            continue
+        kernel = products[0].view.path
+        added = {id(product) for product in products}
+        if len(groups[kernel]) == 1 and kernel not in kernels.values():
+            group = groups[kernel][0]
+            used = {id(product) for product, turned in group if not turned}
+            if added == used and len(used) == len(group):
+                kernels[path] = kernel
+    return kernels
+
+
+def _layer(group: _Group, bias: bool) -> Layer:
+    pairs = [(product.inputs, product.errors()) for product, _ in group]
+    pairs = [
+        pair[::-1] if turned else pair
+        for pair, (_, turned) in zip(pairs, group, strict=True)
+    ]
+    inputs = jnp.concatenate([inputs for inputs, _ in pairs])
+    deltas = jnp.concatenate([deltas for _, deltas in pairs])
+    if len(inputs) == 1:
+        return Layer(deltas[0], inputs[0], bias)
+    if inputs.size + deltas.size < inputs.shape[1] * deltas.shape[1]:
+        return Layer(deltas, inputs, bias)
+    gradient = jnp.matmul(inputs.T, deltas, precision="highest").reshape(-1)
+    if bias:
+        gradient = jnp.concatenate([gradient, jnp.sum(deltas, axis=0)])
+    return _written_out(gradient)
+
+
+def _written_out(gradient: jax.Array) -> Layer:
+    """A layer whose one delta is 1: its input is the gradient itself."""
+    return Layer(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)

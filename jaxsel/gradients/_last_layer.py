@@ -1,0 +1,173 @@
+"""Gradients of a classifier's last one or two layers, in closed form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array, check_choice, check_features, check_same_length
+
+from ._factored import Factored, Layer
+from ._oracle import to_float
+
+Loss = Literal["cross_entropy", "squared"]
+_LOSSES = ("cross_entropy", "squared")
+
+
+def factored(
+    errors: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array,
+    *,
+    bias: bool = True,
+) -> Factored:
+    """Return the last layer's gradients, given the loss's derivatives by its outputs.
+
+    Args:
+        errors: Array of shape `[n, C]`: derivative of each sample's loss by its C
+            outputs; for cross-entropy, the probabilities minus the one-hot label.
+        features: Array of shape `[n, H]`: the layer's input.
+        bias: Whether the layer has a bias, whose gradient counts too.
+
+    Returns:
+        An oracle of gradients of length C·H (C·(H + 1) with a bias). It holds n·(C + H)
+        numbers; a column costs as many multiply-adds.
+
+    Raises:
+        TypeError: If an argument is not numeric.
+        ValueError: If an argument is not of shape `[n, ...]`, empty or not finite, or
+            their lengths differ.
+    """
+    deltas, inputs = _rows("errors", errors), _rows("features", features)
+    check_same_length("errors", deltas, "features", inputs)
+    return Factored((Layer(deltas, inputs, bias),))
+
+
+def last_layer(
+    logits: npt.ArrayLike | jax.Array,
+    labels: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array,
+    *,
+    loss: Loss = "cross_entropy",
+    bias: bool = True,
+) -> Factored:
+    """Return the gradients of the last layer's parameters, one a sample.
+
+    Args:
+        logits: Array of shape `[n, C]`: the layer's output. With "cross_entropy" and
+            C = 1, the logit of the second of two classes.
+        labels: With "cross_entropy", `[n]`: integers in [0, C). With "squared", `[n]`
+            or `[n, C]`: the numbers to predict.
+        features: Array of shape `[n, H]`: the layer's input.
+        loss: "cross_entropy" (of softmax, or of sigmoid if C = 1), or "squared"
+            (half the squared distance of outputs and labels).
+        bias: Whether the layer has a bias.
+
+    Returns:
+        An oracle, as `factored` returns it.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes don't fit, a value is not finite, or a label is no class.
+
+    References:
+        Killamsetty et al., GRAD-MATCH, ICML 2021 (last-layer gradients); Sarwar et al.,
+        Mycroft, 2024, App. C.2.
+    """
+    return factored(_errors(logits, labels, loss), features, bias=bias)
+
+
+def last_two_layers(
+    logits: npt.ArrayLike | jax.Array,
+    labels: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array,
+    inputs: npt.ArrayLike | jax.Array,
+    *,
+    weight: npt.ArrayLike | jax.Array,
+    slope: npt.ArrayLike | jax.Array | None = None,
+    loss: Loss = "cross_entropy",
+    bias: bool = True,
+) -> Factored:
+    """Return the gradients of the last two layers' parameters, one a sample.
+
+    The model ends in `features = f(inputs @ V + a)`, `logits = features @ weight + b`.
+
+    Args:
+        logits: Array of shape `[n, C]`.
+        labels: As in `last_layer`.
+        features: Array of shape `[n, H]`: the last layer's input.
+        inputs: Array of shape `[n, I]`: the input of the layer before.
+        weight: Array of shape `[H, C]`: the last layer's.
+        slope: Array of shape `[n, H]`: the derivative of f at its argument; that of
+            ReLU, 1 where the feature is positive, if None.
+        loss: As in `last_layer`.
+        bias: Whether both layers have a bias.
+
+    Returns:
+        An oracle of gradients of both layers, the last one first. It holds
+        n·(C + 2H + I) numbers.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes don't fit, a value is not finite, or a label is no class.
+    """
+    errors = _errors(logits, labels, loss)
+    hidden, below = _rows("features", features), _rows("inputs", inputs)
+    last = _rows("weight", weight)
+    if last.shape != (hidden.shape[1], errors.shape[1]):
+        raise ValueError(
+            f"weight must have shape {(hidden.shape[1], errors.shape[1])}, features by "
+            f"outputs, got {last.shape}"
+        )
+    slopes = (
+        (hidden > 0).astype(hidden.dtype) if slope is None else _rows("slope", slope)
+    )
+    if slopes.shape != hidden.shape:
+        raise ValueError(
+            f"slope must have the shape of features, {hidden.shape}, got {slopes.shape}"
+        )
+    check_same_length("errors", errors, "features", hidden)
+    check_same_length("inputs", below, "features", hidden)
+    deltas = jnp.matmul(errors, last.T, precision="highest") * slopes
+    return Factored((Layer(errors, hidden, bias), Layer(deltas, below, bias)))
+
+
+def _errors(
+    logits: npt.ArrayLike | jax.Array, labels: npt.ArrayLike | jax.Array, loss: Loss
+) -> jax.Array:
+    """The loss's derivative by the outputs, `[n, C]`."""
+    check_choice("loss", loss, _LOSSES)
+    outputs = _rows("logits", logits)
+    given = as_array("labels", labels)
+    check_same_length("logits", outputs, "labels", given)
+    if loss == "squared":
+        if given.ndim == 1:
+            given = given[:, None]
+        if given.shape != outputs.shape:
+            raise ValueError(
+                f"labels must have the shape of logits, {outputs.shape}, for the "
+                f"squared loss, got {given.shape}"
+            )
+        return outputs - _rows("labels", given)
+    classes = max(outputs.shape[1], 2)
+    codes = np.asarray(given)
+    if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
+        raise TypeError(
+            f"labels must be integers of shape [n], got {codes.dtype} of {codes.shape}"
+        )
+    if codes.min() < 0 or codes.max() >= classes:
+        raise ValueError(
+            f"labels must lie in [0, {classes}), got values from {codes.min()} to "
+            f"{codes.max()}"
+        )
+    if outputs.shape[1] == 1:
+        return jax.nn.sigmoid(outputs) - codes[:, None].astype(outputs.dtype)
+    truth = jax.nn.one_hot(codes, classes, dtype=outputs.dtype)
+    return jax.nn.softmax(outputs) - truth
+
+
+def _rows(name: str, value: Any) -> jax.Array:
+    return to_float(check_features(name, value))

@@ -1,0 +1,111 @@
+"""What matching asks of candidates' gradients: products, never the matrix itself."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Gradient = Any
+"""A gradient in an oracle's own form: a pytree of arrays."""
+
+_T = TypeVar("_T", bound="Oracle")
+
+
+class Oracle(abc.ABC):
+    """The gradients g_1, ..., g_n of n candidates, known through products only.
+
+    Oracles are frozen dataclasses registered as pytrees, so that they pass through
+    `jax.jit` as arguments. The first axis of their arrays is that of the candidates,
+    except in the fields named in `shared`.
+
+    Two oracles understand each other's atoms and gradients if they were made alike:
+    from the same layers, or the same loss and parameters.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    def __len__(self) -> int:
+        """Return n, the number of candidates."""
+        return jax.tree.leaves(self.per_candidate())[0].shape[0]
+
+    @abc.abstractmethod
+    def diag(self) -> jax.Array:
+        """Return each candidate's squared length, `[n]`."""
+
+    @abc.abstractmethod
+    def corr(self, v: Gradient) -> jax.Array:
+        """Return each candidate's inner product with a gradient, `[n]`."""
+
+    @abc.abstractmethod
+    def gram(self, atoms: Any) -> jax.Array:
+        """Return the inner products of m atoms with all candidates, `[m, n]`.
+
+        Atoms are an oracle made as this one was.
+        """
+
+    @abc.abstractmethod
+    def combine(self, weights: jax.Array) -> Gradient:
+        """Return the gradient sum_i w_i g_i for weights `[n]`, in the oracle's form."""
+
+    def column(self, j: int | jax.Array) -> jax.Array:
+        """Return candidate j's inner products with all, `[n]`."""
+        return self.columns(jnp.asarray(j)[None])[0]
+
+    def columns(self, js: jax.Array) -> jax.Array:
+        """Return m candidates' inner products with all, `[m, n]`."""
+        return self.gram(self.take(jnp.asarray(js)))
+
+    def mean(self) -> Gradient:
+        """Return the mean gradient: the target, if these are the hard samples."""
+        n = len(self)
+        return self.combine(jnp.full(n, 1 / n, self.dtype))
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the products."""
+        return jnp.result_type(*jax.tree.leaves(self.per_candidate()))
+
+    def per_candidate(self) -> dict[str, Any]:
+        """Return the fields whose arrays have an entry for each candidate."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+            if not field.metadata.get("static") and field.name not in self.shared
+        }
+
+    def take(self: _T, indices: jax.Array) -> _T:
+        """Return the oracle of the candidates at `indices` (`[m]`, or a slice)."""
+        rows = jax.tree.map(lambda array: array[indices], self.per_candidate())
+        return dataclasses.replace(self, **rows)  # pyright: ignore
+
+
+def inner(u: Gradient, v: Gradient) -> jax.Array:
+    """Return the inner product of two gradients of one form."""
+    return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, u, v)), jnp.zeros(()))
+
+
+def squared_norm(v: Gradient) -> jax.Array:
+    """Return the squared length of a gradient."""
+    return inner(v, v)
+
+
+def products(atoms: jax.Array, rows: jax.Array) -> jax.Array:
+    """Return the inner products of a few atoms `[m, d]` with rows `[n, d]`, `[m, n]`.
+
+    XLA's CPU backend reads the rows at full speed this way round for one atom, and the
+    other way round, twice as fast as this, for several.
+    """
+    if atoms.shape[0] < 3:
+        return jnp.matmul(atoms, rows.T, precision="highest")
+    return jnp.matmul(rows, atoms.T, precision="highest").T
+
+
+def to_float(array: Any) -> jax.Array:
+    """Return float32, or float64 where that is what it is and JAX has it enabled."""
+    wide = array.dtype == np.float64 and jax.config.read("jax_enable_x64")
+    return jnp.asarray(array, np.float64 if wide else np.float32)

@@ -1,0 +1,89 @@
+"""Per-sample gradients written out, as rows of a matrix."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ._dense import Dense
+from ._filter import (
+    Form,
+    Loss,
+    Parameters,
+    Wrt,
+    check_examples,
+    check_loss,
+    example_loss,
+    split,
+)
+from ._rows import check_chunk_size, map_rows, rows_of, vary
+
+
+def per_sample(
+    loss: Loss,
+    params: Any,
+    examples: Any,
+    *,
+    wrt: Wrt = None,
+    chunk_size: int | None = None,
+) -> Dense:
+    """Compute every example's gradient, one forward and backward pass each.
+
+    For small models, and as a reference for the other oracles: it needs memory for
+    n·p numbers, where p counts the selected parameters.
+
+    Args:
+        loss: `loss(params, example) -> scalar`. Pass the same function each time: it
+            is compiled once for each.
+        params: Any pytree; see `wrt`.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        wrt: The parameters that count: None for all, globs on their paths such as
+            `"*/kernel"`, or a predicate of path and leaf.
+        chunk_size: Examples computed at once; changes speed and memory only.
+
+    Returns:
+        An oracle over `[n, p]`: the selected leaves, flattened, one after the other in
+        the order of the pytree.
+
+    Raises:
+        TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
+        ValueError: If `wrt` selects nothing, the examples' lengths differ, or the loss
+            is not a scalar.
+    """
+    check_loss(loss)
+    parameters = split(params, wrt)
+    examples = check_examples(examples)
+    return Dense(_per_sample(loss, parameters, examples, check_chunk_size(chunk_size)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _per_sample(
+    loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
+) -> jax.Array:
+    return map_rows(
+        lambda part: flatten(parameters.form, gradients(loss, parameters, part), 1),
+        examples,
+        rows_of(examples, parameters.size, chunk_size),
+    )
+
+
+def gradients(loss: Loss, parameters: Parameters, examples: Any) -> dict[str, Any]:
+    """Return each example's gradient: arrays `[n, ...]` under the selected paths."""
+    selected = vary(parameters.selected, examples)
+
+    def one(example: Any) -> dict[str, Any]:
+        return jax.grad(lambda s: example_loss(loss, parameters, s, example))(selected)
+
+    return jax.vmap(one)(examples)
+
+
+def flatten(form: Form, selected: Mapping[str, jax.Array], axes: int) -> jax.Array:
+    """Write leaves one after the other, keeping their first `axes` axes."""
+    leaves = (selected[path] for path in form.paths)  # jit sorts a dict's keys
+    return jnp.concatenate(
+        [leaf.reshape(*leaf.shape[:axes], -1) for leaf in leaves], axis=-1
+    )

@@ -1,0 +1,130 @@
+"""Maps and sums over examples, some rows at a time, within one compiled loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsel._checks import check_count
+
+# Numbers held for one chunk: on a CPU about a cache's worth (measured: larger chunks
+# slow convolutions down by a half), elsewhere enough to fill the device.
+_ENTRIES = {"cpu": 4_000_000}
+_ENTRIES_ELSEWHERE = 64_000_000
+_MIN_ROWS = 8
+
+
+def n_rows(examples: Any) -> int:
+    return jax.tree.leaves(examples)[0].shape[0]
+
+
+def rows_of(
+    examples: Any, per_example: int, chunk_size: int | None, *, factor: int = 1
+) -> int:
+    """Choose how many examples are computed at once; chunks come out about even.
+
+    Args:
+        examples: All of them.
+        per_example: Numbers that one example needs in memory.
+        chunk_size: The caller's choice, or None.
+        factor: How many times the usual memory to use.
+    """
+    n = n_rows(examples)
+    if chunk_size is None:
+        entries = factor * _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
+        chunk_size = max(_MIN_ROWS, entries // max(1, per_example))
+    return -(-n // -(-n // min(chunk_size, n)))
+
+
+def check_chunk_size(chunk_size: int | None) -> int | None:
+    return None if chunk_size is None else check_count("chunk_size", chunk_size)
+
+
+def first_row(examples: Any) -> Any:
+    return jax.tree.map(lambda a: a[0], examples)
+
+
+def activations(function: Callable[..., Any], *args: Any) -> int:
+    """How many numbers a function computes on its way."""
+    jaxpr = jax.make_jaxpr(function)(*args)
+    return sum(
+        math.prod(v.aval.shape)  # pyright: ignore[reportAttributeAccessIssue]
+        for eqn in jaxpr.eqns
+        for v in eqn.outvars
+    )
+
+
+def vary(tree: Any, like: Any) -> Any:
+    """Mark arrays as different on each device if others are, under `jax.shard_map`.
+
+    The derivative by a replicated array is summed over devices, but a sample's gradient
+    belongs to its own device alone.
+    """
+    axes = frozenset().union(*map(_varying, jax.tree.leaves(like)))
+
+    def mark(array: jax.Array) -> jax.Array:
+        missing = tuple(axes - _varying(array))
+        return lax.pcast(array, missing, to="varying") if missing else array
+
+    return jax.tree.map(mark, tree) if axes else tree
+
+
+def _varying(array: Any) -> frozenset[str]:
+    kind = array if isinstance(array, jax.ShapeDtypeStruct) else jax.typeof(array)
+    manual = getattr(kind, "manual_axis_type", None)
+    return frozenset() if manual is None else manual.varying
+
+
+def map_rows(function: Callable[[Any], Any], examples: Any, rows: int) -> Any:
+    """Map `[rows, ...] -> [rows, ...]` over examples `[n, ...]`, chunk by chunk.
+
+    The last chunk starts early enough to be whole: its first results are computed
+    twice, and no array is padded.
+    """
+    n = n_rows(examples)
+    if rows == n:
+        return function(examples)
+    shapes = jax.eval_shape(function, _cut(examples, 0, rows))
+    out = jax.tree.map(lambda s: vary(jnp.zeros((n, *s.shape[1:]), s.dtype), s), shapes)
+
+    def body(chunk: Any, out: Any) -> Any:
+        start = jnp.minimum(chunk * rows, n - rows)
+        return jax.tree.map(
+            lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, 0),
+            out,
+            function(_cut(examples, start, rows)),
+        )
+
+    return lax.fori_loop(0, -(-n // rows), body, out)
+
+
+def sum_rows(
+    function: Callable[[Any, jax.Array], Any],
+    examples: Any,
+    weights: jax.Array,
+    rows: int,
+) -> Any:
+    """Sum `function(examples [rows, ...], weights [rows])` over chunks."""
+    n = n_rows(examples)
+    if rows == n:
+        return function(examples, weights)
+    shapes = jax.eval_shape(function, _cut(examples, 0, rows), weights[:rows])
+    total = jax.tree.map(lambda s: vary(jnp.zeros(s.shape, s.dtype), s), shapes)
+
+    def body(chunk: Any, total: Any) -> Any:
+        start = jnp.minimum(chunk * rows, n - rows)
+        # The last chunk must not count again what it shares with the one before.
+        new = start + jnp.arange(rows) >= chunk * rows
+        part = jnp.where(new, lax.dynamic_slice_in_dim(weights, start, rows), 0)
+        return jax.tree.map(jnp.add, total, function(_cut(examples, start, rows), part))
+
+    return lax.fori_loop(0, -(-n // rows), body, total)
+
+
+def _cut(examples: Any, start: Any, rows: int) -> Any:
+    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, rows, 0), examples)

@@ -1,0 +1,109 @@
+"""Candidates that are read chunk by chunk, whenever they are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import check_count
+from jaxsel._chunk import chunk_slices
+from jaxsel._progress import track
+
+from ._oracle import Gradient, Oracle
+
+Load = Callable[[np.ndarray], Oracle]
+
+
+class Streamed(Oracle):
+    """Candidates in a file, or in any source that can be read by index.
+
+    Every question reads all candidates once, a chunk at a time. Not a pytree: it does
+    not pass through `jax.jit`. `jaxsel.match` asks for several columns at a time, to
+    read less often.
+
+    Attributes:
+        load: From indices `[m]`, ascending, to the oracle of those candidates.
+        n: How many there are.
+        chunk_size: How many are in memory at once.
+        progress: Whether to show a bar for each pass.
+    """
+
+    def __init__(self, load: Load, n: int, *, chunk_size: int, progress: bool = False):
+        self.load = load
+        self.n = n
+        self.chunk_size = chunk_size
+        self.progress = progress
+
+    def __len__(self) -> int:
+        return self.n
+
+    def diag(self) -> jax.Array:
+        return self._concatenate(_diag)
+
+    def corr(self, v: Gradient) -> jax.Array:
+        return self._concatenate(lambda part: _corr(part, v))
+
+    def gram(self, atoms: Any) -> jax.Array:
+        return self._concatenate(lambda part: _gram(part, atoms))
+
+    def combine(self, weights: jax.Array) -> Gradient:
+        total = None
+        for rows, part in self._parts():
+            term = part.combine(jnp.asarray(weights)[rows])
+            total = term if total is None else jax.tree.map(jnp.add, total, term)
+        return total
+
+    def take(self, indices: jax.Array) -> Any:
+        order, back = np.unique(np.asarray(indices), return_inverse=True)
+        return self.load(order).take(jnp.asarray(back))
+
+    @property
+    def dtype(self) -> Any:
+        return self.load(np.zeros(1, np.int64)).dtype
+
+    def _parts(self):
+        slices = list(chunk_slices(self.n, self.chunk_size))
+        for rows in track(slices, progress=self.progress, label="Chunks"):
+            yield rows, self.load(np.arange(rows.start, rows.stop))
+
+    def _concatenate(self, ask: Callable[[Any], jax.Array]) -> jax.Array:
+        answers = [np.asarray(ask(part)) for _, part in self._parts()]
+        return jnp.asarray(np.concatenate(answers, axis=-1))
+
+
+_diag = jax.jit(lambda part: part.diag())
+_corr = jax.jit(lambda part, v: part.corr(v))
+_gram = jax.jit(lambda part, atoms: part.gram(atoms))
+
+
+def streamed(
+    load: Load, n: int, *, chunk_size: int = 16_384, progress: bool = False
+) -> Streamed:
+    """Return an oracle over candidates that are not in memory.
+
+    Args:
+        load: From indices `[m]`, ascending, to the oracle of those candidates. With
+            arrays in files: `lambda i: factored(errors[i], features[i])`, where both
+            were opened by `numpy.load(path, mmap_mode="r")`. With a TFDS data source,
+            read the samples at `i` and run the model over them.
+        n: How many candidates there are.
+        chunk_size: How many to load at once.
+        progress: Whether to show a bar for each pass over the candidates.
+
+    Returns:
+        An oracle for the functions of `jaxsel.match`. Holds one chunk.
+
+    Raises:
+        TypeError: If `load` can't be called, or a number is none.
+        ValueError: If a number is below 1.
+    """
+    if not callable(load):
+        raise TypeError(f"load must be a function of indices, got {load!r}")
+    check_count("n", n)
+    return Streamed(
+        load, n, chunk_size=check_count("chunk_size", chunk_size), progress=progress
+    )

@@ -1,0 +1,23 @@
+"""What reproduces a target gradient? Matching pursuit and its relatives."""
+
+from ._checkpoint import (
+    CheckpointChoice as CheckpointChoice,
+    choose_checkpoint as choose_checkpoint,
+)
+from ._facility import facility_location as facility_location
+from ._func_feat import (
+    func_feat as func_feat,
+    geometric_median as geometric_median,
+    median_distance as median_distance,
+)
+from ._grad_match import grad_match as grad_match
+from ._herding import herding as herding
+from ._influence import influence as influence, influence_topk as influence_topk
+from ._log_det import log_det as log_det
+from ._omp import omp as omp
+from ._pursuit import pursue as pursue
+from ._submodularity import (
+    Submodularity as Submodularity,
+    submodularity as submodularity,
+)
+from ._types import Match as Match

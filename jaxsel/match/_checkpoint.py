@@ -1,0 +1,72 @@
+"""Which checkpoint's gradients to match with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel.gradients import squared_norm
+
+from ._grad_match import take
+from ._omp import Candidates, as_oracle, omp
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointChoice:
+    """The checkpoint chosen, and how each one did.
+
+    Attributes:
+        index: Of the checkpoint with the smallest error; ties to the earlier.
+        errors: `[T]`: squared distance of the match from the held-out hard samples'
+            mean gradient, relative to its squared length; 1 is no better than nothing.
+    """
+
+    index: int
+    errors: np.ndarray
+
+
+def choose_checkpoint(
+    checkpoints: Sequence[tuple[Candidates, Candidates]],
+    budget: int,
+    *,
+    l2: float = 0.5,
+    positive: bool = True,
+) -> CheckpointChoice:
+    """Choose the checkpoint whose gradients carry over to hard samples not matched.
+
+    At each checkpoint the candidates are matched to every second hard sample, and the
+    match is compared with the mean gradient of the others. Without any of this, take an
+    early one: late in training, gradients of samples that the model has learnt vanish
+    (Mycroft, Appendix E.1).
+
+    Args:
+        checkpoints: For each, in order of training, the gradients of the candidates and
+            those of the same m >= 2 hard samples: oracles or arrays.
+        budget: How many candidates to match with.
+        l2: As in `omp`.
+        positive: As in `omp`.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is no checkpoint, or fewer than two hard samples.
+    """
+    errors = []
+    for candidates, target in checkpoints:
+        oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+        if len(hard) < 2:
+            raise ValueError(
+                f"target must have at least 2 hard samples, got {len(hard)}"
+            )
+        halves = [take(hard, np.arange(i, len(hard), 2)).mean() for i in (0, 1)]
+        match = omp(oracle, halves[0], budget, l2=l2, positive=positive)
+        atoms = oracle.take(match.indices)
+        w, norm = match.weights, squared_norm(halves[1])
+        fit = w @ atoms.gram(atoms) @ w - 2 * w @ atoms.corr(halves[1])
+        errors.append(jnp.where(norm > 0, 1 + fit / norm, jnp.inf))
+    if not errors:
+        raise ValueError("checkpoints must hold at least one checkpoint")
+    found = np.asarray(jnp.stack(errors))
+    return CheckpointChoice(index=int(np.argmin(found)), errors=found)

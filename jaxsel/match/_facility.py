@@ -1,0 +1,175 @@
+"""Representatives: facility location over gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._chunk import chunk_slices
+from jaxsel._progress import track
+from jaxsel._types import Selection
+
+from ._omp import Candidates, as_oracle
+
+Search = Literal["lazy", "stochastic"]
+
+# Distances in memory at once.
+_ENTRIES = 8_000_000
+
+
+def facility_location(
+    candidates: Candidates,
+    budget: int,
+    *,
+    search: Search = "lazy",
+    epsilon: float = 0.01,
+    key: jax.Array | None = None,
+    squared: bool = False,
+    progress: bool = False,
+) -> Selection:
+    """Choose representatives: every candidate should have one near it.
+
+    Greedy minimisation of `Σ_i min_{j in S} ‖g_i − g_j‖`, starting from the medoid. The
+    weights are the numbers of candidates that each one represents, so that the weighted
+    sum of the chosen gradients stands for the sum of all. Columns of distances are
+    computed some at a time and never kept.
+
+    Args:
+        candidates: An oracle of n gradients, or features or gradients `[n, p]`.
+        budget: How many to choose at most, k.
+        search: "lazy": exactly the greedy choice; columns of all candidates once or
+            twice, then a few for each choice. "stochastic": each choice is the best of
+            (n/k)·ln(1/epsilon) random candidates; n·ln(1/epsilon) columns in all, and
+            in expectation at least 1 − 1/e − epsilon of the best choice's gain.
+        epsilon: Above zero and below 1; for "stochastic".
+        key: Of the random candidates; needed for "stochastic".
+        squared: Whether distances count squared.
+        progress: Whether to show a bar.
+
+    Returns:
+        A `Selection` in the order of choice; weights sum to n.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is out of range, or `key` is missing.
+
+    References:
+        Mirzasoleiman, Bilmes and Leskovec, Coresets for Data-efficient Training of
+        Machine Learning Models (CRAIG), ICML 2020. Minoux, Accelerated greedy
+        algorithms, 1978 (lazy). Mirzasoleiman et al., Lazier than lazy greedy, AAAI
+        2015 (stochastic).
+    """
+    oracle = as_oracle("candidates", candidates)
+    n = len(oracle)
+    k = min(check_count("budget", budget), n)
+    check_choice("search", search, ("lazy", "stochastic"))
+    epsilon = check_positive("epsilon", epsilon)
+    if epsilon >= 1:
+        raise ValueError(f"epsilon must be below 1, got {epsilon}")
+    if search == "stochastic" and key is None:
+        raise ValueError("key must be given for search='stochastic', got None")
+    places = _Places(oracle, squared=squared)
+    if search == "lazy" or key is None:
+        chosen = _lazy(places, k, progress=progress)
+    else:
+        sample = min(n, math.ceil(n / k * math.log(1 / epsilon)))
+        chosen = _stochastic(places, k, sample, key, progress=progress)
+    return Selection(
+        indices=jnp.asarray(chosen, jnp.int32),
+        weights=jnp.asarray(places.counts(k), oracle.dtype),
+        n_valid=jnp.asarray(k, jnp.int32),
+        method=f"facility_location(budget={budget}, search={search!r})",
+    )
+
+
+class _Places:
+    """How far every candidate is from its representative."""
+
+    def __init__(self, oracle: Any, *, squared: bool):
+        self.oracle, self.squared = oracle, squared
+        self.diag = oracle.diag()
+        # Farther than any distance: nobody is represented yet.
+        reach = 4 * jnp.max(self.diag) + 1
+        self.nearest = jnp.full(len(oracle), reach if squared else jnp.sqrt(reach))
+        self.owner = jnp.zeros(len(oracle), jnp.int32)
+        self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))
+
+    def gains(self, ids: np.ndarray) -> np.ndarray:
+        """By how much each candidate would bring all others closer, `[m]`."""
+        return np.concatenate(
+            [
+                np.asarray(_gain(self._distances(ids[rows]), self.nearest))
+                for rows in chunk_slices(len(ids), self.block)
+            ]
+        )
+
+    def add(self, j: int, rank: int) -> None:
+        distance = self._distances(np.array([j]))[0].at[j].set(-1)
+        self.owner = jnp.where(distance < self.nearest, rank, self.owner)
+        self.nearest = jnp.minimum(self.nearest, distance)
+
+    def counts(self, k: int) -> np.ndarray:
+        return np.bincount(np.asarray(self.owner), minlength=k)
+
+    def _distances(self, ids: np.ndarray) -> jax.Array:
+        columns = self.oracle.columns(jnp.asarray(ids))
+        return _lengths(columns, self.diag, jnp.asarray(ids), squared=self.squared)
+
+
+def _distance(columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: bool):
+    square = jnp.maximum(diag[ids][:, None] + diag - 2 * columns, 0)
+    return square if squared else jnp.sqrt(square)
+
+
+_lengths = jax.jit(_distance, static_argnames="squared")
+
+
+@jax.jit
+def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.maximum(nearest - distances, 0), axis=-1)
+
+
+def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
+    n = len(places.oracle)
+    bounds = np.empty(n)
+    for rows in track(
+        list(chunk_slices(n, places.block)), progress=progress, label="Columns"
+    ):
+        bounds[rows] = places.gains(np.arange(rows.start, rows.stop))
+    known = np.zeros(n, np.int64)  # the step at which each bound was exact
+    chosen: list[int] = []
+    for step in track(range(k), progress=progress, label="Chosen"):
+        while True:
+            j = int(np.argmax(bounds))
+            if known[j] == step:
+                break
+            top = np.argsort(-bounds, kind="stable")[: places.block]
+            stale = np.sort(top[(known[top] < step) & np.isfinite(bounds[top])])
+            bounds[stale] = places.gains(stale)
+            known[stale] = step
+        places.add(j, step)
+        chosen.append(j)
+        bounds[j] = -np.inf
+    return chosen
+
+
+def _stochastic(
+    places: _Places, k: int, sample: int, key: jax.Array, *, progress: bool
+) -> list[int]:
+    free = np.ones(len(places.oracle), bool)
+    chosen: list[int] = []
+    for step in track(range(k), progress=progress, label="Chosen"):
+        order = np.asarray(
+            jax.random.permutation(jax.random.fold_in(key, step), len(free))
+        )
+        ids = np.sort(order[free[order]][:sample])
+        j = int(ids[np.argmax(places.gains(ids))])
+        places.add(j, step)
+        chosen.append(j)
+        free[j] = False
+    return chosen

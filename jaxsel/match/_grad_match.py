@@ -1,0 +1,268 @@
+"""Matching a hard set's mean gradient, class by class, by sample or by minibatch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_count, encode_labels
+from jaxsel.gradients import Dense, Factored, Layer, Oracle, Projected, Streamed
+
+from ._omp import Candidates, as_oracle, omp
+from ._pursuit import Score
+from ._types import BUDGET, EXHAUSTED, Match
+
+Labels = npt.ArrayLike | jax.Array
+
+
+def grad_match(
+    candidates: Candidates,
+    target: Candidates,
+    budget: int,
+    *,
+    labels: Labels | None = None,
+    target_labels: Labels | None = None,
+    batch_size: int | None = None,
+    l2: float = 0.5,
+    positive: bool = True,
+    score: Score = "omp",
+    tol: float = 0.0,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Match:
+    """Choose samples whose weighted gradients sum to a hard set's mean gradient.
+
+    With labels, each class is matched on its own: its candidates to the mean gradient
+    of its hard samples, with a share of the budget in proportion to their number (as
+    the paper gives each hard sample the same number of candidates), at most as many as
+    the class has candidates.
+
+    Args:
+        candidates: An oracle of n gradients, or an array `[n, p]`.
+        target: The hard set's gradients: an oracle made alike, or an array `[m, p]`.
+        budget: How many samples to choose at most.
+        labels: Optional `[n]`: the candidates' classes.
+        target_labels: `[m]`: the hard samples'; needed with `labels`.
+        batch_size: Choose minibatches of so many consecutive samples, by their mean
+            gradients, instead of single samples: far fewer columns. The budget still
+            counts samples, and the last batch may be smaller.
+        l2: As in `omp`.
+        positive: As in `omp`.
+        score: As in `omp`.
+        tol: As in `omp`, for each class.
+        mesh: As in `omp`.
+        progress: Whether to show bars.
+
+    Returns:
+        A `Match`. With labels, classes take turns: each one's first choice, then each
+        one's second; its objective and target norm are sums over the classes. The
+        samples of a chosen minibatch share its weight evenly.
+
+    Raises:
+        TypeError: If an argument has the wrong type, or gradients are not known one by
+            one (`jvp`) and `batch_size` is given.
+        ValueError: If shapes don't fit, labels are given for one side only, or no hard
+            sample's class is among the candidates'.
+
+    References:
+        Killamsetty et al., GRAD-MATCH: Gradient Matching based Data Subset Selection,
+        ICML 2021 (per class, and its minibatch form). Sarwar et al., Mycroft, 2024,
+        section 3.1.
+    """
+    oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+    budget = check_count("budget", budget)
+
+    def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
+        pool = oracle if rows is None else take(oracle, rows)
+        b = (hard if hard_rows is None else take(hard, hard_rows)).mean()
+        options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
+        options |= {"mesh": mesh, "progress": progress}
+        if batch_size is None:
+            return omp(pool, b, k, **options)
+        size = check_count("batch_size", batch_size)
+        batches = grouped(pool, size)
+        found = omp(batches, b, max(1, k // size), **options)
+        return _ungrouped(found, size, len(pool), k)
+
+    return by_class(
+        match, len(oracle), len(hard), budget, labels, target_labels, name="grad_match"
+    )
+
+
+def by_class(
+    match: Any,
+    n: int,
+    m: int,
+    budget: int,
+    labels: Labels | None,
+    target_labels: Labels | None,
+    *,
+    name: str,
+) -> Match:
+    """Match all at once, or every class with its share of the budget.
+
+    Args:
+        match: From candidates' and hard samples' rows (None for all) and a budget to a
+            match, whose indices count within those rows.
+        n: How many candidates there are.
+        m: How many hard samples.
+        budget: In all.
+        labels: Optional `[n]`.
+        target_labels: Optional `[m]`.
+        name: Of the method.
+    """
+    if (labels is None) != (target_labels is None):
+        missing = "labels" if labels is None else "target_labels"
+        raise ValueError(f"{missing} must be given too, or neither")
+    if labels is None or target_labels is None:
+        found = match(None, None, min(budget, n))
+        return dataclasses.replace(found, method=f"{name}: {found.method}")
+    y, y_hard, _ = encode_labels(labels, target_labels)
+    for what, codes, wanted in (("labels", y, n), ("target_labels", y_hard, m)):
+        if len(codes) != wanted:
+            raise ValueError(f"{what} must have shape {(wanted,)}, got {codes.shape}")
+    classes, counts = np.unique(y_hard, return_counts=True)
+    sizes = np.array([(y == c).sum() for c in classes])
+    if not sizes.any():
+        raise ValueError("target_labels has no class that labels has too")
+    parts = []
+    for c, k in zip(classes, class_budgets(counts, sizes, budget), strict=True):
+        if k:
+            rows = np.flatnonzero(y == c)
+            parts.append((rows, match(rows, np.flatnonzero(y_hard == c), int(k))))
+    return _merged(parts, f"{name} per class: {parts[0][1].method}")
+
+
+def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndarray:
+    """Share a budget in proportion to `counts`, at most `sizes` each.
+
+    What a class can't use goes to the others; what is left over by rounding goes to the
+    largest remainders, ties to the first.
+
+    Args:
+        counts: Hard samples of each class, `[C]`.
+        sizes: Candidates of each class, `[C]`.
+        budget: How many in all.
+
+    Returns:
+        Integers `[C]` that sum to the budget, or to all candidates if they are fewer.
+    """
+    given = np.zeros(len(counts), np.int64)
+    left = min(budget, int(sizes[counts > 0].sum()))
+    while left:
+        open_ = (given < sizes) & (counts > 0)
+        share = np.where(open_, counts, 0) / counts[open_].sum() * left
+        more = np.minimum(np.floor(share).astype(np.int64), sizes - given)
+        if not more.any():
+            order = np.argsort(-np.where(open_, share, -1), kind="stable")[:left]
+            more = np.zeros_like(given)
+            more[[c for c in order if open_[c]]] = 1
+        given += more
+        left -= int(more.sum())
+    return given
+
+
+def take(oracle: Any, rows: np.ndarray) -> Any:
+    """Return the oracle of some rows; streamed candidates stay streamed."""
+    if not isinstance(oracle, Streamed):
+        return oracle.take(jnp.asarray(rows))
+    return Streamed(
+        lambda i: oracle.load(rows[i]),
+        len(rows),
+        chunk_size=oracle.chunk_size,
+        progress=oracle.progress,
+    )
+
+
+def grouped(oracle: Any, size: int) -> Oracle:
+    """Return the oracle of the mean gradients of `size` consecutive candidates each."""
+    n = len(oracle)
+    batches = -(-n // size)
+    rows = np.arange(batches * size).reshape(batches, size)
+    share = np.where(rows < n, 1.0, 0.0)
+    share = jnp.asarray(share / share.sum(1, keepdims=True), oracle.dtype)
+    rows = jnp.asarray(np.minimum(rows, n - 1))
+    if isinstance(oracle, Dense):
+        return Dense(jnp.einsum("bs,bsp->bp", share, oracle.gradients[rows]))
+    if isinstance(oracle, Projected):
+        mean = jnp.einsum("bs,bsp->bp", share, oracle.rows[rows])
+        return dataclasses.replace(oracle, rows=mean)
+    if isinstance(oracle, Factored):
+        layers = []
+        for layer in oracle.layers:
+            # A batch is a sample with more positions.
+            scale = share.reshape(*share.shape, *[1] * (layer.deltas.ndim - 1))
+            deltas, inputs = layer.deltas[rows] * scale, layer.inputs[rows]
+            deltas = deltas.reshape(batches, -1, deltas.shape[-1])
+            inputs = inputs.reshape(batches, -1, inputs.shape[-1])
+            layers.append(Layer(deltas, inputs, layer.bias))
+        return Factored(tuple(layers))
+    raise TypeError(
+        "batch_size needs gradients that are known one by one (dense, factored, ghost "
+        f"or projected), got {type(oracle).__name__}"
+    )
+
+
+def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
+    """Turn chosen batches into chosen samples."""
+    rank = int(found.n_valid)
+    batches, weights = (np.asarray(a)[:rank] for a in (found.indices, found.weights))
+    counts = np.minimum(n - batches * size, size)
+    rows = [np.arange(b * size, b * size + c) for b, c in zip(batches, counts)]  # noqa: B905
+    each = np.repeat(weights / counts, counts)
+    return _filled(found, np.concatenate([*rows, np.empty(0, int)]), each, budget)
+
+
+def _filled(found: Match, rows: np.ndarray, weights: np.ndarray, size: int) -> Match:
+    """Replace what was chosen, padded to `size`."""
+    rows, weights = rows[:size], weights[:size]
+    pad = (0, size - len(rows))
+    return dataclasses.replace(
+        found,
+        indices=jnp.asarray(np.pad(rows, pad), jnp.int32),
+        weights=jnp.asarray(np.pad(weights, pad), found.weights.dtype),
+        n_valid=jnp.asarray(len(rows), jnp.int32),
+    )
+
+
+def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
+    """Interleave the classes' choices, and add up their objectives step by step."""
+    turns, indices, weights, changes = [], [], [], []
+    for c, (rows, found) in enumerate(parts):
+        rank, steps = int(found.n_valid), int(found.steps)
+        turns += [(turn, c) for turn in range(rank)]
+        indices.append(rows[np.asarray(found.indices)[:rank]])
+        weights.append(np.asarray(found.weights)[:rank])
+        path = np.r_[found.target_norm, np.asarray(found.objective)[:steps]]
+        changes += [(turn, c, fall) for turn, fall in enumerate(np.diff(path))]
+    order = sorted(range(len(turns)), key=turns.__getitem__)
+    norm = sum(float(found.target_norm) for _, found in parts)
+    path = norm + np.cumsum([fall for *_, fall in sorted(changes)])
+    size = sum(len(found.indices) for _, found in parts)
+    codes = {int(found.status) for _, found in parts}
+    first = parts[0][1]
+    merged = dataclasses.replace(
+        first,
+        objective=jnp.asarray(
+            np.pad(path, (0, max(0, size - len(path))), constant_values=np.nan),
+            first.objective.dtype,
+        ),
+        target_norm=jnp.asarray(norm, first.objective.dtype),
+        steps=jnp.asarray(len(path), jnp.int32),
+        status=jnp.asarray(
+            codes.pop()
+            if len(codes) == 1
+            else EXHAUSTED
+            if EXHAUSTED in codes
+            else BUDGET,
+            jnp.int32,
+        ),
+        method=method,
+    )
+    rows, each = np.concatenate(indices)[order], np.concatenate(weights)[order]
+    return _filled(merged, rows, each, size)

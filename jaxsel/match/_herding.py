@@ -1,0 +1,88 @@
+"""Herding: samples whose plain mean stays close to the target's."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsel._checks import check_count
+from jaxsel._types import Selection
+from jaxsel.gradients import Gradient, Oracle, Streamed
+
+from ._omp import Candidates, as_oracle, check_target
+
+
+def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
+    """Choose candidates whose unweighted mean follows a target.
+
+    Each step takes the candidate with the largest inner product with
+    `(t + 1) b − (sum of those chosen)`; none is taken twice. Unlike `omp` it gives each
+    sample the same weight, 1/k: for training loops that have no weights.
+
+    Args:
+        candidates: An oracle of n gradients, or features or gradients `[n, p]`.
+        target: The mean to follow, in the oracle's form.
+        budget: How many to choose, k; at most n are.
+
+    Returns:
+        A `Selection`, in the order of choice; weights 1/k. One column of the oracle for
+        each choice, and O(n) memory.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes don't fit.
+
+    References:
+        Welling, Herding dynamical weights to learn, ICML 2009. Chen, Welling and Smola,
+        Super-samples from kernel herding, UAI 2010 (with replacement there).
+    """
+    oracle = as_oracle("candidates", candidates)
+    k = min(check_count("budget", budget), len(oracle))
+    target, several = check_target(oracle, target)
+    if several:
+        raise ValueError("target must be a single gradient for herding")
+    if isinstance(oracle, Streamed):
+        state = _begin(oracle.diag(), k)
+        corr = oracle.corr(target)
+        for t in range(k):
+            j = _best(corr, state, t)
+            state = _taken(state, t, j, oracle.column(j))
+        order = state[2]
+    else:
+        order = _herd(oracle, target, budget=k)
+    return Selection(
+        indices=order,
+        weights=jnp.full(k, 1 / k, oracle.dtype),
+        n_valid=jnp.asarray(k, jnp.int32),
+        method=f"herding(budget={budget})",
+    )
+
+
+@functools.partial(jax.jit, static_argnames="budget")
+def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> jax.Array:
+    corr = oracle.corr(target)
+
+    def step(t, state):
+        j = _best(corr, state, t)
+        return _taken(state, t, j, oracle.column(j))
+
+    return lax.fori_loop(0, budget, step, _begin(corr, budget))[2]
+
+
+def _begin(like: jax.Array, budget: int):
+    """The sum of the chosen columns, who is free, and the order of choice."""
+    n = like.shape[0]
+    return jnp.zeros_like(like), jnp.ones(n, bool), jnp.zeros(budget, jnp.int32)
+
+
+def _best(corr: jax.Array, state, t) -> jax.Array:
+    total, free, _ = state
+    return jnp.argmax(jnp.where(free, (t + 1) * corr - total, -jnp.inf))
+
+
+def _taken(state, t, j: jax.Array, column: jax.Array):
+    total, free, order = state
+    return total + column, free.at[j].set(False), order.at[t].set(j.astype(jnp.int32))

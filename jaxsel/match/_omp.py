@@ -1,0 +1,350 @@
+"""Orthogonal matching pursuit over any oracle: the public function."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array, check_choice, check_count, check_positive
+from jaxsel._mesh import check_mesh, replicate, shard
+from jaxsel.gradients import Gradient, Oracle, Streamed, dense
+
+from ._pursuit import (
+    Problem,
+    Pursuit,
+    Score,
+    advance,
+    finish,
+    grow,
+    pose,
+    pursue,
+    running,
+    stages,
+    start,
+    wanted,
+)
+from ._types import Match
+
+Candidates = Oracle | npt.ArrayLike | jax.Array
+"""An oracle of n gradients, or an array of them, `[n, p]`."""
+
+_SCORES = ("omp", "nomp", "ols")
+# Columns to ask for at once: from files, and from memory that the caches can't hold.
+_MANY_STREAMED = 16
+_MANY_LARGE, _LARGE = 8, 100_000_000
+# Entries of all columns of the targets that are matched in one program.
+_ENTRIES = 50_000_000
+
+
+def omp(
+    candidates: Candidates,
+    target: Gradient,
+    budget: int,
+    *,
+    l2: float = 0.5,
+    positive: bool = True,
+    score: Score = "omp",
+    penalty: npt.ArrayLike | jax.Array | None = None,
+    penalty_l2: float = 1.0,
+    tol: float = 0.0,
+    valid: npt.ArrayLike | jax.Array | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Match:
+    """Choose candidates whose weighted gradients sum to a target, one after another.
+
+    Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` greedily over sets of at
+    most `budget` candidates: each step chooses by `score`, then fits the weights of all
+    chosen again. The work is done on inner products, in a pivoted form of the normal
+    equations, and no candidate's gradient is ever written out.
+
+    Args:
+        candidates: An oracle of n gradients, or an array of shape `[n, p]`.
+        target: The gradient b to match, in the oracle's form: `[p]` for an array; or
+            several, stacked along a leading axis, which are matched independently.
+        budget: How many to choose at most, k.
+        l2: Weight λ of `‖w‖²`. It keeps one candidate from taking all the weight.
+        positive: Whether weights must not be negative. Each step's fit is then exact
+            non-negative least squares, and only candidates that point towards what is
+            still missing are chosen.
+        score: "omp": by inner product with what is missing. "nomp": by the share of it
+            that the candidate alone explains, so that long gradients have no advantage.
+            "ols": by how much the objective falls if the others' weights adapt too;
+            the best at equal budget, and the only one in which the ridge and the
+            penalty take part in the choice. Twice the memory.
+        penalty: Optional ψ, `[n]`, not negative: what makes a candidate undesirable.
+        penalty_l2: Weight λ₂ of `‖ψ w‖²`.
+        tol: Stop once the root of the objective, relative to the target's length, is
+            below this. In float32 it stops near 1e-3 in any case.
+        valid: Optional booleans, `[n]`: which candidates may be chosen.
+        mesh: Devices to share the candidates among.
+        progress: Whether to show a bar.
+
+    Returns:
+        A `Match`: indices in the order of choice, weights, how many there are, the
+        objective after each step, and why it stopped. Those whose weight went back to
+        zero are left out: `n_valid` may be less than the budget, and no place is
+        filled with anything else. k steps cost k columns of the oracle and k²n/2
+        multiply-adds; memory is k·n numbers.
+
+    Raises:
+        TypeError: If an argument has the wrong type, or is being traced.
+        ValueError: If shapes don't fit or a number is out of range.
+
+    References:
+        Pati, Rezaiifar and Krishnaprasad, Orthogonal Matching Pursuit, Asilomar 1993.
+        Killamsetty et al., GRAD-MATCH, ICML 2021, Algorithm 2. Sarwar et al., Mycroft,
+        2024, Eq. 1 and Algorithm 2; it drops the most negative weight and solves again
+        where this fits non-negative weights exactly. Kim and Park, SIAM Journal on
+        Scientific Computing 33, 2011 (the fit).
+    """
+    oracle = as_oracle("candidates", candidates)
+    budget = check_count("budget", budget)
+    check_choice("score", score, _SCORES)
+    l2 = check_positive("l2", l2, zero=True)
+    tol = check_positive("tol", tol, zero=True)
+    check_mesh(mesh)
+    n = len(oracle)
+    extra = penalty_diagonal(penalty, penalty_l2, n)
+    allowed = check_valid(valid, n)
+    target, several = check_target(oracle, target)
+    size = min(budget, n)
+    options: Any = {"positive": bool(positive), "score": score}
+    if isinstance(oracle, Streamed):
+        _refuse_mesh(mesh)
+        run = functools.partial(_stream, oracle, progress=progress)
+    elif progress and mesh is None:
+        run = functools.partial(_stream, oracle, progress=True)
+    else:
+        run = functools.partial(_compute, oracle, mesh=mesh)
+    match = run(
+        target,
+        several=several,
+        size=size,
+        l2=l2,
+        extra=extra,
+        valid=allowed,
+        tol=tol,
+        **options,
+    )
+    shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
+    if penalty is not None:
+        shown += f", penalty_l2={penalty_l2:g}"
+    return dataclasses.replace(match, method=shown + ")")
+
+
+def as_oracle(name: str, candidates: Candidates) -> Any:
+    """Return an oracle, wrapping an array."""
+    if isinstance(candidates, Oracle):
+        return candidates
+    try:
+        return dense(candidates)
+    except (TypeError, ValueError) as error:
+        text = str(error).replace("gradients", name, 1)
+        raise type(error)(f"{text}; or pass an oracle of jaxsel.gradients") from None
+
+
+def penalty_diagonal(
+    penalty: npt.ArrayLike | jax.Array | None, penalty_l2: float, n: int
+) -> np.ndarray:
+    """Return `penalty_l2 · ψ²`, `[n]`."""
+    penalty_l2 = check_positive("penalty_l2", penalty_l2, zero=True)
+    if penalty is None:
+        return np.zeros(n, np.float32)
+    psi = np.asarray(as_array("penalty", penalty), np.float64)
+    if psi.shape != (n,):
+        raise ValueError(
+            f"penalty must have shape {(n,)}, one for each candidate, got {psi.shape}"
+        )
+    if not (np.isfinite(psi).all() and (psi >= 0).all()):
+        bad = np.flatnonzero(~(np.isfinite(psi) & (psi >= 0)))[0]
+        raise ValueError(
+            f"penalty must be finite and not negative, got {psi[bad]} at {bad}"
+        )
+    return penalty_l2 * psi**2
+
+
+def check_valid(valid: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
+    if valid is None:
+        return np.ones(n, bool)
+    array = np.asarray(as_array("valid", valid))
+    if array.shape != (n,) or array.dtype != bool:
+        raise ValueError(
+            f"valid must be booleans of shape {(n,)}, got {array.dtype} of "
+            f"{array.shape}"
+        )
+    return array
+
+
+def _mean(oracle: Oracle) -> Gradient:
+    return oracle.mean()
+
+
+def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
+    """Return a target of the oracle's form, and whether there are several of them."""
+    streamed = isinstance(oracle, Streamed)
+    part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
+    form = jax.eval_shape(_mean, part)
+    got = jax.tree.map(jnp.asarray, target)
+    wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
+    counts = {shape[:1] for shape in shapes}
+    if jax.tree.structure(got) == jax.tree.structure(form):
+        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(got)):
+            raise ValueError("target must be finite, but has NaN or infinity")
+        if shapes == wanted_shapes:
+            return got, False
+        if len(counts) == 1 and [shape[1:] for shape in shapes] == wanted_shapes:
+            return got, True
+    raise ValueError(
+        f"target must be a gradient in the candidates' form, arrays of shape "
+        f"{', '.join(map(str, wanted_shapes))}, or several with a leading axis, got "
+        f"{', '.join(map(str, shapes)) or got!r}"
+    )
+
+
+def _refuse_mesh(mesh: jax.sharding.Mesh | None) -> None:
+    if mesh is not None:
+        raise ValueError("mesh must be None for streamed candidates")
+
+
+_STATIC = ("budget", "positive", "score", "many")
+_pursue = jax.jit(pursue, static_argnames=_STATIC)
+
+
+@functools.partial(jax.jit, static_argnames=_STATIC)
+def _pursue_all(oracle: Oracle, targets: Gradient, **options: Any) -> Match:
+    return jax.vmap(lambda target: pursue(oracle, target, **options))(targets)
+
+
+def _compute(
+    oracle: Any,
+    target: Gradient,
+    *,
+    several: bool,
+    size: int,
+    extra: np.ndarray,
+    valid: np.ndarray,
+    mesh: jax.sharding.Mesh | None,
+    **options: Any,
+) -> Match:
+    """Match in one compiled program, of rounded shapes so that it serves many sizes."""
+    n = len(oracle)
+    devices = 1 if mesh is None else mesh.size
+    rows = -(-_rounded(n) // devices) * devices
+    room = min(_rounded(size), rows)
+    fill = np.minimum(np.arange(rows), n - 1)
+    arrays = oracle if rows == n else oracle.take(jnp.asarray(fill))
+    extra = extra[fill]
+    valid = valid[fill] & (np.arange(rows) < n)
+    if mesh is not None:
+        arrays = _shard(arrays, mesh)
+        extra, valid = shard((extra, valid), mesh)
+        target = replicate(target, mesh)
+    options |= {"extra": extra, "valid": valid, "budget": room, "limit": size}
+    if not several:
+        held = sum(a.nbytes for a in jax.tree.leaves(oracle.per_candidate()))
+        many = _MANY_LARGE if held > _LARGE and mesh is None else 1
+        match = _pursue(arrays, target, many=min(many, rows), **options)
+        return _cut(match, size)
+    targets = len(jax.tree.leaves(target)[0])
+    group = min(targets, max(1, _ENTRIES // (room * rows)))
+    group = -(-targets // -(-targets // group))  # as even as they get
+    parts = []
+    for first in range(0, targets, group):
+        at = np.minimum(np.arange(first, first + group), targets - 1)
+        some = jax.tree.map(lambda leaf: leaf[jnp.asarray(at)], target)  # noqa: B023
+        parts.append(_pursue_all(arrays, some, many=1, **options))
+    match = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:targets], *parts)
+    return _cut(match, size)
+
+
+def _rounded(n: int) -> int:
+    """Round up to one of four sizes between powers of two."""
+    step = 1 << max((n - 1).bit_length() - 3, 0)
+    return -(-n // step) * step
+
+
+def _cut(match: Match, size: int) -> Match:
+    names = ("indices", "weights", "objective")
+    cut = {name: getattr(match, name)[..., :size] for name in names}
+    return dataclasses.replace(match, **cut)
+
+
+def _shard(oracle: Any, mesh: jax.sharding.Mesh) -> Any:
+    shared = {name: replicate(getattr(oracle, name), mesh) for name in oracle.shared}
+    return dataclasses.replace(oracle, **shared, **shard(oracle.per_candidate(), mesh))
+
+
+_pose = jax.jit(pose)
+_start = jax.jit(start, static_argnames=("size", "positive", "score"))
+_grow = jax.jit(grow, static_argnames="size")
+_wanted = jax.jit(wanted, static_argnames=("many", "positive", "score"))
+_advance = jax.jit(
+    advance, static_argnames=("positive", "score"), donate_argnames="state"
+)
+_finish = jax.jit(finish)
+
+
+def _stream(
+    oracle: Any,
+    target: Gradient,
+    *,
+    several: bool,
+    size: int,
+    extra: np.ndarray,
+    valid: np.ndarray,
+    progress: bool,
+    l2: float,
+    tol: float,
+    positive: bool,
+    score: Score,
+) -> Match:
+    """Match with the loop on the host, which reads candidates as columns are wanted."""
+    if several:
+        parts = [
+            _stream(
+                oracle,
+                jax.tree.map(lambda leaf: leaf[t], target),  # noqa: B023
+                several=False,
+                size=size,
+                extra=extra,
+                valid=valid,
+                progress=progress,
+                l2=l2,
+                tol=tol,
+                positive=positive,
+                score=score,
+            )
+            for t in range(len(jax.tree.leaves(target)[0]))
+        ]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    from tqdm.auto import tqdm
+
+    problem: Problem = pose(
+        oracle,
+        target,
+        l2=l2,
+        extra=jnp.asarray(extra, oracle.dtype),
+        valid=jnp.asarray(valid),
+        tol=tol,
+        limit=size,
+    )
+    sizes = stages(size)
+    rule: Any = {"positive": positive, "score": score}
+    state: Pursuit = _start(problem, size=sizes[0], **rule)
+    many = min(_MANY_STREAMED, len(oracle))
+    with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
+        for room in sizes:
+            state = _grow(state, size=room)
+            while bool(running(state)):
+                ids = _wanted(problem, state, many=many, **rule)
+                state = _advance(problem, state, ids, oracle.columns(ids), **rule)
+                bar.update(int(state.steps) - bar.n)
+    return _finish(problem, state)

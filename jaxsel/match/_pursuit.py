@@ -1,0 +1,369 @@
+"""Orthogonal matching pursuit in the space of products: the kernel behind the room.
+
+With `K = G + diag(l2 + penalty_l2 ψ²)`, where G holds the candidates' inner products,
+the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` of a set of candidates is
+a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
+that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
+
+Columns come several at a time. Which candidate is chosen next is decided on exact
+correlations always, but it is mostly among the few that were best a moment ago; their
+columns cost hardly more than one, because reading the gradients is what takes time.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsel.gradients import Gradient, Oracle, squared_norm
+from jaxsel.neighbors import top_k
+
+from . import _refit
+from ._refit import Refit
+from ._types import BUDGET, EXHAUSTED, TOLERANCE, Match
+
+Score = Literal["omp", "nomp", "ols"]
+
+_RUNNING = -1
+
+
+class Problem(NamedTuple):
+    """What stays as it is: all arrays are `[n]`, or scalars.
+
+    Attributes:
+        diag: Squared lengths.
+        extra: What is added to them on K's diagonal.
+        corr: Correlations with the target.
+        valid: Which candidates may be chosen.
+        norm: The target's squared length.
+        tol: Stop when the objective is at most `tol² · norm`.
+        limit: How many steps at most.
+    """
+
+    diag: jax.Array
+    extra: jax.Array
+    corr: jax.Array
+    valid: jax.Array
+    norm: jax.Array
+    tol: jax.Array
+    limit: jax.Array
+
+
+class Pursuit(NamedTuple):
+    """What changes from step to step, with room for k choices.
+
+    Attributes:
+        corr: Correlations with what is not matched yet, `[n]`.
+        open: Which candidates may still be chosen, `[n]`.
+        columns: Columns of G of the chosen, `[k, n]`.
+        rows: Rows of K's pivoted Cholesky factor, `[k, n]`; None unless scored by it.
+        left: What that factorisation leaves of K's diagonal, `[n]`; None likewise.
+        indices: The chosen, `[k]`.
+        refit: Their weights.
+        objective: After each step, `[k]`.
+        last: The objective now.
+        steps: How many are chosen.
+        next: The candidate to choose next; -1 if it stops.
+        status: Why it stopped.
+    """
+
+    corr: jax.Array
+    open: jax.Array
+    columns: jax.Array
+    rows: jax.Array | None
+    left: jax.Array | None
+    indices: jax.Array
+    refit: Refit
+    objective: jax.Array
+    last: jax.Array
+    steps: jax.Array
+    next: jax.Array
+    status: jax.Array
+
+
+def pose(
+    oracle: Oracle,
+    target: Gradient,
+    *,
+    l2: jax.typing.ArrayLike,
+    extra: jax.typing.ArrayLike = 0.0,
+    valid: jax.Array | None = None,
+    tol: jax.typing.ArrayLike = 0.0,
+    limit: jax.typing.ArrayLike,
+) -> Problem:
+    """Ask the oracle for what every step needs.
+
+    Args:
+        oracle: The n candidates.
+        target: The gradient to match.
+        l2: Weight of `‖w‖²`.
+        extra: Optional `[n]`: more of it for each candidate.
+        valid: Optional `[n]`: which candidates may be chosen.
+        tol: Stop at a relative error of this.
+        limit: How many steps at most.
+    """
+    diag = oracle.diag()
+    dtype = diag.dtype
+    return Problem(
+        diag=diag,
+        extra=jnp.broadcast_to(jnp.asarray(l2, dtype) + extra, diag.shape).astype(
+            dtype
+        ),
+        corr=oracle.corr(target).astype(dtype),
+        valid=jnp.ones(diag.shape, bool) if valid is None else valid,
+        norm=squared_norm(target).astype(dtype),
+        tol=jnp.asarray(tol, dtype),
+        limit=jnp.asarray(limit, jnp.int32),
+    )
+
+
+def start(problem: Problem, *, size: int, positive: bool, score: Score) -> Pursuit:
+    """Return the state before the first step, with room for `size` choices."""
+    n, dtype = problem.diag.shape[0], problem.diag.dtype
+    keeps_rows = score == "ols"
+    state = Pursuit(
+        corr=problem.corr,
+        open=problem.valid & (problem.diag > 0),
+        columns=jnp.zeros((size, n), dtype),
+        rows=jnp.zeros((size, n), dtype) if keeps_rows else None,
+        left=problem.diag + problem.extra if keeps_rows else None,
+        indices=jnp.zeros(size, jnp.int32),
+        refit=_refit.empty(size, dtype),
+        objective=jnp.full(size, jnp.nan, dtype),
+        last=problem.norm,
+        steps=jnp.int32(0),
+        next=jnp.int32(-1),
+        status=jnp.int32(_RUNNING),
+    )
+    return _aim(problem, state, positive=positive, score=score)
+
+
+def grow(state: Pursuit, size: int) -> Pursuit:
+    """Make room for `size` choices."""
+    more = size - state.indices.shape[0]
+    down = [(0, more), (0, 0)]
+    return state._replace(
+        columns=jnp.pad(state.columns, down),
+        rows=None if state.rows is None else jnp.pad(state.rows, down),
+        indices=jnp.pad(state.indices, (0, more)),
+        refit=_refit.grow(state.refit, size),
+        objective=jnp.pad(state.objective, (0, more), constant_values=jnp.nan),
+    )
+
+
+def running(state: Pursuit) -> jax.Array:
+    """Whether another step can be taken without making room."""
+    return (state.status == _RUNNING) & (state.steps < state.indices.shape[0])
+
+
+def wanted(
+    problem: Problem, state: Pursuit, *, many: int, positive: bool, score: Score
+) -> jax.Array:
+    """Return the candidates likely to be chosen next, `[many]`, the next one first."""
+    if many == 1:
+        return state.next[None]
+    scores = _scores(problem, state, positive=positive, score=score)
+    best = top_k(-scores, many)[1]
+    # Ties may have put others before the one that is next.
+    return jnp.where(jnp.any(best == state.next), best, best.at[0].set(state.next))
+
+
+def advance(
+    problem: Problem,
+    state: Pursuit,
+    ids: jax.Array,
+    columns: jax.Array,
+    *,
+    positive: bool,
+    score: Score,
+) -> Pursuit:
+    """Take steps for as long as the next candidate's column is at hand.
+
+    Args:
+        problem: What to match.
+        state: Where it stands.
+        ids: Candidates, `[m]`, the next one among them.
+        columns: Their columns of G, `[m, n]`.
+        positive: Whether weights must not be negative.
+        score: How to choose.
+    """
+
+    def more(state: Pursuit) -> jax.Array:
+        return running(state) & jnp.any(ids == state.next)
+
+    def step(state: Pursuit) -> Pursuit:
+        column = columns[jnp.argmax(ids == state.next)]
+        return _choose(problem, state, column, positive=positive, score=score)
+
+    return lax.while_loop(more, step, state)
+
+
+def finish(problem: Problem, state: Pursuit) -> Match:
+    """Order what was chosen, leaving out weights of zero."""
+    weights = state.refit.weights
+    kept = weights != 0
+    order = jnp.argsort(~kept, stable=True)
+    rank = jnp.sum(kept).astype(jnp.int32)
+    filled = jnp.arange(weights.shape[0]) < rank
+    return Match(
+        indices=jnp.where(filled, state.indices[order], 0),
+        weights=jnp.where(filled, weights[order], 0),
+        n_valid=rank,
+        objective=state.objective,
+        target_norm=problem.norm,
+        steps=state.steps,
+        status=state.status,
+    )
+
+
+def pursue(
+    oracle: Oracle,
+    target: Gradient,
+    *,
+    budget: int,
+    l2: jax.typing.ArrayLike = 0.5,
+    extra: jax.typing.ArrayLike = 0.0,
+    valid: jax.Array | None = None,
+    tol: jax.typing.ArrayLike = 0.0,
+    limit: jax.typing.ArrayLike | None = None,
+    positive: bool = True,
+    score: Score = "omp",
+    many: int = 1,
+) -> Match:
+    """Match a target gradient with a few candidates: a pure kernel.
+
+    What `omp` computes, without checks. Under `vmap` over targets the columns of all
+    targets' choices are one matrix product; leave `many` at 1 there.
+
+    Args:
+        oracle: The n candidates.
+        target: The gradient to match, in the oracle's form.
+        budget: Room for choices, k: static.
+        l2: Weight of `‖w‖²`.
+        extra: Optional `[n]`: added to it for each candidate.
+        valid: Optional `[n]`: which candidates may be chosen.
+        tol: Stop at a relative error of this.
+        limit: How many steps at most, not static; as many as there is room for if None.
+        positive: Whether weights must not be negative.
+        score: "omp", "nomp" or "ols".
+        many: How many columns to ask the oracle for at once, at most n.
+
+    Returns:
+        A `Match`. Takes memory for k columns of n, and twice that with "ols".
+    """
+    limit = budget if limit is None else limit
+    problem = pose(
+        oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit
+    )
+    sizes = stages(budget)
+    state = start(problem, size=sizes[0], positive=positive, score=score)
+    for size in sizes:
+        state = grow(state, size)
+
+        def fetch(state: Pursuit) -> Pursuit:
+            ids = wanted(problem, state, many=many, positive=positive, score=score)
+            columns = oracle.columns(ids)
+            return advance(problem, state, ids, columns, positive=positive, score=score)
+
+        state = lax.while_loop(running, fetch, state)
+    return finish(problem, state)
+
+
+def stages(budget: int) -> list[int]:
+    """Return the sizes to grow through: early steps should not pay for the last."""
+    sizes = [budget]
+    while sizes[0] > 48:
+        sizes.insert(0, -(-sizes[0] // 4))
+    return sizes
+
+
+def _choose(
+    problem: Problem,
+    state: Pursuit,
+    column: jax.Array,
+    *,
+    positive: bool,
+    score: Score,
+) -> Pursuit:
+    """Choose the next candidate, whose column of G is given, and look for another."""
+    j, t = state.next, state.steps
+    diagonal = problem.diag[j] + problem.extra[j]
+    filled = jnp.arange(state.indices.shape[0]) < t
+    with_chosen = jnp.where(filled, column[state.indices], 0)
+    refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, problem.corr[j])
+    independent = _independent(problem, pivot, diagonal)
+    state = state._replace(open=state.open.at[j].set(False))
+
+    def take(state: Pursuit) -> Pursuit:
+        fit = _refit.non_negative if positive else _refit.refine
+        new = fit(_refit.exchange(refit, t))
+        weights = new.weights
+        columns = state.columns.at[t].set(column)
+        through = jnp.matmul(new.gram, weights, precision="highest")
+        last = problem.norm + jnp.vdot(weights, through - 2 * new.target)
+        state = state._replace(
+            corr=problem.corr - jnp.matmul(weights, columns, precision="highest"),
+            columns=columns,
+            indices=state.indices.at[t].set(j),
+            refit=new,
+            objective=state.objective.at[t].set(last),
+            last=last,
+            steps=t + 1,
+        )
+        return _factor(state, column, j) if score == "ols" else state
+
+    state = lax.cond(independent, take, lambda state: state, state)
+    return _aim(problem, state, positive=positive, score=score)
+
+
+def _factor(state: Pursuit, column: jax.Array, j: jax.Array) -> Pursuit:
+    """Add a row to the pivoted Cholesky factor of K."""
+    rows, left = state.rows, state.left
+    if rows is None or left is None:
+        raise TypeError("the state was started without a factor")
+    row = column - jnp.matmul(rows[:, j], rows, precision="highest")
+    row = row / jnp.sqrt(left[j])
+    return state._replace(rows=rows.at[state.steps - 1].set(row), left=left - row**2)
+
+
+def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> Pursuit:
+    """Find the candidate to choose next, or the reason to stop."""
+    scores = _scores(problem, state, positive=positive, score=score)
+    best = jnp.argmax(scores)
+    floor = jnp.maximum(problem.tol**2, 8 * jnp.finfo(scores.dtype).eps)
+    matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
+    codes = [
+        (state.steps >= problem.limit, BUDGET),
+        (matched, TOLERANCE),
+        (~(scores[best] > 0), EXHAUSTED),
+    ]
+    status = jnp.int32(_RUNNING)
+    for applies, code in reversed(codes):
+        status = jnp.where(applies, code, status)
+    return state._replace(next=best.astype(jnp.int32), status=status)
+
+
+def _scores(
+    problem: Problem, state: Pursuit, *, positive: bool, score: Score
+) -> jax.Array:
+    """What each candidate promises, `[n]`: above zero for those that may be chosen."""
+    size = state.corr if positive else jnp.abs(state.corr)
+    # Below this a correlation is but rounding.
+    eps = jnp.finfo(size.dtype).eps
+    noise = 32 * eps * jnp.sqrt(problem.diag) * jnp.sqrt(problem.norm)
+    allowed = state.open & (size > noise)
+    # The roots of the scores: of the same order, and out of overflow's way.
+    if score == "nomp":
+        size = size / jnp.sqrt(problem.diag)
+    elif score == "ols" and state.left is not None:
+        allowed &= _independent(problem, state.left, problem.diag + problem.extra)
+        size = size / jnp.sqrt(state.left)
+    return jnp.where(allowed, size, 0)
+
+
+def _independent(problem: Problem, left: jax.Array, diagonal: jax.Array) -> jax.Array:
+    """Whether what is left of a diagonal entry is more than rounding."""
+    return left > 256 * jnp.finfo(problem.diag.dtype).eps * diagonal

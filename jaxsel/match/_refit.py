@@ -1,0 +1,173 @@
+"""Ridge regression on a growing set of atoms, with or without signs: the refit.
+
+The state is the tableau of principal pivoting (Cottle, Pang and Stone, The Linear
+Complementarity Problem, 1992, ch. 4) for
+
+    w >= 0,   y = K w - b >= 0,   w_i y_i = 0,
+
+the KKT conditions of `min w'Kw/2 - b'w` over w >= 0. An atom is *basic* if its weight
+may differ from zero. The tableau gives all basic weights and all duals y at once, and
+an exchange costs O(k^2), so that a step of matching, which adds an atom and exchanges a
+few, never solves a system from scratch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# Exchanges of all violating atoms at once that may fail to lower their number.
+_PATIENCE = 3
+
+
+class Refit(NamedTuple):
+    """Weights of up to k atoms and what is needed to add another.
+
+    Attributes:
+        gram: K on the atoms, ridge included, `[k, k]`; zero where a slot is free.
+        target: b on the atoms, `[k]`.
+        tableau: Principal pivot transform of K on the basic atoms, `[k, k]`.
+        values: Basic atoms' weights, the others' duals, `[k]`.
+        basic: Which atoms are basic, `[k]`.
+    """
+
+    gram: jax.Array
+    target: jax.Array
+    tableau: jax.Array
+    values: jax.Array
+    basic: jax.Array
+
+    @property
+    def weights(self) -> jax.Array:
+        """Return every atom's weight, `[k]`."""
+        return jnp.where(self.basic, self.values, 0)
+
+
+def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
+    """Return the refit of no atoms, with room for `size`."""
+    square, line = jnp.zeros((size, size), dtype), jnp.zeros(size, dtype)
+    return Refit(square, line, square, line, jnp.zeros(size, bool))
+
+
+def grow(state: Refit, size: int) -> Refit:
+    """Make room for `size` atoms."""
+    more = size - state.target.shape[0]
+    return jax.tree.map(lambda a: jnp.pad(a, [(0, more)] * a.ndim), state)
+
+
+def add(
+    state: Refit, slot: jax.Array, column: jax.Array, diagonal: jax.Array, b: jax.Array
+) -> tuple[Refit, jax.Array]:
+    """Put an atom in a free slot, with weight 0.
+
+    Args:
+        state: The refit so far.
+        slot: The free slot.
+        column: The atom's inner products with all atoms, `[k]`; zero in free slots.
+        diagonal: Its own, ridge included.
+        b: Its inner product with the target.
+
+    Returns:
+        The new refit, and the atom's squared distance from the span of the basic atoms
+        (in the norm of K): near zero if it depends on them.
+    """
+    basic = jnp.where(state.basic, column, 0)
+    through = _matvec(state.tableau, basic)
+    pivot = diagonal - jnp.vdot(basic, through, precision="highest")
+    dual = jnp.vdot(basic, state.values, precision="highest") - b
+    down = jnp.where(state.basic, -through, column - through)
+    across = jnp.where(state.basic, through, down)
+    tableau = state.tableau.at[:, slot].set(down).at[slot].set(across)
+    gram = state.gram.at[:, slot].set(column).at[slot].set(column)
+    new = Refit(
+        gram.at[slot, slot].set(diagonal),
+        state.target.at[slot].set(b),
+        tableau.at[slot, slot].set(pivot),
+        state.values.at[slot].set(dual),
+        state.basic,
+    )
+    return new, pivot
+
+
+def exchange(state: Refit, p: jax.Array) -> Refit:
+    """Exchange weight and dual of atom p: a principal pivot, O(k^2)."""
+    pivot = state.tableau[p, p]
+    row, column = state.tableau[p] / pivot, state.tableau[:, p]
+    tableau = state.tableau - column[:, None] * row[None, :]
+    tableau = tableau.at[p].set(-row).at[:, p].set(column / pivot)
+    value = state.values[p] / pivot
+    return state._replace(
+        tableau=tableau.at[p, p].set(1 / pivot),
+        values=(state.values - column * value).at[p].set(-value),
+        basic=state.basic.at[p].set(~state.basic[p]),
+    )
+
+
+def refine(state: Refit) -> Refit:
+    """Take out what rounding has added up to: one step of iterative refinement."""
+    residual = jnp.where(
+        state.basic, state.target - _matvec(state.gram, state.weights), 0
+    )
+    weights = state.weights + jnp.where(
+        state.basic, _matvec(state.tableau, residual), 0
+    )
+    dual = _matvec(state.gram, weights) - state.target
+    return state._replace(values=jnp.where(state.basic, weights, dual))
+
+
+def non_negative(state: Refit) -> Refit:
+    """Exchange atoms until no weight and no dual is negative.
+
+    Block principal pivoting: all violating atoms change sides at once, or, where that
+    has not lowered their number three times in a row, only the last of them, which
+    cannot cycle (Kim and Park, SIAM Journal on Scientific Computing 33, 2011).
+    """
+    size = state.target.shape[0]
+    eps = jnp.finfo(state.target.dtype).eps
+    scale = jnp.sqrt(jnp.maximum(jnp.diagonal(state.gram), 0))
+
+    def violating(state: Refit) -> jax.Array:
+        # Rounding of a dual is in proportion to its terms, that of a weight likewise.
+        weights = jnp.abs(state.weights)
+        terms = jnp.max(weights * scale, initial=0) * scale + jnp.abs(state.target)
+        slack = 16 * eps * jnp.where(state.basic, jnp.max(weights, initial=0), terms)
+        return state.values < -slack
+
+    def look(carry):
+        state, _, fewest, patience, left, _ = carry
+        state = refine(state)
+        wrong = violating(state)
+        count = jnp.sum(wrong, dtype=jnp.int32)
+        fewer = count < fewest
+        spent = ~fewer & (patience == 0)
+        pending = wrong & (~spent | (jnp.arange(size) == _last(wrong)))
+        patience = jnp.where(fewer, jnp.int32(_PATIENCE), jnp.maximum(patience - 1, 0))
+        fewest = jnp.minimum(fewest, count)
+        return state, pending, fewest, patience, left - 1, count == 0
+
+    def step(carry):
+        state, pending, fewest, patience, left, done = carry
+        p = _last(pending)
+        pending = pending.at[p].set(False)
+        return exchange(state, p), pending, fewest, patience, left - 1, done
+
+    def either(carry):
+        return lax.cond(jnp.any(carry[1]), step, look, carry)
+
+    # The bound is for matrices that rounding has made indefinite: never reached else.
+    none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
+    begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, False)
+    state = lax.while_loop(lambda c: ~c[5] & (c[4] > 0), either, begin)[0]
+    positive = jnp.maximum(state.values, 0)  # what is below is rounding
+    return state._replace(values=jnp.where(state.basic, positive, state.values))
+
+
+def _last(mask: jax.Array) -> jax.Array:
+    return mask.shape[0] - 1 - jnp.argmax(mask[::-1])
+
+
+def _matvec(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    return jnp.matmul(matrix, vector, precision="highest")

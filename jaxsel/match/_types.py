@@ -1,0 +1,67 @@
+"""What matching returns: a `Selection` that also says how well it fits, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._types import Selection
+
+BUDGET, TOLERANCE, EXHAUSTED = range(3)
+REASONS = (
+    "the budget is spent",
+    "the target is matched within the tolerance",
+    "no candidate is left that would bring the sum closer",
+)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Match(Selection):
+    """Candidates whose weighted sum matches a target, in the order of choice.
+
+    With several targets every array has a leading axis, one entry for each; `match[t]`
+    is that of one target.
+
+    Attributes:
+        objective: Array of shape `[k]`: the objective after each step, ridge and
+            penalty included; NaN from `steps` on.
+        target_norm: Scalar: the squared length of the target, the objective before the
+            first step.
+        steps: Scalar int32: how many candidates were chosen. Those whose weight went
+            back to zero count here, but not in `n_valid`.
+        status: Scalar int32: why it stopped; `reasons` says it in words.
+    """
+
+    objective: jax.Array
+    target_norm: jax.Array
+    steps: jax.Array
+    status: jax.Array
+
+    @property
+    def rank(self) -> jax.Array:
+        """How many candidates carry the sum: they are linearly independent."""
+        return self.n_valid
+
+    @property
+    def error(self) -> jax.Array:
+        """The objective at the end, relative to the target's squared length, `[]`."""
+        last = jnp.maximum(self.steps - 1, 0)[..., None]
+        end = jnp.take_along_axis(self.objective, last, axis=-1)[..., 0]
+        end = jnp.where(self.steps > 0, end, self.target_norm)
+        return end / jnp.where(self.target_norm > 0, self.target_norm, 1)
+
+    @property
+    def reasons(self) -> str | list[str]:
+        """Why it stopped, in words; a list with several targets."""
+        codes = np.asarray(self.status)
+        return REASONS[codes] if codes.ndim == 0 else [REASONS[code] for code in codes]
+
+    def __getitem__(self, target: int) -> Match:
+        """Return the match of one of several targets."""
+        if self.indices.ndim == 1:
+            raise TypeError("this match has a single target")
+        return jax.tree.map(lambda array: array[target], self)

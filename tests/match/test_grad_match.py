@@ -1,0 +1,260 @@
+"""Classes, minibatches, features, checkpoints, and the theorem."""
+
+import match_cases as cases
+import numpy as np
+import pytest
+import references_matching as ref
+from match_cases import K, N, P
+
+from jaxsel import match
+
+LABELS = np.where(np.arange(N) % 8 < 5, "cat", "dog")
+HARD = np.where(np.arange(10) % 5 < 3, "cat", "dog")
+BUDGETS = {"cat": 6, "dog": 4}
+
+
+def hard_set(seed=0):
+    a, b = cases.pool(seed=seed)
+    return a, (b + 0.3 * cases.normal(10, P, seed=seed)).astype(np.float32)
+
+
+def by_candidate(found):
+    return {
+        int(j): float(w)
+        for j, w in zip(found.indices, found.weights, strict=True)
+        if w != 0
+    }
+
+
+def agrees(found, expected, *, tolerance=1e-4):
+    """Compare with the references of all classes, whatever the order among them."""
+    kept = {j: w for one in expected.values() for j, w in one.kept}
+    assert min(one.margin for one in expected.values()) > 1e-5
+    have = by_candidate(found)
+    assert sorted(have) == sorted(kept)
+    assert int(found.n_valid) == len(kept)
+    for j, weight in kept.items():
+        np.testing.assert_allclose(have[j], weight, rtol=tolerance, atol=1e-5)
+    # Within a class the order is that of choice.
+    for one in expected.values():
+        order = [j for j in np.asarray(found.indices).tolist() if j in dict(one.kept)]
+        assert order[: len(one.kept)] == [j for j, _ in one.kept]
+
+
+def test_without_labels_it_matches_the_mean():
+    a, hard = hard_set()
+    found = match.grad_match(a, hard, K)
+    cases.check_form(found, K, N)
+    cases.check_same(found, ref.omp(a, hard.mean(axis=0), K))
+
+
+def test_each_class_is_matched_alone():
+    a, hard = hard_set()
+    found = match.grad_match(a, hard, K, labels=LABELS, target_labels=HARD)
+    expected = ref.grad_match(a, hard, BUDGETS, LABELS, HARD)
+    cases.check_form(found, K, N)
+    agrees(found, expected)
+    # What is reported is the sum over the classes.
+    ends = [one.objective[-1] for one in expected.values()]
+    np.testing.assert_allclose(cases.last(found), sum(ends), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("budget", "hard", "expected"),
+    [
+        (10, [6, 4], [6, 4]),
+        (10, [1, 1, 1], [4, 3, 3]),  # what is left over goes to the first
+        (7, [5, 2], [5, 2]),
+        (20, [9, 1], [15, 5]),  # no class has more than its candidates
+        (99, [1, 1], [15, 15]),
+    ],
+)
+def test_budgets_of_classes(budget, hard, expected):
+    """In proportion to the hard samples, where every candidate is worth choosing."""
+    classes = len(hard)
+    labels = np.repeat(np.arange(classes), 15)
+    target_labels = np.repeat(np.arange(classes), hard)
+    a = np.tile(np.eye(15, dtype=np.float32), (classes, 1))
+    target = np.tile(np.linspace(1, 2, 15, dtype=np.float32), (sum(hard), 1))
+    found = match.grad_match(
+        a, target, budget, labels=labels, target_labels=target_labels
+    )
+    chosen = labels[np.asarray(found.indices)[: int(found.n_valid)]]
+    assert np.bincount(chosen, minlength=classes).tolist() == expected
+
+
+def test_classes_that_only_one_side_has():
+    a, hard = hard_set()
+    theirs = np.where(HARD == "dog", "wolf", HARD)
+    found = match.grad_match(a, hard, 6, labels=LABELS, target_labels=theirs)
+    chosen = LABELS[np.asarray(found.indices)[: int(found.n_valid)]]
+    assert set(chosen) == {"cat"}
+    with pytest.raises(ValueError, match=r"target_labels has no class"):
+        match.grad_match(a, hard, 6, labels=LABELS, target_labels=["wolf"] * 10)
+
+
+def test_minibatches_are_matched_by_their_means():
+    a, hard = hard_set()
+    batches = a.reshape(K, N // K, P)
+    found = match.grad_match(a, hard, 12, batch_size=N // K, l2=0.1)
+    expected = ref.omp(batches.mean(axis=1), hard.mean(axis=0), 3, l2=0.1)
+    rows = np.asarray(found.indices).reshape(-1, N // K)
+    assert int(found.n_valid) == 12
+    np.testing.assert_array_equal(rows[:, 0] // (N // K), [j for j, _ in expected.kept])
+    np.testing.assert_array_equal(np.diff(rows, axis=1), 1)
+    # Each sample has its share of the batch's weight: the sum is the same.
+    total = np.asarray(found.weights) @ a[np.asarray(found.indices)]
+    want = sum(w * batches[j].mean(axis=0) for j, w in expected.kept)
+    np.testing.assert_allclose(total, want, rtol=1e-3, atol=1e-4)
+
+
+REFUSED = {
+    "labels": ({"labels": LABELS}, r"target_labels must be given"),
+    "target_labels": ({"target_labels": HARD}, r"labels must be given"),
+    "short": ({"labels": LABELS[:7], "target_labels": HARD}, r"labels must.*\(7,\)"),
+    "batch": ({"batch_size": 0}, r"batch_size must be at least 1, got 0"),
+    "budget": ({"budget": 0}, r"budget must be at least 1, got 0"),
+    "l2": ({"l2": -1}, r"l2 must be"),
+    "target": ({"target": cases.normal(3, P + 1)}, r"target.*\(21,\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused(name):
+    changed, message = REFUSED[name]
+    a, hard = hard_set()
+    given = {"candidates": a, "target": hard, "budget": K} | changed
+    with pytest.raises(ValueError, match=message):
+        match.grad_match(**given)
+
+
+# Features.
+
+
+def unit(x):
+    x = np.asarray(x, np.float64)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_geometric_median_is_where_distances_sum_to_the_least():
+    points = cases.normal(15, 3)
+    median = np.asarray(match.geometric_median(points), np.float64)
+    total = lambda at: np.linalg.norm(points - at, axis=1).sum()
+    rng = np.random.default_rng(0)
+    for scale in (1e-1, 1e-2):
+        nearby = median + scale * rng.normal(size=(50, 3))
+        assert min(map(total, nearby)) > total(median) - 1e-4
+    # Not the mean: one point far away hardly moves it.
+    moved = np.concatenate([points, [[1e3, 0, 0]]]).astype(np.float32)
+    assert np.linalg.norm(match.geometric_median(moved) - median) < 1
+
+
+def test_distance_of_features_from_the_median():
+    x, x_hard = cases.normal(N, 4), cases.normal(10, 4)
+    median = unit(match.geometric_median(unit(x_hard).astype(np.float32)))
+    expected = np.linalg.norm(unit(x) - median, axis=1)
+    np.testing.assert_allclose(match.median_distance(x, x_hard), expected, atol=1e-5)
+
+
+def test_func_feat_is_matching_with_that_penalty():
+    a, hard = hard_set()
+    x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
+    found = match.func_feat(
+        a, hard, x, x_hard, K, labels=LABELS, target_labels=HARD, penalty_l2=2.0
+    )
+    expected = {}
+    for label, budget in BUDGETS.items():
+        rows, theirs = np.flatnonzero(label == LABELS), label == HARD
+        psi = np.asarray(match.median_distance(x[rows], x_hard[theirs]))
+        mean = hard[theirs].mean(axis=0)
+        one = ref.omp(a[rows], mean, budget, score="ols", penalty=psi, penalty_l2=2.0)
+        expected[label] = one._replace(picked=[int(rows[j]) for j in one.picked])
+    agrees(found, expected)
+
+
+def test_func_feat_chooses_what_is_near():
+    means = {"omp": [], "ols": []}
+    for seed in range(5):
+        a, hard = hard_set(seed)
+        x, x_hard = cases.normal(N, 4, seed=seed), 1 + cases.normal(10, 4, seed=seed)
+        psi = np.asarray(match.median_distance(x, x_hard))
+        for score, mean in means.items():
+            found = match.func_feat(
+                a, hard, x, x_hard, K, penalty_l2=200.0, score=score
+            )
+            chosen = np.asarray(found.indices)[: min(5, int(found.n_valid))]
+            mean.append(psi[chosen].mean() / psi.mean())
+    assert np.mean(means["ols"]) < 0.9
+    assert np.mean(means["ols"]) < np.mean(means["omp"]) - 0.1
+
+
+def test_features_are_checked():
+    a, hard = hard_set()
+    x, x_hard = cases.normal(N, 4), cases.normal(10, 4)
+    with pytest.raises(ValueError, match=r"features must have shape.*\(39, 4\)"):
+        match.func_feat(a, hard, x[:-1], x_hard, K)
+    with pytest.raises(ValueError, match=r"target_features must have.*\(10, 3\)"):
+        match.func_feat(a, hard, x, x_hard[:, :3], K)
+
+
+# Checkpoints.
+
+
+def test_the_checkpoint_whose_matches_carry_over():
+    checkpoints = []
+    for seed, noise in enumerate([3.0, 0.1, 1.0]):
+        a, b = cases.pool(seed=seed)
+        hard = b + noise * cases.normal(10, P, seed=seed)
+        checkpoints.append((a, hard.astype(np.float32)))
+    choice = match.choose_checkpoint(checkpoints, K)
+    assert choice.index == 1
+    for error, (a, hard) in zip(choice.errors, checkpoints, strict=True):
+        found = ref.omp(a, hard[::2].mean(axis=0), K)
+        other = hard[1::2].mean(axis=0).astype(float)
+        left = found.weights @ a[found.picked] - other
+        np.testing.assert_allclose(error, left @ left / (other @ other), rtol=1e-3)
+    with pytest.raises(ValueError, match="checkpoints"):
+        match.choose_checkpoint([], K)
+
+
+# The theorem.
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+def test_submodularity_by_definition(penalised):
+    penalty = {"penalty": cases.psi(30), "penalty_l2": 2.0} if penalised else {}
+    a, _ = cases.pool(30, 4)
+    ridge = ref.ridge(30, 0.5, **penalty)
+    found = match.submodularity(a, 5, l2=0.5, **penalty)
+    np.testing.assert_allclose(
+        found.gamma, ref.submodularity_bound(a, 5, ridge), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        found.paper_gamma, ref.submodularity_bound_of_paper(a, 5, ridge), rtol=1e-5
+    )
+    np.testing.assert_allclose(found.gamma, found.concavity / found.smoothness)
+    np.testing.assert_allclose(found.guarantee, 1 - np.exp(-found.gamma))
+    assert 0 < found.gamma <= found.paper_gamma <= 1
+
+
+def test_the_bound_holds_for_all_small_sets():
+    for seed in range(5):
+        a, b = cases.pool(6, 4, seed=seed)
+        psi = cases.psi(6)
+        ridge = ref.ridge(6, 0.5, psi, 2.0)
+        bound = match.submodularity(a, 3, l2=0.5, penalty=psi, penalty_l2=2.0)
+        ratio = ref.submodularity_ratio(a, b, 3, ridge)
+        assert bound.gamma <= ratio + 1e-9
+        # And what follows from it, for the greedy choice.
+        best = b @ b - ref.best_support(a, b, 3, ridge, positive=False)
+        for score in cases.SCORES:
+            greedy = ref.omp(
+                a, b, 3, positive=False, score=score, penalty=psi, penalty_l2=2.0
+            )
+            gained = b @ b - greedy.objective[-1]
+            assert gained >= bound.guarantee * best - 1e-9
+
+
+def test_no_ridge_no_guarantee():
+    a, _ = cases.pool(6, 4)
+    assert match.submodularity(a, 3, l2=0.0).guarantee == 0

@@ -1,0 +1,79 @@
+"""What matching refuses, and what it says."""
+
+import jax
+import jax.numpy as jnp
+import match_cases as cases
+import numpy as np
+import pytest
+import references_matching as ref
+
+from jaxsel import match
+
+N, P = 8, 5
+
+
+def arguments(**changed):
+    a, b = cases.pool(N, P)
+    return {"candidates": a, "target": b, "budget": 3} | changed
+
+
+def call(arguments):
+    first = [arguments.pop(name) for name in ("candidates", "target", "budget")]
+    return match.omp(*first, **arguments)
+
+
+def spoilt(value, *shape):
+    array = cases.normal(*shape)
+    array[1] = value
+    return array
+
+
+REFUSED = {
+    "nan": (
+        {"candidates": spoilt(np.nan, N, P)},
+        r"candidates must.*row 1\b",
+    ),
+    "inf": (
+        {"candidates": spoilt(np.inf, N, P)},
+        r"candidates must.*row 1\b",
+    ),
+    "vector": ({"candidates": np.zeros(P)}, r"candidates must have.*\(5,\)"),
+    "target-nan": ({"target": spoilt(np.nan, P)}, r"\btarget must be finite"),
+    "target-inf": ({"target": spoilt(-np.inf, P)}, r"\btarget must be finite"),
+    "target-long": ({"target": np.zeros(P + 1)}, r"\btarget\b.*\(6,\)"),
+    "target-deep": ({"target": np.zeros((2, 2, P))}, r"\btarget\b.*\(2, 2, 5\)"),
+    "budget-zero": ({"budget": 0}, r"budget must be at least 1, got 0"),
+    "budget-negative": ({"budget": -3}, r"budget must be at least 1, got -3"),
+    "budget-half": ({"budget": 2.5}, r"budget must be a whole number, got 2.5"),
+    "budget-bool": ({"budget": True}, r"budget must be a whole number, got True"),
+    "l2-negative": ({"l2": -1.0}, r"l2 must be finite and zero or more, got -1"),
+    "l2-nan": ({"l2": np.nan}, r"l2 must be finite and zero or more, got nan"),
+    "l2-text": ({"l2": "much"}, r"l2 must be a number.*'much'"),
+    "score": ({"score": "best"}, r"score must be one of .*'ols'.*got 'best'"),
+    "tol": ({"tol": -0.1}, r"tol must be finite and zero or more, got -0.1"),
+    "penalty-short": ({"penalty": np.ones(7)}, r"\bpenalty\b.*\(7,\)"),
+    "penalty-nan": ({"penalty": spoilt(np.nan, N)}, r"\bpenalty must be finite"),
+    "penalty-l2": ({"penalty": np.ones(N), "penalty_l2": -2.0}, r"penalty_l2.*-2"),
+    "valid-short": ({"valid": np.ones(7, bool)}, r"\bvalid\b.*\(7,\)"),
+    "valid-float": ({"valid": np.ones(N)}, r"\bvalid\b.*float"),
+    "penalty-negative": ({"penalty": -np.ones(N)}, r"\bpenalty\b.*negative.*-1"),
+    "mesh": ({"mesh": "cpu"}, r"mesh must be a mesh.*'cpu'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused(name):
+    changed, message = REFUSED[name]
+    with pytest.raises((TypeError, ValueError), match=f"(?s){message}"):
+        call(arguments(**changed))
+
+
+def test_what_is_traced_is_refused():
+    a, b = cases.pool(N, P)
+    with pytest.raises(TypeError, match="being traced"):
+        jax.jit(lambda a: match.omp(a, b, 3).weights)(jnp.asarray(a))
+
+
+def test_whole_numbers_and_lists_will_do():
+    found = match.omp([[1, 0], [0, 2]], np.array([2, 2]), 2, l2=0)
+    np.testing.assert_allclose(ref.spread(found, 2), [2, 1], rtol=1e-6)

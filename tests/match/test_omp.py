@@ -1,0 +1,253 @@
+"""Matching against a slow reference, peers, and all sets there are."""
+
+import jax.numpy as jnp
+import match_cases as cases
+import numpy as np
+import pytest
+import references_matching as ref
+from match_cases import K, N, P
+from sklearn.linear_model import orthogonal_mp
+
+from jaxsel import gradients, match
+
+PENALISED = {"penalty": cases.psi(), "penalty_l2": 3.0}
+each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
+each_width = pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
+
+
+# The reference.
+
+
+@cases.each_score
+@cases.each_sign
+@each_ridge
+@each_width
+@pytest.mark.parametrize("penalty", [{}, PENALISED], ids=["plain", "penalised"])
+def test_equals_the_reference(score, positive, l2, wide, penalty):
+    a, b = cases.pool()
+    options = {"score": score, "positive": positive, "l2": l2} | penalty
+    expected = ref.omp(a, b, K, **options)
+    found = cases.run(a, b, wide=wide, **options)
+    assert found.weights.dtype == (np.float64 if wide else np.float32)
+    cases.check_form(found, K, N)
+    cases.check_same(found, expected, tolerance=1e-9 if wide else 1e-4)
+    ridge = ref.ridge(N, l2, **penalty)
+    cases.check_objective(found, a, b, ridge)
+
+
+@cases.each_score
+@cases.each_sign
+@pytest.mark.parametrize("l2", [0.05, 0.5])
+def test_more_steps_than_dimensions(score, positive, l2):
+    """Ten candidates in a space of four, until nothing is left to be done."""
+    a, b = cases.embed(*cases.pool(10, 4))
+    b[5] = 0.3  # out of reach
+    expected = ref.omp(a, b, K, score=score, positive=positive, l2=l2)
+    found = cases.run(a, b, wide=True, score=score, positive=positive, l2=l2)
+    cases.check_form(found, K, N)
+    cases.check_same(found, expected, tolerance=1e-6)
+
+
+def test_fewer_steps_are_a_part_of_more():
+    a, b = cases.pool()
+    many = cases.run(a, b, l2=0.0, positive=False)
+    few = cases.run(a, b, 5, l2=0.0, positive=False)
+    cases.check_form(few, 5, N)
+    np.testing.assert_array_equal(many.indices[:5], few.indices)
+    np.testing.assert_allclose(many.objective[:5], few.objective, rtol=1e-4)
+
+
+def test_arrays_and_oracles_are_the_same_thing():
+    rng = np.random.default_rng(0)
+    features, errors = cases.normal(N, 4), cases.normal(N, 4)
+    oracle = gradients.Factored((gradients.Layer(errors, features),))
+    written_out = np.concatenate(
+        [np.einsum("nh,nc->nhc", features, errors).reshape(N, -1), errors], axis=1
+    )
+    assert written_out.shape == (N, P)
+    weights = rng.exponential(size=N).astype(np.float32)
+    one = match.omp(oracle, oracle.combine(jnp.asarray(weights)), K)
+    two = cases.run(written_out, weights @ written_out)
+    cases.same(one, two, tolerance=1e-3)
+    cases.check_same(one, ref.omp(written_out, weights @ written_out, K))
+
+
+# Peers.
+
+
+@each_width
+@pytest.mark.parametrize("score", ["omp", "nomp"])
+def test_scikit_learn(score, wide):
+    for seed in range(5):
+        a, b = cases.pool(seed=seed)
+        # The scores are the same for candidates of one length.
+        a /= np.linalg.norm(a, axis=1, keepdims=True)
+        mine = cases.run(a, b, wide=wide, l2=0.0, positive=False, score=score)
+        against_scikit_learn(mine, a, b, K, tolerance=1e-9 if wide else 1e-4)
+
+
+def test_scikit_learn_with_more_candidates():
+    a, b = cases.pool(300, 100)
+    a /= np.linalg.norm(a, axis=1, keepdims=True)
+    mine = cases.run(a, b, 30, l2=0.0, positive=False)
+    against_scikit_learn(mine, a, b, 30, tolerance=1e-4)
+
+
+def against_scikit_learn(mine, a, b, k, *, tolerance):
+    wide = a.T.astype(np.float64), b.astype(np.float64)
+    theirs = orthogonal_mp(*wide, n_nonzero_coefs=k)
+    spread = ref.spread(mine, len(a))
+    assert int(mine.n_valid) == k
+    assert set(np.flatnonzero(spread)) == set(np.flatnonzero(theirs))
+    np.testing.assert_allclose(spread, theirs, atol=tolerance * np.abs(theirs).max())
+
+
+# All sets there are. The objective after k steps is that of a budget of k.
+
+
+@pytest.mark.parametrize(("n", "p"), [(4, 3), (6, 4), (8, 8), (10, 5)])
+@cases.each_score
+@cases.each_sign
+def test_no_better_than_the_best_set(n, p, score, positive):
+    a, b = cases.pool(n, p)
+    norm = float(b @ b)
+    found = cases.run(*cases.embed(a, b), positive=positive, score=score)
+    assert int(found.steps) >= 1
+    for k in (1, 2, 3):
+        best = ref.best_support(a, b, k, 0.5, positive=positive)
+        after = float(found.objective[min(k, int(found.steps)) - 1])
+        assert after >= best - 1e-5 * norm
+        if k == 1 and score == "ols":
+            np.testing.assert_allclose(after, best, atol=1e-5 * norm)
+
+
+@cases.each_score
+@cases.each_sign
+def test_the_best_set_of_orthogonal_candidates(score, positive):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        a = np.linalg.qr(rng.normal(size=(9, 9)))[0][:8]
+        b = rng.normal(size=9).astype(np.float32)
+        options, ridge = {"l2": 0.5}, np.full(8, 0.5)
+        if score == "ols":  # It alone knows of lengths and penalties.
+            a = a * rng.uniform(0.5, 3, (8, 1))
+            options |= PENALISED
+            ridge = ref.ridge(N, 0.5, **PENALISED)[:8]
+        found = cases.run(*cases.embed(a, b), score=score, positive=positive, **options)
+        for k in (1, 2, 3):
+            best = ref.best_support(a, b, k, ridge, positive=positive)
+            after = found.objective[min(k, int(found.steps)) - 1]
+            np.testing.assert_allclose(after, best, rtol=1e-4)
+
+
+# What is known by hand.
+
+
+@cases.each_score
+@cases.each_sign
+def test_three_orthonormal_atoms(score, positive):
+    atoms = cases.embed(np.eye(3), [1.0, 0.5, 0.25])
+    found = cases.run(*atoms, l2=0.5, score=score, positive=positive)
+    assert int(found.n_valid) == 3
+    np.testing.assert_array_equal(found.indices[:3], [0, 1, 2])
+    np.testing.assert_allclose(found.weights[:3], [2 / 3, 1 / 3, 1 / 6], rtol=1e-6)
+    # Each atom takes c² / 1.5 off.
+    squares = np.array([1, 0.25, 0.0625])
+    left = squares.sum() - np.cumsum(squares) / 1.5
+    np.testing.assert_allclose(found.objective[:3], left, rtol=1e-5)
+
+
+def test_scores_differ_as_they_should():
+    # Long but askew; aligned but for a little; and aligned but short.
+    problem = cases.embed([[10.0, 20], [1, 0.1], [0.1, 0]], [1.0, 0])
+
+    def first(score, l2):
+        one = cases.run(*problem, l2=l2, score=score)
+        assert ref.omp(*problem, 1, l2=l2, score=score).picked == [one.indices[0]]
+        return int(one.indices[0])
+
+    assert first("omp", 1.0) == 0
+    assert first("nomp", 1.0) == 2
+    assert first("ols", 1e-6) == 2
+    assert first("ols", 1.0) == 1  # 10² / 501, 1 / 2.01 and .01 / 1.01
+
+
+def test_ties_go_to_the_lowest_index():
+    found = cases.run(*cases.embed(np.eye(6)[[5, 3, 1, 3, 0]], np.ones(6)))
+    np.testing.assert_array_equal(found.indices[:4], [0, 1, 2, 4])
+
+
+@cases.each_score
+def test_positive_avoids_what_points_away(score):
+    a = np.array([[-1.0, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, -3]])
+    problem = cases.embed(a, [2.0, 1, 1])
+    found = cases.run(*problem, score=score)
+    assert int(found.n_valid) == int(found.steps) == 1
+    assert int(found.indices[0]) == 1
+    free = cases.run(*problem, score=score, positive=False)
+    spread = ref.spread(free, N)
+    assert spread[0] < 0
+    assert spread[3] < 0
+
+
+def test_a_weight_that_returns_to_zero_is_dropped_and_counted():
+    # The third comes first; the others together leave it nothing to do.
+    a = np.array([[1.0, 0, 0], [0, 1, 0], [1.5, 1.4, 0.75]])
+    problem = cases.embed(a, [1.0, 1, -0.2])
+    expected = ref.omp(*problem, K, l2=1e-6)
+    assert len(expected.kept) < len(expected.picked)
+    found = cases.run(*problem, l2=1e-6, wide=True)
+    cases.check_same(found, expected, tolerance=1e-5)
+    assert int(found.n_valid) < int(found.steps)
+
+
+def test_tolerance_stops_it():
+    a, b = cases.pool()
+    whole = cases.run(a, b, l2=0.0, positive=False)
+    norm = float(whole.target_norm)
+    for tol in (0.8, 0.6, 0.5):
+        found = cases.run(a, b, l2=0.0, positive=False, tol=tol)
+        steps = int(found.steps)
+        assert 0 < steps < K
+        assert int(found.status) == 1
+        assert "tolerance" in found.reasons
+        # It stops as soon as it may, and not before.
+        assert float(found.objective[steps - 1]) <= tol**2 * norm
+        assert np.all(np.asarray(found.objective)[: steps - 1] > tol**2 * norm)
+        np.testing.assert_array_equal(found.indices[:steps], whole.indices[:steps])
+
+
+# The penalty.
+
+
+def test_the_penalty_acts_on_the_choice():
+    rng = np.random.default_rng(0)
+    means = {score: [] for score in cases.SCORES}
+    for seed in range(10):
+        a, b = cases.pool(seed=seed)
+        psi = rng.uniform(0, 1.6, N).astype(np.float32)
+        options = {"penalty": psi, "penalty_l2": 200.0}
+        for score in cases.SCORES:
+            found = cases.run(a, b, score=score, **options)
+            first = np.asarray(found.indices)[: min(5, int(found.n_valid))]
+            means[score].append(psi[first].mean())
+    # The population's mean is 0.8; the other scores know nothing of it to begin with.
+    assert np.mean(means["ols"]) < 0.7 * 0.8
+    assert np.mean(means["omp"]) > 0.85 * 0.8
+
+
+@cases.each_sign
+def test_a_penalty_of_zero_is_none(positive):
+    a, b = cases.pool()
+    none = cases.run(a, b, positive=positive)
+    for options in (
+        {"penalty": np.zeros(N)},
+        {"penalty": cases.psi(), "penalty_l2": 0.0},
+    ):
+        cases.same(cases.run(a, b, positive=positive, **options), none)
+
+
+def test_a_penalty_for_all_is_a_ridge():
+    a, b = cases.pool()
+    one = cases.run(a, b, l2=0.5, penalty=np.full(N, 0.5), penalty_l2=2.0)
+    cases.same(one, cases.run(a, b, l2=1.0))

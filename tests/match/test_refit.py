@@ -1,0 +1,87 @@
+"""Non-negative weights are the best ones: SciPy, and the KKT conditions."""
+
+import match_cases as cases
+import numpy as np
+import pytest
+import references_matching as ref
+from match_cases import N
+
+POOLS = {"pool": cases.pool, "tangled": cases.tangled, "low_rank": cases.low_rank}
+each_pool = pytest.mark.parametrize("kind", POOLS)
+each_ridge = pytest.mark.parametrize("l2", [0.0, 1e-3, 0.5])
+
+
+@each_pool
+@each_ridge
+@cases.each_score
+@cases.each_sign
+def test_weights_are_scipys(kind, l2, score, positive):
+    a, b = POOLS[kind]()
+    found = cases.run(a, b, wide=True, l2=l2, score=score, positive=positive)
+    spread = ref.spread(found, N)
+    support = np.flatnonzero(spread)
+    expected = np.zeros(N)
+    expected[support] = ref.refit(a[support], b, l2, positive=positive)
+    np.testing.assert_allclose(spread, expected, atol=1e-6 * np.abs(expected).max())
+    if positive:
+        cases.check_kkt(found, a, b, l2, among=support, tolerance=1e-9)
+
+
+@each_pool
+@each_ridge
+@cases.each_score
+def test_left_to_run_it_solves_the_whole_problem(kind, l2, score):
+    """No candidate is left that would help: these are the best weights of all."""
+    if (kind, l2, score) == ("low_rank", 0.0, "ols"):
+        pytest.skip("this score takes no candidate that depends on those chosen")
+    a, b = POOLS[kind]()
+    few = cases.only(*range(15, 25))
+    found = cases.run(a, b, wide=True, l2=l2, score=score, valid=few)
+    if int(found.steps) < few.sum():
+        assert int(found.status) == 2
+    best = ref.refit(a[few], b, l2, positive=True)
+    least = ref.objective(a[few], b, best, np.full(few.sum(), l2))
+    np.testing.assert_allclose(cases.last(found), least, atol=1e-9 * (b @ b))
+    cases.check_kkt(found, a, b, l2, among=few, tolerance=1e-7)
+
+
+@each_pool
+@each_ridge
+def test_kkt_in_float32(kind, l2):
+    a, b = POOLS[kind]()
+    found = cases.run(a, b, l2=l2)
+    among = np.flatnonzero(ref.spread(found, N))
+    cases.check_kkt(found, a, b, l2, among=among, tolerance=3e-5)
+
+
+@each_pool
+def test_kkt_of_128_choices_in_float32(kind):
+    a, b = POOLS[kind](400, 200)
+    for l2 in (0.0, 1e-3, 0.5):
+        found = cases.run(a, b, 128, l2=l2)
+        cases.check_form(found, 128, 400)
+        cases.check_objective(found, a, b, np.full(400, l2))
+        spread = ref.spread(found, 400)
+        support = np.flatnonzero(spread)
+        if kind == "pool":
+            assert len(support) > 64
+        among = np.arange(400) if int(found.status) == 2 else support
+        cases.check_kkt(found, a, b, l2, among=among, tolerance=3e-5)
+        best = np.zeros(400)
+        best[support] = ref.refit(a[support], b, l2, positive=True)
+        ridge = np.full(400, l2)
+        least = ref.objective(a, b, best, ridge)
+        assert ref.objective(a, b, spread, ridge) <= least + 1e-6 * (b @ b)
+
+
+def test_weights_that_go_back_to_zero_do_occur_and_would_not_help():
+    dropped = 0
+    for seed in range(10):
+        a, b = cases.tangled(seed=seed)
+        expected = ref.omp(a, b, cases.K, l2=1e-3)
+        found = cases.run(a, b, wide=True, l2=1e-3)
+        cases.check_same(found, expected, tolerance=1e-6)
+        # Among all that were ever chosen, whatever their weight.
+        cases.check_kkt(found, a, b, 1e-3, among=expected.picked, tolerance=1e-9)
+        dropped += int(found.steps) - int(found.n_valid)
+    assert dropped > 0
