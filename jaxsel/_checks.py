@@ -91,7 +91,9 @@ def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
     numpy = jnp if isinstance(array, jax.Array) else np
     # The sum is finite if every entry is, unless it overflows: only then look closer.
     with np.errstate(over="ignore", invalid="ignore"):
-        wide = np.float32 if array.dtype.itemsize < 4 else array.dtype
+        wide = array.dtype
+        if isinstance(wide, np.dtype):
+            wide = np.float32 if wide.itemsize < 4 else wide.newbyteorder("=")
         if bool(numpy.isfinite(array.sum(dtype=wide))):
             return
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
@@ -109,6 +111,17 @@ def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:
             f"{name_a} and {name_b} must have the same length, got {len(a)} "
             f"and {len(b)}"
         )
+
+
+def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
+    """Return float32, or float64 where that is what it is and JAX has it enabled."""
+    wide = array.dtype == np.float64 and jax.config.read("jax_enable_x64")
+    return np.float64 if wide else np.float32
+
+
+def to_float(array: np.ndarray | jax.Array) -> jax.Array:
+    """Return a JAX array of `float_type`."""
+    return jnp.asarray(array, float_type(array))
 
 
 def encode_labels(

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy.typing as npt
 
-from jaxsel._checks import check_features
+from jaxsel._checks import check_features, to_float
 
-from ._oracle import Gradient, Oracle, products, to_float
+from ._oracle import Gradient, Oracle, products
 
 
 @jax.tree_util.register_dataclass

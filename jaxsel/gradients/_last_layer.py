@@ -9,10 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_choice, check_features, check_same_length
+from jaxsel._checks import (
+    as_array,
+    check_choice,
+    check_features,
+    check_same_length,
+    to_float,
+)
 
 from ._factored import Factored, Layer
-from ._oracle import to_float
 
 Loss = Literal["cross_entropy", "squared"]
 _LOSSES = ("cross_entropy", "squared")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""
@@ -103,9 +102,3 @@ def products(atoms: jax.Array, rows: jax.Array) -> jax.Array:
     if atoms.shape[0] < 3:
         return jnp.matmul(atoms, rows.T, precision="highest")
     return jnp.matmul(rows, atoms.T, precision="highest").T
-
-
-def to_float(array: Any) -> jax.Array:
-    """Return float32, or float64 where that is what it is and JAX has it enabled."""
-    wide = array.dtype == np.float64 and jax.config.read("jax_enable_x64")
-    return jnp.asarray(array, np.float64 if wide else np.float32)

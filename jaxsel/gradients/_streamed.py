@@ -57,18 +57,29 @@ class Streamed(Oracle):
             total = term if total is None else jax.tree.map(jnp.add, total, term)
         return total
 
-    def take(self, indices: jax.Array) -> Any:
-        order, back = np.unique(np.asarray(indices), return_inverse=True)
-        return self.load(order).take(jnp.asarray(back))
+    def take(self, indices: Any) -> Any:
+        at = indices if isinstance(indices, slice) else np.asarray(indices)
+        rows = np.arange(self.n)[at]
+        order, back = np.unique(rows, return_inverse=True)
+        return self._loaded(order).take(jnp.asarray(back))
 
     @property
     def dtype(self) -> Any:
-        return self.load(np.zeros(1, np.int64)).dtype
+        return self._loaded(np.zeros(1, np.int64)).dtype
 
     def _parts(self):
         slices = list(chunk_slices(self.n, self.chunk_size))
         for rows in track(slices, progress=self.progress, label="Chunks"):
-            yield rows, self.load(np.arange(rows.start, rows.stop))
+            yield rows, self._loaded(np.arange(rows.start, rows.stop))
+
+    def _loaded(self, rows: np.ndarray) -> Oracle:
+        part = self.load(rows)
+        if len(part) != len(rows):
+            raise ValueError(
+                f"load must return one candidate for each index, got {len(part)} for "
+                f"{len(rows)}"
+            )
+        return part
 
     def _concatenate(self, ask: Callable[[Any], jax.Array]) -> jax.Array:
         answers = [np.asarray(ask(part)) for _, part in self._parts()]

@@ -101,12 +101,15 @@ class _Places:
 
     def gains(self, ids: np.ndarray) -> np.ndarray:
         """By how much each candidate would bring all others closer, `[m]`."""
-        return np.concatenate(
-            [
-                np.asarray(_gain(self._distances(ids[rows]), self.nearest))
-                for rows in chunk_slices(len(ids), self.block)
-            ]
-        )
+        gains = []
+        for rows in chunk_slices(len(ids), self.block):
+            part = ids[rows]
+            # A power of two, so that few programs serve all numbers of candidates.
+            size = min(1 << (len(part) - 1).bit_length(), self.block)
+            padded = np.pad(part, (0, size - len(part)), mode="edge")
+            gain = _gain(self._distances(padded), self.nearest)
+            gains.append(np.asarray(gain)[: len(part)])
+        return np.concatenate(gains)
 
     def add(self, j: int, rank: int) -> None:
         distance = self._distances(np.array([j]))[0].at[j].set(-1)

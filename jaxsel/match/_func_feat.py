@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
-from jaxsel._checks import check_count, check_features
-from jaxsel.gradients._oracle import to_float
+from jaxsel._checks import check_count, check_features, to_float
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, take

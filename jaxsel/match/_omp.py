@@ -191,6 +191,8 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     streamed = isinstance(oracle, Streamed)
     part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
     form = jax.eval_shape(_mean, part)
+    if isinstance(target, (list, tuple)) and isinstance(form, jax.ShapeDtypeStruct):
+        target = as_array("target", target)
     got = jax.tree.map(jnp.asarray, target)
     wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
     shapes = [leaf.shape for leaf in jax.tree.leaves(got)]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice
+from jaxsel._checks import check_choice, float_type, to_float
 
 Metric = Literal["l2", "cosine"]
 METRICS = ("l2", "cosine")
@@ -38,9 +38,9 @@ def prepare(
     """
     check_choice("metric", metric, METRICS)
     if metric == "cosine":
-        return tuple(normalise(_to_float(a)) for a in (x, *others))
+        return tuple(normalise(to_float(a)) for a in (x, *others))
     arrays = (x, *others)
-    centre = _rounded_mean(x)
+    centre = rounded_mean(x)
     peak = max(
         float(np.abs(np.asarray(edge(axis=0), np.float64) - centre).max())
         for a in arrays
@@ -53,8 +53,8 @@ def prepare(
             f"{peak:.3g}; rescale them"
         )
     if not centre.any():
-        return tuple(_to_float(a) for a in arrays)
-    return tuple(_subtract(a, centre) for a in arrays)
+        return tuple(to_float(a) for a in arrays)
+    return tuple(subtract(a, centre) for a in arrays)
 
 
 def normalise(x: jax.Array) -> jax.Array:
@@ -106,7 +106,7 @@ def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
     return jnp.sqrt(squared) if metric == "l2" else squared
 
 
-def _rounded_mean(x: np.ndarray | jax.Array) -> np.ndarray:
+def rounded_mean(x: np.ndarray | jax.Array) -> np.ndarray:
     if isinstance(x, jax.Array):
         mean = jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
     else:
@@ -114,21 +114,11 @@ def _rounded_mean(x: np.ndarray | jax.Array) -> np.ndarray:
     return np.round(np.asarray(mean, np.float64))
 
 
-def _subtract(x: np.ndarray | jax.Array, centre: np.ndarray) -> jax.Array:
+def subtract(x: np.ndarray | jax.Array, centre: np.ndarray) -> jax.Array:
     if isinstance(x, jax.Array):
-        x = _to_float(x)
+        x = to_float(x)
         return x - jnp.asarray(centre, x.dtype)
     # In float64, a buffer at a time: only the float32 result is ever whole.
-    out = np.empty(x.shape, _float_type(x))
+    out = np.empty(x.shape, float_type(x))
     np.subtract(x, centre, out=out, dtype=np.float64, casting="same_kind")
     return jnp.asarray(out)
-
-
-def _to_float(x: np.ndarray | jax.Array) -> jax.Array:
-    return jnp.asarray(x, _float_type(x))
-
-
-def _float_type(x: np.ndarray | jax.Array) -> type[np.floating]:
-    """Float32, or float64 where that is what it is and JAX has it enabled."""
-    wide = x.dtype == np.float64 and jax.config.read("jax_enable_x64")
-    return np.float64 if wide else np.float32

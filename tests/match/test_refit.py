@@ -71,7 +71,7 @@ def test_kkt_of_128_choices_in_float32(kind):
         best[support] = ref.refit(a[support], b, l2, positive=True)
         ridge = np.full(400, l2)
         least = ref.objective(a, b, best, ridge)
-        assert ref.objective(a, b, spread, ridge) <= least + 1e-6 * (b @ b)
+        assert ref.objective(a, b, spread, ridge) <= least + 1e-5 * (b @ b)
 
 
 def test_weights_that_go_back_to_zero_do_occur_and_would_not_help():

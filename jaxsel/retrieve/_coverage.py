@@ -1,0 +1,93 @@
+"""The order in which coverage takes candidates (Algorithm 3).
+
+Rank by rank, the hard samples are visited by their distance at that rank, and each
+gives its neighbour of that rank if no other has given it before: every hard sample has
+its nearest candidate before any has its second nearest.
+
+So a candidate's turn is decided by its best rank over the hard samples, then by its
+distance there, then by the hard sample's number. `coverage` reads turns off the lists
+of nearest neighbours; where these would be too long for memory, `coverage_by_rank`
+folds one hard sample after the other into each candidate's best turn so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel.neighbors import argsort
+
+
+def coverage(
+    distances: jax.Array, indices: jax.Array, budget: int
+) -> tuple[jax.Array, jax.Array]:
+    """Choose candidates from lists of nearest neighbours: a pure kernel.
+
+    Costs O(m·k·log(m·k)) time and O(m·k) memory.
+
+    Args:
+        distances: Array of shape `[m, k]`, each row ascending; infinite where a hard
+            sample has fewer than k neighbours.
+        indices: Array of shape `[m, k]`, int32: which candidates these are.
+        budget: How many to choose.
+
+    Returns:
+        The indices chosen, in order, `[budget]` int32, 0 where padded; and how many
+        they are, int32. Lists of k neighbours settle the first k ranks: the choice is
+        final if it is full, or if no list has more to give.
+
+    References:
+        Mycroft: Towards Effective and Efficient External Data Augmentation,
+        Algorithm 3.
+    """
+    visits = jnp.argsort(distances, axis=0, stable=True)
+    near = jnp.take_along_axis(distances, visits, axis=0)
+    given = jnp.take_along_axis(indices, visits, axis=0)
+    # One row a rank: read row by row, that is the order of the visits.
+    given, present = given.T.reshape(-1), jnp.isfinite(near).T.reshape(-1)
+    beyond = jnp.iinfo(jnp.int32).max
+    order = jnp.argsort(jnp.where(present, given, beyond), stable=True)
+    ordered = given[order]
+    first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    is_new = jnp.zeros_like(present).at[order].set(first) & present
+    turn = jnp.cumsum(is_new, dtype=jnp.int32) - 1
+    place = jnp.where(is_new, turn, budget)
+    chosen = jnp.zeros(budget, jnp.int32).at[place].set(given, mode="drop")
+    return chosen, jnp.minimum(turn[-1] + 1, budget)
+
+
+def coverage_by_rank(
+    rows: Iterable[np.ndarray], n: int, budget: int
+) -> tuple[np.ndarray, int]:
+    """Choose as `coverage` does with lists of all n candidates, in O(n) memory.
+
+    Args:
+        rows: Distances of one hard sample after the other to every candidate, `[n]`;
+            infinite where a candidate does not count.
+        n: How many candidates there are.
+        budget: How many to choose.
+
+    Returns:
+        The indices chosen, in order, at most `budget` of them, and their number.
+    """
+    rank = np.full(n, n, np.int64)
+    near = np.full(n, np.inf)
+    hard = np.zeros(n, np.int64)
+    position = np.arange(n)
+    for h, row in enumerate(rows):
+        here = np.empty(n, np.int64)
+        here[np.asarray(_order(row))] = position
+        # A later hard sample must be strictly better: ties go to the lower number.
+        better = (here < rank) | ((here == rank) & (row < near))
+        better &= np.isfinite(row)
+        rank[better], near[better], hard[better] = here[better], row[better], h
+    order = np.lexsort((hard, near, rank))[:budget]
+    order = order[rank[order] < n]
+    return order.astype(np.int32), len(order)
+
+
+_order = jax.jit(partial(argsort))

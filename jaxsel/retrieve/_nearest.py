@@ -1,0 +1,342 @@
+"""The nearest candidates of each hard sample, from a stream of candidates.
+
+A chunk of candidates is compared with all hard samples, and the few nearest are merged
+with those found so far: neither the candidates nor their distances are ever whole in
+memory. The matrix product runs in blocks that stay in a CPU's second-level cache, and
+everything else that touches a candidate (its squared length, the check that it is
+finite, the labels) happens while its block is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxsel._checks import check_choice, check_count
+from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
+from jaxsel._progress import track
+from jaxsel.neighbors import (
+    METRICS,
+    Metric,
+    distances,
+    squared_norms,
+    top_k,
+)
+
+from ._stream import Part, Shared, Stream, candidate_chunks, open_stream
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# Feature entries in a block: 1 MB, what a core's second-level cache holds. One product
+# over 25 MB takes a fifth longer than many over 1 MB.
+_BLOCK_ENTRIES = 2**18
+
+
+class Nearest(NamedTuple):
+    """The nearest candidates of m hard samples, nearest first; ties by lower index.
+
+    Attributes:
+        distances: Array of shape `[m, k]`: squared distances for "l2", `1 - cos` for
+            "cosine". Infinite where there are fewer than k candidates.
+        indices: Array of shape `[m, k]`, int32; -1 where there are fewer.
+    """
+
+    distances: jax.Array
+    indices: jax.Array
+
+
+def no_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
+    """Return what is known before any candidate was seen: a pure kernel."""
+    return Nearest(jnp.full((m, k), jnp.inf, dtype), jnp.full((m, k), -1, jnp.int32))
+
+
+def merge_nearest(
+    nearest: Nearest,
+    features: jax.Array,
+    queries: jax.Array,
+    start: jax.Array | int,
+    allowed: jax.Array | None = None,
+    *,
+    metric: Metric = "cosine",
+) -> Nearest:
+    """Merge a chunk of candidates with the nearest ones so far: a pure kernel.
+
+    Merge chunks in the order of their indices: equal distances then come out by index.
+    Costs m·b·d multiply-adds at highest precision, and m·b distances in memory.
+
+    Args:
+        nearest: The nearest so far, `[m, k]` each.
+        features: Candidates, `[b, d]`: centred like the queries for "l2"; of any
+            length for "cosine".
+        queries: Hard samples, `[m, d]`; of unit length for "cosine".
+        start: Index of the first candidate of the chunk.
+        allowed: Optional mask `[m, b]`, or `[b]` for all hard samples alike: which
+            candidates count.
+        metric: "l2" or "cosine".
+    """
+    near, _ = _distances_in_blocks(features, queries, len(features), metric=metric)
+    return _merge(nearest, near, start, allowed)
+
+
+def nearest(
+    features: npt.ArrayLike | jax.Array,
+    hard_features: npt.ArrayLike | jax.Array,
+    k: int,
+    *,
+    labels: npt.ArrayLike | jax.Array | None = None,
+    hard_labels: npt.ArrayLike | jax.Array | None = None,
+    metric: Metric = "cosine",
+    chunk_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Nearest:
+    """Find the k nearest candidates of each hard sample.
+
+    Exact, up to rounding to float32. Candidates are read once, a chunk at a time, so
+    `features` may be a memory-mapped file larger than memory. Costs m·n·d
+    multiply-adds; memory for one chunk and the result.
+
+    Args:
+        features: Candidates, `[n, d]`.
+        hard_features: Hard samples, `[m, d]`.
+        k: How many for each hard sample.
+        labels: Optional classes of the candidates, `[n]`: each hard sample is then
+            compared with candidates of its own class only. Needs `hard_labels`.
+        hard_labels: Classes of the hard samples, `[m]`.
+        metric: "cosine" or "l2".
+        chunk_size: Candidates at a time, or None to choose: changes speed and memory,
+            not the result, up to near-ties.
+        mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
+            them, or None for one.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Distances and indices, `[m, min(k, n)]` each.
+
+    Raises:
+        ValueError: If an array is empty, has a wrong shape, or is not finite, if `k` is
+            less than 1, or if only one of the labels is given.
+        TypeError: If features are not numeric or are being traced.
+    """
+    stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
+    return find_nearest(
+        stream,
+        check_count("k", k),
+        chunk_size=chunk_size,
+        mesh=mesh,
+        progress=progress,
+    )
+
+
+def find_nearest(
+    stream: Stream,
+    k: int,
+    *,
+    chunk_size: int | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+    label: str = "nearest",
+) -> Nearest:
+    """As `nearest`, of arguments that were checked."""
+    check_mesh(mesh)
+    devices = 1 if mesh is None else mesh.size
+    m, k = len(stream.queries), min(k, stream.n)
+    state = shard(
+        jax.tree.map(
+            lambda a: np.repeat(np.asarray(a)[None], devices, axis=0),
+            no_nearest(m, k, stream.queries.dtype),
+        ),
+        mesh,
+    )
+    shared = replicate(stream.shared(), mesh)
+    chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=devices)
+    for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
+        part, shift, filled = chunk.load()
+        state, finite = _step(
+            state,
+            shared,
+            shard(part, mesh),
+            (np.int32(chunk.start), shift, filled),
+            rows=chunk.rows // devices,
+            metric=stream.metric,
+            mesh=mesh,
+        )
+        if not bool(np.all(gather(finite))):  # one chunk in memory at a time
+            chunk.refuse()
+    return _across_devices(Nearest(*gather(state)), k)
+
+
+@partial(
+    jax.jit, static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",)
+)
+def _step(
+    state: Nearest,
+    shared: Shared,
+    part: Part,
+    scalars: Any,
+    *,
+    rows: int,
+    metric: Metric,
+    mesh: jax.sharding.Mesh | None,
+) -> tuple[Nearest, jax.Array]:
+    """Merge one chunk into each device's state, `[devices, m, k]`."""
+
+    def on_device(state: Any, shared: Any, part: Any, scalars: Any) -> Any:
+        start, shift, filled = scalars
+        first = 0 if mesh is None else lax.axis_index(AXIS) * rows
+        near, finite = _part_distances(shared, part, shift, rows, metric)
+        allowed = first + jnp.arange(rows) < filled
+        mine = Nearest(*(a[0] for a in state))
+        mine = _merge(mine, near, start + first, allowed)
+        return Nearest(*(a[None] for a in mine)), finite[None]
+
+    if mesh is None:
+        return on_device(state, shared, part, scalars)
+    split, whole = jax.P(AXIS), jax.P()
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(split, whole, split, whole),
+        out_specs=split,
+        # The compiled operations do not say over which axes their results vary.
+        check_vma=False,
+    )(state, shared, part, scalars)
+
+
+def _part_distances(
+    shared: Shared, part: Part, shift: jax.Array, rows: int, metric: Metric
+) -> tuple[jax.Array, jax.Array]:
+    """Return distances `[m, rows]`, infinite between classes, and a check."""
+    near, finite = _distances_in_blocks(
+        part.features, shared.queries, rows, shift, shared.centre, metric=metric
+    )
+    if part.codes is not None:
+        near = jnp.where(shared.hard_codes[:, None] == part.codes, near, jnp.inf)
+    return near, finite
+
+
+def _distances_in_blocks(
+    features: jax.Array,
+    queries: jax.Array,
+    rows: int,
+    shift: jax.Array | int = 0,
+    centre: jax.Array | None = None,
+    *,
+    metric: Metric,
+) -> tuple[jax.Array, jax.Array]:
+    """Return distances `[m, rows]`, and whether all of the features are finite.
+
+    Features are `[rows, d]`, or flat, from entry `shift` on.
+    """
+    check_choice("metric", metric, METRICS)
+    m, d = queries.shape
+
+    def block(first: jax.Array | int, size: int) -> tuple[jax.Array, jax.Array]:
+        if features.ndim == 1:
+            part = lax.dynamic_slice_in_dim(features, shift + first * d, size * d)
+            part = part.reshape(size, d)
+        else:
+            part = lax.dynamic_slice_in_dim(features, first, size)
+        part = part if centre is None else part - centre
+        if metric == "cosine":
+            return _cosine(part, queries)
+        norms = squared_norms(part)
+        return distances(part, queries, norms=norms), jnp.isfinite(norms).all()
+
+    size = block_rows(d)
+    count, rest = divmod(rows, size)
+    if rows <= size:
+        return block(0, rows)
+
+    def body(i: jax.Array, carry: Any) -> Any:
+        near, finite = carry
+        here, fine = block(i * size, size)
+        near = lax.dynamic_update_slice_in_dim(near, here, i * size, axis=1)
+        return near, finite & fine
+
+    dtype = jnp.result_type(features, queries)
+    carry = jnp.zeros((m, rows), dtype), jnp.asarray(True)
+    near, finite = lax.fori_loop(0, count, body, carry)
+    if rest:
+        here, fine = block(count * size, rest)
+        near, finite = near.at[:, count * size :].set(here), finite & fine
+    return near, finite
+
+
+def _cosine(part: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """As `distances`, but divides the product, not every feature, by the length."""
+    # By the largest entry first: the square of a large or tiny one is not finite.
+    peak = jnp.max(jnp.abs(part), axis=1)
+    scaled = part / jnp.where(peak > 0, peak, 1)[:, None]
+    length = peak * jnp.sqrt(squared_norms(scaled))
+    tiny = jnp.finfo(part.dtype).tiny
+    inverse = jnp.where(length > tiny, 1 / jnp.maximum(length, tiny), 0)
+    product = jnp.matmul(queries, part.T, precision="highest")
+    return jnp.maximum(1 - product * inverse, 0), jnp.isfinite(length).all()
+
+
+def block_rows(d: int) -> int:
+    """How many candidates of d features one block has."""
+    return max(64, _BLOCK_ENTRIES // d // 64 * 64)
+
+
+def _merge(
+    nearest: Nearest,
+    near: jax.Array,
+    start: jax.Array | int,
+    allowed: jax.Array | None,
+) -> Nearest:
+    if allowed is not None:
+        near = jnp.where(allowed, near, jnp.inf)
+    k = nearest.distances.shape[1]
+    top, index = _top_rows(near, min(k, near.shape[1]))
+    index = jnp.where(jnp.isfinite(top), index + start, -1)
+    # Those found before come first, so that they win ties.
+    both = jnp.concatenate([nearest.distances, top], axis=1)
+    index = jnp.concatenate([nearest.indices, index], axis=1)
+    top, place = _top_rows(both, k)
+    return Nearest(top, jnp.take_along_axis(index, place, axis=1))
+
+
+def _top_rows(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(partial(top_k, k=k))(rows)
+
+
+def _across_devices(state: Nearest, k: int) -> Nearest:
+    """Merge `[devices, m, k]`, on the host, into the k nearest of all."""
+    devices, m, _ = state.distances.shape
+    near, index = (np.moveaxis(np.asarray(a), 0, 1).reshape(m, -1) for a in state)
+    if devices > 1:
+        order = np.lexsort((index, near))[:, :k]
+        near, index = (np.take_along_axis(a, order, axis=1) for a in (near, index))
+    return Nearest(jnp.asarray(near), jnp.asarray(index))
+
+
+def iterate_distances(
+    stream: Stream,
+    chunk_size: int | None,
+    *,
+    progress: bool = False,
+    label: str = "",
+) -> Iterator[tuple[slice, jax.Array]]:
+    """Yield distances `[m, b]` chunk by chunk; infinite between different classes."""
+    chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=1)
+    shared = stream.shared()
+    for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
+        part, shift, filled = chunk.load()
+        near, finite = _chunk_distances(
+            shared, part, shift, rows=chunk.rows, metric=stream.metric
+        )
+        if not finite:
+            chunk.refuse()
+        yield slice(chunk.start, chunk.stop), near[:, :filled]
+
+
+_chunk_distances = jax.jit(_part_distances, static_argnames=("rows", "metric"))

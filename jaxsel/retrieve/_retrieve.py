@@ -1,0 +1,187 @@
+"""Retrieval with coverage: candidates near the hard samples, near each of them.
+
+References:
+    Mycroft: Towards Effective and Efficient External Data Augmentation, section 3.2 and
+    Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import as_array, check_count
+from jaxsel._mesh import check_mesh
+from jaxsel._types import Selection
+from jaxsel.neighbors import Metric
+
+from ._coverage import coverage, coverage_by_rank
+from ._nearest import find_nearest, iterate_distances
+from ._stream import Stream, open_stream
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# Lists of neighbours have at most so many entries in all, at 8 bytes each.
+_LISTS = 2**22
+# Neighbours to begin with, for each one of the budget: overlaps take some of them.
+_SPARE = 2
+
+
+def retrieve(
+    features: npt.ArrayLike | jax.Array,
+    hard_features: npt.ArrayLike | jax.Array,
+    budget: int,
+    *,
+    labels: npt.ArrayLike | jax.Array | None = None,
+    hard_labels: npt.ArrayLike | jax.Array | None = None,
+    metric: Metric = "cosine",
+    chunk_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Selection:
+    """Choose candidates that look like the hard samples, covering all of these.
+
+    Each hard sample lists its candidates, nearest first. Rank by rank, the hard samples
+    are visited by their distance at that rank, and each gives its candidate of that
+    rank if it is new, until `budget` are chosen.
+
+    Candidates are read in chunks, so `features` may be a memory-mapped file larger than
+    memory. One pass costs m·n·d multiply-adds. It finds 2·budget/m neighbours for each
+    hard sample; where the lists overlap so much that they run out, their length is
+    doubled, for another pass. Memory is set by the chunk. Lists too long for memory
+    (m times their length above 4 million, where a large budget meets hard samples that
+    are much alike) give way to a slower way that reads the candidates several times, on
+    one device, in memory O(n): the result is the same.
+
+    Args:
+        features: Candidates, `[n, d]`.
+        hard_features: Hard samples in the same feature space, `[m, d]`.
+        budget: How many candidates to choose.
+        labels: Optional classes of the candidates, `[n]`: a hard sample then lists only
+            those of its own class. Needs `hard_labels`.
+        hard_labels: Classes of the hard samples, `[m]`.
+        metric: "cosine" or "l2".
+        chunk_size: Candidates at a time, or None to choose: changes speed and memory,
+            not the result, up to near-ties.
+        mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
+            them, or None for one.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Indices `[budget]` in the order of choice, with weight 1. Where there are fewer
+        candidates than `budget` (of the right classes), all of them, and `n_valid` says
+        how many. Equal distances are ordered by index.
+
+    Raises:
+        ValueError: If an array is empty, has a wrong shape, or is not finite, if
+            `budget` is less than 1, or if only one of the labels is given.
+        TypeError: If features are not numeric or are being traced.
+
+    References:
+        Mycroft: Towards Effective and Efficient External Data Augmentation,
+        Algorithm 3. The public code can return more than the budget.
+    """
+    budget = check_count("budget", budget)
+    check_mesh(mesh)
+    stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
+    n, m = stream.n, len(stream.queries)
+    # A list of `limit` has enough for the whole budget, or all that there are.
+    limit = min(n, budget)
+    k = min(limit, -(-_SPARE * budget // m))
+    while m * k <= _LISTS:
+        near = find_nearest(
+            stream,
+            k,
+            chunk_size=chunk_size,
+            mesh=mesh,
+            progress=progress,
+            label="retrieve",
+        )
+        indices, n_valid = _coverage(near.distances, near.indices, budget=limit)
+        more = bool(jnp.isfinite(near.distances[:, -1]).any())
+        if int(n_valid) == limit or k == limit or not more:
+            break
+        k = min(limit, 2 * k)
+    else:
+        rows = _rows(stream, chunk_size)
+        indices, n_valid = coverage_by_rank(rows, n, limit)
+    return selection(
+        np.asarray(indices)[: int(n_valid)], budget, f"retrieve(metric={metric!r})"
+    )
+
+
+def pseudo_labels(
+    features: npt.ArrayLike | jax.Array,
+    hard_features: npt.ArrayLike | jax.Array,
+    hard_labels: npt.ArrayLike | jax.Array,
+    *,
+    metric: Metric = "cosine",
+    chunk_size: int | None = None,
+    progress: bool = False,
+) -> np.ndarray:
+    """Give each candidate the label of the hard sample nearest to it.
+
+    For owners whose samples have no labels. Costs m·n·d multiply-adds, and memory for
+    one chunk.
+
+    Args:
+        features: Candidates, `[n, d]`.
+        hard_features: Hard samples, `[m, d]`.
+        hard_labels: Labels of the hard samples, `[m, ...]`, of any type.
+        metric: "cosine" or "l2".
+        chunk_size: Candidates at a time, or None to choose.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Array of shape `[n, ...]`, of the type of `hard_labels`. Of hard samples at
+        equal distance the first decides.
+
+    Raises:
+        ValueError: If an array is empty, has a wrong shape, or is not finite.
+        TypeError: If features are not numeric or are being traced.
+    """
+    stream = open_stream(features, hard_features, None, None, metric=metric)
+    names = np.asarray(as_array("hard_labels", hard_labels))
+    if names.ndim == 0 or len(names) != len(stream.queries):
+        raise ValueError(
+            f"hard_labels must hold one label for each of the {len(stream.queries)} "
+            f"hard samples, got shape {names.shape}"
+        )
+    nearest = np.empty(stream.n, np.int32)
+    for part, near in iterate_distances(
+        stream, chunk_size, progress=progress, label="pseudo_labels"
+    ):
+        nearest[part] = _first_nearest(near)
+    return names[nearest]
+
+
+def selection(indices: np.ndarray, budget: int, method: str) -> Selection:
+    """Return a choice of equal weights, padded to the budget."""
+    n_valid = len(indices)
+    return Selection(
+        indices=jnp.asarray(np.pad(indices, (0, budget - n_valid)), jnp.int32),
+        weights=jnp.asarray(np.arange(budget) < n_valid, jnp.float32),
+        n_valid=jnp.asarray(n_valid, jnp.int32),
+        method=method,
+    )
+
+
+_coverage = jax.jit(coverage, static_argnames=("budget",))
+_first_nearest = jax.jit(partial(jnp.argmin, axis=0))
+
+
+def _rows(stream: Stream, chunk_size: int | None) -> Iterator[np.ndarray]:
+    """Distances of one hard sample after the other, `[n]`, a few of them at a time."""
+    group = max(1, _LISTS // stream.n)
+    for start in range(0, len(stream.queries), group):
+        few = stream.hard(slice(start, start + group))
+        rows = np.empty((len(few.queries), stream.n), np.asarray(few.queries).dtype)
+        for part, near in iterate_distances(few, chunk_size):
+            rows[:, part] = near
+        yield from rows

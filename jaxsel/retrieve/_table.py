@@ -1,0 +1,271 @@
+"""Tables of numbers and categories: columns, missing values, bins.
+
+Every column of two tables becomes whole numbers, the same for both: bins of equal
+width for numbers, one number for each category. Missing values get one of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pandas as pd
+
+    Table = npt.ArrayLike | pd.DataFrame
+
+MISSING = -2  # below the bin for numbers under the lowest edge, -1
+# Without `bins`: the first of these that fills at most so many bins of a column.
+_BINS, _FILLED = (200, 100, 50, 20, 10, 5), 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of both tables, in bins or categories.
+
+    Attributes:
+        codes: Of the table, `[n]` int64; `MISSING` where a value is missing.
+        hard_codes: Of the hard samples, `[m]` likewise.
+        ordered: Whether codes are bins, so that their difference means something.
+    """
+
+    codes: np.ndarray
+    hard_codes: np.ndarray
+    ordered: bool
+
+
+def read_columns(
+    table: Table,
+    hard_table: Table,
+    *,
+    bins: int | None,
+    categorical: Sequence[Hashable] | None,
+    edges_from: np.ndarray | slice,
+) -> list[Column]:
+    """Return the columns of both tables in bins and categories.
+
+    Args:
+        table: As for `binning_distance`.
+        hard_table: Likewise.
+        bins: Bins of each numeric column, or None to choose for each.
+        categorical: Names or numbers of columns, or None to go by their types.
+        edges_from: Rows of the table whose numbers set the edges, with all of the hard
+            samples'.
+    """
+    names, columns, kinds = _split("table", table)
+    hard_names, hard_columns, hard_kinds = _split("hard_table", hard_table)
+    if len(names) != len(hard_names):
+        raise ValueError(
+            "table and hard_table must have the same columns, got "
+            f"{len(names)} and {len(hard_names)} of them"
+        )
+    if _named(names) and _named(hard_names) and names != hard_names:
+        raise ValueError(
+            "table and hard_table must have the same columns in the same order, got "
+            f"{names} and {hard_names}"
+        )
+    chosen = kinds | hard_kinds if categorical is None else _choose(categorical, names)
+    result = []
+    for j, (name, *pair) in enumerate(zip(names, columns, hard_columns, strict=True)):
+        values, missing = zip(*(_gaps(column) for column in pair), strict=True)
+        as_category = j in chosen
+        if categorical is None and not as_category:
+            pairs = zip(values, missing, strict=True)
+            as_category = not all(_is_numeric(v[~gap]) for v, gap in pairs)
+        if as_category:
+            codes = _categories(name, values, missing)
+        else:
+            codes = _bins(name, values, missing, bins, edges_from)
+        result.append(Column(*codes, ordered=not as_category))
+    return result
+
+
+def _split(
+    argument: str, table: Any
+) -> tuple[list[Hashable], list[np.ndarray], set[int]]:
+    """Return the names (or numbers) of a table's columns, and their values.
+
+    And the places of those that are categories by type, whatever they hold.
+    """
+    kinds, names = set(), []
+    if hasattr(table, "columns") and hasattr(table, "iloc"):
+        names.extend(table.columns)
+        columns = []
+        for j, dtype in enumerate(table.dtypes):
+            column = table.iloc[:, j]
+            if not isinstance(dtype, np.dtype):  # a type of pandas' own
+                column = column.astype(object)
+            columns.append(column.to_numpy())
+            if str(dtype) == "category":
+                kinds.add(j)
+    else:
+        try:
+            array = np.asarray(table)
+        except ValueError as error:
+            raise TypeError(
+                f"{argument} must be a table, got ragged nested lists"
+            ) from error
+        if array.dtype.names and array.ndim == 1:
+            names.extend(array.dtype.names)
+            columns = [array[name] for name in array.dtype.names]
+        elif array.ndim == 2:
+            names.extend(range(array.shape[1]))
+            columns = list(array.T)
+        else:
+            raise ValueError(
+                f"{argument} must have shape [n, columns], one row a sample, got "
+                f"{array.shape}"
+            )
+    if not columns or not len(columns[0]):
+        rows = len(columns[0]) if columns else len(table)
+        raise ValueError(
+            f"{argument} must not be empty, got {rows} rows and {len(columns)} columns"
+        )
+    for name, column in zip(names, columns, strict=True):
+        if column.ndim != 1 or column.dtype.kind not in "biufUSO":
+            raise TypeError(
+                f"{argument} must hold numbers or categories, but column {name!r} has "
+                f"dtype {column.dtype} and shape {column.shape}"
+            )
+    return names, columns, kinds
+
+
+def _named(names: list[Hashable]) -> bool:
+    return names != list(range(len(names)))
+
+
+def _choose(categorical: Any, names: list[Hashable]) -> set[int]:
+    if isinstance(categorical, str) or not isinstance(categorical, Sequence):
+        raise TypeError(
+            "categorical must be a list of column names or numbers, got "
+            f"{categorical!r}"
+        )
+    for name in categorical:
+        if name not in names:
+            raise ValueError(f"categorical must name columns of {names}, got {name!r}")
+    return {names.index(name) for name in categorical}
+
+
+def _gaps(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a column and where its values are missing: NaN, None, NA or ""."""
+    if column.dtype.kind == "f":
+        return column, np.isnan(column)
+    if column.dtype.kind in "US":
+        return column, column == np.zeros(1, column.dtype)[0]
+    if column.dtype.kind == "O":
+        return column, np.fromiter(map(_is_missing, column), bool, len(column))
+    return column, np.zeros(len(column), bool)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or (isinstance(value, str | bytes) and not value):
+        return True
+    try:
+        return bool(value != value)  # NaN and NaT
+    except TypeError:  # pandas.NA, which is neither true nor false
+        return True
+
+
+def _is_numeric(values: np.ndarray) -> bool:
+    """Whether a column, without its gaps, holds numbers; text never counts as such."""
+    if values.dtype.kind == "O":
+        return all(isinstance(value, numbers.Real) for value in values)
+    return values.dtype.kind in "biuf"
+
+
+def _categories(name: Hashable, values: Any, missing: Any) -> list[np.ndarray]:
+    """Number the categories of both tables together."""
+    # NumPy's scalars and Python's compare alike; 1 and "1" are two categories.
+    number: dict[Any, int] = {}
+    result = []
+    for column, gap in zip(values, missing, strict=True):
+        codes = np.full(len(column), MISSING, np.int64)
+        try:
+            if column.dtype.kind == "O":
+                known = [number.setdefault(v, len(number)) for v in column[~gap]]
+            else:
+                distinct, inverse = np.unique(column[~gap], return_inverse=True)
+                table = [number.setdefault(v, len(number)) for v in distinct.tolist()]
+                known = np.asarray(table, np.int64)[inverse]
+        except TypeError as error:
+            raise TypeError(
+                f"column {name!r} must hold categories that can be compared, got "
+                f"{error}"
+            ) from error
+        codes[~gap] = known
+        result.append(codes)
+    return result
+
+
+def _bins(
+    name: Hashable,
+    values: Any,
+    missing: Any,
+    bins: int | None,
+    edges_from: np.ndarray | slice,
+) -> list[np.ndarray]:
+    """Put the numbers of both tables into bins of equal width.
+
+    Numbers outside the edges, which only `edges_from` allows, get a bin at either side.
+    """
+    columns = []
+    for column, gap in zip(values, missing, strict=True):
+        floats = np.full(len(column), np.nan)
+        try:
+            floats[~gap] = column[~gap].astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"column {name!r} must hold numbers, got {error}: list it in "
+                "`categorical`"
+            ) from error
+        columns.append(floats)
+    table, hard = columns
+    known = np.concatenate([table[edges_from], hard])
+    known = known[~np.isnan(known)]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = high - low
+    if not np.isfinite(width) or np.isinf(table).any():
+        raise ValueError(
+            f"column {name!r} must hold finite numbers whose range fits float64"
+        )
+    if bins is None:
+        bins = _choose_bins(known, low, high)
+    return [_digitise(column, low, high, bins) for column in columns]
+
+
+def _choose_bins(known: np.ndarray, low: float, high: float) -> int:
+    # What some values fill already, all of them fill too.
+    some = known[:500]
+    for bins in _BINS[:-1]:
+        if all(
+            len(np.unique(_digitise(part, low, high, bins))) <= _FILLED
+            for part in (some, known)
+        ):
+            return bins
+    return _BINS[-1]
+
+
+def _digitise(values: np.ndarray, low: float, high: float, bins: int) -> np.ndarray:
+    """Return bins from 0 on; -1 and `bins` outside the edges, `MISSING` for NaN.
+
+    A number on an edge belongs to the bin above it, the highest edge to the last bin,
+    as in `numpy.histogram`.
+    """
+    gap = np.isnan(values)
+    code = np.zeros(len(values), np.int64)
+    if high > low:
+        edges = np.linspace(low, high, bins + 1)
+        inside = np.clip(np.where(gap, low, values), low, high)
+        code = ((inside - low) / (high - low) * bins).astype(np.int64)
+        code = np.minimum(code, bins - 1)
+        # Rounding may have put a number on the wrong side of an edge.
+        code -= inside < edges[code]
+        code += (inside >= edges[code + 1]) & (code < bins - 1)
+    code[values < low], code[values > high], code[gap] = -1, bins, MISSING
+    return code

@@ -1,0 +1,509 @@
+"""Retrieval by features against slow references, faiss, and at the edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import slow_retrieval as slow
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra.numpy import arrays
+
+from jaxsel import make_mesh
+from jaxsel.retrieve import (
+    _retrieve,
+    coverage,
+    merge_nearest,
+    nearest,
+    no_nearest,
+    pseudo_labels,
+    retrieve,
+)
+from jaxsel.retrieve._coverage import coverage_by_rank
+
+METRICS = pytest.mark.parametrize("metric", ["l2", "cosine"])
+# Most tests share one shape, so that it is compiled once.
+N, M, D, BUDGET = 240, 8, 6, 40
+
+
+def points(n=N, m=M, d=D, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)).astype(np.float32)
+    return x, rng.normal(size=(m, d)).astype(np.float32)
+
+
+def classes():
+    rng = np.random.default_rng(1)
+    return {"labels": rng.integers(4, size=N), "hard_labels": np.arange(M) % 3}
+
+
+def chosen(selection):
+    """Return the indices, of a selection that is well formed."""
+    n_valid = int(selection.n_valid)
+    filled = np.arange(len(selection.indices)) < n_valid
+    np.testing.assert_array_equal(selection.weights, filled)
+    indices = np.asarray(selection.indices)
+    assert indices.dtype == np.int32
+    assert not indices[n_valid:].any()
+    return indices[:n_valid].tolist()
+
+
+@METRICS
+def test_as_the_reference(metric):
+    x, hard = points()
+    for seed in range(3):
+        x, hard = points(seed=seed)
+        found = chosen(retrieve(x, hard, BUDGET, metric=metric))
+        assert found == slow.retrieve(x, hard, BUDGET, metric)
+        assert len(found) == BUDGET
+
+
+def test_more_hard_samples_than_budget():
+    x, hard = points(60, 40)
+    found = chosen(retrieve(x, hard, 15))
+    assert found == slow.retrieve(x, hard, 15, "cosine")
+
+
+@METRICS
+def test_classes(metric):
+    x, hard = points()
+    given = classes()
+    expected = slow.retrieve(x, hard, BUDGET, metric, *given.values())
+    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **given)) == expected
+    # Text, and whole numbers of another type, will do as well.
+    names = {key: np.array(list("dbca"))[value] for key, value in given.items()}
+    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **names)) == expected
+    given["labels"] = given["labels"].astype(np.float64)
+    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **given)) == expected
+
+
+def test_a_budget_above_what_the_classes_have():
+    x, hard = points()
+    given = classes()
+    every = retrieve(x, hard, N, **given)
+    assert chosen(every) == slow.retrieve(x, hard, N, "cosine", *given.values())
+    assert len(every) == np.sum(given["labels"] < 3) < N
+
+
+@pytest.mark.parametrize("n_valid", [0, 3])
+def test_few_candidates_of_a_class(n_valid):
+    x, hard = points()
+    y = np.arange(N) < n_valid
+    found = retrieve(x, hard, BUDGET, labels=y, hard_labels=np.ones(M, bool))
+    assert sorted(chosen(found)) == list(range(n_valid))
+
+
+def test_a_budget_of_everything():
+    x, hard = points(20, 3)
+    every = chosen(retrieve(x, hard, 20))
+    assert every == slow.retrieve(x, hard, 20, "cosine")
+    assert sorted(every) == list(range(20))
+    more = retrieve(x, hard, 100)
+    assert chosen(more) == every
+    assert more.indices.shape == (100,)
+    assert len(more) == 20
+
+
+def test_lists_grow_when_exhausted(monkeypatch):
+    """Hard samples that are all alike share their neighbours: lists must be long."""
+    x, hard = points(m=1)
+    hard = np.repeat(hard, M, axis=0)
+    lengths = []
+    whole = _retrieve.find_nearest
+
+    def watched(stream, k, **options):
+        lengths.append(k)
+        return whole(stream, k, **options)
+
+    monkeypatch.setattr(_retrieve, "find_nearest", watched)
+    found = chosen(retrieve(x, hard, BUDGET))
+    assert lengths == [10, 20, 40]
+    assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
+
+
+@METRICS
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_without_memory_for_lists(metric, with_labels, monkeypatch):
+    x, hard = points()
+    labels = classes() if with_labels else {}
+    expected = slow.retrieve(x, hard, N, metric, *labels.values())
+    for room in (2 * N, 1):  # two hard samples at a time, or one
+        monkeypatch.setattr(_retrieve, "_LISTS", room)
+        found = retrieve(x, hard, N, metric=metric, chunk_size=100, **labels)
+        assert chosen(found) == expected
+
+
+def test_from_lists_to_ranks(monkeypatch):
+    """Lists of 10 fit, lists of 20 do not."""
+    x, hard = points(m=1)
+    hard = np.repeat(hard, M, axis=0)
+    monkeypatch.setattr(_retrieve, "_LISTS", 10 * M)
+    found = chosen(retrieve(x, hard, BUDGET))
+    assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
+
+
+@METRICS
+def test_chunks_do_not_matter(metric):
+    x, hard = points()
+    expected = chosen(retrieve(x, hard, BUDGET, metric=metric))
+    for chunk_size in (7, 64, N - 1, 5000):
+        again = retrieve(x, hard, BUDGET, metric=metric, chunk_size=chunk_size)
+        assert chosen(again) == expected
+
+
+@METRICS
+def test_blocks_do_not_matter(metric):
+    """Wide features, so that a chunk has several blocks and a rest."""
+    x, hard = points(300, 4, d=4096)
+    found = retrieve(x, hard, 20, metric=metric)
+    assert chosen(found) == slow.retrieve(x, hard, 20, metric)
+
+
+def test_forms_do_not_matter():
+    x, hard = points()
+    expected = chosen(retrieve(x, hard, BUDGET, metric="l2"))
+    forms = [
+        x.astype(np.float64),
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=0)[::2],
+        jnp.asarray(x),
+        x.tolist(),
+    ]
+    for form in forms:
+        assert chosen(retrieve(form, hard, BUDGET, metric="l2")) == expected
+    half = jnp.asarray(x, jnp.bfloat16)
+    found = chosen(retrieve(half, hard, BUDGET, metric="l2"))
+    assert found == slow.retrieve(np.asarray(half, np.float64), hard, BUDGET, "l2")
+
+
+@pytest.mark.parametrize("offset", range(17))
+def test_features_are_read_in_place_wherever_they_start(offset):
+    """Blocks start at multiples of 64 bytes, whatever the array's address and width."""
+    rng = np.random.default_rng(0)
+    memory = rng.normal(size=5000 + 17).astype(np.float32)
+    x, hard = memory[offset : offset + 5000].reshape(-1, 5), memory[:20].reshape(4, 5)
+    expected = np.sort(slow.distances(x, hard, "l2"), axis=1)[:, :10]
+    found = nearest(x, hard, 10, metric="l2", chunk_size=130)
+    np.testing.assert_allclose(found.distances, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("metric", "given"), [("l2", {}), ("cosine", classes())])
+def test_eight_devices(metric, given):
+    """A chunk of 104 candidates, and 32 in the last: none on most devices."""
+    x, hard = points()
+    options = {"metric": metric, "mesh": make_mesh(), "chunk_size": 104}
+    one = retrieve(x, hard, BUDGET, metric=metric, **given)
+    assert chosen(retrieve(x, hard, BUDGET, **options, **given)) == chosen(one)
+    expected = nearest(x, hard, 10, metric=metric, **given)
+    found = nearest(x, hard, 10, **options, **given)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.distances, expected.distances, atol=1e-5)
+
+
+def test_more_neighbours_than_a_device_has():
+    x, hard = points(20, 3)
+    found = chosen(retrieve(x, hard, 20, mesh=make_mesh(jax.devices()[:3])))
+    assert found == slow.retrieve(x, hard, 20, "cosine")
+
+
+@METRICS
+def test_a_memory_mapped_file(metric, tmp_path):
+    x, hard = points()
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    expected = chosen(retrieve(x, hard, BUDGET, metric=metric))
+    for chunk_size in (None, 64):
+        found = retrieve(mapped, hard, BUDGET, metric=metric, chunk_size=chunk_size)
+        assert chosen(found) == expected
+
+
+def test_only_a_chunk_is_ever_read():
+    """An array on disk that says how much of it was asked for at a time."""
+
+    class Watched(np.ndarray):
+        longest = 0
+
+        def __getitem__(self, key):
+            part = super().__getitem__(key)
+            if isinstance(key, slice) and self.ndim == 2:
+                Watched.longest = max(Watched.longest, len(part))
+            return part
+
+    x, hard = points()
+    x = x.astype(np.float64).view(Watched)
+    # np.asarray drops the subclass: hand it over below the checks.
+    stream = _retrieve.open_stream(np.zeros((1, D)), hard, None, None, metric="l2")
+    object.__setattr__(stream, "features", x)
+    found = _retrieve.find_nearest(stream, 10, chunk_size=64, mesh=None, progress=False)
+    assert Watched.longest == 60  # four even chunks
+    expected = nearest(np.asarray(x), hard, 10, metric="l2")
+    np.testing.assert_array_equal(found.indices, expected.indices)
+
+
+def test_as_faiss():
+    faiss = pytest.importorskip("faiss")
+    x, hard = points()
+    index = faiss.IndexFlatL2(D)
+    index.add(x)
+    near, indices = index.search(hard, 10)
+    found = nearest(x, hard, 10, metric="l2", chunk_size=64)
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_allclose(found.distances, near, rtol=1e-4)
+    index = faiss.IndexFlatIP(D)
+    index.add(x / np.linalg.norm(x, axis=1, keepdims=True))
+    _, indices = index.search(hard, 10)
+    np.testing.assert_array_equal(nearest(x, hard, 10).indices, indices)
+
+
+# Ties
+
+
+def test_equal_distances_go_by_index():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, size=(N, D)).astype(np.float32)
+    hard = rng.integers(0, 3, size=(M, D)).astype(np.float32)
+    expected = slow.retrieve(x, hard, BUDGET, "l2")
+    for option in ({}, {"chunk_size": 64}, {"mesh": make_mesh(), "chunk_size": 104}):
+        assert chosen(retrieve(x, hard, BUDGET, metric="l2", **option)) == expected
+
+
+def test_hard_samples_at_equal_distance_go_by_number():
+    x = np.array([[3.0, 0], [0, 3], [-3, 0]], np.float32)
+    hard = np.array([[0.0, 4], [4, 0], [-4, 0]], np.float32)
+    assert chosen(retrieve(x, hard, 3, metric="l2")) == [1, 0, 2]
+
+
+# Numbers
+
+
+def test_an_offset_costs_nothing():
+    x, hard = points()
+    far_x, far_hard = x.astype(np.float64) + 1e6, hard.astype(np.float64) + 1e6
+    expected = chosen(retrieve(x, hard, BUDGET, metric="l2"))
+    assert chosen(retrieve(far_x, far_hard, BUDGET, metric="l2")) == expected
+
+
+@pytest.mark.parametrize(
+    "form", [np.float32, np.uint8, np.int64, np.float64, jnp.float32, jnp.bfloat16]
+)
+def test_centred_by_the_hard_samples(form):
+    """On the device where float32 holds the features exactly, else before."""
+    x, hard = (np.round(8 * a) + 128 for a in points())
+    expected = slow.retrieve(x, hard, BUDGET, "l2")
+    x = jnp.asarray(x, form) if form in (jnp.float32, jnp.bfloat16) else x.astype(form)
+    for option in ({}, {"mesh": make_mesh(), "chunk_size": 104}):
+        assert chosen(retrieve(x, hard, BUDGET, metric="l2", **option)) == expected
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_cosine_knows_no_scale(scale):
+    x, hard = points()
+    rows = np.random.default_rng(0).uniform(0.5, 2, size=(N, 1)).astype(np.float32)
+    expected = chosen(retrieve(x, hard, BUDGET))
+    scaled, far_hard = (x * rows) * np.float32(scale), hard * np.float32(scale)
+    assert chosen(retrieve(scaled, far_hard, BUDGET)) == expected
+
+
+def test_zero_rows_are_at_cosine_distance_one():
+    x, hard = points(20, 2)
+    x[3] = 0
+    found = nearest(x, hard, 20)
+    assert (np.asarray(found.distances)[np.asarray(found.indices) == 3] == 1).all()
+
+
+def test_float64_where_it_is_on():
+    x, hard = points(200, 4)
+    with jax.enable_x64(True):
+        x, hard = x.astype(np.float64), hard.astype(np.float64)
+        for form in (x, jnp.asarray(x)):
+            found = nearest(form, hard, 10, metric="l2", chunk_size=70)
+            assert found.distances.dtype == np.float64
+            expected = np.sort(slow.distances(x, hard, "l2"))[:, :10]
+            np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
+
+
+def test_nearest_fills_up_with_nothing():
+    x, hard = points(5, 2)
+    found = nearest(x, hard, 4, labels=[0, 1, 1, 1, 1], hard_labels=[0, 2])
+    np.testing.assert_array_equal(found.indices, [[0, -1, -1, -1], [-1] * 4])
+    assert np.isinf(found.distances).sum() == 7
+    assert nearest(x, hard, 9).indices.shape == (2, 5)
+
+
+def test_nothing_is_traced_twice():
+    x, hard = points()
+    retrieve(x, hard, BUDGET)
+    with jax.no_tracing(True):
+        retrieve(x + 1, hard, BUDGET)
+
+
+def test_progress_is_on_standard_error(capsys):
+    x, hard = points()
+    retrieve(x, hard, BUDGET, progress=True)
+    output = capsys.readouterr()
+    assert "retrieve" in output.err
+    assert not output.out
+    retrieve(x, hard, BUDGET)
+    assert not capsys.readouterr().err
+
+
+# Kernels
+
+
+_cover = jax.jit(coverage, static_argnames="budget")
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays(np.float32, (4, 9), elements=st.sampled_from([0, 1, 2, 3, np.inf])))
+@pytest.mark.parametrize("budget", [1, 5, 9])
+def test_both_ways_to_cover_agree(budget, near):
+    """Lists of all candidates, and one hard sample after the other."""
+    n = near.shape[1]
+    order = np.argsort(near, axis=1, kind="stable").astype(np.int32)
+    lists = np.take_along_axis(near, order, axis=1)
+    by_list, n_valid = _cover(lists, order, budget=budget)
+    by_rank, count = coverage_by_rank(near, n, budget)
+    assert n_valid == count == min(budget, np.isfinite(near).any(axis=0).sum())
+    assert by_list[:count].tolist() == by_rank.tolist()
+    # Again as the algorithm is written.
+    expected = []
+    for rank in range(n):
+        for h in np.argsort(lists[:, rank], kind="stable"):
+            if np.isfinite(lists[h, rank]) and order[h, rank] not in expected:
+                expected.append(order[h, rank])
+    assert by_rank.tolist() == expected[:budget]
+
+
+@METRICS
+def test_merging_in_any_chunks(metric):
+    x, hard = points(100, 4)
+    if metric == "cosine":
+        hard /= np.linalg.norm(hard, axis=1, keepdims=True)
+    merge = jax.jit(merge_nearest, static_argnames="metric")
+    found = no_nearest(4, 12)
+    for start, stop in ((0, 5), (5, 60), (60, 100)):
+        found = merge(found, x[start:stop], hard, start, metric=metric)
+    expected = slow.distances(x, hard, metric)
+    order = np.argsort(expected, axis=1)[:, :12]
+    np.testing.assert_array_equal(found.indices, order)
+    expected = np.take_along_axis(expected, order, axis=1)
+    np.testing.assert_allclose(found.distances, expected, rtol=1e-4, atol=1e-6)
+    odd = np.arange(100) % 2 == 1
+    found = merge(no_nearest(4, 12), x, hard, 7, odd, metric=metric)
+    assert ((np.asarray(found.indices) - 7) % 2 == 1).all()
+
+
+# Pseudo-labels
+
+
+@METRICS
+def test_pseudo_labels(metric):
+    x, hard = points()
+    names = np.array(list("abcabcab"))
+    expected = names[slow.distances(x, hard, metric).argmin(axis=0)]
+    for chunk_size in (None, 100):
+        found = pseudo_labels(x, hard, names, metric=metric, chunk_size=chunk_size)
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == names.dtype
+    one_hot = np.eye(M)
+    assert pseudo_labels(x, hard, one_hot).shape == (N, M)
+    assert pseudo_labels(x, np.ones((M, D)), np.arange(M))[0] == 0
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"budget": 0}, ValueError, "budget must be at least 1, got 0"),
+        ({"budget": 2.5}, TypeError, "budget must be a whole number, got 2.5"),
+        (
+            {"metric": "l1"},
+            ValueError,
+            "metric must be one of 'l2', 'cosine', got 'l1'",
+        ),
+        ({"features": np.ones(3)}, ValueError, r"features must have shape \[n, d\]"),
+        ({"features": np.ones((0, 2))}, ValueError, r"features .* got \(0, 2\)"),
+        (
+            {"features": np.ones((4, 3))},
+            ValueError,
+            "same number of columns, got 3 and 2",
+        ),
+        ({"features": [["a", "b"]]}, TypeError, "features must be numeric"),
+        (
+            {"features": [[1, 2], [3]]},
+            TypeError,
+            "features must be an array, got ragged",
+        ),
+        (
+            {"hard_features": np.ones((0, 2))},
+            ValueError,
+            "hard_features must not be empty",
+        ),
+        ({"hard_features": [[np.nan, 1]]}, ValueError, "hard_features must be finite"),
+        ({"labels": [0] * 9}, ValueError, "labels is given, so hard_labels must be"),
+        ({"hard_labels": [0]}, ValueError, "hard_labels is given, so labels must be"),
+        (
+            {"labels": [0] * 8, "hard_labels": [0]},
+            ValueError,
+            r"labels must hold one class for each sample, shape \(9,\), got \(8,\)",
+        ),
+        (
+            {"labels": [0] * 9, "hard_labels": ["a"]},
+            TypeError,
+            "labels and hard_labels must hold classes of one kind",
+        ),
+        (
+            {"labels": [0.0] * 8 + [np.nan], "hard_labels": [0]},
+            ValueError,
+            "labels must be finite, but row 8",
+        ),
+        ({"mesh": "all"}, ValueError, "mesh must be a mesh with one axis"),
+        ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
+        (
+            {"hard_features": [[1e-20, 2e-20]], "metric": "l2"},
+            ValueError,
+            "hard_features must have squares that fit float32",
+        ),
+    ],
+)
+def test_bad_input(change, error, message):
+    arguments = {"features": np.eye(9)[:, :2], "hard_features": np.ones((1, 2))}
+    with pytest.raises(error, match=message):
+        retrieve(**{**arguments, "budget": 2, **change})
+
+
+@METRICS
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_candidates_that_are_not_finite(metric, value, sharded):
+    """Found while they stream: they are read only once."""
+    x, hard = points()
+    x[231, 2] = value
+    mesh = make_mesh() if sharded else None
+    message = "features must be finite, but row 231 has NaN"
+    with pytest.raises(ValueError, match=message):
+        retrieve(x, hard, BUDGET, metric=metric, chunk_size=104, mesh=mesh)
+    with pytest.raises(ValueError, match=message):
+        pseudo_labels(x, hard, np.arange(M), metric=metric)
+
+
+def test_candidates_that_overflow():
+    x, hard = points()
+    x[77] = 1e25
+    with pytest.raises(ValueError, match="squares that fit float32.* row 77 has"):
+        retrieve(x, hard, BUDGET, metric="l2")
+    x[77] = hard[0] * np.float32(1e25)
+    assert 77 in chosen(retrieve(x, hard, BUDGET))
+
+
+def test_pseudo_labels_of_the_wrong_length():
+    x, hard = points(5, 3)
+    with pytest.raises(ValueError, match="one label for each of the 3 hard samples"):
+        pseudo_labels(x, hard, [0, 1])
+
+
+def test_inside_jit():
+    x, hard = points(5, 3)
+    with pytest.raises(TypeError, match="features is being traced"):
+        jax.jit(lambda x: retrieve(x, hard, 2).indices)(x)
