@@ -42,8 +42,10 @@ def valued():
 def test_help_teaches(capsys):
     assert main([]) == 0
     assert main(["data"]) == 0
+    assert main(["market"]) == 0
     overview = capsys.readouterr().out
-    for command in ("value", "select", "data", "demo", "info", "data prepare"):
+    commands = ("value", "select", "data", "demo", "info", "data prepare", "repro")
+    for command in (*commands, "market", "market request", "market answer"):
         with pytest.raises(SystemExit) as caught:
             main([*command.split(), "--help"])
         assert caught.value.code == 0

@@ -1,0 +1,262 @@
+"""`jaxsel market`: ask owners of data for samples, answer, and rank the answers."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _market_rank
+from ._market_options import add_answer, add_request
+from ._output import (
+    Record,
+    check_outputs,
+    fingerprint,
+    fingerprint_dataset,
+    publish,
+    result_path,
+    say,
+)
+from ._parser import Commands, Parser
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxsel.data import Dataset
+    from jaxsel.market import HardSet, OwnerModel, Request
+
+_DESCRIPTION = """\
+A trainer shows hard samples, which its model gets wrong, to owners of data. Each owner
+sends the samples that should help most, within a budget. The trainer learns from each
+answer in turn, and ranks the owners by what was gained on hard samples held out.
+
+Requests and answers are files without pickle, with versions and checksums. The
+trainer's model is in neither; docs/market.md says what else each side learns."""
+
+_EXAMPLES = """\
+examples:
+  jaxsel market request val.npz --predictions predicted.npy --budget 32 \\
+      --held-out-to held_out.npz --out request.npz
+  jaxsel market answer request.npz mine.npz --owner north --out north.npz
+  jaxsel market rank request.npz held_out.npz north.npz south.npz \\
+      --train train.npz --out ranking.json"""
+
+
+def add(commands: Commands[Parser]) -> None:
+    parser = commands.add_parser(
+        "market",
+        help="ask owners of data for samples, answer, rank the answers",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+    )
+    parser.set_defaults(show_help=parser.print_help)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    add_request(actions).set_defaults(run=_request)
+    add_answer(actions).set_defaults(run=_answer)
+    _market_rank.add(actions)
+
+
+def _request(args: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    out = result_path(args.out)
+    if (args.predictions is None) != (args.held_out_to is None):
+        raise ValueError("--predictions and --held-out-to go together")
+    if args.hide_samples and args.features is None:
+        raise ValueError("--hide-samples needs --features to show instead")
+    extra = [] if args.held_out_to is None else [result_path(args.held_out_to)]
+    roles = ("data", "labels", "predictions", "features")
+    _check_outputs(args, [*extra, out.with_suffix(".json"), out], roles)
+    import jax
+    import numpy as np
+
+    from jaxsel._io import read_array
+    from jaxsel.market import hard_set, make_request
+
+    data = _read(args)
+    features = None if args.features is None else read_array(args.features, args.x_key)
+    if features is not None and len(features) != len(data):
+        raise ValueError(
+            f"--features must have a row for each of the {len(data)} samples, got "
+            f"{len(features)}"
+        )
+    rows, hard = np.arange(len(data)), None
+    if args.predictions is not None:
+        predictions = read_array(args.predictions, args.y_key)
+        hard = hard_set(
+            predictions,
+            data.y if data.y.dtype != object else data.y.astype(str),
+            key=jax.random.key(args.seed),
+            held_out=args.held_out,
+            minimum=args.minimum,
+        )
+        rows = hard.shared
+    request = make_request(
+        None if args.hide_samples else data.x[rows],
+        data.y[rows],
+        budget=args.budget,
+        method=args.method,
+        features=None if features is None else features[rows],
+        columns=None if args.hide_samples else data.feature_names,
+        classes=np.unique(data.y).tolist(),
+    )
+    writers: dict[Path, Callable[[Path], object]] = {}
+    if hard is not None:
+        shown = features if args.hide_samples and features is not None else data.x
+        x, y = shown[hard.held_out], data.y[hard.held_out]
+        y = y if y.dtype != object else y.astype(str)
+        writers[extra[0]] = lambda path: _save_samples(path, x, y)
+    writers[out] = request.save
+    names = ("budget", "method", "hide_samples", "held_out", "minimum")
+    record = _record(args, started, names, roles, data)
+    manifest = publish(writers, record)
+    say(
+        *_about_request(request, hard),
+        f"Wrote {', '.join(map(str, [*writers, manifest]))}",
+    )
+
+
+def _answer(args: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    out = result_path(args.out)
+    if (args.refuse is None) == (args.data is None):
+        raise ValueError("either DATA or --refuse must be given")
+    roles = ("request", "data", "labels", "features")
+    _check_outputs(args, [out.with_suffix(".json"), out], roles)
+    import jax
+
+    from jaxsel._io import read_array
+    from jaxsel.market import Request, answer, refuse
+
+    request = Request.load(args.request, max_bytes=args.max_bytes)
+    data = None
+    if args.refuse is not None:
+        found = refuse(request, owner=args.owner, reason=args.refuse)
+    else:
+        data = _read(args)
+        features = None
+        if args.features is not None:
+            features = read_array(args.features, args.x_key)
+        method = args.method or request.method
+        found = answer(
+            request,
+            data.x if request.schema.sample_shape is not None else None,
+            None if args.unlabelled else data.y,
+            owner=args.owner,
+            features=data.x if request.schema.sample_shape is None else features,
+            model=_model(args, method, request, data),
+            method=method,
+            metric=args.metric,
+            allow_all=args.allow_all,
+            key=jax.random.key(args.seed),
+        )
+    names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
+    manifest = publish({out: found.save}, _record(args, started, names, roles, data))
+    say(
+        f"{len(found)} samples for {request!r}",
+        f"chosen by {found.method}: {found.status}"
+        + (f", {found.reason}" if found.reason else ""),
+        f"Wrote {out}, {manifest}",
+    )
+
+
+def _model(
+    args: argparse.Namespace, method: str, request: Request, data: Dataset
+) -> OwnerModel | None:
+    """A network trained on the owner's samples, if the method matches gradients."""
+    if method not in ("grad_match", "func_feat") or request.schema.classes is None:
+        return None
+    if args.unlabelled:
+        raise ValueError(f"--unlabelled leaves {method} without labels to train on")
+    import jax
+    import numpy as np
+
+    from jaxsel.market import OwnerModel
+
+    from ._market_model import Network, Scale
+
+    classes = np.asarray(request.schema.classes)
+    labels = data.y.astype(str) if data.y.dtype == object else data.y
+    known = np.isin(labels, classes)
+    if not known.any():
+        raise ValueError("DATA has no sample of a class that the request names")
+    scale = Scale.of(data.x)
+    rows = scale(data.x)
+    keys = [jax.random.fold_in(jax.random.key(args.seed), i) for i in range(2)]
+    network = Network.new(rows.shape[1], len(classes), keys[0]).trained(
+        rows[known], np.searchsorted(classes, labels[known]), keys[1]
+    )
+    return OwnerModel(
+        oracle=lambda x, y: network.oracle(scale(x), np.searchsorted(classes, y)),
+        features=None if args.features else lambda x: network.features(scale(x)),
+    )
+
+
+def _read(args: argparse.Namespace) -> Dataset:
+    from jaxsel._io import ARRAYS, read_array, read_samples
+    from jaxsel.data import Dataset
+
+    source: str = args.data
+    if getattr(args, "unlabelled", False) and source.lower().endswith(ARRAYS):
+        import numpy as np
+
+        x = read_array(source, args.x_key)
+        return Dataset(x=x, y=np.zeros(len(x), np.int64))
+    return read_samples(
+        source,
+        labels=args.labels,
+        label_column=args.label_column,
+        x_key=args.x_key,
+        y_key=args.y_key,
+        data_dir=args.data_dir,
+    )
+
+
+def _save_samples(path: Path, x: np.ndarray, y: np.ndarray) -> None:
+    import numpy as np
+
+    with path.open("wb") as file:
+        np.savez(file, x=x, y=y)
+
+
+def _check_outputs(
+    args: argparse.Namespace, paths: list[Path], roles: tuple[str, ...]
+) -> None:
+    inputs = [getattr(args, role) for role in roles]
+    inputs = [source for source in inputs if source is not None]
+    check_outputs(paths, inputs=inputs, force=args.force)
+
+
+def _record(
+    args: argparse.Namespace,
+    started: float,
+    names: tuple[str, ...],
+    roles: tuple[str, ...],
+    data: Dataset | None,
+) -> Record:
+    inputs: list[dict[str, Any]] = []
+    for role in roles:
+        source = getattr(args, role)
+        if source is None:
+            continue
+        named = role == "data" and data is not None and data.name
+        facts = fingerprint_dataset(data) if named and data else fingerprint(source)
+        inputs.append({"role": role, "source": source, **facts})
+    reading = ("label_column", "x_key", "y_key")
+    return Record(
+        command=args.command_line,
+        config={name: getattr(args, name) for name in (*names, *reading)},
+        started=started,
+        inputs=inputs,
+        seeds=[args.seed],
+    )
+
+
+def _about_request(request: Request, hard: HardSet | None) -> list[str]:
+    lines = [repr(request)]
+    if hard is not None and hard.split:
+        lines.append(f"{len(hard.held_out)} other hard samples are held out")
+    elif hard is not None:
+        lines.append("too few to split: the same hard samples are held out as well")
+    return lines

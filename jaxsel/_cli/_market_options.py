@@ -1,0 +1,149 @@
+"""The options of `jaxsel market`, and the help that explains them."""
+
+from __future__ import annotations
+
+from ._parser import Commands, Parser, add_force, add_reading_options
+
+# Those of jaxsel.market, which is slow to import; a test compares them.
+METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
+
+_DATA = """\
+DATA is one of
+  FILE.npz      arrays x (one row a sample) and y; other names with --x-key, --y-key
+  FILE.npy      samples, with --labels for the labels
+  FILE.csv      or FILE.parquet: --label-column, and numeric columns
+  NAME:SPLIT    a data set of `jaxsel data list`, such as digits:test"""
+
+
+def add_request(actions: Commands[Parser]) -> Parser:
+    parser = actions.add_parser(
+        "request",
+        help="the trainer asks",
+        description="Write a request. With --predictions, the hard samples are those "
+        "of DATA that were\npredicted wrongly; half of them are held out for `jaxsel "
+        f"market rank`. Otherwise all\nof DATA is shown.\n\n{_DATA}",
+        epilog="examples:\n"
+        "  jaxsel market request hard.npz --budget 32 --out request.npz\n"
+        "  jaxsel market request val.npz --predictions predicted.npy --budget 32 \\\n"
+        "      --held-out-to held_out.npz --out request.npz",
+    )
+    parser.add_argument("data", metavar="DATA", help="hard, or validation samples")
+    parser.add_argument(
+        "--budget", type=int, metavar="N", required=True, help="samples to send at most"
+    )
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default="retrieve",
+        metavar="METHOD",
+        help=f"how owners should choose: {', '.join(METHODS)} (default: retrieve)",
+    )
+    parser.add_argument(
+        "--features", metavar="FILE", help="features of DATA, [n, d]: .npy, or .npz"
+    )
+    parser.add_argument(
+        "--hide-samples",
+        action="store_true",
+        help="show the features only; owners send features as well",
+    )
+    parser.add_argument(
+        "--out", metavar="REQUEST.npz", required=True, help="the request"
+    )
+    add_force(parser)
+    group = parser.add_argument_group("the hard set")
+    group.add_argument(
+        "--predictions",
+        metavar="FILE",
+        help="predicted classes of DATA [n], or scores [n, classes]: .npy, or .npz",
+    )
+    group.add_argument(
+        "--held-out-to",
+        metavar="FILE.npz",
+        help="where to write the hard samples held out; needed with --predictions",
+    )
+    group.add_argument(
+        "--held-out",
+        type=float,
+        default=0.5,
+        metavar="FRACTION",
+        help="of the hard samples (default: 0.5)",
+    )
+    group.add_argument(
+        "--minimum",
+        type=int,
+        default=10,
+        metavar="N",
+        help="with fewer on either side, the hard samples are not split (default: 10)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of the split (default: 0)")
+    _add_reading(parser)
+    return parser
+
+
+def add_answer(actions: Commands[Parser]) -> Parser:
+    parser = actions.add_parser(
+        "answer",
+        help="an owner answers",
+        description="Choose samples of DATA for a request, within its budget, and "
+        "never all of DATA.\nMatching gradients needs a model: a small network is "
+        f"trained on DATA.\n\n{_DATA}",
+        epilog="examples:\n"
+        "  jaxsel market answer request.npz mine.npz --owner north --out north.npz\n"
+        "  jaxsel market answer request.npz --refuse 'not for sale' --owner north "
+        "--out no.npz",
+    )
+    parser.add_argument("request", metavar="REQUEST", help="what the trainer wrote")
+    parser.add_argument("data", metavar="DATA", nargs="?", help="the owner's samples")
+    parser.add_argument("--owner", metavar="NAME", required=True, help="who answers")
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        metavar="METHOD",
+        help=f"{', '.join(METHODS)} (default: as the request asks)",
+    )
+    parser.add_argument(
+        "--metric",
+        choices=("cosine", "l2"),
+        default="cosine",
+        help="distance between features (default: cosine)",
+    )
+    parser.add_argument(
+        "--features",
+        metavar="FILE",
+        help="features of DATA, in the feature space of the request: .npy, or .npz",
+    )
+    parser.add_argument(
+        "--unlabelled",
+        action="store_true",
+        help="DATA has no labels: samples get that of the nearest hard sample",
+    )
+    parser.add_argument(
+        "--allow-all",
+        action="store_true",
+        help="send all of DATA if the budget allows; otherwise one stays behind",
+    )
+    parser.add_argument("--refuse", metavar="REASON", help="decline; without DATA")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of random choices (default: 0)"
+    )
+    parser.add_argument("--out", metavar="ANSWER.npz", required=True, help="the answer")
+    add_force(parser)
+    add_max_bytes(parser)
+    _add_reading(parser)
+    return parser
+
+
+def _add_reading(parser: Parser) -> None:
+    add_reading_options(parser).add_argument(
+        "--labels", metavar="FILE", help="labels of DATA: .npy, or .npz"
+    )
+
+
+def add_max_bytes(parser: Parser) -> None:
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=1 << 30,
+        metavar="N",
+        help="largest request or answer to read (default: 1 GiB)",
+    )

@@ -1,0 +1,18 @@
+"""A trainer and owners of data: what is asked, what is sent, and whose data helps."""
+
+from ._answer import Answer as Answer
+from ._hard import HardSet as HardSet, hard_set as hard_set
+from ._owner import answer as answer, refuse as refuse
+from ._ranking import (
+    Agreement as Agreement,
+    Ranking as Ranking,
+    agreement as agreement,
+    rank as rank,
+)
+from ._request import (
+    METHODS as METHODS,
+    Request as Request,
+    make_request as make_request,
+)
+from ._schema import Schema as Schema
+from ._sides import OwnerModel as OwnerModel

@@ -1,0 +1,158 @@
+"""What an owner sends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsel._checks import check_choice, check_same_length
+
+from ._request import METHODS, Request
+from ._schema import check_fields, check_id, check_rows, check_text
+from ._wire import MAX_BYTES, read, refusals, write
+
+STATUSES = ("complete", "short", "capped", "refused")
+
+_FIELDS = ("request_id", "owner", "method", "status", "reason", "pseudo_labels")
+_ARRAYS = ("features", "weights", "x", "y")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """What an owner sends: at most as many samples as the budget.
+
+    Attributes:
+        request_id: The request's `id`.
+        owner: The owner's name.
+        method: How the samples were chosen.
+        status: "complete" if there are as many as the budget; "capped" if one more
+            would have been all of the owner's data; "short" if there are fewer for
+            another reason; "refused" if the owner declines.
+        reason: Why, in words; empty if complete.
+        weights: Array of shape `[k]`, float32: training weights, not negative. In the
+            order of choice, as the other arrays.
+        x: Samples, `[k, ...]`; None if the schema has features only.
+        features: Features, `[k, d]`, float32; None if the schema has samples.
+        y: Labels, `[k]`; None if neither side has any.
+        pseudo_labels: Whether the labels are those of the nearest hard samples.
+    """
+
+    request_id: str
+    owner: str
+    method: str
+    status: str
+    reason: str = ""
+    weights: np.ndarray
+    x: np.ndarray | None = None
+    features: np.ndarray | None = None
+    y: np.ndarray | None = None
+    pseudo_labels: bool = False
+
+    def __post_init__(self) -> None:
+        check_id("request_id", self.request_id)
+        check_text("owner", self.owner, longest=100)
+        check_choice("method", self.method, METHODS)
+        check_choice("status", self.status, STATUSES)
+        check_text("reason", self.reason, empty=True)
+        if not isinstance(self.pseudo_labels, bool):
+            raise TypeError(f"pseudo_labels must be a bool, got {self.pseudo_labels!r}")
+        weights = self.weights
+        if not (
+            isinstance(weights, np.ndarray)
+            and weights.ndim == 1
+            and weights.dtype == np.float32
+            and np.all(np.isfinite(weights) & (weights >= 0))
+        ):
+            raise ValueError(
+                "weights must be finite, not negative, float32 and of shape [k]"
+            )
+        if (self.x is None) == (self.features is None):
+            raise ValueError("an answer must hold samples or features, and not both")
+        if self.status == "refused" and len(weights):
+            raise ValueError("status must not be 'refused' where samples are sent")
+        for name in ("x", "features", "y"):
+            array = getattr(self, name)
+            if array is not None:
+                check_rows(name, array)
+                check_same_length(name, array, "weights", weights)
+        if self.y is not None and (self.y.ndim != 1 or self.y.dtype.kind not in "iU"):
+            raise ValueError("y must hold labels of shape [k], integers or texts")
+
+    def __len__(self) -> int:
+        """Return the number of samples sent."""
+        return len(self.weights)
+
+    def __repr__(self) -> str:
+        return (
+            f"Answer({self.owner!r} to {self.request_id[:8]}, {len(self)} samples, "
+            f"method={self.method!r}, status={self.status!r})"
+        )
+
+    def check(self, request: Request) -> None:
+        """Refuse an answer that is not one to this request.
+
+        Raises:
+            ValueError: If it answers another request, exceeds the budget, holds NaN or
+                infinity, labels of no class, or samples of another form.
+        """
+        if self.request_id != request.id:
+            raise ValueError(
+                f"request_id must be {request.id}, got {self.request_id}: it answers "
+                "another request"
+            )
+        if len(self) > request.budget:
+            raise ValueError(
+                f"weights must be within the budget of {request.budget} samples, got "
+                f"{len(self)}"
+            )
+        schema = request.schema
+        if schema.sample_shape is not None and self.x is None:
+            raise ValueError("x must be there: the request asks for samples")
+        if self.x is not None:
+            schema.check_samples("x", self.x)
+        if self.features is not None:
+            schema.check_features("features", self.features)
+        if schema.classes is not None:
+            if self.y is None:
+                raise ValueError("y must be there: the request has labels")
+            schema.check_labels("y", self.y)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file in one step, and return its path."""
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return write(path, "answer", fields, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        request: Request,
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> Answer:
+        """Read what `save` wrote, if it answers the request.
+
+        Args:
+            path: The file.
+            request: What was asked.
+            max_bytes: Largest file to read.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it holds anything else, is damaged or too large, or does not
+                pass `check`; the message names the file and the field.
+        """
+        with refusals(path):
+            fields, arrays = read(path, "answer", _ARRAYS, max_bytes)
+            check_fields("fields", fields, set(_FIELDS))
+            if "weights" not in arrays:
+                raise ValueError("weights are missing")
+            values: dict[str, Any] = {**fields, **arrays}
+            answer = cls(**values)
+            answer.check(request)
+            return answer

@@ -1,0 +1,241 @@
+"""The owner's side: choose what to send, within the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_finite
+from jaxsel._types import Selection
+from jaxsel.match import func_feat, grad_match
+from jaxsel.neighbors import Metric
+from jaxsel.retrieve import retrieve, retrieve_binned
+
+from ._answer import Answer
+from ._request import METHODS, Request
+from ._sides import OwnerModel, Side, both_sides
+
+_BY_FEATURES = ("retrieve", "func_feat")
+_BY_GRADIENTS = ("grad_match", "func_feat")
+
+
+def answer(
+    request: Request,
+    x: npt.ArrayLike | None = None,
+    y: npt.ArrayLike | None = None,
+    *,
+    owner: str,
+    features: npt.ArrayLike | None = None,
+    model: OwnerModel | None = None,
+    method: str | None = None,
+    metric: Metric = "cosine",
+    allow_all: bool = False,
+    key: jax.Array | None = None,
+) -> Answer:
+    """Choose the samples that a request asks for.
+
+    Where hard samples have labels, only samples of their classes are chosen. Methods:
+
+    - "retrieve": what looks like the hard samples (`jaxsel.retrieve.retrieve`);
+    - "grad_match": what teaches the owner's model what the hard samples would
+      (`jaxsel.match.grad_match`); needs `model.oracle`, and labels in the request;
+    - "func_feat": both at once (`jaxsel.match.func_feat`);
+    - "binned": for tables, what falls into the same bins
+      (`jaxsel.retrieve.retrieve_binned`);
+    - "random": any; the baseline. Needs `key`.
+
+    What looks alike is decided on `features` if given, in the feature space of the
+    request; else on those of `model.features`; else on the samples as they are,
+    flattened.
+
+    Args:
+        request: The trainer's request.
+        x: The owner's samples, `[n, ...]`, of the shape that the request names.
+        y: Their labels, `[n]`. Without them they get that of the nearest hard sample.
+        owner: The owner's name.
+        features: Features of the samples, `[n, d]`, in the request's feature space.
+        model: How the owner looks at samples.
+        method: How to choose; as the request asks if None.
+        metric: "cosine" or "l2", between features.
+        allow_all: Whether all of the owner's samples may be sent if the budget allows.
+            Otherwise one stays behind at least, and the answer's status is "capped".
+        key: Key of the random choice.
+
+    Returns:
+        An `Answer` of at most `request.budget` samples.
+
+    Raises:
+        TypeError: If the samples are not of the kind that the request asks for.
+        ValueError: If arrays have other shapes or lengths, hold NaN or infinity, or the
+            method needs something that is not given.
+
+    References:
+        Mycroft: Towards Effective and Efficient External Data Augmentation, Algorithm 1
+        and section 5. "random" draws from the classes of the hard samples, as the
+        paper's baseline does.
+    """
+    method = request.method if method is None else method
+    model = OwnerModel() if model is None else model
+    _check_method(method, request, model, key)
+    mine, hard = both_sides(
+        request,
+        x,
+        y,
+        features,
+        model,
+        by_features=method in _BY_FEATURES,
+        metric=metric,
+    )
+    n = len(mine)
+    limit = min(request.budget, n if allow_all else n - 1)
+    rows = np.arange(n)
+    if mine.codes is not None and hard.codes is not None:
+        rows = np.flatnonzero(np.isin(mine.codes, hard.codes))
+    n_candidates = len(rows)
+    budget = min(limit, n_candidates)
+    chosen, weights = rows[:0], np.ones(0, np.float32)
+    if budget:
+        # Retrieval passes over other classes by itself: no copy, and fewer programs.
+        if method == "retrieve":
+            rows = np.arange(n)
+        candidates = mine if len(rows) == n else mine.take(rows)
+        found = _choose(method, candidates, hard, budget, model, metric, key)
+        size = int(found.n_valid)
+        chosen = rows[np.asarray(found.indices)[:size]]
+        weights = np.asarray(found.weights, np.float32)[:size]
+    x_sent, vectors_sent = mine.x, None
+    if request.schema.sample_shape is None:
+        x_sent, vectors_sent = None, mine.vectors
+    status, reason = "complete", ""
+    if len(chosen) < request.budget:
+        if len(chosen) == limit < n:
+            status, reason = "capped", "one more would be all of the owner's data"
+        elif len(chosen) == n_candidates:
+            status, reason = "short", "there are no more samples of the classes asked"
+        else:
+            status, reason = "short", "no further sample would bring the sum closer"
+    return Answer(
+        request_id=request.id,
+        owner=owner,
+        method=method,
+        status=status,
+        reason=reason,
+        weights=weights,
+        x=None if x_sent is None else _cast(request, x_sent[chosen]),
+        features=None if vectors_sent is None else vectors_sent[chosen],
+        y=None if mine.y is None else mine.y[chosen],
+        pseudo_labels=y is None and mine.y is not None,
+    )
+
+
+def refuse(request: Request, *, owner: str, reason: str) -> Answer:
+    """Decline a request, with an answer that holds no samples.
+
+    Args:
+        request: The trainer's request.
+        owner: The owner's name.
+        reason: Why, on one line.
+    """
+    schema = request.schema
+    x = features = None
+    if schema.sample_shape is None:
+        features = np.empty((0, schema.n_features or 0), np.float32)
+    else:
+        kind = "<U1" if schema.sample_dtype == "text" else schema.sample_dtype
+        x = np.empty((0, *schema.sample_shape), kind)
+    return Answer(
+        request_id=request.id,
+        owner=owner,
+        method=request.method,
+        status="refused",
+        reason=reason,
+        weights=np.ones(0, np.float32),
+        x=x,
+        features=features,
+        y=None if request.y is None else request.y[:0],
+    )
+
+
+def _check_method(
+    method: str, request: Request, model: OwnerModel, key: jax.Array | None
+) -> None:
+    check_choice("method", method, METHODS)
+    if method == "random" and key is None:
+        raise ValueError("key must be given where method is 'random'")
+    if method == "binned" and (request.x is None or request.x.ndim != 2):
+        raise ValueError("method must not be 'binned': the request shows no table")
+    if method in _BY_GRADIENTS and request.y is None:
+        raise ValueError(f"method must not be {method!r}: the request has no labels")
+    if method in _BY_GRADIENTS and model.oracle is None:
+        raise ValueError(
+            f"model must have an oracle where method is {method!r}: give one, choose "
+            "another method, or refuse"
+        )
+
+
+def _choose(
+    method: str,
+    mine: Side,
+    hard: Side,
+    budget: int,
+    model: OwnerModel,
+    metric: Metric,
+    key: jax.Array | None,
+) -> Selection:
+    """Choose among the owner's samples by a method that `_check_method` let pass."""
+    own: Any = mine.vectors  # present wherever a method needs them
+    others: Any = hard.vectors
+    if method == "retrieve":
+        return retrieve(
+            own,
+            others,
+            budget,
+            labels=mine.codes,
+            hard_labels=hard.codes,
+            metric=metric,
+        )
+    if method == "binned" and mine.x is not None and hard.x is not None:
+        return retrieve_binned(mine.x, hard.x, budget)
+    if method == "random" and key is not None:
+        return Selection(
+            indices=jax.random.permutation(key, len(mine))[:budget],
+            weights=jnp.ones(budget),
+            n_valid=jnp.asarray(budget),
+        )
+    oracle: Any = model.oracle
+    # Of one kind on both sides: samples, or features where the request shows no others.
+    by_x = hard.x is not None
+    candidates = oracle(mine.x if by_x else own, mine.y)
+    target = oracle(hard.x if by_x else others, hard.y)
+    if method == "grad_match":
+        return grad_match(
+            candidates, target, budget, labels=mine.codes, target_labels=hard.codes
+        )
+    return func_feat(
+        candidates,
+        target,
+        own,
+        others,
+        budget,
+        labels=mine.codes,
+        target_labels=hard.codes,
+    )
+
+
+def _cast(request: Request, x: np.ndarray) -> np.ndarray:
+    """Return samples in the type that the request names, if they fit."""
+    if request.schema.sample_dtype == "text":
+        return x
+    with np.errstate(over="ignore"):
+        cast = x.astype(np.dtype(request.schema.sample_dtype))
+    check_finite("x in the request's dtype", cast)
+    if cast.dtype.kind in "iu" and not np.array_equal(cast, x):
+        raise ValueError(
+            f"x must fit into {cast.dtype} as in the request, got values from "
+            f"{x.min()} to {x.max()}"
+        )
+    return cast

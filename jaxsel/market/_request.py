@@ -1,0 +1,206 @@
+"""What a trainer asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_count, check_same_length
+
+from ._schema import (
+    Schema,
+    as_labels,
+    as_samples,
+    as_vectors,
+    check_fields,
+    check_id,
+    kind_of,
+)
+from ._wire import MAX_BYTES, read, refusals, write
+
+METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
+"""The ways to choose samples that a request may ask for; `answer` explains them."""
+
+_ARRAYS = ("features", "x", "y")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What a trainer shows to owners: hard samples, and what it wants.
+
+    `make_request` makes one. It has no field for a model, and its file holds these
+    arrays and no others.
+
+    Attributes:
+        id: 32 hexadecimal digits, drawn at random.
+        budget: How many samples an owner may send at most.
+        method: How the owner is asked to choose; it may choose otherwise, and says so.
+        schema: The form of samples, features and labels.
+        x: Hard samples, `[m, ...]`, or None: then `features` stand for them.
+        y: Their labels, `[m]`: integers or texts. None if they are not known.
+        features: Their features, `[m, d]`, float32, or None.
+    """
+
+    id: str
+    budget: int
+    method: str
+    schema: Schema
+    x: np.ndarray | None = None
+    y: np.ndarray | None = None
+    features: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        check_id("id", self.id)
+        check_count("budget", self.budget)
+        check_choice("method", self.method, METHODS)
+        if self.x is not None:
+            self.schema.check_samples("x", self.x)
+        if self.features is not None:
+            self.schema.check_features("features", self.features)
+        shown = [a for a in (self.x, self.features) if a is not None]
+        if not shown or not len(shown[0]):
+            raise ValueError("a request must show samples, or features of samples")
+        if (self.features is None) != (self.schema.n_features is None):
+            raise ValueError("n_features of the schema must be that of features")
+        if (self.y is None) != (self.schema.classes is None):
+            raise ValueError("a request must have both labels and classes, or neither")
+        if self.y is not None:
+            self.schema.check_labels("y", self.y)
+            shown.append(self.y)
+        for array in shown:
+            check_same_length("x or features", shown[0], "the other arrays", array)
+
+    def __len__(self) -> int:
+        """Return the number of hard samples."""
+        shown = self.features if self.x is None else self.x
+        return 0 if shown is None else len(shown)
+
+    def __repr__(self) -> str:
+        return (
+            f"Request({self.id[:8]}, {len(self)} hard samples, budget={self.budget}, "
+            f"method={self.method!r})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file in one step, and return its path."""
+        fields = {
+            "id": self.id,
+            "budget": self.budget,
+            "method": self.method,
+            "schema": self.schema.to_fields(),
+        }
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return write(path, "request", fields, arrays)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES
+    ) -> Request:
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+            max_bytes: Largest file to read.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it holds anything else, is damaged or too large; the message
+                names the file and the field.
+        """
+        with refusals(path):
+            fields, arrays = read(path, "request", _ARRAYS, max_bytes)
+            check_fields("fields", fields, {"id", "budget", "method", "schema"})
+            schema = Schema.from_fields(fields["schema"])
+            return cls(**{**fields, **arrays, "schema": schema})
+
+
+def make_request(
+    x: npt.ArrayLike | None = None,
+    y: npt.ArrayLike | None = None,
+    *,
+    budget: int,
+    method: str = "retrieve",
+    features: npt.ArrayLike | None = None,
+    sample_shape: Sequence[int] | None = None,
+    sample_dtype: npt.DTypeLike | None = None,
+    columns: Sequence[str] | None = None,
+    classes: Sequence[int] | Sequence[str] | None = None,
+    key: jax.Array | None = None,
+) -> Request:
+    """Make a request out of hard samples, or of their features alone.
+
+    Args:
+        x: Hard samples: numbers `[m, ...]`, or `[m]` texts. None keeps them private.
+        y: Their labels, `[m]`: integers or texts. None if they are not known; owners
+            then choose by features only.
+        budget: How many samples an owner may send at most.
+        method: How owners are asked to choose, one of `METHODS`.
+        features: Features of the hard samples, `[m, d]`, from an encoder that owners
+            have as well.
+        sample_shape: Shape of the samples to send, where `x` is None. Without it,
+            owners send features.
+        sample_dtype: Their type, which must come along with `sample_shape`.
+        columns: Names of the columns of a table.
+        classes: All labels that there are; those in `y` if None.
+        key: Key of the request's id; drawn from the operating system if None.
+
+    Returns:
+        The request.
+
+    Raises:
+        TypeError: If arrays are of types that files can't hold.
+        ValueError: If the arguments differ in length, hold NaN or infinity, or there is
+            neither `x` nor `features`.
+    """
+    if x is None and features is None:
+        raise ValueError("x or features must be given: nothing would be shown")
+    if x is not None and (sample_shape is not None or sample_dtype is not None):
+        raise ValueError("sample_shape and sample_dtype are for requests without x")
+    if (sample_shape is None) != (sample_dtype is None):
+        raise ValueError("sample_shape and sample_dtype must come together")
+    if y is None and classes is not None:
+        raise ValueError("classes must not be given without y")
+    samples = None if x is None else as_samples("x", x)
+    vectors = None if features is None else as_vectors("features", features)
+    labels = None if y is None else as_labels("y", y)
+    if samples is not None:
+        sample_shape, kind = samples.shape[1:], kind_of(samples)
+    elif sample_shape is not None:
+        kind = kind_of(np.empty(0, sample_dtype))
+    else:
+        kind = None
+    if labels is not None:
+        found = labels if classes is None else as_labels("classes", classes)
+        known = tuple(np.unique(found).tolist())
+    else:
+        known = None
+    schema = Schema(
+        sample_shape=None if sample_shape is None else tuple(sample_shape),
+        sample_dtype=kind,
+        n_features=None if vectors is None else vectors.shape[1],
+        columns=None if columns is None else tuple(columns),
+        classes=known,
+    )
+    return Request(
+        id=_random_id(key),
+        budget=budget,
+        method=method,
+        schema=schema,
+        x=samples,
+        y=labels,
+        features=vectors,
+    )
+
+
+def _random_id(key: jax.Array | None) -> str:
+    if key is None:
+        return os.urandom(16).hex()
+    return (
+        np.asarray(jax.random.bits(key, (4,), np.uint32)).astype("<u4").tobytes().hex()
+    )

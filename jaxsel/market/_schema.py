@@ -1,0 +1,247 @@
+"""What samples, features and labels look like: all that both sides must agree on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array, check_count, check_finite, check_numeric
+
+from ._wire import dtype_name, is_dtype
+
+_LARGEST_SAMPLE = 1 << 31  # numbers
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The form of the data that a request asks for.
+
+    Attributes:
+        sample_shape: Shape of one sample, such as (28, 28, 1); () for a text. None if
+            the answer shall hold features only.
+        sample_dtype: Type of its numbers, such as "<f4" or "|u1"; "text" for a text.
+        n_features: Length of a feature vector, if the request shows features.
+        columns: Names of the d columns of a table, if known.
+        classes: All labels that there are, ascending: integers or texts. None if the
+            request shows no labels.
+    """
+
+    sample_shape: tuple[int, ...] | None = None
+    sample_dtype: str | None = None
+    n_features: int | None = None
+    columns: tuple[str, ...] | None = None
+    classes: tuple[int, ...] | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sample_shape is None and self.n_features is None:
+            raise ValueError("schema must tell of samples, of features, or of both")
+        if (self.sample_shape is None) != (self.sample_dtype is None):
+            raise ValueError("schema must have both sample_shape and sample_dtype")
+        if self.sample_shape is not None:
+            for size in self.sample_shape:
+                check_count("sample_shape", size)
+            if math.prod(self.sample_shape) > _LARGEST_SAMPLE:
+                raise ValueError(f"sample_shape is impossible: {self.sample_shape}")
+            kind = check_text("sample_dtype", self.sample_dtype)
+            if kind != "text" and not is_dtype(kind):
+                raise ValueError(f"sample_dtype is unknown: {kind[:40]!r}")
+        if self.n_features is not None:
+            check_count("n_features", self.n_features)
+        if self.columns is not None:
+            for name in self.columns:
+                check_text("columns", name)
+            if self.sample_shape != (len(self.columns),):
+                raise ValueError(
+                    f"columns must name the columns of a table, got "
+                    f"{len(self.columns)} names for samples of shape "
+                    f"{self.sample_shape}"
+                )
+        if self.classes is not None:
+            _check_classes(self.classes)
+
+    def check_samples(self, name: str, x: np.ndarray) -> None:
+        """Refuse samples of another form."""
+        if self.sample_shape is None:
+            raise ValueError(f"{name} must not be given: the schema has features only")
+        check_rows(name, x)
+        if x.shape[1:] != self.sample_shape or kind_of(x) != self.sample_dtype:
+            raise ValueError(
+                f"{name} must hold samples of shape {self.sample_shape} and dtype "
+                f"{self.sample_dtype}, got {x.shape[1:]} and {kind_of(x)}"
+            )
+
+    def check_features(self, name: str, features: np.ndarray) -> None:
+        """Refuse features of another length or type."""
+        if self.n_features is None:
+            raise ValueError(f"{name} must not be given: the schema has none")
+        check_rows(name, features)
+        if features.shape[1:] != (self.n_features,) or features.dtype != np.float32:
+            raise ValueError(
+                f"{name} must have shape [n, {self.n_features}] and dtype float32, got "
+                f"{features.shape} and {features.dtype}"
+            )
+
+    def check_labels(self, name: str, y: np.ndarray) -> None:
+        """Refuse labels that are none of the classes."""
+        codes = self.encode(name, y)
+        if len(codes) and codes.min() < 0:
+            row = int(np.argmin(codes))
+            raise ValueError(
+                f"{name} must hold classes of the request, but row {row} holds "
+                f"{str(y[row])[:40]!r}"
+            )
+
+    def encode(self, name: str, y: np.ndarray) -> np.ndarray:
+        """Return each label's place among the classes, `[n]` int32; -1 for others."""
+        if self.classes is None:
+            raise ValueError(f"{name} must not be given: the request has no classes")
+        classes = np.asarray(self.classes)
+        if y.ndim != 1 or y.dtype.kind != classes.dtype.kind:
+            raise ValueError(
+                f"{name} must hold labels of shape [n], "
+                f"{'integers' if classes.dtype.kind == 'i' else 'texts'} as in the "
+                f"request, got shape {y.shape} and dtype {y.dtype}"
+            )
+        places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        return np.where(classes[places] == y, places, -1).astype(np.int32)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what goes into the header of a file."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> Schema:
+        """Check and return what came from the header of a file."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        check_fields("schema", fields, names)
+        for name in ("sample_shape", "columns", "classes"):
+            if not isinstance(fields[name], list | None):
+                raise ValueError(f"{name} must be a list or null")
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        return cls(**values)
+
+
+def check_fields(name: str, fields: Any, names: set[str]) -> None:
+    """Refuse a JSON object that lacks fields, or has others."""
+    if not isinstance(fields, dict) or set(fields) != names:
+        found = sorted(fields) if isinstance(fields, dict) else fields
+        raise ValueError(
+            f"{name} must have the fields {', '.join(sorted(names))}, got "
+            f"{str(found)[:200]!r}"
+        )
+
+
+def check_text(
+    name: str, value: Any, *, longest: int = 1000, empty: bool = False
+) -> str:
+    """Return a printable text: nothing that could act on a terminal."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {str(value)[:40]!r}")
+    if not value.isprintable() or len(value) > longest or not (value or empty):
+        raise ValueError(
+            f"{name} must be printable, on one line, {'' if empty else 'not empty '}"
+            f"and of at most {longest} characters, got {value[:40]!r}"
+        )
+    return value
+
+
+def check_id(name: str, value: Any) -> None:
+    """Refuse what is not 128 bits in hexadecimal digits."""
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise ValueError(
+            f"{name} must be 32 hexadecimal digits, got {str(value)[:40]!r}"
+        )
+
+
+def check_rows(name: str, array: Any) -> None:
+    """Refuse what is not a finite array with a first axis."""
+    if not isinstance(array, np.ndarray) or not array.ndim:
+        raise TypeError(f"{name} must be an array, one row a sample")
+    check_finite(name, array)
+
+
+def kind_of(x: np.ndarray) -> str:
+    """Return the type of samples as a schema names it: for texts, of any length."""
+    return "text" if x.dtype.kind == "U" else dtype_name(x)
+
+
+def as_samples(name: str, value: npt.ArrayLike) -> np.ndarray:
+    """Return finite samples `[n, ...]`, with texts in arrays of fixed length."""
+    x = np.asarray(as_array(name, value))
+    if x.dtype.kind in "OS" and x.ndim == 1:
+        x = _as_texts(name, x)
+    if not x.ndim or not len(x) or (x.dtype.kind != "U" and x.ndim < 2):
+        raise ValueError(
+            f"{name} must have shape [n, d] or [n, ...], or hold n texts, got shape "
+            f"{x.shape} and dtype {x.dtype}"
+        )
+    try:
+        kind_of(x)
+    except TypeError as error:
+        raise TypeError(f"{name} {error}") from error
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    check_finite(name, x)
+    return x
+
+
+def as_vectors(name: str, value: npt.ArrayLike) -> np.ndarray:
+    """Return finite features `[n, d]` in float32."""
+    features = np.asarray(as_array(name, value))
+    check_numeric(name, features)
+    if features.ndim != 2 or 0 in features.shape:
+        raise ValueError(
+            f"{name} must have shape [n, d], not empty, got {features.shape}"
+        )
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32)
+    check_finite(name, features)
+    return features
+
+
+def as_labels(name: str, value: npt.ArrayLike) -> np.ndarray:
+    """Return labels `[n]` as int64, or as texts."""
+    y = np.asarray(as_array(name, value))
+    if y.ndim != 1:
+        raise ValueError(f"{name} must have shape [n], got {y.shape}")
+    if y.dtype.kind in "OS":
+        y = _as_texts(name, y)
+    if y.dtype.kind == "U":
+        return y
+    if y.dtype.kind in "biu" or (y.dtype.kind == "f" and np.all(y == np.round(y))):
+        return y.astype(np.int64)
+    raise TypeError(f"{name} must hold classes, integers or texts, got {y.dtype}")
+
+
+def _as_texts(name: str, array: np.ndarray) -> np.ndarray:
+    if not all(isinstance(item, str) for item in array.tolist()):
+        raise TypeError(f"{name} must hold numbers or texts, got objects")
+    return array.astype(str)
+
+
+def _check_classes(classes: Sequence[Any]) -> None:
+    if not classes:
+        raise ValueError("classes must not be empty")
+    if isinstance(classes[0], str):
+        for name in classes:
+            check_text("classes", name, empty=True)
+    for kind in classes:
+        if type(kind) is not type(classes[0]) or type(kind) not in (int, str):
+            raise TypeError("classes must be all integers, or all texts")
+        if isinstance(kind, int) and not -(2**63) <= kind < 2**63:
+            raise ValueError(f"classes must be integers of 64 bits, got {kind}")
+    if any(a >= b for a, b in zip(classes, classes[1:], strict=False)):
+        raise ValueError("classes must be in ascending order, each once")

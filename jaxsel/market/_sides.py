@@ -1,0 +1,167 @@
+"""Both sides of a choice, the owner's samples and the hard ones, in one space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_same_length
+from jaxsel.gradients import Oracle
+from jaxsel.neighbors import Metric
+from jaxsel.retrieve import pseudo_labels
+
+from ._request import Request
+from ._schema import as_labels, as_samples, as_vectors, kind_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnerModel:
+    """How an owner looks at samples, its own and the hard ones. It is never sent.
+
+    Where a request shows features only, `oracle` is called with those in place of
+    samples.
+
+    Attributes:
+        oracle: Maps samples `[n, ...]` and their labels `[n]` to an oracle of their
+            gradients, such as `jaxsel.gradients.last_layer` of the owner's model. Early
+            checkpoints tell more than late ones (paper, appendix E).
+        features: Maps samples `[n, ...]` to features `[n, d]`.
+    """
+
+    oracle: Callable[[Any, Any], Oracle] | None = None
+    features: Callable[[Any], Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """The arrays of one side, each with one row a sample.
+
+    Attributes:
+        x: Samples; None if they are not known.
+        y: Labels; None if there are none.
+        codes: Their places among the request's classes, -1 if elsewhere; None if either
+            side has no labels.
+        vectors: Features in a space of both sides; None if nothing needs them.
+    """
+
+    x: np.ndarray | None
+    y: np.ndarray | None
+    codes: np.ndarray | None
+    vectors: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(next(a for a in (self.x, self.vectors) if a is not None))
+
+    def take(self, rows: np.ndarray) -> Side:
+        return Side(
+            **{
+                field.name: None if array is None else array[rows]
+                for field in dataclasses.fields(self)
+                for array in [getattr(self, field.name)]
+            }
+        )
+
+
+def both_sides(
+    request: Request,
+    x: npt.ArrayLike | None,
+    y: npt.ArrayLike | None,
+    features: npt.ArrayLike | None,
+    model: OwnerModel,
+    *,
+    by_features: bool,
+    metric: Metric,
+) -> tuple[Side, Side]:
+    """Check what the owner has, and return it with the hard samples.
+
+    Args:
+        request: The trainer's request.
+        x: The owner's samples.
+        y: Their labels; if None and the request has some, those of the nearest hard
+            samples take their place.
+        features: Features in the request's space.
+        model: Where other features come from.
+        by_features: Whether features are needed for the choice.
+        metric: Which is nearest.
+    """
+    samples = None if x is None else as_samples("x", x)
+    given = None if features is None else as_vectors("features", features)
+    labels = None if y is None else as_labels("y", y)
+    _check_form(request, samples)
+    arrays = {"x": samples, "features": given, "y": labels}
+    present = [(name, array) for name, array in arrays.items() if array is not None]
+    for name, array in present:
+        check_same_length(*present[0], name, array)
+
+    if not present:
+        raise ValueError("features must be given: the request asks for them")
+    vectors = hard_vectors = None
+    pseudo = labels is None and request.y is not None
+    if by_features or pseudo or request.x is None:
+        vectors, hard_vectors = _vectors(request, samples, given, model.features)
+        if pseudo and request.y is not None:
+            labels = pseudo_labels(vectors, hard_vectors, request.y, metric=metric)
+    codes = hard_codes = None
+    if labels is not None and request.y is not None:
+        codes = request.schema.encode("y", labels)
+        hard_codes = request.schema.encode("y of the request", request.y)
+    return (
+        Side(x=samples, y=labels, codes=codes, vectors=vectors),
+        Side(x=request.x, y=request.y, codes=hard_codes, vectors=hard_vectors),
+    )
+
+
+def _check_form(request: Request, x: np.ndarray | None) -> None:
+    shape, wanted = request.schema.sample_shape, request.schema.sample_dtype
+    if shape is None or wanted is None:
+        return
+    if x is None:
+        raise ValueError("x must be given: the request asks for samples")
+    if x.shape[1:] != shape:
+        raise ValueError(
+            f"x must hold samples of shape {shape} as in the request, got {x.shape[1:]}"
+        )
+    found = kind_of(x)
+    fits = found == wanted
+    if "text" not in (found, wanted):
+        fits = np.can_cast(x.dtype, np.dtype(wanted), "same_kind")
+    if not fits:
+        raise TypeError(f"x must be of dtype {wanted} as in the request, got {found}")
+
+
+def _vectors(
+    request: Request,
+    x: np.ndarray | None,
+    features: np.ndarray | None,
+    encode: Callable[[Any], Any] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    if features is not None:
+        if request.features is None:
+            raise ValueError(
+                "features must not be given: the request has none to compare them "
+                "with; model.features serves both sides"
+            )
+        own, hard = features, request.features
+    elif x is not None and encode is not None:
+        own = as_vectors("model.features(x)", encode(x))
+        if request.x is not None:
+            hard = as_vectors("model.features(hard samples)", encode(request.x))
+        else:
+            hard = request.features
+    else:
+        own, hard = x, request.x
+    if own is None or hard is None:
+        raise ValueError("features must be given: the request shows features only")
+    if own.dtype.kind == "U":
+        raise ValueError("model must have features: texts as such have no distance")
+    own, hard = (a.reshape(len(a), -1).astype(np.float32) for a in (own, hard))
+    if own.shape[1] != hard.shape[1]:
+        raise ValueError(
+            f"features must have {hard.shape[1]} columns as those of the hard samples, "
+            f"got {own.shape[1]}"
+        )
+    return own, hard

@@ -1,0 +1,256 @@
+"""Requests and answers as files: named arrays and a JSON header, each with a sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from jaxsel._checks import check_count
+
+from ._archive import pieces, unpack
+
+FORMAT, VERSION = "jaxsel.market", 1
+MAX_BYTES = 1 << 30
+
+_LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
+_MAX_HEADER = 1 << 22  # bytes
+_MAX_DIMENSIONS = 8
+# Real numbers and booleans, little-endian, and texts of fixed length.
+_DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
+
+
+def dtype_name(array: np.ndarray) -> str:
+    """Return the name of an array's type in a file, such as `<f4`.
+
+    Raises:
+        TypeError: If files can't hold it.
+    """
+    name = array.dtype.newbyteorder("<").str
+    if not is_dtype(name):
+        raise TypeError(f"must hold real numbers or texts, got dtype {array.dtype}")
+    return name
+
+
+def is_dtype(name: str) -> bool:
+    """Whether files can hold arrays of this type."""
+    return _DTYPE.fullmatch(name) is not None
+
+
+def write(
+    path: str | os.PathLike[str],
+    kind: str,
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray | None],
+) -> Path:
+    """Write a message beside `path`, then put it in its place in one step.
+
+    Args:
+        path: Where to; `.npz` is appended if it does not end so.
+        kind: "request" or "answer".
+        fields: What goes into the header, of types that JSON knows; no floats.
+        arrays: The arrays by name; None is left out.
+
+    Returns:
+        The path written to.
+
+    Raises:
+        ValueError: If the file would be larger than 4 GB.
+    """
+    path = Path(path)
+    if path.suffix != ".npz":
+        path = path.with_name(path.name + ".npz")
+    contents, declared = {}, {}
+    for name, array in sorted(arrays.items()):
+        if array is None:
+            continue
+        dtype = dtype_name(array)
+        raw = np.ascontiguousarray(array, np.dtype(dtype)).tobytes()
+        contents[f"{name}.npy"] = _npy_head(dtype, array.shape) + raw
+        declared[name] = {
+            "dtype": dtype,
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(raw).hexdigest(),
+        }
+    header = _to_json(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": kind,
+            "fields": fields,
+            "arrays": declared,
+        }
+    )
+    if len(header) > _MAX_HEADER:
+        raise ValueError(f"the header of a {kind} must be below 4 MiB: shorten names")
+    digest = hashlib.sha256(header).hexdigest().encode()
+    parts = {"header.json": header, "header.sha256": digest, **contents}
+    if sum(map(len, parts.values())) > _LARGEST:
+        raise ValueError(f"a {kind} must be below 4 GB in all: send fewer samples")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.writelines(pieces(parts))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def read(
+    path: str | os.PathLike[str], kind: str, names: tuple[str, ...], max_bytes: int
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what `write` wrote, and nothing else.
+
+    Args:
+        path: The file.
+        kind: What it must hold.
+        names: The arrays that it may hold.
+        max_bytes: Largest file to read.
+
+    Returns:
+        The fields, which the caller must check, and the arrays.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is anything else.
+    """
+    check_count("max_bytes", max_bytes)
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there, or is not a file")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise ValueError(f"it has {size} bytes, more than max_bytes = {max_bytes}")
+        # Not more than was seen: it may be growing.
+        data = memoryview(file.read(size))
+    parts = unpack(data)
+    header = _header(parts, kind)
+    declared = header["arrays"]
+    for name in declared:
+        if name not in names:
+            raise ValueError(f"array {name[:40]!r} has no place in a {kind}")
+    order = ["header.json", "header.sha256", *(f"{name}.npy" for name in declared)]
+    for name in parts:
+        if name not in order:
+            raise ValueError(f"part {name!r} is not declared in the header")
+    if list(parts) != order:
+        raise ValueError("arrays of the header are missing, or in another order")
+    arrays = {
+        name: _array(name, facts, parts[f"{name}.npy"])
+        for name, facts in declared.items()
+    }
+    return header["fields"], arrays
+
+
+def _header(parts: Mapping[str, memoryview], kind: str) -> dict[str, Any]:
+    if "header.json" not in parts or "header.sha256" not in parts:
+        raise ValueError("header.json or header.sha256 is missing")
+    text = bytes(parts["header.json"][: _MAX_HEADER + 1])
+    if len(text) > _MAX_HEADER:
+        raise ValueError("header.json is larger than 4 MiB")
+    if hashlib.sha256(text).hexdigest().encode() != parts["header.sha256"]:
+        raise ValueError("header.json is damaged: its sha256 differs")
+    try:
+        header = json.loads(text, parse_constant=_no_constant)
+        # Blanks, repeated keys and the like would be room for something else.
+        if _to_json(header) != text:
+            raise ValueError("header.json is not in canonical form")
+    except RecursionError:
+        raise ValueError("header.json is nested too deeply") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError(f"header.json is not one of {FORMAT}")
+    if type(header.get("version")) is not int or header["version"] != VERSION:
+        raise ValueError(
+            f"version {str(header.get('version'))[:40]!r} is not known: this is "
+            f"jaxsel.market of version {VERSION}"
+        )
+    if header.get("kind") != kind:
+        raise ValueError(f"it is no {kind} but holds {str(header.get('kind'))[:40]!r}")
+    if set(header) != {"format", "version", "kind", "fields", "arrays"} or not all(
+        isinstance(header[name], dict) for name in ("fields", "arrays")
+    ):
+        raise ValueError("header.json must have format, version, kind, fields, arrays")
+    return header
+
+
+def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
+    if not isinstance(facts, dict) or set(facts) != {"dtype", "shape", "sha256"}:
+        raise ValueError(f"{name} must be declared by dtype, shape and sha256")
+    dtype, shape = facts["dtype"], facts["shape"]
+    if not isinstance(dtype, str) or not is_dtype(dtype):
+        raise ValueError(
+            f"{name} must hold real numbers or texts, got dtype {str(dtype)[:40]!r}"
+        )
+    if (
+        not isinstance(shape, list)
+        or len(shape) > _MAX_DIMENSIONS
+        or not all(type(n) is int and 0 <= n < 1 << 31 for n in shape)
+    ):
+        raise ValueError(f"{name} has an impossible shape {str(shape)[:60]}")
+    head = _npy_head(dtype, shape)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if len(content) != len(head) + size:
+        raise ValueError(
+            f"{name} must have {len(head) + size} bytes for shape {shape} and dtype "
+            f"{dtype}, got {len(content)}"
+        )
+    raw = content[len(head) :]
+    if content[: len(head)] != head:
+        raise ValueError(f"{name}.npy declares another shape or dtype than the header")
+    if hashlib.sha256(raw).hexdigest() != facts["sha256"]:
+        raise ValueError(f"{name} is damaged: its sha256 differs")
+    _check_bits(name, dtype, raw)
+    try:
+        array = np.empty(shape, dtype)
+    except ValueError as error:  # [0, large, large]
+        raise ValueError(f"{name} has an impossible shape {shape}") from error
+    if array.size:
+        array[...] = np.frombuffer(raw, dtype).reshape(shape)
+    return array
+
+
+def _check_bits(name: str, dtype: str, raw: memoryview) -> None:
+    """Refuse booleans and texts that NumPy would take, and then trip over."""
+    if dtype == "|b1" and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
+        raise ValueError(f"{name} must hold booleans of 0 and 1")
+    if dtype.startswith("<U"):
+        points = np.frombuffer(raw, "<u4")
+        surrogate = (points >= 0xD800) & (points <= 0xDFFF)
+        if points.max(initial=0) > 0x10FFFF or surrogate.any():
+            raise ValueError(f"{name} must hold texts in Unicode")
+
+
+def _npy_head(dtype: str, shape: tuple[int, ...] | list[int]) -> bytes:
+    """The head of an `.npy` file of version 1.0, always in the same words."""
+    facts = {"descr": dtype, "fortran_order": False, "shape": tuple(shape)}
+    text = repr(facts).encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text
+
+
+def _to_json(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, sort_keys=True, indent=1).encode()
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"header.json holds {name}")
+
+
+@contextmanager
+def refusals(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in errors which file was refused."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        name = os.fspath(path)
+        raise ValueError(f"{name} is refused: {error}") from error

@@ -1,0 +1,46 @@
+"""Making requests: their ids, and what they can't be made of."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxsel.market import make_request
+
+from .cases import HARD, HARD_F, HARD_Y, request
+
+
+def test_ids_are_random():
+    ids = {make_request(HARD, budget=1).id for _ in range(20)}
+    ids |= {request(key=jax.random.key(i)).id for i in range(20)}
+    assert len(ids) == 40
+    assert request().id == request().id
+    assert all(len(bytes.fromhex(i)) == 16 for i in ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "match"),
+    [
+        ((), {}, "x or features must be given"),
+        ((HARD,), {"budget": 0}, "budget must be at least 1"),
+        ((HARD,), {"method": "steal"}, "method must be one of"),
+        ((HARD, HARD_Y[:3]), {}, "must have the same length"),
+        ((HARD * np.nan,), {}, "x must be finite"),
+        ((HARD[0],), {}, r"x must have shape \[n, d\]"),
+        ((HARD[:0],), {}, r"x must have shape \[n, d\]"),
+        ((HARD.astype(complex),), {}, "x must hold real numbers or texts"),
+        ((np.full((2, 2), None),), {}, "x must hold real numbers or texts"),
+        (([None, "a"],), {}, "x must hold numbers or texts"),
+        ((HARD, HARD_Y + 0.5), {}, "y must hold classes"),
+        ((HARD, HARD_Y), {"classes": [0, 1]}, "y must hold classes of the request"),
+        ((HARD,), {"classes": [0, 1]}, "classes must not be given without y"),
+        ((HARD,), {"features": HARD_F[:, 0]}, r"features must have shape \[n, d\]"),
+        ((HARD,), {"features": np.full((12, 2), 1e300)}, "features must be finite"),
+        ((HARD,), {"features": HARD_F[:2]}, "must have the same length"),
+        ((HARD,), {"columns": ["a"]}, "columns must name the columns"),
+        ((HARD,), {"sample_shape": (2,)}, "requests without x"),
+        ((None,), {"features": HARD_F, "sample_shape": (2,)}, "must come together"),
+    ],
+)
+def test_requests_refuse(arguments, options, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        make_request(*arguments, **({"budget": 2} | options))

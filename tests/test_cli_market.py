@@ -1,0 +1,308 @@
+"""The command line: asking, answering and ranking, with files between processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import refuse, run
+
+from jaxsel import market
+from jaxsel._cli import _market_options
+from jaxsel.market import Answer, Request
+
+RNG = np.random.default_rng(0)
+CENTRES = 3 * RNG.normal(size=(3, 6))
+QUICK = ["--seeds", "2", "--steps", "60"]
+RANK = ["market", "rank", "request.npz", "held.npz"]
+
+
+def draw(*counts):
+    """Samples of three classes, so many of each."""
+    y = np.repeat(np.arange(3), counts)
+    return CENTRES[y] + RNG.normal(size=(len(y), 6)), y
+
+
+def save(name, x, y):
+    np.savez(f"{name}.npz", x=x.astype(np.float32), y=y)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    x, y = draw(30, 30, 50)
+    save("val", x, y)
+    np.save("predicted.npy", np.where(y == 2, 0, y))
+    save("train", *draw(60, 60, 1))
+    save("north", *draw(5, 5, 50))
+    save("south", *draw(30, 30, 0))
+    save("east", *draw(20, 20, 20))
+
+
+def ask(*options, budget=16):
+    run(
+        *("market", "request", "val.npz", "--predictions", "predicted.npy"),
+        *("--held-out-to", "held.npz", "--out", "request.npz", "--budget", budget),
+        *options,
+    )
+    return Request.load("request.npz")
+
+
+def reply(name, *options):
+    run(
+        *("market", "answer", "request.npz", f"{name}.npz", "--owner", name),
+        *("--out", f"from_{name}.npz", *options),
+    )
+    return Answer.load(f"from_{name}.npz", Request.load("request.npz"))
+
+
+def test_two_processes_by_files(capsys, tmp_path):
+    asked = ask()
+    shown = capsys.readouterr().out
+    assert "25 other hard samples are held out" in shown
+    held = np.load("held.npz")
+    assert (len(asked), len(held["y"])) == (25, 25)
+    both = np.concatenate([asked.x, held["x"]])
+    val = np.load("val.npz")
+    assert set(map(bytes, both)) == set(map(bytes, val["x"][val["y"] == 2]))
+    assert asked.schema.classes == (0, 1, 2)
+
+    # The owner: another process in another folder, which has the request and its data.
+    owner = tmp_path / "owner"
+    owner.mkdir()
+    for name in ("request.npz", "north.npz"):
+        (owner / name).write_bytes(Path(name).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxsel", "market", "answer", "request.npz"]
+        + ["north.npz", "--owner", "north", "--out", "answer.npz"],
+        cwd=owner,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "16 samples for Request" in done.stdout
+    Path("from_north.npz").write_bytes((owner / "answer.npz").read_bytes())
+    reply("south")
+
+    files = ["from_north.npz", "from_south.npz"]
+    run(*RANK, *files, "--train", "train.npz", "--out", "ranking.json", *QUICK)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    ranking = json.loads(Path("ranking.json").read_text())
+    assert [row["owner"] for row in ranking["ranking"]] == ["north", "south"]
+    north, south = ranking["ranking"]
+    assert (north["samples"], north["status"]) == (16, "complete")
+    assert (south["samples"], south["status"]) == (0, "short")
+    assert north["gain"] > 0.3 > south["gain"]
+    assert south["gain"] == 0
+    assert (ranking["held_out"], ranking["refused"]) == (25, [])
+    assert ranking["seeds"] == [0, 1]
+    assert len(ranking["inputs"]) == 5
+    assert "north" in captured.out
+    assert f"{north['score']:.3f}" in captured.out
+
+
+def test_bad_answers_are_refused_by_name_and_others_ranked(capsys):
+    ask()
+    first = Path("request.npz").read_bytes()
+    reply("north")
+    reply("east", "--method", "random", "--seed", "3")
+    data = bytearray(Path("from_north.npz").read_bytes())
+    data[-200] ^= 1
+    Path("damaged.npz").write_bytes(data)
+    Path("twice.npz").write_bytes(Path("from_north.npz").read_bytes())
+    ask("--force")
+    reply("south", "--allow-all")
+    Path("request.npz").write_bytes(first)
+    files = ["damaged.npz", "from_south.npz", "from_north.npz", "gone.npz"]
+    files += ["twice.npz", "from_east.npz", "val.npz"]
+    before = {path: Path(path).read_bytes() for path in files if Path(path).exists()}
+    capsys.readouterr()
+    options = ["--train", "train.npz", "--out", "ranking.json", "--retrain", *QUICK]
+    run(*RANK, *files, *options)
+    lines = capsys.readouterr().err.splitlines()
+    reasons = {
+        "damaged.npz": "is refused",
+        "from_south.npz": "another request",
+        "gone.npz": "is not there",
+        "twice.npz": "owner 'north' has answered already",
+        "val.npz": "extra fields",
+    }
+    ranking = json.loads(Path("ranking.json").read_text())
+    assert [item["file"] for item in ranking["refused"]] == [
+        file for file in files if file in reasons
+    ]
+    for line, item in zip(lines, ranking["refused"], strict=True):
+        assert line == f"jaxsel: {item['reason']}"
+        assert line.startswith(f"jaxsel: {item['file']} is ")
+        assert reasons[item["file"]] in line
+    assert {row["owner"] for row in ranking["ranking"]} == {"north", "east"}
+    assert before == {path: Path(path).read_bytes() for path in before}
+    only = [*RANK, "damaged.npz", "--train", "train.npz", "--out", "other.json"]
+    from jaxsel.cli import main
+
+    assert main(only) == 2
+    assert "no answer is left to rank" in capsys.readouterr().err
+    assert not Path("other.json").exists()
+
+
+@pytest.mark.parametrize("method", market.METHODS)
+def test_owners_by_every_method(method, capsys):
+    ask("--method", method, budget=8)
+    found = reply("east")
+    assert found.method == method
+    assert 0 < len(found) <= 8
+    assert set(found.y.tolist()) == {2}
+    manifest = json.loads(Path("from_east.json").read_text())
+    assert [entry["role"] for entry in manifest["inputs"]] == ["request", "data"]
+    assert f"chosen by {method}" in capsys.readouterr().out
+
+
+def test_owners_rules(capsys):
+    ask()
+    save("few", *draw(0, 0, 8))
+    found = reply("few")
+    assert (len(found), found.status) == (7, "capped")
+    assert "one more would be all" in capsys.readouterr().out
+    assert len(reply("few", "--allow-all", "--force")) == 8
+    np.save("bare.npy", draw(20, 20, 20)[0].astype(np.float32))
+    run(
+        *("market", "answer", "request.npz", "bare.npy", "--unlabelled"),
+        *("--owner", "bare", "--out", "from_bare.npz"),
+    )
+    found = Answer.load("from_bare.npz", Request.load("request.npz"))
+    assert found.pseudo_labels
+    run(
+        *("market", "answer", "request.npz", "--refuse", "not for sale"),
+        *("--owner", "west", "--out", "from_west.npz"),
+    )
+    found = Answer.load("from_west.npz", Request.load("request.npz"))
+    assert (found.status, found.reason, len(found)) == ("refused", "not for sale", 0)
+
+
+def test_features_only(capsys):
+    """The samples stay at home, on both sides."""
+    encode = RNG.normal(size=(6, 3))
+    for name in ("val", "train", "north"):
+        np.save(f"{name}_f.npy", np.load(f"{name}.npz")["x"] @ encode)
+    asked = ask("--features", "val_f.npy", "--hide-samples")
+    assert asked.x is None
+    assert np.load("held.npz")["x"].shape == (25, 3)
+    for name in ("train", "north"):
+        save(f"{name}_f", np.load(f"{name}_f.npy"), np.load(f"{name}.npz")["y"])
+    found = reply("north_f")
+    assert found.x is None
+    assert found.features.shape == (16, 3)
+    options = ["--train", "train_f.npz", "--out", "ranking.json", *QUICK]
+    run(*RANK, "from_north_f.npz", *options)
+    # Samples with features beside them: features decide, samples are sent.
+    ask("--features", "val_f.npy", "--force")
+    found = reply("north", "--features", "north_f.npy")
+    assert found.x.shape == (16, 6)
+
+
+def test_tables_with_texts_as_labels(capsys):
+    for name in ("val", "train", "north"):
+        file = np.load(f"{name}.npz")
+        frame = pd.DataFrame(file["x"], columns=list("abcdef"))
+        frame["kind"] = np.array(["lo", "mid", "up"])[file["y"]]
+        frame.to_csv(f"{name}.csv", index=False)
+    predicted = np.array(["lo", "mid", "up"])[np.load("predicted.npy")]
+    np.save("predicted.npy", predicted)
+    kind = ["--label-column", "kind"]
+    run(
+        *("market", "request", "val.csv", "--predictions", "predicted.npy", *kind),
+        *("--method", "binned", "--budget", 8),
+        *("--held-out-to", "held.npz", "--out", "request.npz"),
+    )
+    asked = Request.load("request.npz")
+    assert asked.schema.columns == tuple("abcdef")
+    assert asked.schema.classes == ("lo", "mid", "up")
+    run(
+        *("market", "answer", "request.npz", "north.csv", "--owner", "north", *kind),
+        *("--out", "from_north.npz"),
+    )
+    options = ["--train", "train.csv", *kind, "--out", "ranking.json", *QUICK]
+    run(*RANK, "from_north.npz", *options)
+    ranking = json.loads(Path("ranking.json").read_text())
+    assert ranking["ranking"][0]["gain"] > 0.05
+    assert ranking["ranking"][0]["score"] > 0.9
+
+
+def test_prepared_data_sets():
+    run("market", "request", "digits:test", "--budget", 4, "--out", "request.npz")
+    asked = Request.load("request.npz")
+    assert asked.x.shape == (355, 8, 8, 1)
+    run(
+        *("market", "answer", "request.npz", "digits:train", "--owner", "me"),
+        *("--out", "a.npz"),
+    )
+    assert Answer.load("a.npz", asked).x.dtype == np.uint8
+    manifest = json.loads(Path("a.json").read_text())
+    assert len(manifest["inputs"][1]["sha256"]) == 64
+
+
+def test_refuses(capsys):
+    def bad(*arguments):
+        return refuse(capsys, "market", *arguments)
+
+    out = ["--out", "r.npz", "--budget", 4]
+    assert "go together" in bad("request", "val.npz", "--predictions", "p.npy", *out)
+    assert "needs --features" in bad("request", "val.npz", "--hide-samples", *out)
+    assert "--out must end in .npz" in bad(
+        "request", "val.npz", "--budget", 4, "--out", "r"
+    )
+    assert "budget must be at least 1" in bad(
+        "request", "val.npz", "--budget", 0, "--out", "r.npz"
+    )
+    np.save("short.npy", np.zeros((3, 2)))
+    assert "a row for each of the 110" in bad(
+        "request", "val.npz", "--features", "short.npy", *out
+    )
+    ask()
+    capsys.readouterr()
+    who = ["--owner", "o", "--out", "a.npz"]
+    assert "either DATA or --refuse" in bad("answer", "request.npz", *who)
+    assert "val.npz is refused" in bad("answer", "val.npz", "north.npz", *who)
+    assert "more than max_bytes" in bad(
+        "answer", "request.npz", "north.npz", *who, "--max-bytes", 10
+    )
+    assert "without labels to train on" in bad(
+        *("answer", "request.npz", "north.npz", "--unlabelled"),
+        *("--method", "grad_match", *who),
+    )
+    assert "nor over an input" in bad(
+        "answer",
+        "request.npz",
+        "north.npz",
+        "--owner",
+        "o",
+        "--out",
+        "request.npz",
+        "--force",
+    )
+    reply("north")
+    capsys.readouterr()
+    rank = ["rank", "request.npz", "held.npz", "from_north.npz", "--train", "train.npz"]
+    assert "--out must end in .json" in bad(*rank, "--out", "r.npz")
+    assert "must be at least 1" in bad(*rank, "--out", "r.json", "--seeds", 0)
+    Path("there.json").touch()
+    assert "exists" in bad(*rank, "--out", "there.json")
+
+
+def test_help_knows_the_methods(capsys):
+    assert _market_options.METHODS == market.METHODS
+    from jaxsel.cli import main
+
+    assert main(["market"]) == 0
+    for action in ("request", "answer", "rank"):
+        with pytest.raises(SystemExit) as caught:
+            main(["market", action, "--help"])
+        assert caught.value.code == 0
+        assert f"examples:\n  jaxsel market {action}" in capsys.readouterr().out
