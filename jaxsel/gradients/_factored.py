@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -116,8 +115,3 @@ def _outer(layer: Layer, deltas: jax.Array, inputs: jax.Array) -> jax.Array:
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, precision="highest")
-
-
-def layers_oracle(layers: Sequence[Layer]) -> Factored:
-    """Return the oracle of several layers: for what `last_layer` does not cover."""
-    return Factored(tuple(layers))

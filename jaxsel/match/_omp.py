@@ -35,9 +35,13 @@ Candidates = Oracle | npt.ArrayLike | jax.Array
 """An oracle of n gradients, or an array of them, `[n, p]`."""
 
 _SCORES = ("omp", "nomp", "ols")
-# Columns to ask for at once: from files, and from memory that the caches can't hold.
+# Columns to ask for at once: from files, and from so many bytes that reading them is
+# what takes time.
 _MANY_STREAMED = 16
 _MANY_LARGE, _LARGE = 8, 100_000_000
+# Up to so many candidates their number is rounded up, so that pools of many sizes share
+# a program; copying more would cost more than it saves.
+_ROUND = 8192
 # Entries of all columns of the targets that are matched in one program.
 _ENTRIES = 50_000_000
 
@@ -239,19 +243,18 @@ def _compute(
     """Match in one compiled program, of rounded shapes so that it serves many sizes."""
     n = len(oracle)
     devices = 1 if mesh is None else mesh.size
-    rows = -(-_rounded(n) // devices) * devices
-    room = min(_rounded(size), rows)
-    fill = np.minimum(np.arange(rows), n - 1)
-    arrays = oracle if rows == n else oracle.take(jnp.asarray(fill))
-    extra = extra[fill]
-    valid = valid[fill] & (np.arange(rows) < n)
+    held = sum(a.nbytes for a in jax.tree.leaves(oracle.per_candidate()))
+    rows = _rounded(n) if n <= _ROUND else n
+    rows = -(-rows // devices) * devices
+    room = min(1 << max(size - 1, 15).bit_length(), rows)
+    arrays = oracle if rows == n else _padded(oracle, rows - n)
+    extra, valid = (np.pad(array, (0, rows - n)) for array in (extra, valid))
     if mesh is not None:
         arrays = _shard(arrays, mesh)
         extra, valid = shard((extra, valid), mesh)
         target = replicate(target, mesh)
     options |= {"extra": extra, "valid": valid, "budget": room, "limit": size}
     if not several:
-        held = sum(a.nbytes for a in jax.tree.leaves(oracle.per_candidate()))
         many = _MANY_LARGE if held > _LARGE and mesh is None else 1
         match = _pursue(arrays, target, many=min(many, rows), **options)
         return _cut(match, size)
@@ -268,9 +271,16 @@ def _compute(
 
 
 def _rounded(n: int) -> int:
-    """Round up to one of four sizes between powers of two."""
-    step = 1 << max((n - 1).bit_length() - 3, 0)
+    """Round up to a power of two, or, above 1024, one of four sizes between two."""
+    bits = max((n - 1).bit_length(), 6)
+    step = 1 << (bits if bits <= 10 else bits - 3)
     return -(-n // step) * step
+
+
+def _padded(oracle: Any, more: int) -> Any:
+    """Repeat the last candidate: zeros might be no valid example of a loss."""
+    repeat = lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], more, axis=0)])
+    return dataclasses.replace(oracle, **jax.tree.map(repeat, oracle.per_candidate()))
 
 
 def _cut(match: Match, size: int) -> Match:

@@ -235,7 +235,8 @@ def pursue(
 ) -> Match:
     """Match a target gradient with a few candidates: a pure kernel.
 
-    What `omp` computes, without checks. Under `vmap` over targets the columns of all
+    What `omp` computes, without checks. Call it under `jit`: else its loops are
+    compiled at every call, for seconds. Under `vmap` over targets the columns of all
     targets' choices are one matrix product; leave `many` at 1 there.
 
     Args:

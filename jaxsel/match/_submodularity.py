@@ -24,7 +24,7 @@ class Submodularity:
         gamma: The submodularity ratio is at least this: m / M.
         paper_gamma: The paper's, in which the largest ψ takes the place of the smallest
             in m: too large, unless all ψ are equal.
-        guarantee: OMP reaches at least this share of the best choice's gain:
+        guarantee: `score="omp"` reaches at least this share of the best choice's gain:
             1 − exp(−γ).
     """
 
