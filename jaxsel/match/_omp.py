@@ -20,10 +20,14 @@ from ._pursuit import (
     Pursuit,
     Score,
     advance,
+    empty_shelf,
     finish,
     grow,
+    pause,
     pose,
     pursue,
+    put,
+    refresh,
     running,
     stages,
     start,
@@ -35,10 +39,9 @@ Candidates = Oracle | npt.ArrayLike | jax.Array
 """An oracle of n gradients, or an array of them, `[n, p]`."""
 
 _SCORES = ("omp", "nomp", "ols")
-# Columns to ask for at once: from files, and from so many bytes that reading them is
-# what takes time.
+# Columns to ask for at once: from files, and from more bytes than caches hold.
 _MANY_STREAMED = 16
-_MANY_LARGE, _LARGE = 8, 100_000_000
+_MANY_LARGE, _LARGE = 8, 16_000_000
 # Up to so many candidates their number is rounded up, so that pools of many sizes share
 # a program; copying more would cost more than it saves.
 _ROUND = 8192
@@ -298,9 +301,11 @@ _pose = jax.jit(pose)
 _start = jax.jit(start, static_argnames=("size", "positive", "score"))
 _grow = jax.jit(grow, static_argnames="size")
 _wanted = jax.jit(wanted, static_argnames=("many", "positive", "score"))
+_put = jax.jit(put, donate_argnames="shelf")
 _advance = jax.jit(
     advance, static_argnames=("positive", "score"), donate_argnames="state"
 )
+_refresh = jax.jit(refresh, donate_argnames="state")
 _finish = jax.jit(finish)
 
 
@@ -352,11 +357,16 @@ def _stream(
     rule: Any = {"positive": positive, "score": score}
     state: Pursuit = _start(problem, size=sizes[0], **rule)
     many = min(_MANY_STREAMED, len(oracle))
+    shelf = empty_shelf(problem, many)
     with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
         for room in sizes:
             state = _grow(state, size=room)
             while bool(running(state)):
-                ids = _wanted(problem, state, many=many, **rule)
-                state = _advance(problem, state, ids, oracle.columns(ids), **rule)
+                until = pause(state)
+                ids = _wanted(problem, state, shelf, many=many, **rule)
+                shelf = _put(shelf, ids, oracle.columns(ids))
+                state = _advance(problem, state, shelf, until, **rule)
+                if int(state.steps) == int(until):
+                    state = _refresh(state)
                 bar.update(int(state.steps) - bar.n)
     return _finish(problem, state)

@@ -5,9 +5,10 @@ the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²
 a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
 that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
 
-Columns come several at a time. Which candidate is chosen next is decided on exact
-correlations always, but it is mostly among the few that were best a moment ago; their
-columns cost hardly more than one, because reading the gradients is what takes time.
+Columns come several at a time, and wait on a shelf. Which candidate is chosen next is
+decided on exact correlations always, but it is mostly among those that were nearly best
+before; their columns cost hardly more than one, because reading the gradients is what
+takes time.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from jaxsel.neighbors import top_k
 
 from . import _refit
 from ._refit import Refit
-from ._types import BUDGET, EXHAUSTED, TOLERANCE, Match
+from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
 
 Score = Literal["omp", "nomp", "ols"]
 
 _RUNNING = -1
+# Steps after which the refit's tableau is computed afresh.
+_FRESH = 64
+# Requests whose columns are kept.
+_KEPT = 4
 
 
 class Problem(NamedTuple):
@@ -82,6 +87,20 @@ class Pursuit(NamedTuple):
     steps: jax.Array
     next: jax.Array
     status: jax.Array
+
+
+class Shelf(NamedTuple):
+    """Columns that were asked for, the oldest of which make room for new ones.
+
+    Attributes:
+        ids: Whose they are, `[r]`; -1 where there is none.
+        columns: Columns of G, `[r, n]`.
+        place: Where the next ones go.
+    """
+
+    ids: jax.Array
+    columns: jax.Array
+    place: jax.Array
 
 
 def pose(
@@ -159,14 +178,38 @@ def running(state: Pursuit) -> jax.Array:
     return (state.status == _RUNNING) & (state.steps < state.indices.shape[0])
 
 
+def empty_shelf(problem: Problem, many: int) -> Shelf:
+    """Return a shelf for columns that come `many` at a time."""
+    room = many * (_KEPT if many > 1 else 1)
+    columns = jnp.zeros((room, problem.diag.shape[0]), problem.diag.dtype)
+    return Shelf(jnp.full(room, -1, jnp.int32), columns, jnp.int32(0))
+
+
+def put(shelf: Shelf, ids: jax.Array, columns: jax.Array) -> Shelf:
+    """Put columns `[m, n]` on the shelf."""
+    room, many = shelf.ids.shape[0], ids.shape[0]
+    return Shelf(
+        lax.dynamic_update_slice_in_dim(shelf.ids, ids, shelf.place, 0),
+        lax.dynamic_update_slice_in_dim(shelf.columns, columns, shelf.place, 0),
+        (shelf.place + many) % room,
+    )
+
+
 def wanted(
-    problem: Problem, state: Pursuit, *, many: int, positive: bool, score: Score
+    problem: Problem,
+    state: Pursuit,
+    shelf: Shelf,
+    *,
+    many: int,
+    positive: bool,
+    score: Score,
 ) -> jax.Array:
-    """Return the candidates likely to be chosen next, `[many]`, the next one first."""
+    """Return candidates to ask for, `[many]`: the next one, and others likely soon."""
     if many == 1:
         return state.next[None]
     scores = _scores(problem, state, positive=positive, score=score)
-    best = top_k(-scores, many)[1]
+    held = jnp.where(shelf.ids < 0, scores.shape[0], shelf.ids)
+    best = top_k(-scores.at[held].set(0, mode="drop"), many)[1]
     # Ties may have put others before the one that is next.
     return jnp.where(jnp.any(best == state.next), best, best.at[0].set(state.next))
 
@@ -174,28 +217,29 @@ def wanted(
 def advance(
     problem: Problem,
     state: Pursuit,
-    ids: jax.Array,
-    columns: jax.Array,
+    shelf: Shelf,
+    until: jax.typing.ArrayLike,
     *,
     positive: bool,
     score: Score,
 ) -> Pursuit:
-    """Take steps for as long as the next candidate's column is at hand.
+    """Take steps for as long as the next candidate's column is on the shelf.
 
     Args:
         problem: What to match.
         state: Where it stands.
-        ids: Candidates, `[m]`, the next one among them.
-        columns: Their columns of G, `[m, n]`.
+        shelf: Columns, the next candidate's among them.
+        until: How many steps to have taken then, at most.
         positive: Whether weights must not be negative.
         score: How to choose.
     """
 
     def more(state: Pursuit) -> jax.Array:
-        return running(state) & jnp.any(ids == state.next)
+        at_hand = jnp.any(shelf.ids == state.next)
+        return running(state) & (state.steps < until) & at_hand
 
     def step(state: Pursuit) -> Pursuit:
-        column = columns[jnp.argmax(ids == state.next)]
+        column = shelf.columns[jnp.argmax(shelf.ids == state.next)]
         return _choose(problem, state, column, positive=positive, score=score)
 
     return lax.while_loop(more, step, state)
@@ -261,23 +305,54 @@ def pursue(
     )
     sizes = stages(budget)
     state = start(problem, size=sizes[0], positive=positive, score=score)
+    shelf = empty_shelf(problem, many)
+
+    def segment(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
+        state, shelf = carry
+        until = pause(state)
+
+        def more(carry: tuple[Pursuit, Shelf]) -> jax.Array:
+            return running(carry[0]) & (carry[0].steps < until)
+
+        def fetch(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
+            state, shelf = carry
+            ids = wanted(
+                problem, state, shelf, many=many, positive=positive, score=score
+            )
+            shelf = put(shelf, ids, oracle.columns(ids))
+            state = advance(
+                problem, state, shelf, until, positive=positive, score=score
+            )
+            return state, shelf
+
+        return lax.while_loop(more, fetch, (refresh(state), shelf))
+
     for size in sizes:
-        state = grow(state, size)
-
-        def fetch(state: Pursuit) -> Pursuit:
-            ids = wanted(problem, state, many=many, positive=positive, score=score)
-            columns = oracle.columns(ids)
-            return advance(problem, state, ids, columns, positive=positive, score=score)
-
-        state = lax.while_loop(running, fetch, state)
+        carry = (grow(state, size), shelf)
+        if size <= _FRESH:
+            state, shelf = segment(carry)
+        else:
+            state, shelf = lax.while_loop(lambda c: running(c[0]), segment, carry)
     return finish(problem, state)
+
+
+def pause(state: Pursuit) -> jax.Array:
+    """Return the number of steps after which to `refresh`."""
+    return (state.steps // _FRESH + 1) * _FRESH
+
+
+def refresh(state: Pursuit) -> Pursuit:
+    """Take rounding errors out of the weights, which steps let grow."""
+    if state.indices.shape[0] <= _FRESH:
+        return state
+    return state._replace(refit=_refit.rebuild(state.refit))
 
 
 def stages(budget: int) -> list[int]:
     """Return the sizes to grow through: early steps should not pay for the last."""
     sizes = [budget]
-    while sizes[0] > 48:
-        sizes.insert(0, -(-sizes[0] // 4))
+    while sizes[0] > _FRESH:
+        sizes.insert(0, max(_FRESH, -(-sizes[0] // 4)))
     return sizes
 
 
@@ -297,37 +372,43 @@ def _choose(
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, problem.corr[j])
     independent = _independent(problem, pivot, diagonal)
     state = state._replace(open=state.open.at[j].set(False))
+    slack = 64 * jnp.finfo(problem.norm.dtype).eps * problem.norm
 
     def take(state: Pursuit) -> Pursuit:
         fit = _refit.non_negative if positive else _refit.refine
         new = fit(_refit.exchange(refit, t))
         weights = new.weights
-        columns = state.columns.at[t].set(column)
         through = jnp.matmul(new.gram, weights, precision="highest")
         last = problem.norm + jnp.vdot(weights, through - 2 * new.target)
+        # False for NaN, too. Only small arrays are chosen between: no large copies.
+        fine = last <= state.last + slack
+        better = lambda new, old: jnp.where(fine, new, old)
+        columns = state.columns.at[t].set(column)
+        corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
         state = state._replace(
-            corr=problem.corr - jnp.matmul(weights, columns, precision="highest"),
+            corr=better(corr, state.corr),
             columns=columns,
             indices=state.indices.at[t].set(j),
-            refit=new,
-            objective=state.objective.at[t].set(last),
-            last=last,
-            steps=t + 1,
+            refit=jax.tree.map(better, new, state.refit),
+            objective=state.objective.at[t].set(better(last, jnp.nan)),
+            last=better(last, state.last),
+            steps=t + fine,
+            status=better(state.status, jnp.int32(PRECISION)),
         )
-        return _factor(state, column, j) if score == "ols" else state
+        return _factor(state, column, j, t) if score == "ols" else state
 
     state = lax.cond(independent, take, lambda state: state, state)
     return _aim(problem, state, positive=positive, score=score)
 
 
-def _factor(state: Pursuit, column: jax.Array, j: jax.Array) -> Pursuit:
+def _factor(state: Pursuit, column: jax.Array, j: jax.Array, t: jax.Array) -> Pursuit:
     """Add a row to the pivoted Cholesky factor of K."""
     rows, left = state.rows, state.left
     if rows is None or left is None:
         raise TypeError("the state was started without a factor")
     row = column - jnp.matmul(rows[:, j], rows, precision="highest")
     row = row / jnp.sqrt(left[j])
-    return state._replace(rows=rows.at[state.steps - 1].set(row), left=left - row**2)
+    return state._replace(rows=rows.at[t].set(row), left=left - row**2)
 
 
 def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> Pursuit:
@@ -344,6 +425,7 @@ def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> P
     status = jnp.int32(_RUNNING)
     for applies, code in reversed(codes):
         status = jnp.where(applies, code, status)
+    status = jnp.where(state.status == _RUNNING, status, state.status)
     return state._replace(next=best.astype(jnp.int32), status=status)
 
 

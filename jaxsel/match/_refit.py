@@ -118,6 +118,26 @@ def refine(state: Refit) -> Refit:
     return state._replace(values=jnp.where(state.basic, weights, dual))
 
 
+def rebuild(state: Refit) -> Refit:
+    """Compute the tableau afresh, O(k^3): exchanges let rounding errors grow.
+
+    Where K is too near singular for its type, everything stays as it is.
+    """
+    basic = state.basic
+    both, mixed = basic[:, None] & basic, ~basic[:, None] & basic
+    identity = jnp.eye(basic.shape[0], dtype=state.gram.dtype)
+    factor = jnp.linalg.cholesky(jnp.where(both, state.gram, identity))
+    inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
+    inverse = jnp.where(both, inverse, 0)
+    duals = jnp.where(mixed, state.gram, 0)
+    across = jnp.matmul(duals, inverse, precision="highest")
+    rest = state.gram - jnp.matmul(across, duals.T, precision="highest")
+    apart = ~basic[:, None] & ~basic
+    tableau = inverse + across - across.T + jnp.where(apart, rest, 0)
+    fine = jnp.isfinite(tableau).all()
+    return refine(state._replace(tableau=jnp.where(fine, tableau, state.tableau)))
+
+
 def non_negative(state: Refit) -> Refit:
     """Exchange atoms until no weight and no dual is negative.
 

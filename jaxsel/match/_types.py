@@ -10,11 +10,12 @@ import numpy as np
 
 from jaxsel._types import Selection
 
-BUDGET, TOLERANCE, EXHAUSTED = range(3)
+BUDGET, TOLERANCE, EXHAUSTED, PRECISION = range(4)
 REASONS = (
     "the budget is spent",
     "the target is matched within the tolerance",
     "no candidate is left that would bring the sum closer",
+    "rounding keeps the sum from coming closer: raise l2, or match in float64",
 )
 
 

@@ -85,3 +85,18 @@ def test_weights_that_go_back_to_zero_do_occur_and_would_not_help():
         cases.check_kkt(found, a, b, 1e-3, among=expected.picked, tolerance=1e-9)
         dropped += int(found.steps) - int(found.n_valid)
     assert dropped > 0
+
+
+def test_hundreds_of_choices_do_not_wear_the_weights_out():
+    """Three times as many choices as dimensions: K is far from a multiple of 1."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(10, 128)) / 2
+    a = (rng.normal(size=(2000, 128)) + centres[rng.integers(10, size=2000)]).astype(
+        "f"
+    )
+    b = (rng.normal(size=(200, 128)) + centres[rng.integers(3, size=200)]).mean(0)
+    found = cases.run(a, b.astype("f"), 400)
+    assert found.reasons == "the budget is spent"
+    support = np.flatnonzero(ref.spread(found, 2000))
+    assert len(support) > 300
+    cases.check_kkt(found, a, b, 0.5, among=support, tolerance=3e-5)
