@@ -7,15 +7,19 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs data clean
+.PHONY: help setup demo repro-mycroft test lint bench docs data clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 
 demo: $(STAMPS)/run ## Value and buy digits from five owners; writes demo/report.html
 	$(BIN)/jaxsel demo --out demo --force
+
+repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1 takes an hour
+	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
+	$(BIN)/jaxsel repro mycroft --out repro --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run all tests
 	$(BIN)/python -m pytest -n auto
@@ -27,6 +31,8 @@ lint: $(STAMPS)/test ## Check style, formatting and types
 
 bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench_knn
+	$(BIN)/python -m benchmarks.bench_match
+	$(BIN)/python -m benchmarks.bench_retrieve
 	$(BIN)/python -m benchmarks.report
 
 docs: $(STAMPS)/docs ## Build the documentation in site/
@@ -36,7 +42,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo repro site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/neighbors/_native/kernels.so
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ._cli import _data, _demo, _info, _select, _value
+from ._cli import _data, _demo, _info, _market, _repro, _select, _value
 from ._cli._parser import Parser
 from ._version import __version__
 
@@ -73,6 +73,6 @@ def _parser() -> Parser:
         "--debug", action="store_true", help="show where in the code an error occurred"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (_value, _select, _data, _demo, _info):
+    for command in (_value, _select, _market, _data, _demo, _repro, _info):
         command.add(commands)
     return parser

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxsel import neighbors, value
+from jaxsel import gradients, match, neighbors, retrieve, value
 
 N, D, K = 40, 3, 5
 
@@ -47,6 +48,46 @@ def _targets(rng):
 def _points(rng):
     shapes = (N, D), (4, D)
     return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+
+def _gradients(rng):
+    rows = rng.normal(size=(12, D)).astype(np.float32)
+    return rows, rows[:K].sum(0)
+
+
+def _factors(rng):
+    errors, features = (rng.normal(size=(12, n)).astype(np.float32) for n in (2, D))
+    return errors, features, features.T[:, :K] @ errors[:K]
+
+
+_compiled = jax.jit(
+    match.pursue, static_argnames=("budget", "positive", "score", "many")
+)
+
+
+def _pursue(rows, target):
+    return _compiled(gradients.Dense(rows), target, budget=3)
+
+
+def _pursue_factored(errors, features, target):
+    oracle = gradients.Factored((gradients.Layer(errors, features, False),))
+    options = {"positive": False, "score": "ols", "many": 2}
+    return _compiled(oracle, (target,), budget=3, l2=0.1, **options)
+
+
+def _near(rng):
+    return np.sort(rng.random((4, K)), axis=1).astype(np.float32), np.stack(
+        [rng.permutation(12)[:K] for _ in range(4)]
+    ).astype(np.int32)
+
+
+def _codes(rng):
+    return tuple(rng.integers(0, 3, (n, D)).astype(np.uint8) for n in (N, 4))
+
+
+def _merge_nearest(features, queries):
+    none = retrieve.no_nearest(len(queries), K)
+    return retrieve.merge_nearest(none, features, queries, 0, metric="l2")
 
 
 _TABLE = value.rank_table(value.shapley_weights(N, K))
@@ -93,4 +134,11 @@ KERNELS = [
         partial(value.regression_shapley, table=value.regression_table(N, K)),
         _targets,
     ),
+    Kernel("pursue", _pursue, _gradients),
+    Kernel("pursue-factored", _pursue_factored, _factors),
+    Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
+    Kernel("median_distance", match.median_distance, _points),
+    Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
+    Kernel("merge_nearest", _merge_nearest, _points),
+    Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
 ]

@@ -27,7 +27,8 @@ def load(name):
 
 def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
-    assert names == {"wrong_labels", "enough_validation", "multihost"}
+    expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
+    assert names == expected
 
 
 def test_wrong_labels(capsys):
@@ -59,6 +60,13 @@ def test_enough_validation(capsys):
     difference = np.abs(some.values - whole.values)
     assert np.median(difference) < 1e-6
     assert difference.max() < 0.2 / int(some.count)
+
+
+def test_match_a_hard_set():
+    runs = [load("match_a_hard_set").compare(seed) for seed in range(3)]
+    mean = {name: np.mean([run[name] for run in runs]) for name in runs[0]}
+    assert mean["grad_match"] > mean["any of the two classes"] + 0.1
+    assert mean["any of the two classes"] > mean["any"]
 
 
 @pytest.mark.multihost

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxsel.report import Report
 
+from ._mycroft_demo import Requests, requests_chapter, run_requests
 from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
 from ._scenario import OWNERS
@@ -23,7 +24,7 @@ def run_demo(
 ) -> tuple[Path, Path, str]:
     """Run the demo on real data and write its report.
 
-    Takes about half a minute on two cores.
+    Takes about a minute on two cores.
 
     Args:
         folder: Where to write `report.html` and `report.json`.
@@ -34,17 +35,18 @@ def run_demo(
         Paths of the page and of the numbers, and a few lines of text that sum it up.
     """
     purchase = run_purchase(seeds, progress=progress)
+    requests = run_requests(seeds[:3], progress=progress)
     report = Report(
         title="What is somebody else's data worth?",
         summary="jaxsel values training data, finds what is wrong with it, and buys "
         "what a model lacks. Every number here was measured on this machine.",
-        chapters=[purchase_chapter(purchase)],
+        chapters=[purchase_chapter(purchase), requests_chapter(requests)],
     )
     html, numbers = report.write(folder)
-    return html, numbers, _summary(purchase)
+    return html, numbers, _summary(purchase, requests)
 
 
-def _summary(result: Purchase) -> str:
+def _summary(result: Purchase, requests: Requests) -> str:
     budget, offered = int(result.budgets[result.main]), int(result.sizes.sum())
     rows = {
         "before": result.before,
@@ -60,4 +62,9 @@ def _summary(result: Purchase) -> str:
     order = np.argsort(-result.owner_value.mean(0), kind="stable")
     lines.append(f"Wrong labels found, inspecting as many as there are: {caught:.1%}")
     lines.append(f"Owners, best first: {', '.join(OWNERS[o] for o in order)}")
+    correlation = np.nanmean(requests.spearman[:, 0])
+    lines.append(
+        f"Owners asked for {requests.budget} samples each: rank correlation with full "
+        f"information {correlation:.2f}"
+    )
     return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""Retrieval against its peers: `python -m benchmarks.bench_retrieve`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxsel.retrieve import Mode, binning_distance, nearest, retrieve
+
+from . import _retrieval
+from ._case import Case, Contender, Target
+from ._harness import main
+from ._retrieval import Pool
+
+# Float32 rounding swaps near ties now and then.
+EXACT = {"error": 1e-4, "missed": 2e-3}
+Call = Callable[[], Any]
+
+_pool = functools.lru_cache(maxsize=1)(_retrieval.clusters)
+_table = functools.lru_cache(maxsize=1)(_retrieval.table)
+
+
+def cases(*, quick: bool = False) -> list[Case]:
+    """Return the cases, or tiny ones of the same kind."""
+    shrink = 64 if quick else 1
+    return [
+        _search("retrieval", 131_072 // shrink, rounds=5),
+        _search("million", 1_000_000 // shrink, rounds=3, goals=True),
+        _binning(100_000 // shrink),
+    ]
+
+
+def _search(name: str, n: int, *, rounds: int, goals: bool = False) -> Case[Pool]:
+    m, d, k = 100, 768, 20
+    return Case(
+        name=name,
+        title=f"{name}: {m} hard × {n:,} candidates, d = {d}, {k} neighbours each",
+        inputs=functools.partial(_pool, n, m, d),
+        tiny=functools.partial(_retrieval.clusters, 4000, m, d),
+        work=n * m,
+        unit="pair",
+        contenders=[
+            Contender(
+                name="nearest",
+                make=lambda pool: (
+                    lambda: nearest(pool.x, pool.hard, pool.k, metric="l2")
+                ),
+                check=_neighbours,
+                limits=EXACT,
+            ),
+            Contender(
+                name="retrieve",
+                make=lambda pool: (
+                    lambda: retrieve(pool.x, pool.hard, pool.budget, metric="l2")
+                ),
+                check=_chosen,
+                limits={"missed": EXACT["missed"]},
+                note=f"the {m * k:,} that coverage chooses",
+            ),
+            Contender(
+                name="faiss",
+                make=_retrieval.faiss_flat,
+                check=_neighbours,
+                limits=EXACT,
+                peer=True,
+                note="IndexFlatL2, one thread; index.add is not timed",
+            ),
+            Contender(
+                name="scikit-learn",
+                make=_retrieval.sklearn_brute,
+                check=_neighbours,
+                limits=EXACT,
+                peer=True,
+                note='NearestNeighbors(algorithm="brute"), one thread',
+            ),
+        ],
+        targets=[*_faster("nearest"), *_faster("retrieve")] if goals else [],
+        rounds=rounds,
+    )
+
+
+def _binning(n: int) -> Case[Pool]:
+    m, columns = 100, 20
+
+    def ours(mode: Mode) -> Contender[Pool]:
+        return Contender(
+            name=mode,
+            make=lambda pool: lambda: binning_distance(pool.x, pool.hard, mode=mode),
+            check=lambda pool, result: _differs(result, _retrieval.binning(pool, mode)),
+            limits={"wrong": 0},
+        )
+
+    return Case(
+        name="binning",
+        title=f"binning distance: {n:,} rows × {columns} columns × {m} hard",
+        inputs=functools.partial(_table, n, m, columns),
+        tiny=functools.partial(_retrieval.table, 200, m, columns),
+        work=n * m,
+        unit="pair",
+        contenders=[
+            ours("hamming"),
+            ours("per_feature"),
+            Contender(
+                name="NumPy loop",
+                make=_retrieval.hamming_loop,
+                check=lambda pool, result: _differs(
+                    result, _retrieval.binning(pool, "hamming")
+                ),
+                limits={"wrong": 0},
+                peer=True,
+                note="hamming, a hard sample at a time",
+            ),
+        ],
+    )
+
+
+# Checks.
+
+
+def _neighbours(pool: Pool, result: Any) -> dict[str, float]:
+    near, index = map(np.asarray, result)
+    expected, right = _retrieval.neighbours(pool, pool.k)
+    missed = [len(set(a) - set(b)) for a, b in zip(right, index, strict=True)]
+    return {
+        "error": np.abs(near / expected - 1).max(),
+        "missed": sum(missed) / right.size,
+    }
+
+
+def _chosen(pool: Pool, result: Any) -> dict[str, float]:
+    found = set(np.asarray(result.indices)[: len(result)].tolist())
+    return {"missed": len(_retrieval.coverage(pool) - found) / pool.budget}
+
+
+def _differs(result: Any, expected: np.ndarray) -> dict[str, float]:
+    return {"wrong": float(np.mean(np.asarray(result) != expected))}
+
+
+def _faster(contender: str) -> Sequence[Target]:
+    return [
+        Target(
+            text=f"{contender}: times as fast as {peer} ≥ {limit:g}",
+            level="goal",
+            contender=contender,
+            quantity="ratio",
+            bound="at least",
+            limit=limit,
+            against=peer,
+        )
+        for peer, limit in (("faiss", 4), ("scikit-learn", 1.6))
+    ]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main("benchmarks.bench_retrieve", cases))

@@ -1,0 +1,92 @@
+"""Models of trainers and owners: how they are trained, tuned, and looked into."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxsel.models import CNN, MLP, Params, fit, logits
+
+BATCH = 64
+RECIPE: Any = {"batch_size": BATCH, "learning_rate": 3e-3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    """A network with its parameters.
+
+    Attributes:
+        graphdef: Its static part.
+        params: Its parameters.
+    """
+
+    graphdef: nnx.GraphDef
+    params: Params
+
+    def trained(self, x: np.ndarray, y: np.ndarray, steps: int, key: jax.Array) -> Net:
+        """Return it after so many steps on minibatches of 64."""
+        params = fit(self.graphdef, self.params, x, y, key=key, steps=steps, **RECIPE)
+        return Net(self.graphdef, params)
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """Return the scores of each class, `[n, classes]`."""
+        return np.asarray(logits(self.graphdef, self.params, x))
+
+    def right(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return where the most likely class is `y`, `[n]` of bool."""
+        return self.logits(x).argmax(1) == y
+
+    def features(self, x: np.ndarray) -> np.ndarray:
+        """Return what the last layer sees, `[n, H]`."""
+        body = nnx.merge(self.graphdef, self.params)
+        if isinstance(body, CNN):
+            body.dense = _Through()  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            body.layers[-1] = _Through()
+        return np.asarray(logits(*nnx.split(body, nnx.Param), x))
+
+
+class _Through(nnx.Module):
+    """A layer that changes nothing."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x.reshape(x.shape[0], -1)
+
+
+def new_net(
+    kind: str, shape: Sequence[int], classes: int, key: jax.Array, *, hidden: int = 128
+) -> Net:
+    """Return an untrained "cnn", or an "mlp" with one layer of `hidden` units."""
+    rngs = nnx.Rngs(key)
+    if kind == "cnn":
+        model = CNN(shape, classes, rngs=rngs)
+    else:
+        model = MLP(int(np.prod(shape)), hidden, classes, rngs=rngs)
+    return Net(*nnx.split(model, nnx.Param))
+
+
+def checkpoints(
+    net: Net, x: np.ndarray, y: np.ndarray, cycles: Sequence[int], key: jax.Array
+) -> list[Net]:
+    """Train in cycles, and return the network before the first and after each.
+
+    The learning rate falls to 0 along a cosine in every cycle, as in Loshchilov and
+    Hutter, SGDR, ICLR 2017, so that each checkpoint is a finished model.
+    """
+    nets = [net]
+    for i, steps in enumerate(cycles):
+        nets.append(nets[-1].trained(x, y, steps, jax.random.fold_in(key, i)))
+    return nets
+
+
+def steps_for(n: int, epochs: int, least: int) -> int:
+    """Return the steps of some passes over n samples, or `least` if they are fewer.
+
+    Rounds n up to a power of two: few lengths, so that few programs are compiled.
+    """
+    return max(least, -(-epochs * (1 << (n - 1).bit_length()) // BATCH))

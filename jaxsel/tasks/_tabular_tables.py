@@ -1,0 +1,132 @@
+"""Real tables whose positives are of several kinds, as attacks on a network are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jaxsel.data import Dataset, load
+
+TABLES = ("adult", "digits")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KindTable:
+    """A table of two classes with kinds of positives.
+
+    Attributes:
+        x: `[n, d]`, float32: numbers, and categories as codes 0, 1, ...
+        categorical: Which columns hold codes.
+        positive: Which rows are positives, `[n]` of bool.
+        kind: Index of a row's kind, `[n]`; -1 for none. Negatives of kind -1 serve
+            every kind, the others their own.
+        kinds: Names of the kinds.
+    """
+
+    x: np.ndarray
+    categorical: tuple[int, ...]
+    positive: np.ndarray
+    kind: np.ndarray
+    kinds: tuple[str, ...]
+
+    def numbers(self) -> np.ndarray:
+        """Return columns for other distances: categories one-hot, all standardised."""
+        parts = []
+        for i, column in enumerate(self.x.T):
+            if i in self.categorical:
+                parts.append(column[:, None] == np.unique(column))
+            else:
+                parts.append(column[:, None])
+        wide = np.concatenate(parts, axis=1).astype(np.float64)
+        spread = wide.std(axis=0)
+        spread[spread == 0] = 1
+        return ((wide - wide.mean(axis=0)) / spread).astype(np.float32)
+
+
+def adult_kinds(adult: Dataset) -> KindTable:
+    """Cut the high incomes of Adult into six kinds, by rules over its columns."""
+    x, names, categorical, is_in = _decode(adult)
+    gain, loss = x[:, names.index("capital-gain")], x[:, names.index("capital-loss")]
+    married = is_in("marital-status=Married-civ-spouse")
+    rules = {
+        "large capital gain": gain > 7000,
+        "large capital loss": loss > 1500,
+        "not married": ~married,
+        "married woman": is_in("sex=Female"),
+        "married man with a degree": x[:, names.index("education-num")] >= 13,
+        "other married man": np.ones(len(x), bool),
+    }
+    kind = np.argmax(np.stack(list(rules.values())), axis=0)  # the first that holds
+    # Small gains and losses would blur the other kinds.
+    blurred = (kind > 1) & ((gain > 0) | (loss > 0))
+    return KindTable(
+        x=x,
+        categorical=categorical,
+        positive=adult.y == 1,
+        kind=np.where((adult.y == 1) & ~blurred, kind, -1),
+        kinds=tuple(rules),
+    )
+
+
+def adult_occupations(adult: Dataset, n_kinds: int = 5) -> KindTable:
+    """Take occupations for kinds, of negatives too, and drop the column itself.
+
+    Only those with the most high incomes.
+    """
+    x, names, categorical, _ = _decode(adult)
+    at = names.index("occupation")
+    code = x[:, at].astype(int)
+    most = np.argsort(-np.bincount(code[adult.y == 1]), kind="stable")[:n_kinds]
+    titles = [
+        name.partition("=")[2]
+        for name in adult.feature_names or ()
+        if name.startswith("occupation=")
+    ]
+    return KindTable(
+        x=np.delete(x, at, axis=1),
+        categorical=tuple(i - (i > at) for i in categorical if i != at),
+        positive=adult.y == 1,
+        kind=np.where(code[:, None] == most, np.arange(n_kinds), -1).max(axis=1),
+        kinds=tuple(titles[i] for i in most),
+    )
+
+
+def digit_kinds(digits: Dataset) -> KindTable:
+    """Take the digits 5 to 9 for kinds of positives, and 0 to 4 for negatives."""
+    x = digits.x.reshape(len(digits), -1).astype(np.float32)
+    return KindTable(
+        x=x,
+        categorical=(),
+        positive=digits.y >= 5,
+        kind=np.where(digits.y >= 5, digits.y - 5, -1),
+        kinds=tuple(f"the digit {i}" for i in range(5, 10)),
+    )
+
+
+def load_table(name: str) -> tuple[KindTable, KindTable | None]:
+    """Return a table of `TABLES`, and one with natural groups for kinds, if any."""
+    if name == "digits":
+        return digit_kinds(load("digits", split="all")), None
+    adult = load("adult", split="train+test")
+    return adult_kinds(adult), adult_occupations(adult)
+
+
+def _decode(adult: Dataset):
+    """Turn one-hot columns, named `column=category`, back into codes."""
+    columns: dict[str, list[int]] = {}
+    for i, name in enumerate(adult.feature_names or ()):
+        columns.setdefault(name.partition("=")[0], []).append(i)
+    x = np.stack(
+        [
+            adult.x[:, at[0]] if len(at) == 1 else adult.x[:, at].argmax(axis=1)
+            for at in columns.values()
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+    def is_in(category: str) -> np.ndarray:
+        return adult.x[:, (adult.feature_names or ()).index(category)] == 1
+
+    categorical = tuple(i for i, at in enumerate(columns.values()) if len(at) > 1)
+    return x, list(columns), categorical, is_in
