@@ -43,7 +43,7 @@ def cases(*, quick: bool = False) -> list[Case]:
         _small("past the rank", (n, 128 // narrow), many),
         _many((n, 1280 // narrow), many),
         _million((1_000_000 // shrink, 10, width), k // 2),
-        _jvp("jvp MLP", _mlp, examples, chunk=32, goals=True),
+        _jvp("jvp MLP", _mlp, examples, chunk=16, goals=True),
         # The same number of multiply-adds both ways: no goal.
         _jvp("jvp CNN", _cnn, examples, chunk=8),
     ]

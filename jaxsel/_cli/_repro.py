@@ -14,10 +14,10 @@ The experiments of a paper in miniature, on real data. mycroft: starved classes,
 planted spurious correlation, noise and missing labels, ranking of owners, and the same
 on a table; with the paper's figures beside ours.
 
-Needs mnist, fashion_mnist and adult (`jaxsel data prepare`). Takes a few minutes on two
-cores, or with --full up to an hour. What each experiment finds for each seed is kept in
-a folder beside the report, and read where it is there already: run a killed run again,
-and it goes on."""
+Needs mnist, fashion_mnist and adult (`jaxsel data prepare`). Takes a quarter of an hour
+on two cores, or with --full about an hour. What each experiment finds for each seed is
+kept in a folder beside the report, and read where it is there already: run a killed run
+again, and it goes on."""
 
 _EXAMPLES = """\
 examples:
@@ -48,7 +48,9 @@ def add(commands: Commands[Parser]) -> None:
         help="how often to repeat every experiment (default: 5)",
     )
     parser.add_argument(
-        "--full", action="store_true", help="whole images, more budgets and passes"
+        "--full",
+        action="store_true",
+        help="whole images, and all selectors on the table",
     )
     add_force(parser)
 

@@ -69,9 +69,9 @@ def run_mycroft(
     Args:
         folder: Where those files are, or will be, in "default" or "full".
         seeds: Each deals the data, and draws noise and weights, anew.
-        full: Whether to take whole images, another budget and more passes, and all of
-            the tabular experiments: within an hour on two cores. Otherwise images are
-            averaged to 14×14 pixels, and five seeds take a few minutes.
+        full: Whether to take whole images, and all of the tabular experiments: about an
+            hour on two cores. Otherwise images are averaged to 14×14 pixels, and five
+            seeds take a quarter of an hour.
         progress: Whether to show a progress bar.
 
     Returns:

@@ -11,7 +11,7 @@ from jaxsel.data import color_jitter, mask_patches, permute_labels, perspective
 from jaxsel.retrieve import pseudo_labels, retrieve
 
 from ._mycroft_models import new_net, steps_for
-from ._mycroft_owner import SELECTORS, Owner, choose, new_owner
+from ._mycroft_owner import CHECKPOINT, SELECTORS, Owner, choose, new_owner
 from ._mycroft_starved import draw_starved
 from ._mycroft_trainer import Samples, Sizes, joined, take
 
@@ -115,8 +115,15 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
 
     unlabelled, pseudo_right = _without_labels(clean, hard, sizes, keys[2])
     other = train(offer, OTHER[sizes.net]).view(hard)
-    views = [clean.view(hard, checkpoint=c) for c in range(len(clean.nets))]
     matching = SELECTORS[:-1]
+    by_checkpoint = np.zeros((len(matching), len(clean.nets), 2))
+    for c in range(len(clean.nets)):
+        view = clean.view(hard, checkpoint=c)
+        for j, how in enumerate(matching):
+            again = c == CHECKPOINT
+            by_checkpoint[j, c] = (
+                accuracy[0][j] if again else gain(clean, pick(how, view))
+            )
     return {
         "nothing": nothing,
         "by_spoiling": np.array(accuracy),
@@ -128,9 +135,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
         "steps_tuned": np.array(steps_tuned),
         "steps_retrained": np.array(steps_tuned + sizes.first),
         "other_model": np.array([gain(clean, pick(how, other)) for how in matching]),
-        "by_checkpoint": np.array(
-            [[gain(clean, pick(how, view)) for view in views] for how in matching]
-        ),
+        "by_checkpoint": by_checkpoint,
     }
 
 

@@ -19,7 +19,7 @@ SPACES = ("func_feat", "grad_match", "retrieve")
 SIZES = Sizes(
     own=250, val=1500, test=1000, offered=2000, shared=50, budgets=(8, 16, 32, 64, 128)
 )
-FULL_SIZES = dataclasses.replace(SIZES, side=28, epochs=8)
+FULL_SIZES = dataclasses.replace(SIZES, side=28)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -60,8 +60,8 @@ class Sizes:
     cycles: Sequence[int] = (20, 60, 180)
 
 
-FULL = Sizes(side=28, budgets=(8, 16, 32, 64, 128, 256, 512, 1024, 2048), epochs=8)
-"""`jaxsel repro mycroft --full`: whole images, another budget and more passes."""
+FULL = Sizes(side=28)
+"""`jaxsel repro mycroft --full`: whole images."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

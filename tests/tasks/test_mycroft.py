@@ -6,12 +6,14 @@ import json
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from jaxsel.data import load
 from jaxsel.report import Report
-from jaxsel.tasks import _mycroft, mycroft_chapters, run_mycroft
+from jaxsel.tasks import _mycroft, _mycroft_cases, mycroft_chapters, run_mycroft
 from jaxsel.tasks._mycroft_cases import PERMUTED, SPOILT, cases_seed, spoilt
 from jaxsel.tasks._mycroft_figures import matched
+from jaxsel.tasks._mycroft_models import new_net, steps_for
 from jaxsel.tasks._mycroft_owner import SELECTORS, choose, new_owner
 from jaxsel.tasks._mycroft_ranking import disturb, owners_seed
 from jaxsel.tasks._mycroft_spurious import (
@@ -86,6 +88,8 @@ def result(digits, tmp_path_factory):
             patch.setattr(_mycroft, "experiments", lambda *_, some=some, **__: some)
             patch.setattr(_mycroft, "Sizes", lambda: TINY)
             patch.setattr(_mycroft, "SIZES", SMALL)
+            # Another multilayer perceptron: a CNN takes long to compile.
+            patch.setitem(_mycroft_cases.OTHER, "mlp", "mlp")
             if dies:
                 with pytest.raises(KeyboardInterrupt):
                     run_mycroft(folder, seeds=SEEDS)
@@ -347,6 +351,21 @@ def test_words_follow_the_numbers():
     )
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert sentence("one", "two") == "One; two."
+
+
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+def test_features_are_what_the_last_layer_sees(digits, kind):
+    x = digits[0][:5]
+    net = new_net(kind, (8, 8), 10, jax.random.key(0))
+    model = nnx.merge(net.graphdef, net.params)
+    last = model.dense if kind == "cnn" else model.layers[-1]
+    np.testing.assert_allclose(last(net.features(x)), net.logits(x), atol=1e-5)
+
+
+def test_steps_of_a_fine_tuning():
+    assert steps_for(1000, 6, 10) == steps_for(1024, 6, 10) == 96
+    assert steps_for(1025, 6, 10) == 192
+    assert steps_for(1000, 6, 256) == 256
 
 
 def test_no_seeds_are_refused(tmp_path):
