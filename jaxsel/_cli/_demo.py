@@ -13,10 +13,11 @@ _DESCRIPTION = """\
 Five owners offer handwritten digits: one pool is clean, one has wrong labels, one
 corrupted pixels, one the wrong classes, one is small but good. A trainer who fails on
 some classes values what is on offer, ranks the owners, buys the best samples within a
-budget, and trains again.
+budget, and trains again. In a second market it sees nothing of what is on offer, shows
+each owner samples that it gets wrong, and ranks the owners by what they send.
 
 Prints a summary, and writes report.html, to be opened in a browser; report.json, the
-same numbers; and manifest.json, which records how they came about. Takes about half a
+same numbers; and manifest.json, which records how they came about. Takes about a
 minute on two cores with 10 seeds, and downloads nothing."""
 
 _EXAMPLES = """\
