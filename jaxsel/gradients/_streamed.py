@@ -92,7 +92,7 @@ _gram = jax.jit(lambda part, atoms: part.gram(atoms))
 
 
 def streamed(
-    load: Load, n: int, *, chunk_size: int = 16_384, progress: bool = False
+    load: Load, n: int, *, chunk_size: int = 4096, progress: bool = False
 ) -> Streamed:
     """Return an oracle over candidates that are not in memory.
 
