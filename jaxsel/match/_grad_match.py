@@ -213,7 +213,8 @@ def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
     rank = int(found.n_valid)
     batches, weights = (np.asarray(a)[:rank] for a in (found.indices, found.weights))
     counts = np.minimum(n - batches * size, size)
-    rows = [np.arange(b * size, b * size + c) for b, c in zip(batches, counts)]  # noqa: B905
+    pairs = zip(batches, counts, strict=True)
+    rows = [np.arange(b * size, b * size + c) for b, c in pairs]
     each = np.repeat(weights / counts, counts)
     return _filled(found, np.concatenate([*rows, np.empty(0, int)]), each, budget)
 

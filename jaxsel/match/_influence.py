@@ -13,7 +13,7 @@ from jaxsel._checks import check_count
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
-from ._omp import Candidates, as_oracle, check_target
+from ._omp import Candidates, as_oracle, check_target, one_of
 
 
 def influence(
@@ -65,10 +65,7 @@ def influence(
         oracle = as_oracle("candidates", pool)
         wanted, several = check_target(oracle, b)
         if several:
-            parts = [
-                jax.tree.map(lambda leaf: leaf[t], wanted)  # noqa: B023
-                for t in range(len(jax.tree.leaves(wanted)[0]))
-            ]
+            parts = [one_of(wanted, t) for t in range(len(jax.tree.leaves(wanted)[0]))]
         else:
             parts = [wanted]
         lengths = jnp.sqrt(oracle.diag()) if normalise else None

@@ -189,6 +189,11 @@ def check_valid(valid: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
     return array
 
 
+def one_of(targets: Gradient, t: int | jax.Array) -> Gradient:
+    """Return one of several stacked targets, or some of them."""
+    return jax.tree.map(lambda leaf: leaf[t], targets)
+
+
 def _mean(oracle: Oracle) -> Gradient:
     return oracle.mean()
 
@@ -267,7 +272,7 @@ def _compute(
     parts = []
     for first in range(0, targets, group):
         at = np.minimum(np.arange(first, first + group), targets - 1)
-        some = jax.tree.map(lambda leaf: leaf[jnp.asarray(at)], target)  # noqa: B023
+        some = one_of(target, jnp.asarray(at))
         parts.append(_pursue_all(arrays, some, many=1, **options))
     match = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:targets], *parts)
     return _cut(match, size)
@@ -328,7 +333,7 @@ def _stream(
         parts = [
             _stream(
                 oracle,
-                jax.tree.map(lambda leaf: leaf[t], target),  # noqa: B023
+                one_of(target, t),
                 several=False,
                 size=size,
                 extra=extra,
