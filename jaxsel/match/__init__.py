@@ -15,7 +15,7 @@ from ._herding import herding as herding
 from ._influence import influence as influence, influence_topk as influence_topk
 from ._log_det import log_det as log_det
 from ._omp import omp as omp
-from ._pursuit import pursue as pursue
+from ._pursue import pursue as pursue
 from ._submodularity import (
     Submodularity as Submodularity,
     submodularity as submodularity,

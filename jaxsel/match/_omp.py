@@ -15,24 +15,23 @@ from jaxsel._checks import as_array, check_choice, check_count, check_positive
 from jaxsel._mesh import check_mesh, replicate, shard
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
+from ._lookahead import likely, wanted
+from ._pursue import pursue
 from ._pursuit import (
     Problem,
     Pursuit,
     Score,
     advance,
-    empty_shelf,
     finish,
     grow,
     pause,
     pose,
-    pursue,
-    put,
     refresh,
     running,
     stages,
     start,
-    wanted,
 )
+from ._shelf import empty_shelf, put
 from ._types import Match
 
 Candidates = Oracle | npt.ArrayLike | jax.Array
@@ -41,6 +40,8 @@ Candidates = Oracle | npt.ArrayLike | jax.Array
 _SCORES = ("omp", "nomp", "ols")
 # Columns to ask for at once: from files, and from more bytes than caches hold.
 _MANY_STREAMED = 16
+# Candidates among which to look ahead, where reading all takes seconds.
+_AHEAD = 1024
 _MANY_LARGE, _LARGE = 8, 16_000_000
 # Up to so many candidates their number is rounded up, so that pools of many sizes share
 # a program; copying more would cost more than it saves.
@@ -305,6 +306,7 @@ def _shard(oracle: Any, mesh: jax.sharding.Mesh) -> Any:
 _pose = jax.jit(pose)
 _start = jax.jit(start, static_argnames=("size", "positive", "score"))
 _grow = jax.jit(grow, static_argnames="size")
+_likely = jax.jit(likely, static_argnames=("among", "positive", "score"))
 _wanted = jax.jit(wanted, static_argnames=("many", "positive", "score"))
 _put = jax.jit(put, donate_argnames="shelf")
 _advance = jax.jit(
@@ -362,13 +364,15 @@ def _stream(
     rule: Any = {"positive": positive, "score": score}
     state: Pursuit = _start(problem, size=sizes[0], **rule)
     many = min(_MANY_STREAMED, len(oracle))
-    shelf = empty_shelf(problem, many)
+    shelf = empty_shelf(len(oracle), oracle.dtype, many)
     with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
         for room in sizes:
             state = _grow(state, size=room)
             while bool(running(state)):
                 until = pause(state)
-                ids = _wanted(problem, state, shelf, many=many, **rule)
+                best = _likely(problem, state, among=_AHEAD, **rule)
+                some = oracle.take(best)
+                ids = _wanted(problem, state, shelf, best, some, many=many, **rule)
                 shelf = _put(shelf, ids, oracle.columns(ids))
                 state = _advance(problem, state, shelf, until, **rule)
                 if int(state.steps) == int(until):

@@ -4,11 +4,6 @@ With `K = G + diag(l2 + penalty_l2 ψ²)`, where G holds the candidates' inner p
 the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` of a set of candidates is
 a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
 that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
-
-Columns come several at a time, and wait on a shelf. Which candidate is chosen next is
-decided on exact correlations always, but it is mostly among those that were nearly best
-before; their columns cost hardly more than one, because reading the gradients is what
-takes time.
 """
 
 from __future__ import annotations
@@ -20,19 +15,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsel.gradients import Gradient, Oracle, squared_norm
-from jaxsel.neighbors import top_k
 
 from . import _refit
 from ._refit import Refit
+from ._shelf import Shelf
 from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
 
 Score = Literal["omp", "nomp", "ols"]
 
 _RUNNING = -1
 # Steps after which the refit's tableau is computed afresh.
-_FRESH = 64
-# Requests whose columns are kept.
-_KEPT = 4
+FRESH = 64
 
 
 class Problem(NamedTuple):
@@ -87,20 +80,6 @@ class Pursuit(NamedTuple):
     steps: jax.Array
     next: jax.Array
     status: jax.Array
-
-
-class Shelf(NamedTuple):
-    """Columns that were asked for, the oldest of which make room for new ones.
-
-    Attributes:
-        ids: Whose they are, `[r]`; -1 where there is none.
-        columns: Columns of G, `[r, n]`.
-        place: Where the next ones go.
-    """
-
-    ids: jax.Array
-    columns: jax.Array
-    place: jax.Array
 
 
 def pose(
@@ -178,42 +157,6 @@ def running(state: Pursuit) -> jax.Array:
     return (state.status == _RUNNING) & (state.steps < state.indices.shape[0])
 
 
-def empty_shelf(problem: Problem, many: int) -> Shelf:
-    """Return a shelf for columns that come `many` at a time."""
-    room = many * (_KEPT if many > 1 else 1)
-    columns = jnp.zeros((room, problem.diag.shape[0]), problem.diag.dtype)
-    return Shelf(jnp.full(room, -1, jnp.int32), columns, jnp.int32(0))
-
-
-def put(shelf: Shelf, ids: jax.Array, columns: jax.Array) -> Shelf:
-    """Put columns `[m, n]` on the shelf."""
-    room, many = shelf.ids.shape[0], ids.shape[0]
-    return Shelf(
-        lax.dynamic_update_slice_in_dim(shelf.ids, ids, shelf.place, 0),
-        lax.dynamic_update_slice_in_dim(shelf.columns, columns, shelf.place, 0),
-        (shelf.place + many) % room,
-    )
-
-
-def wanted(
-    problem: Problem,
-    state: Pursuit,
-    shelf: Shelf,
-    *,
-    many: int,
-    positive: bool,
-    score: Score,
-) -> jax.Array:
-    """Return candidates to ask for, `[many]`: the next one, and others likely soon."""
-    if many == 1:
-        return state.next[None]
-    scores = _scores(problem, state, positive=positive, score=score)
-    held = jnp.where(shelf.ids < 0, scores.shape[0], shelf.ids)
-    best = top_k(-scores.at[held].set(0, mode="drop"), many)[1]
-    # Ties may have put others before the one that is next.
-    return jnp.where(jnp.any(best == state.next), best, best.at[0].set(state.next))
-
-
 def advance(
     problem: Problem,
     state: Pursuit,
@@ -245,6 +188,26 @@ def advance(
     return lax.while_loop(more, step, state)
 
 
+def pause(state: Pursuit) -> jax.Array:
+    """Return the number of steps after which to `refresh`."""
+    return (state.steps // FRESH + 1) * FRESH
+
+
+def refresh(state: Pursuit) -> Pursuit:
+    """Take rounding errors out of the weights, which steps let grow."""
+    if state.indices.shape[0] <= FRESH:
+        return state
+    return state._replace(refit=_refit.rebuild(state.refit))
+
+
+def stages(budget: int) -> list[int]:
+    """Return the sizes to grow through: early steps should not pay for the last."""
+    sizes = [budget]
+    while sizes[0] > FRESH:
+        sizes.insert(0, max(FRESH, -(-sizes[0] // 4)))
+    return sizes
+
+
 def finish(problem: Problem, state: Pursuit) -> Match:
     """Order what was chosen, leaving out weights of zero."""
     weights = state.refit.weights
@@ -261,99 +224,6 @@ def finish(problem: Problem, state: Pursuit) -> Match:
         steps=state.steps,
         status=state.status,
     )
-
-
-def pursue(
-    oracle: Oracle,
-    target: Gradient,
-    *,
-    budget: int,
-    l2: jax.typing.ArrayLike = 0.5,
-    extra: jax.typing.ArrayLike = 0.0,
-    valid: jax.Array | None = None,
-    tol: jax.typing.ArrayLike = 0.0,
-    limit: jax.typing.ArrayLike | None = None,
-    positive: bool = True,
-    score: Score = "omp",
-    many: int = 1,
-) -> Match:
-    """Match a target gradient with a few candidates: a pure kernel.
-
-    What `omp` computes, without checks. Call it under `jit`: else its loops are
-    compiled at every call, for seconds. Under `vmap` over targets the columns of all
-    targets' choices are one matrix product; leave `many` at 1 there.
-
-    Args:
-        oracle: The n candidates.
-        target: The gradient to match, in the oracle's form.
-        budget: Room for choices, k: static.
-        l2: Weight of `‖w‖²`.
-        extra: Optional `[n]`: added to it for each candidate.
-        valid: Optional `[n]`: which candidates may be chosen.
-        tol: Stop at a relative error of this.
-        limit: How many steps at most, not static; as many as there is room for if None.
-        positive: Whether weights must not be negative.
-        score: "omp", "nomp" or "ols".
-        many: How many columns to ask the oracle for at once, at most n.
-
-    Returns:
-        A `Match`. Takes memory for k columns of n, and twice that with "ols".
-    """
-    limit = budget if limit is None else limit
-    problem = pose(
-        oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit
-    )
-    sizes = stages(budget)
-    state = start(problem, size=sizes[0], positive=positive, score=score)
-    shelf = empty_shelf(problem, many)
-
-    def segment(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
-        state, shelf = carry
-        until = pause(state)
-
-        def more(carry: tuple[Pursuit, Shelf]) -> jax.Array:
-            return running(carry[0]) & (carry[0].steps < until)
-
-        def fetch(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
-            state, shelf = carry
-            ids = wanted(
-                problem, state, shelf, many=many, positive=positive, score=score
-            )
-            shelf = put(shelf, ids, oracle.columns(ids))
-            state = advance(
-                problem, state, shelf, until, positive=positive, score=score
-            )
-            return state, shelf
-
-        return lax.while_loop(more, fetch, (refresh(state), shelf))
-
-    for size in sizes:
-        carry = (grow(state, size), shelf)
-        if size <= _FRESH:
-            state, shelf = segment(carry)
-        else:
-            state, shelf = lax.while_loop(lambda c: running(c[0]), segment, carry)
-    return finish(problem, state)
-
-
-def pause(state: Pursuit) -> jax.Array:
-    """Return the number of steps after which to `refresh`."""
-    return (state.steps // _FRESH + 1) * _FRESH
-
-
-def refresh(state: Pursuit) -> Pursuit:
-    """Take rounding errors out of the weights, which steps let grow."""
-    if state.indices.shape[0] <= _FRESH:
-        return state
-    return state._replace(refit=_refit.rebuild(state.refit))
-
-
-def stages(budget: int) -> list[int]:
-    """Return the sizes to grow through: early steps should not pay for the last."""
-    sizes = [budget]
-    while sizes[0] > _FRESH:
-        sizes.insert(0, max(_FRESH, -(-sizes[0] // 4)))
-    return sizes
 
 
 def _choose(
@@ -413,14 +283,14 @@ def _factor(state: Pursuit, column: jax.Array, j: jax.Array, t: jax.Array) -> Pu
 
 def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> Pursuit:
     """Find the candidate to choose next, or the reason to stop."""
-    scores = _scores(problem, state, positive=positive, score=score)
-    best = jnp.argmax(scores)
-    floor = jnp.maximum(problem.tol**2, 8 * jnp.finfo(scores.dtype).eps)
+    promise = scores(problem, state, positive=positive, score=score)
+    best = jnp.argmax(promise)
+    floor = jnp.maximum(problem.tol**2, 8 * jnp.finfo(promise.dtype).eps)
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
     codes = [
         (state.steps >= problem.limit, BUDGET),
         (matched, TOLERANCE),
-        (~(scores[best] > 0), EXHAUSTED),
+        (~(promise[best] > 0), EXHAUSTED),
     ]
     status = jnp.int32(_RUNNING)
     for applies, code in reversed(codes):
@@ -429,7 +299,7 @@ def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> P
     return state._replace(next=best.astype(jnp.int32), status=status)
 
 
-def _scores(
+def scores(
     problem: Problem, state: Pursuit, *, positive: bool, score: Score
 ) -> jax.Array:
     """What each candidate promises, `[n]`: above zero for those that may be chosen."""

@@ -117,3 +117,24 @@ def test_no_global_configuration_is_changed():
     assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
     match.omp(np.eye(3), np.ones(3), 2)
     assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
+def test_looking_ahead_reads_a_file_a_few_times(score, positive):
+    """Each pass brings 16 columns, most of them of coming choices.
+
+    The 16 best candidates' columns, without looking ahead, take 16 and 19 passes.
+    """
+    a, b = cases.pool(2000, 200)
+    read = []
+
+    def load(rows):
+        read.append(len(rows))
+        return gradients.dense(a[rows])
+
+    oracle = gradients.streamed(load, len(a), chunk_size=2000)
+    found = match.omp(oracle, b, 64, score=score, positive=positive)
+    assert int(found.steps) > 48
+    passes = read.count(2000)  # two of them for lengths and correlations
+    assert passes <= 2 + 64 // 16 + 3
+    cases.same(found, match.omp(a, b, 64, score=score, positive=positive))

@@ -1,0 +1,108 @@
+"""Which columns to ask for: those of the candidates that will most likely be chosen.
+
+Every request reads all gradients, so that 16 columns cost hardly more than one. Those
+of the 16 candidates that are best now would be the wrong ones: each choice changes what
+is still missing, and with it the order. So the next steps are taken in advance, among
+the few hundred candidates that are best now, whose inner products with each other cost
+next to nothing. What is really chosen is decided on all candidates as ever; a wrong
+guess costs another request, nothing else.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxsel.gradients import Oracle
+from jaxsel.neighbors import top_k
+
+from ._pursuit import Problem, Pursuit, Score, advance, scores
+from ._shelf import Shelf
+
+
+def likely(
+    problem: Problem, state: Pursuit, *, among: int, positive: bool, score: Score
+) -> jax.Array:
+    """Return the best candidates at this moment, the next one among them, `[m]`.
+
+    Args:
+        problem: What to match.
+        state: Where it stands.
+        among: How many to return, if there are as many.
+        positive: Whether weights must not be negative.
+        score: How to choose.
+    """
+    promise = scores(problem, state, positive=positive, score=score)
+    best = top_k(-promise, min(among, len(promise)))[1]
+    # Ties may have put others before the one that is next.
+    return jnp.where(jnp.any(best == state.next), best, best.at[0].set(state.next))
+
+
+def wanted(
+    problem: Problem,
+    state: Pursuit,
+    shelf: Shelf,
+    best: jax.Array,
+    some: Oracle,
+    *,
+    many: int,
+    positive: bool,
+    score: Score,
+) -> jax.Array:
+    """Return candidates to ask for, `[many]`: the next one, and others likely soon.
+
+    Args:
+        problem: What to match.
+        state: Where it stands.
+        shelf: Columns that need not be asked for.
+        best: What `likely` returned, `[m]`.
+        some: The oracle of these.
+        many: How many to ask for.
+        positive: Whether weights must not be negative.
+        score: How to choose.
+    """
+    rule = {"positive": positive, "score": score}
+    ahead = advance(*_among(problem, state, best, some), state.steps + many, **rule)
+    slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
+    new = (slots >= state.steps) & (slots < ahead.steps)
+    chosen = jnp.where(new, best[ahead.indices - len(slots)], n)
+    held = jnp.where(shelf.ids < 0, n, shelf.ids)
+    promise = scores(problem, state, **rule).at[chosen].set(jnp.inf, mode="drop")
+    promise = promise.at[held].set(0, mode="drop").at[state.next].set(jnp.inf)
+    return top_k(-promise, many)[1]
+
+
+def _among(
+    problem: Problem, state: Pursuit, best: jax.Array, some: Oracle
+) -> tuple[Problem, Pursuit, Shelf]:
+    """Return the same problem and state, of the chosen and some others only.
+
+    Those that fill the k slots come first, then the m others, whose columns are all
+    on the shelf.
+    """
+    size = state.indices.shape[0]
+    ids = jnp.concatenate([state.indices, best])
+    slots = jnp.arange(size, dtype=jnp.int32)
+    others = size + jnp.arange(len(best), dtype=jnp.int32)
+
+    def cut(array: jax.Array) -> jax.Array:
+        # What the chosen have in these is never looked at.
+        return jnp.pad(array[:, best], [(0, 0), (size, 0)])
+
+    few = problem._replace(
+        diag=problem.diag[ids],
+        extra=problem.extra[ids],
+        corr=problem.corr[ids],
+        valid=problem.valid[ids],
+    )
+    start = state._replace(
+        corr=state.corr[ids],
+        open=state.open[ids] & (jnp.arange(len(ids)) >= size),
+        columns=cut(state.columns),
+        rows=None if state.rows is None else cut(state.rows),
+        left=None if state.left is None else state.left[ids],
+        indices=jnp.where(slots < state.steps, slots, 0),
+        next=size + jnp.argmax(best == state.next).astype(jnp.int32),
+    )
+    columns = jnp.concatenate([state.columns[:, best].T, some.gram(some)], axis=1)
+    return few, start, Shelf(others, columns.astype(few.diag.dtype), jnp.int32(0))
