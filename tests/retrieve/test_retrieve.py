@@ -7,6 +7,7 @@ import pytest
 import slow_retrieval as slow
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
+from retrieve_cases import BUDGET, METRICS, D, M, N, chosen, classes, points
 
 from jaxsel import make_mesh
 from jaxsel.retrieve import (
@@ -15,36 +16,9 @@ from jaxsel.retrieve import (
     merge_nearest,
     nearest,
     no_nearest,
-    pseudo_labels,
     retrieve,
 )
 from jaxsel.retrieve._coverage import coverage_by_rank
-
-METRICS = pytest.mark.parametrize("metric", ["l2", "cosine"])
-# Most tests share one shape, so that it is compiled once.
-N, M, D, BUDGET = 240, 8, 6, 40
-
-
-def points(n=N, m=M, d=D, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)).astype(np.float32)
-    return x, rng.normal(size=(m, d)).astype(np.float32)
-
-
-def classes():
-    rng = np.random.default_rng(1)
-    return {"labels": rng.integers(4, size=N), "hard_labels": np.arange(M) % 3}
-
-
-def chosen(selection):
-    """Return the indices, of a selection that is well formed."""
-    n_valid = int(selection.n_valid)
-    filled = np.arange(len(selection.indices)) < n_valid
-    np.testing.assert_array_equal(selection.weights, filled)
-    indices = np.asarray(selection.indices)
-    assert indices.dtype == np.int32
-    assert not indices[n_valid:].any()
-    return indices[:n_valid].tolist()
 
 
 @METRICS
@@ -390,120 +364,3 @@ def test_merging_in_any_chunks(metric):
     odd = np.arange(100) % 2 == 1
     found = merge(no_nearest(4, 12), x, hard, 7, odd, metric=metric)
     assert ((np.asarray(found.indices) - 7) % 2 == 1).all()
-
-
-# Pseudo-labels
-
-
-@METRICS
-def test_pseudo_labels(metric):
-    x, hard = points()
-    names = np.array(list("abcabcab"))
-    expected = names[slow.distances(x, hard, metric).argmin(axis=0)]
-    for chunk_size in (None, 100):
-        found = pseudo_labels(x, hard, names, metric=metric, chunk_size=chunk_size)
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == names.dtype
-    one_hot = np.eye(M)
-    assert pseudo_labels(x, hard, one_hot).shape == (N, M)
-    assert pseudo_labels(x, np.ones((M, D)), np.arange(M))[0] == 0
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"budget": 0}, ValueError, "budget must be at least 1, got 0"),
-        ({"budget": 2.5}, TypeError, "budget must be a whole number, got 2.5"),
-        (
-            {"metric": "l1"},
-            ValueError,
-            "metric must be one of 'l2', 'cosine', got 'l1'",
-        ),
-        ({"features": np.ones(3)}, ValueError, r"features must have shape \[n, d\]"),
-        ({"features": np.ones((0, 2))}, ValueError, r"features .* got \(0, 2\)"),
-        (
-            {"features": np.ones((4, 3))},
-            ValueError,
-            "same number of columns, got 3 and 2",
-        ),
-        ({"features": [["a", "b"]]}, TypeError, "features must be numeric"),
-        (
-            {"features": [[1, 2], [3]]},
-            TypeError,
-            "features must be an array, got ragged",
-        ),
-        (
-            {"hard_features": np.ones((0, 2))},
-            ValueError,
-            "hard_features must not be empty",
-        ),
-        ({"hard_features": [[np.nan, 1]]}, ValueError, "hard_features must be finite"),
-        ({"labels": [0] * 9}, ValueError, "labels is given, so hard_labels must be"),
-        ({"hard_labels": [0]}, ValueError, "hard_labels is given, so labels must be"),
-        (
-            {"labels": [0] * 8, "hard_labels": [0]},
-            ValueError,
-            r"labels must hold one class for each sample, shape \(9,\), got \(8,\)",
-        ),
-        (
-            {"labels": [0] * 9, "hard_labels": ["a"]},
-            TypeError,
-            "labels and hard_labels must hold classes of one kind",
-        ),
-        (
-            {"labels": [0.0] * 8 + [np.nan], "hard_labels": [0]},
-            ValueError,
-            "labels must be finite, but row 8",
-        ),
-        ({"mesh": "all"}, ValueError, "mesh must be a mesh with one axis"),
-        ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
-        (
-            {"hard_features": [[1e-20, 2e-20]], "metric": "l2"},
-            ValueError,
-            "hard_features must have squares that fit float32",
-        ),
-    ],
-)
-def test_bad_input(change, error, message):
-    arguments = {"features": np.eye(9)[:, :2], "hard_features": np.ones((1, 2))}
-    with pytest.raises(error, match=message):
-        retrieve(**{**arguments, "budget": 2, **change})
-
-
-@METRICS
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("sharded", [False, True])
-def test_candidates_that_are_not_finite(metric, value, sharded):
-    """Found while they stream: they are read only once."""
-    x, hard = points()
-    x[231, 2] = value
-    mesh = make_mesh() if sharded else None
-    message = "features must be finite, but row 231 has NaN"
-    with pytest.raises(ValueError, match=message):
-        retrieve(x, hard, BUDGET, metric=metric, chunk_size=104, mesh=mesh)
-    with pytest.raises(ValueError, match=message):
-        pseudo_labels(x, hard, np.arange(M), metric=metric)
-
-
-def test_candidates_that_overflow():
-    x, hard = points()
-    x[77] = 1e25
-    with pytest.raises(ValueError, match="squares that fit float32.* row 77 has"):
-        retrieve(x, hard, BUDGET, metric="l2")
-    x[77] = hard[0] * np.float32(1e25)
-    assert 77 in chosen(retrieve(x, hard, BUDGET))
-
-
-def test_pseudo_labels_of_the_wrong_length():
-    x, hard = points(5, 3)
-    with pytest.raises(ValueError, match="one label for each of the 3 hard samples"):
-        pseudo_labels(x, hard, [0, 1])
-
-
-def test_inside_jit():
-    x, hard = points(5, 3)
-    with pytest.raises(TypeError, match="features is being traced"):
-        jax.jit(lambda x: retrieve(x, hard, 2).indices)(x)
