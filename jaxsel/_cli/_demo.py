@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from ._output import Record, check_outputs, say, show_progress, staged
-from ._parser import Commands, Parser, add_force
+from ._parser import Commands, Parser
+from ._reported import add_report_options, write_report
 
 _DESCRIPTION = """\
 Five owners offer handwritten digits: one pool is clean, one has wrong labels, one
@@ -34,35 +34,16 @@ def add(commands: Commands[Parser]) -> None:
         epilog=_EXAMPLES,
     )
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--out", metavar="FOLDER", default="demo", help="where to write (default: demo)"
-    )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        default=10,
-        metavar="N",
-        help="how often to repeat every experiment; the report shows mean and spread "
-        "(default: 10)",
-    )
-    add_force(parser)
+    add_report_options(parser, out="demo", seeds=10)
 
 
 def run(args: argparse.Namespace) -> None:
-    started = time.perf_counter()
-    if args.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
-    folder = Path(args.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / name for name in ("report.html", "report.json", "manifest.json")]
-    check_outputs(files, inputs=(), force=args.force)
+    write_report(args, _write, config={})
+
+
+def _write(
+    folder: Path, seeds: Sequence[int], progress: bool
+) -> tuple[Path, Path, str]:
     from jaxsel.tasks import run_demo
 
-    seeds = range(args.seeds)
-    page, numbers, summary = run_demo(folder, seeds=seeds, progress=show_progress())
-    record = Record(
-        command=args.command_line, config={}, started=started, seeds=list(seeds)
-    )
-    with staged(files[-1:]) as [part]:
-        part.write_text(record.manifest({page: page, numbers: numbers}))
-    say(summary, "", f"Open {page} in a browser; the numbers are in {numbers}")
+    return run_demo(folder, seeds=seeds, progress=progress)

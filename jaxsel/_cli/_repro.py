@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 
-from ._output import Record, check_outputs, say, show_progress, staged
-from ._parser import Commands, Parser, add_force
+from ._parser import Commands, Parser
+from ._reported import add_report_options, write_report
 
 _DESCRIPTION = """\
 The experiments of a paper in miniature, on real data. mycroft: starved classes, a
@@ -35,41 +36,25 @@ def add(commands: Commands[Parser]) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("paper", metavar="PAPER", choices=("mycroft",), help="mycroft")
     parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        default="repro",
-        help="where to write (default: repro)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        default=5,
-        metavar="N",
-        help="how often to repeat every experiment (default: 5)",
-    )
-    parser.add_argument(
         "--full",
         action="store_true",
         help="whole images, and all selectors on the table",
     )
-    add_force(parser)
+    add_report_options(parser, out="repro", seeds=5)
 
 
 def run(args: argparse.Namespace) -> None:
-    started = time.perf_counter()
-    if args.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
-    folder = Path(args.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / name for name in ("report.html", "report.json", "manifest.json")]
-    check_outputs(files, inputs=(), force=args.force)
+    write = functools.partial(_mycroft, full=args.full)
+    write_report(args, write, config={"full": args.full})
+
+
+def _mycroft(
+    folder: Path, seeds: Sequence[int], progress: bool, *, full: bool
+) -> tuple[Path, Path, str]:
     from jaxsel.report import Report
     from jaxsel.tasks import mycroft_chapters, run_mycroft
 
-    seeds = range(args.seeds)
-    result = run_mycroft(
-        folder / "runs", seeds=seeds, full=args.full, progress=show_progress()
-    )
+    result = run_mycroft(folder / "runs", seeds=seeds, full=full, progress=progress)
     report = Report(
         title="Mycroft in miniature",
         summary="Which samples of an owner's are worth having, and which owners? The "
@@ -77,13 +62,4 @@ def run(args: argparse.Namespace) -> None:
         "figures beside what was measured on this machine.",
         chapters=mycroft_chapters(result),
     )
-    page, numbers = report.write(folder)
-    record = Record(
-        command=args.command_line,
-        config={"full": args.full},
-        started=started,
-        seeds=list(seeds),
-    )
-    with staged(files[-1:]) as [part]:
-        part.write_text(record.manifest({page: page, numbers: numbers}))
-    say(f"Open {page} in a browser; the numbers are in {numbers}")
+    return *report.write(folder), ""
