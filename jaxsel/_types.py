@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ._staged import staged
+
 if TYPE_CHECKING:
     import matplotlib.axes
     import numpy.typing as npt
@@ -262,10 +264,7 @@ _VERSION = 1
 
 
 def _save(result: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a result's arrays, and its static fields as JSON, to a temporary file.
-
-    It then takes the place of `path` in one step: a killed run leaves the old file.
-    """
+    """Write a result's arrays, and its static fields as JSON."""
     path = Path(path)
     if path.suffix != ".npz":
         path = path.with_name(path.name + ".npz")
@@ -277,13 +276,8 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
         elif value is not None:
             arrays[field.name] = np.asarray(value)
     header = {"kind": type(result).__name__, "version": _VERSION, "static": static}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **{_KIND: np.array(json.dumps(header))}, **arrays)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with staged([path]) as [part], part.open("wb") as file:
+        np.savez(file, **{_KIND: np.array(json.dumps(header))}, **arrays)
     return path
 
 

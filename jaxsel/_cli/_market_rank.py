@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxsel._staged import staged
+
 from ._market_options import add_max_bytes
-from ._output import Record, check_outputs, fingerprint, say, staged
+from ._output import Record, check_outputs, fingerprint, say
 from ._parser import Commands, Parser, add_force, add_reading_options
 
 if TYPE_CHECKING:

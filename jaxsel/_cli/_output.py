@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -11,9 +10,11 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jaxsel._staged import staged
 
 if TYPE_CHECKING:
     from jaxsel.data import Dataset
@@ -102,22 +103,6 @@ def publish(writers: Mapping[Path, Callable[[Path], object]], record: Record) ->
             write(part[path])
         part[manifest].write_text(record.manifest({p: part[p] for p in writers}))
     return manifest
-
-
-@contextlib.contextmanager
-def staged(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield a temporary path beside each, and move all into place on success.
-
-    They are moved in the order given: where the last one is, all are.
-    """
-    parts = [path.with_name(f".{os.getpid()}.{path.name}") for path in paths]
-    try:
-        yield parts
-        for part, path in zip(parts, paths, strict=True):
-            part.replace(path)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
 
 
 def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._output import Record, check_outputs, say, show_progress, staged
+from jaxsel._staged import staged
+
+from ._output import Record, check_outputs, say, show_progress
 from ._parser import Parser, add_force
 
 Write = Callable[[Path, Sequence[int], bool], tuple[Path, Path, str]]

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from jaxsel._checks import check_count
+from jaxsel._staged import staged
 
 from ._archive import pieces, unpack
 
@@ -95,13 +96,8 @@ def write(
     parts = {"header.json": header, "header.sha256": digest, **contents}
     if sum(map(len, parts.values())) > _LARGEST:
         raise ValueError(f"a {kind} must be below 4 GB in all: send fewer samples")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(pieces(parts))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with staged([path]) as [part], part.open("wb") as file:
+        file.writelines(pieces(parts))
     return path
 
 

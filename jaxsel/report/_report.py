@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._staged import staged
+
 from ._chapter import Chapter, Figure, Table
 from ._page import render
 
@@ -52,18 +54,11 @@ class Report:
         }
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = {
-            folder / name: folder / f".{name}.{os.getpid()}" for name in contents
-        }
-        try:
-            for path, part in temporary.items():
-                part.write_text(contents[path.name], encoding="utf-8")
-            for path, part in temporary.items():
-                part.replace(path)
-        finally:
-            for part in temporary.values():
-                part.unlink(missing_ok=True)
-        return folder / "report.html", folder / "report.json"
+        page, numbers = (folder / name for name in contents)
+        with staged([page, numbers]) as parts:
+            for part, text in zip(parts, contents.values(), strict=True):
+                part.write_text(text, encoding="utf-8")
+        return page, numbers
 
 
 def _plain_report(report: Report, versions: Mapping[str, str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsel._staged import staged
 from jaxsel._version import __version__
 
 _FACTS = "__jaxsel__"
@@ -51,14 +51,9 @@ def _read(path: Path, facts: str) -> dict[str, Any] | None:
 
 def _write(path: Path, facts: str, results: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as file:
-            arrays: Any = {name: np.asarray(value) for name, value in results.items()}
-            np.savez(file, **{_FACTS: np.array(facts)}, **arrays)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    arrays: Any = {name: np.asarray(value) for name, value in results.items()}
+    with staged([path]) as [part], part.open("wb") as file:
+        np.savez(file, **{_FACTS: np.array(facts)}, **arrays)
 
 
 def _plain(array: np.ndarray) -> Any:
