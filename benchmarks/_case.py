@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 I = TypeVar("I")
+Level = Literal["must", "goal"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class Target:
     """
 
     text: str
-    level: Literal["must", "goal"]
+    level: Level
     contender: str
     quantity: str
     bound: Literal["at least", "at most"]
@@ -91,3 +92,30 @@ class Case(Generic[I]):
     targets: Sequence[Target] = ()
     platforms: Sequence[str] = ()
     rounds: int = 7
+
+
+def faster(contender: str, against: str, level: Level, limit: float) -> Target:
+    """Return a figure: so many times as fast as a peer."""
+    return Target(
+        text=f"{contender}: times as fast as {against} ≥ {limit:g}",
+        level=level,
+        contender=contender,
+        quantity="ratio",
+        bound="at least",
+        limit=limit,
+        against=against,
+    )
+
+
+def at_most(
+    contender: str, quantity: str, limit: float, what: str, level: Level
+) -> Target:
+    """Return a figure: at most so much of a quantity, in words `what`."""
+    return Target(
+        text=f"{contender}: {what} ≤ {limit:g}",
+        level=level,
+        contender=contender,
+        quantity=quantity,
+        bound="at most",
+        limit=limit,
+    )

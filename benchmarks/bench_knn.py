@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from jaxsel.value import RankTable, rank_table, semivalue, shapley_weights
 from jaxsel.value._accumulate import accumulate
 
 from . import _knn, _peers
-from ._case import Case, Contender, Target
+from ._case import Case, Contender, Target, at_most, faster
 from ._harness import main
 from ._knn import Points
 
@@ -26,7 +26,6 @@ K = 10
 EXACT = {"error": 5e-3}
 HYBRID = {"error": 1e-2, "certified": 1e-1}
 Call = Callable[[], Any]
-Level = Literal["must", "goal"]
 Reference = Callable[[Points, int], np.ndarray]
 
 _points = functools.lru_cache(maxsize=1)(_knn.mixture)
@@ -49,23 +48,31 @@ def cases(*, quick: bool = False) -> list[Case]:
                 _torch(m),
                 _pydvl(m, share=5),
             ],
-            [_faster("jaxsel", "must", 25), _faster("jaxsel", "goal", 60)],
+            [
+                faster("jaxsel", "pyDVL", "must", 25),
+                faster("jaxsel", "pyDVL", "goal", 60),
+            ],
         ),
         _case(
             "hybrid",
             (n, m, 64),
             [_hybrid(m), _pydvl(m, share=5)],
             [
-                _faster("hybrid", "goal", 90),
-                _at_most("hybrid", "certified", 1e-2, "certified error, of max v"),
-                _at_most("hybrid", "error", 1e-3, "actual error, of max v"),
+                faster("hybrid", "pyDVL", "goal", 90),
+                at_most(
+                    "hybrid", "certified", 1e-2, "certified error, of max v", "must"
+                ),
+                at_most("hybrid", "error", 1e-3, "actual error, of max v", "must"),
             ],
         ),
         _case(
             "sort-free",
             (n, m, 64),
             [_threshold(m), _banzhaf(m), _pydvl(m, share=5)],
-            [_faster("threshold", "goal", 150), _faster("banzhaf", "goal", 150)],
+            [
+                faster("threshold", "pyDVL", "goal", 150),
+                faster("banzhaf", "pyDVL", "goal", 150),
+            ],
         ),
         _case(
             "memory",
@@ -77,7 +84,7 @@ def cases(*, quick: bool = False) -> list[Case]:
                 _torch(m, share=10),
                 _pydvl(m, share=20),
             ],
-            [_at_most("jaxsel", "peak_mb", 200, "MB above the inputs")],
+            [at_most("jaxsel", "peak_mb", 200, "MB above the inputs", "must")],
             rounds=5,
         ),
         _case(
@@ -90,8 +97,8 @@ def cases(*, quick: bool = False) -> list[Case]:
                 _pydvl(few, share=50),
             ],
             [
-                _at_most("jaxsel", "peak_mb", 500, "MB above the inputs"),
-                _at_most("jaxsel", "cpu_s", 10, "CPU seconds", level="goal"),
+                at_most("jaxsel", "peak_mb", 500, "MB above the inputs", "must"),
+                at_most("jaxsel", "cpu_s", 10, "CPU seconds", "goal"),
             ],
             rounds=5,
         ),
@@ -282,34 +289,6 @@ def _error(reference: Reference, m: int) -> Callable[[Points, Any], dict[str, fl
         return {"error": _knn.relative_error(values, reference(points, m))}
 
     return check
-
-
-# Figures.
-
-
-def _faster(contender: str, level: Level, limit: float) -> Target:
-    return Target(
-        text=f"{contender}: times as fast as pyDVL ≥ {limit:g}",
-        level=level,
-        contender=contender,
-        quantity="ratio",
-        bound="at least",
-        limit=limit,
-        against="pyDVL",
-    )
-
-
-def _at_most(
-    contender: str, quantity: str, limit: float, what: str, *, level: Level = "must"
-) -> Target:
-    return Target(
-        text=f"{contender}: {what} ≤ {limit:g}",
-        level=level,
-        contender=contender,
-        quantity=quantity,
-        bound="at most",
-        limit=limit,
-    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from jaxsel.gradients import dense, factored, jvp, streamed
 from jaxsel.match import Match, omp
 
 from . import _match_models, _match_peers, _matching
-from ._case import Case, Contender, Target
+from ._case import Case, Contender, at_most, faster
 from ._harness import main
 from ._match_models import Model
 from ._matching import Pool
@@ -25,7 +25,6 @@ SMALL = EXACT | {"behind": 1e-6, "missed": 0.25}
 # Other rules for the signs end elsewhere, but not far from it.
 PEER = {"behind": 0.01, "kkt": 1e-4}
 Call = Callable[[], Any]
-Level = Literal["must", "goal"]
 
 _last_layer = functools.lru_cache(maxsize=1)(_matching.last_layer)
 _rows = functools.lru_cache(maxsize=1)(_matching.rows)
@@ -72,8 +71,8 @@ def _factored(name: str, shape: tuple[int, int, int], k: int) -> Case[Pool]:
             ),
         ],
         targets=[
-            _ratio("jaxsel", "scikit-learn", "must", 6),
-            _ratio("jaxsel", "scikit-learn", "goal", 10),
+            faster("jaxsel", "scikit-learn", "must", 6),
+            faster("jaxsel", "scikit-learn", "goal", 10),
         ],
         rounds=5,
     )
@@ -92,9 +91,9 @@ def _food(shape: tuple[int, int, int], k: int) -> Case[Pool]:
         unit="product",
         contenders=[_ours("jaxsel", _from_factors)],
         targets=[
-            _at_most("jaxsel", "cpu_s", 4, "CPU seconds", "must"),
-            _at_most("jaxsel", "cpu_s", 2, "CPU seconds", "goal"),
-            _at_most(
+            at_most("jaxsel", "cpu_s", 4, "CPU seconds", "must"),
+            at_most("jaxsel", "cpu_s", 2, "CPU seconds", "goal"),
+            at_most(
                 "jaxsel",
                 "peak_mb",
                 1000 - round(held),
@@ -125,7 +124,7 @@ def _small(name: str, shape: tuple[int, int], k: int) -> Case[Pool]:
                 note="stops where float32 does, as the first does",
             ),
         ],
-        targets=[_ratio("unconstrained", "scikit-learn", "goal", 1)],
+        targets=[faster("unconstrained", "scikit-learn", "goal", 1)],
     )
 
 
@@ -140,8 +139,8 @@ def _many(shape: tuple[int, int], k: int) -> Case[Pool]:
         unit="product",
         contenders=[_ours("jaxsel", _written_out), _torch()],
         targets=[
-            _at_most("jaxsel", "cpu_s", 1, "CPU seconds", "goal"),
-            _at_most("jaxsel", "kkt", 1e-6, "violation of KKT", "goal"),
+            at_most("jaxsel", "cpu_s", 1, "CPU seconds", "goal"),
+            at_most("jaxsel", "kkt", 1e-6, "violation of KKT", "goal"),
         ],
         rounds=5,
     )
@@ -161,7 +160,7 @@ def _million(shape: tuple[int, int, int], k: int) -> Case[Pool]:
         work=n * k,
         unit="product",
         contenders=[_ours("jaxsel", _from_files)],
-        targets=[_at_most("jaxsel", "cpu_s", 30, "CPU seconds", "goal")],
+        targets=[at_most("jaxsel", "cpu_s", 30, "CPU seconds", "goal")],
         rounds=3,
     )
 
@@ -207,8 +206,8 @@ def _jvp(
             ),
         ],
         targets=[
-            _ratio("jvp", "vmap(grad)", "must", 10),
-            _ratio("jvp", "vmap(grad)", "goal", 15),
+            faster("jvp", "vmap(grad)", "must", 10),
+            faster("jvp", "vmap(grad)", "goal", 15),
         ]
         if goals
         else [],
@@ -292,34 +291,6 @@ def _peer(
 
     return Contender(
         name=name, make=make, check=check, limits=limits, peer=True, note=note
-    )
-
-
-# Figures.
-
-
-def _ratio(contender: str, against: str, level: Level, limit: float) -> Target:
-    return Target(
-        text=f"{contender}: times as fast as {against} ≥ {limit:g}",
-        level=level,
-        contender=contender,
-        quantity="ratio",
-        bound="at least",
-        limit=limit,
-        against=against,
-    )
-
-
-def _at_most(
-    contender: str, quantity: str, limit: float, what: str, level: Level
-) -> Target:
-    return Target(
-        text=f"{contender}: {what} ≤ {limit:g}",
-        level=level,
-        contender=contender,
-        quantity=quantity,
-        bound="at most",
-        limit=limit,
     )
 
 

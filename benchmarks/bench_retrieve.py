@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from jaxsel.retrieve import Mode, binning_distance, nearest, retrieve
 
 from . import _retrieval
-from ._case import Case, Contender, Target
+from ._case import Case, Contender, faster
 from ._harness import main
 from ._retrieval import Pool
 
@@ -77,7 +77,12 @@ def _search(name: str, n: int, *, rounds: int, goals: bool = False) -> Case[Pool
                 note='NearestNeighbors(algorithm="brute"), one thread',
             ),
         ],
-        targets=[*_faster("nearest"), *_faster("retrieve")] if goals else [],
+        targets=[
+            faster(contender, peer, "goal", limit)
+            for contender in ("nearest", "retrieve")
+            for peer, limit in (("faiss", 4), ("scikit-learn", 1.6))
+            if goals
+        ],
         rounds=rounds,
     )
 
@@ -137,21 +142,6 @@ def _chosen(pool: Pool, result: Any) -> dict[str, float]:
 
 def _differs(result: Any, expected: np.ndarray) -> dict[str, float]:
     return {"wrong": float(np.mean(np.asarray(result) != expected))}
-
-
-def _faster(contender: str) -> Sequence[Target]:
-    return [
-        Target(
-            text=f"{contender}: times as fast as {peer} ≥ {limit:g}",
-            level="goal",
-            contender=contender,
-            quantity="ratio",
-            bound="at least",
-            limit=limit,
-            against=peer,
-        )
-        for peer, limit in (("faiss", 4), ("scikit-learn", 1.6))
-    ]
 
 
 if __name__ == "__main__":

@@ -14,22 +14,6 @@ def points():
     return _knn.mixture(9, 4, 3, k=2)
 
 
-@pytest.mark.parametrize(
-    ("case", "contender"),
-    [pytest.param(c, x, id=f"{c.name}-{x.name}") for c in CASES for x in c.contenders],
-)
-def test_every_contender_is_right(case, contender):
-    inputs = case.inputs()
-    try:
-        call = contender.make(inputs)
-    except ImportError as error:
-        pytest.skip(str(error))
-    figures = contender.check(inputs, call())
-    assert set(contender.limits) <= set(figures)
-    for name, limit in contender.limits.items():
-        assert figures[name] <= limit
-
-
 def test_a_slightly_wrong_result_is_noticed():
     case = CASES[0]
     inputs, peer = case.inputs(), case.contenders[-1]

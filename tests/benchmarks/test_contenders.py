@@ -1,0 +1,28 @@
+"""Every contender of every benchmark, on tiny inputs: what is timed is right."""
+
+import pytest
+
+from benchmarks import bench_knn, bench_match, bench_retrieve
+
+CASES = [
+    case
+    for bench in (bench_knn, bench_match, bench_retrieve)
+    for case in bench.cases(quick=True)
+    if not case.platforms
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "contender"),
+    [pytest.param(c, x, id=f"{c.name}-{x.name}") for c in CASES for x in c.contenders],
+)
+def test_every_contender_is_right(case, contender):
+    inputs = case.inputs()
+    try:
+        call = contender.make(inputs)
+    except ImportError as error:
+        pytest.skip(str(error))
+    figures = contender.check(inputs, call())
+    assert set(contender.limits) <= set(figures)
+    for name, limit in contender.limits.items():
+        assert figures[name] <= limit
