@@ -71,7 +71,10 @@ def test_kkt_of_128_choices_in_float32(kind):
         best[support] = ref.refit(a[support], b, l2, positive=True)
         ridge = np.full(400, l2)
         least = ref.objective(a, b, best, ridge)
-        assert ref.objective(a, b, spread, ridge) <= least + 1e-5 * (b @ b)
+        # Where candidates depend on each other, a ridge this small against their
+        # lengths is near the rounding of products: 1.6e-6 at worst, 1.5e-10 elsewhere.
+        slack = 1e-5 if kind == "low_rank" else 1e-9
+        assert ref.objective(a, b, spread, ridge) <= least + slack * (b @ b)
 
 
 def test_weights_that_go_back_to_zero_do_occur_and_would_not_help():
