@@ -10,7 +10,7 @@ from ._func_feat import (
     geometric_median as geometric_median,
     median_distance as median_distance,
 )
-from ._grad_match import grad_match as grad_match
+from ._grad_match import class_budgets as class_budgets, grad_match as grad_match
 from ._herding import herding as herding
 from ._influence import influence as influence, influence_topk as influence_topk
 from ._log_det import log_det as log_det

@@ -13,7 +13,7 @@ from jax import lax
 from jaxsel._checks import check_count, check_features, to_float
 from jaxsel.neighbors import normalise
 
-from ._grad_match import Labels, by_class, take
+from ._grad_match import Labels, by_class, filled_up, mean_of, take
 from ._omp import Candidates, as_oracle, omp
 from ._pursuit import Score
 from ._types import Match
@@ -87,8 +87,9 @@ def func_feat(
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
         if rows is None or hard_rows is None:
             rows, hard_rows = np.arange(len(x)), np.arange(len(x_hard))
-        penalty = median_distance(x[rows], x_hard[hard_rows])
-        target = take(hard, hard_rows).mean()
+        theirs, weights = filled_up(hard_rows)
+        penalty = _distance(x[rows], x_hard[theirs], weights)
+        target = mean_of(hard, hard_rows)
         return omp(take(oracle, rows), target, k, penalty=penalty, **options)
 
     return by_class(
@@ -107,17 +108,27 @@ def median_distance(features: jax.Array, target_features: jax.Array) -> jax.Arra
     Returns:
         ψ, `[n]`: the distance between vectors of unit length, from 0 to 2.
     """
-    centre = normalise(geometric_median(normalise(target_features))[None])
-    return jnp.linalg.norm(normalise(features) - centre, axis=-1)
+    return _distance(features, target_features)
 
 
-def geometric_median(points: jax.Array, *, steps: int = 100) -> jax.Array:
+@jax.jit
+def _distance(
+    features: jax.Array, target_features: jax.Array, weights: jax.Array | None = None
+) -> jax.Array:
+    median = geometric_median(normalise(target_features), weights=weights)
+    return jnp.linalg.norm(normalise(features) - normalise(median[None]), axis=-1)
+
+
+def geometric_median(
+    points: jax.Array, *, weights: jax.Array | None = None, steps: int = 100
+) -> jax.Array:
     """Return the point whose distances to the given ones sum to the least.
 
     Weiszfeld's iteration, with distances kept from vanishing: a pure kernel.
 
     Args:
         points: Array of shape `[m, d]`.
+        weights: Optional `[m]`, not negative: how much each distance counts.
         steps: How many iterations, each m·d.
 
     Returns:
@@ -127,12 +138,16 @@ def geometric_median(points: jax.Array, *, steps: int = 100) -> jax.Array:
         Vardi and Zhang, The multivariate L1-median and associated data depth, PNAS 97,
         2000.
     """
-    spread = jnp.sqrt(jnp.mean(jnp.sum((points - points.mean(0)) ** 2, axis=-1)))
+    m = points.shape[0]
+    share = jnp.full(m, 1 / m, points.dtype) if weights is None else weights
+    share = (share / jnp.sum(share)).astype(points.dtype)
+    mean = jnp.matmul(share, points, precision="highest")
+    spread = jnp.sqrt(share @ jnp.sum((points - mean) ** 2, axis=-1))
     least = 1e-6 * spread + jnp.finfo(points.dtype).tiny
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
         distance = jnp.linalg.norm(points - median, axis=-1)
-        weight = 1 / jnp.maximum(distance, least)
+        weight = share / jnp.maximum(distance, least)
         return weight @ points / jnp.sum(weight)
 
-    return lax.fori_loop(0, steps, step, jnp.mean(points, axis=0))
+    return lax.fori_loop(0, steps, step, mean)

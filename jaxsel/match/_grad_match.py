@@ -79,7 +79,7 @@ def grad_match(
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
         pool = oracle if rows is None else take(oracle, rows)
-        b = (hard if hard_rows is None else take(hard, hard_rows)).mean()
+        b = hard.mean() if hard_rows is None else mean_of(hard, hard_rows)
         options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
         options |= {"mesh": mesh, "progress": progress}
         if batch_size is None:
@@ -177,6 +177,25 @@ def take(oracle: Any, rows: np.ndarray) -> Any:
         chunk_size=oracle.chunk_size,
         progress=oracle.progress,
     )
+
+
+def filled_up(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Repeat the last row up to a power of two, and return weights for the mean.
+
+    Classes of many sizes then share the programs of a few.
+    """
+    n = len(rows)
+    more = (1 << (n - 1).bit_length()) - n
+    weights = np.where(np.arange(n + more) < n, 1 / n, 0)
+    return np.pad(rows, (0, more), mode="edge"), weights.astype(np.float32)
+
+
+def mean_of(oracle: Any, rows: np.ndarray) -> Any:
+    """Return the mean gradient of some rows."""
+    if isinstance(oracle, Streamed):
+        return take(oracle, rows).mean()
+    rows, weights = filled_up(rows)
+    return take(oracle, rows).combine(jnp.asarray(weights, oracle.dtype))
 
 
 def grouped(oracle: Any, size: int) -> Oracle:

@@ -271,7 +271,7 @@ def _method(result: Mycroft) -> str:
         "anew and draws noise and weights. Images are averaged to "
         f"{sizes.side}×{sizes.side} pixels. Trainer and owner have a CNN of two "
         "blocks, 16 and 32 channels, trained by Adam; gradients are those of its last "
-        f"layer, and features what that layer sees, of the owner's checkpoint after "
+        "layer, and features what that layer sees, of the owner's checkpoint after "
         f"{result.cases.steps[CHECKPOINT]} of {result.cases.steps[-1]} steps, except "
         "where checkpoints are compared. Fine-tuning takes "
         f"{sizes.epochs} passes over the trainer's own samples and those it got, their "

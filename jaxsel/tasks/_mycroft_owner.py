@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from jaxsel.gradients import Factored, last_layer
-from jaxsel.match import func_feat, grad_match
-from jaxsel.match._grad_match import class_budgets
+from jaxsel.match import class_budgets, func_feat, grad_match
 from jaxsel.retrieve import retrieve
 
 from ._mycroft_models import Net, checkpoints, new_net

@@ -17,9 +17,9 @@ PAIR = (0, 3)
 SPACES = ("func_feat", "grad_match", "retrieve")
 
 SIZES = Sizes(
-    own=250, val=1500, test=1000, offered=2000, shared=50, budgets=(8, 16, 32, 64, 128)
+    own=250, val=1500, test=1000, offered=2000, shared=50, budgets=(8, 32, 128)
 )
-FULL_SIZES = dataclasses.replace(SIZES, side=28)
+FULL_SIZES = dataclasses.replace(SIZES, side=28, budgets=(8, 16, 32, 64, 128))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

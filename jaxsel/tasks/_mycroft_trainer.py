@@ -48,11 +48,11 @@ class Sizes:
     kept: float = 0.1
     weak: int = 3
     val: int = 8000
-    test: int = 2000
+    test: int = 1000
     offered: int = 6000
     shared: int = 100
     held_out: int = MIN_HELD_OUT
-    budgets: Sequence[int] = (8, 16, 32, 64, 128, 256, 512, 1024)
+    budgets: Sequence[int] = (8, 32, 128)
     main: int = 64
     first: int = 400
     epochs: int = 6
@@ -60,8 +60,8 @@ class Sizes:
     cycles: Sequence[int] = (20, 60, 180)
 
 
-FULL = Sizes(side=28)
-"""`jaxsel repro mycroft --full`: whole images."""
+FULL = Sizes(side=28, budgets=(8, 16, 32, 64, 128, 256, 512, 1024))
+"""`jaxsel repro mycroft --full`: whole images, and more budgets."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

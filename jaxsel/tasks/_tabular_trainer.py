@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,10 +25,17 @@ class Retrainer:
     def __call__(self, jobs: Iterable[tuple[int, np.ndarray, int]]) -> list[float]:
         """Return F1 for each trainer, rows received and classifier.
 
-        They are fitted in threads while `jobs` still produces more.
+        Trees are fitted in threads while `jobs` still produces more, the others one
+        after the other: a forest replaces the process's filters of warnings for a
+        while, and must not do so in two threads at once.
         """
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(lambda job: self._score(*job), jobs))
+
+            def score(job: tuple[int, np.ndarray, int]) -> Callable[[], float]:
+                run = functools.partial(self._score, *job)
+                return run if job[2] else pool.submit(run).result
+
+            return [wait() for wait in [score(job) for job in jobs]]
 
     def with_all_pairs(self) -> np.ndarray:
         """Return F1 with all that an owner has, by a decision tree, `[P, O]`."""

@@ -27,11 +27,11 @@ from jaxsel.tasks._mycroft_store import remembered
 from jaxsel.tasks._mycroft_trainer import Sizes, images
 from jaxsel.tasks._mycroft_words import compared, listed, sentence, trend
 
-# One starved class, and owners with 40 samples of each class: few shapes to compile.
+# Two classes, and sizes that are padded alike: few programs to compile.
 TINY = Sizes(
     net="mlp",
     side=8,
-    own=25,
+    own=40,
     weak=1,
     val=500,
     test=100,
@@ -40,13 +40,13 @@ TINY = Sizes(
     held_out=10,
     budgets=(4, 8),
     main=8,
-    first=60,
+    first=32,
     epochs=4,
     least=32,
     cycles=(10,),
 )
-SMALL = dataclasses.replace(TINY, val=50, test=25, offered=80, budgets=(8,))
-PAIR = (3, 8)
+SMALL = dataclasses.replace(TINY, own=25, val=400, budgets=(8,))
+PAIR = (0, 1)
 SEEDS = (0, 1)
 
 
@@ -55,20 +55,26 @@ def digits():
     return images(load("digits"), 8)
 
 
-def tiny_experiments(digits):
+@pytest.fixture(scope="module")
+def parity(digits):
+    """Digits as two classes, even and odd."""
+    return digits[0], digits[1] % 2
+
+
+def tiny_experiments(data):
     return {
-        "starved-digits": (TINY, lambda seed: starved_seed(digits, TINY, seed)),
-        "spurious": (SMALL, lambda s: spurious_seed(digits, SMALL, s, pair=PAIR)),
-        "cases": (TINY, lambda seed: cases_seed(digits, TINY, seed)),
-        "owners": (SMALL, lambda s: owners_seed(digits, SMALL, s, pair=PAIR)),
+        "starved-digits": (TINY, lambda seed: starved_seed(data, TINY, seed)),
+        "spurious": (SMALL, lambda s: spurious_seed(data, SMALL, s, pair=PAIR)),
+        "cases": (TINY, lambda seed: cases_seed(data, TINY, seed)),
+        "owners": (SMALL, lambda s: owners_seed(data, SMALL, s, pair=PAIR)),
     }
 
 
 @pytest.fixture(scope="module")
-def result(digits, tmp_path_factory):
+def result(parity, tmp_path_factory):
     """All experiments in two goes: the first is killed in the middle."""
     folder = tmp_path_factory.mktemp("runs")
-    jobs, ran = tiny_experiments(digits), []
+    jobs, ran = tiny_experiments(parity), []
 
     def counted(name, run, dies):
         def one(seed):
@@ -96,14 +102,16 @@ def result(digits, tmp_path_factory):
                 first = list(ran)
             else:
                 whole = run_mycroft(folder, seeds=SEEDS)
-    assert first == [("starved-digits", 0), ("spurious", 0)]
+    # Nothing that was found is found again, whatever ran beside the one that died.
+    assert ("starved-digits", 0) in first
+    assert len(first) < len(jobs) * len(SEEDS)
     assert sorted(ran) == sorted((name, seed) for name in jobs for seed in SEEDS)
     assert not [p for p in (folder / "default").iterdir() if p.name.startswith(".")]
     return whole
 
 
-def test_a_killed_run_goes_on_to_the_same_numbers(result, digits):
-    again = starved_seed(digits, TINY, 0)
+def test_a_killed_run_goes_on_to_the_same_numbers(result, parity):
+    again = starved_seed(parity, TINY, 0)
     for name, value in again.items():
         np.testing.assert_array_equal(
             getattr(result.starved["digits"], name)[0], value, err_msg=name
@@ -144,7 +152,7 @@ def test_results_make_sense(result):
     np.testing.assert_array_equal(cases.tuned[:, 3], cases.by_spoiling[:, 0, 4])
     np.testing.assert_array_equal(cases.right[:, 0], 1)
     i = SPOILT.index("permuted labels")
-    assert np.all(cases.right[:, i, 4] < 1 - 0.8 * PERMUTED)
+    assert np.all(cases.right[:, i, 4] < 1 - 0.7 * PERMUTED / 2)
     assert np.all(np.abs(result.owners.spearman[:, 0]) <= 1)
 
 
@@ -180,7 +188,7 @@ def test_matching_full_information_counts_from_then_on(result):
     assert not reached[1:3].any()
 
 
-def numbered(n=2000, side=8, n_classes=10):
+def numbered(n=2000, side=8, n_classes=2):
     """Images that tell who they are: their first two pixels hold their number."""
     x = np.zeros((n, side, side), np.float32)
     x[:, 0, 0], x[:, 0, 1] = np.divmod(np.arange(n), 256)
@@ -200,11 +208,11 @@ def test_nobody_has_a_sample_of_another():
     numbers = np.concatenate([number_of(part) for part in parts])
     assert len(np.unique(numbers)) == len(numbers)
     for part in parts:
-        np.testing.assert_array_equal(number_of(part) % 10, part[1])
+        np.testing.assert_array_equal(number_of(part) % 2, part[1])
     counts = np.bincount(trainer.own[1])
-    assert np.all(counts[scene.weak] == 2)
-    assert np.all(np.delete(counts, scene.weak) == 25)
-    np.testing.assert_array_equal(np.bincount(scene.offer[1]), 40)
+    assert np.all(counts[scene.weak] == 4)
+    assert np.all(np.delete(counts, scene.weak) == 40)
+    np.testing.assert_array_equal(np.bincount(scene.offer[1]), 200)
     hard = np.concatenate([trainer.shared[1], trainer.held_out[1]])
     assert np.isin(hard, scene.weak).all()
     assert len(trainer.shared[1]) == TINY.shared
@@ -218,10 +226,10 @@ def test_nobody_has_a_sample_of_another():
         draw_starved(numbered(1000), TINY, jax.random.key(3))
 
 
-def test_too_few_hard_samples_are_refused(digits):
+def test_too_few_hard_samples_are_refused(parity):
     sizes = dataclasses.replace(TINY, held_out=490)
     with pytest.raises(ValueError, match="val must have at least 510 hard samples"):
-        draw_starved(digits, sizes, jax.random.key(0))
+        draw_starved(parity, sizes, jax.random.key(0))
 
 
 def test_backgrounds():
@@ -235,16 +243,16 @@ def test_backgrounds():
     assert np.all(np.ptp(striped[:2, 0], axis=1) > 0.5)
 
 
-def test_owners_of_backgrounds(digits):
-    scene = draw_backgrounds(digits, SMALL, jax.random.key(1), pair=PAIR)
+def test_owners_of_backgrounds(parity):
+    scene = draw_backgrounds(parity, SMALL, jax.random.key(1), pair=PAIR)
     samples, natural = mixed(scene, 80, 0.1)
     assert natural.sum() == 8
     np.testing.assert_array_equal(samples[0][natural], scene.natural[0][:8])
     np.testing.assert_array_equal(np.bincount(samples[1]), [40, 40])
     assert not mixed(scene, 80, 0.0)[1].any()
-    large = dataclasses.replace(SMALL, offered=400)
+    large = dataclasses.replace(SMALL, offered=800)
     with pytest.raises(ValueError, match="data must hold more samples"):
-        draw_backgrounds(digits, large, jax.random.key(1), pair=PAIR)
+        draw_backgrounds(parity, large, jax.random.key(1), pair=PAIR)
 
 
 def test_all_samples_are_spoilt(digits):
@@ -263,21 +271,21 @@ def test_all_samples_are_spoilt(digits):
     np.testing.assert_array_equal(np.bincount(y), np.bincount(offer[1]))
     # A tenth of the permuted labels is right by chance.
     assert 0.9 * PERMUTED - 0.08 < np.mean(y != offer[1]) <= PERMUTED
-    disturbed = disturb(offer[0][:80], jax.random.key(0))
-    assert np.all(np.abs(disturbed - offer[0][:80]).max((1, 2)) > 0.05)
+    disturbed = disturb(offer[0], jax.random.key(0))
+    assert np.all(np.abs(disturbed - offer[0]).max((1, 2)) > 0.05)
 
 
-def test_choices_keep_to_budget_and_classes(digits):
-    scene = draw_starved(digits, TINY, jax.random.key(0))
+def test_choices_keep_to_budget_and_classes(parity):
+    scene = draw_starved(parity, TINY, jax.random.key(0))
     shared = scene.trainer.shared
     owner = new_owner(scene.offer, scene.classes, TINY, jax.random.key(1))
     view = owner.view(shared)
     assert view.features.shape == (400, 128)
-    share = np.bincount(shared[1], minlength=10) / len(shared[1])
+    share = np.bincount(shared[1], minlength=2) / len(shared[1])
     for how in SELECTORS:
         rows = choose(how, view, 8, jax.random.key(2))
         assert len(np.unique(rows)) == len(rows) <= 8
-        counts = np.bincount(scene.offer[1][rows], minlength=10)
+        counts = np.bincount(scene.offer[1][rows], minlength=2)
         assert np.all(counts[share == 0] == 0)
         if how != "retrieve":
             assert np.all(counts <= np.ceil(8 * share))
