@@ -17,7 +17,7 @@ setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 demo: $(STAMPS)/run ## Value and buy digits from five owners; writes demo/report.html
 	$(BIN)/jaxsel demo --out demo --force
 
-repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1 takes an hour
+repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	$(BIN)/jaxsel repro mycroft --out repro --force $(if $(FULL),--full)
 
@@ -55,14 +55,14 @@ $(BIN)/python:
 BUILD := pyproject.toml hatch_build.py jaxsel/neighbors/_native/kernels.cc
 
 $(STAMPS)/run: $(BUILD) | $(BIN)/python
-	$(PIP) --editable '.[data,report]'
+	$(PIP) --editable '.[data,report,text]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # torch before all else, so that nothing pulls in a larger build of it. CrypTen and
 # pyDVL without their dependencies: see the remarks in pyproject.toml.
 $(STAMPS)/test: $(BUILD) | $(BIN)/python
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[data,report,mpc,bench,dev,docs]'
+	$(PIP) --editable '.[data,report,text,mpc,bench,dev,docs]'
 	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
 	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/docs
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ._cli import _data, _demo, _info, _market, _repro, _select, _value
+from ._cli import _data, _demo, _info, _market, _models, _repro, _select, _value
 from ._cli._parser import Parser
 from ._version import __version__
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.strerror and error.filename:
             message = f"{error.strerror}: {error.filename}"
         if isinstance(error, ModuleNotFoundError):
-            message += ": pip install 'jaxsel[data,report]'"
+            message += ": pip install 'jaxsel[data,report,text]'"
         sys.stderr.write(f"jaxsel: error: {message}\n")
         return 2
 
@@ -73,6 +73,6 @@ def _parser() -> Parser:
         "--debug", action="store_true", help="show where in the code an error occurred"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (_value, _select, _market, _data, _demo, _repro, _info):
+    for command in (_value, _select, _market, _data, _models, _demo, _repro, _info):
         command.add(commands)
     return parser

@@ -42,10 +42,12 @@ def valued():
 def test_help_teaches(capsys):
     assert main([]) == 0
     assert main(["data"]) == 0
+    assert main(["models"]) == 0
     assert main(["market"]) == 0
     overview = capsys.readouterr().out
     commands = ("value", "select", "data", "demo", "info", "data prepare", "repro")
-    for command in (*commands, "market", "market request", "market answer"):
+    market = ("market", "market request", "market answer")
+    for command in (*commands, *market, "models", "models list", "models prepare"):
         with pytest.raises(SystemExit) as caught:
             main([*command.split(), "--help"])
         assert caught.value.code == 0

@@ -394,7 +394,7 @@ def test_value_refuses(arguments, message, capsys):
 def test_missing_packages_are_named(capsys, monkeypatch):
     command = ["value", "train.npz", "val.npz", "--plot", "p.png", *OUT]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install 'jaxsel[data,report]'" in refuse(capsys, *command)
+    assert "pip install 'jaxsel[data,report,text]'" in refuse(capsys, *command)
     command = ["value", "t.parquet", "val.npz", "--label-column", "y", *OUT]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "t.parquet needs pandas and pyarrow" in refuse(capsys, *command)

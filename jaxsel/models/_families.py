@@ -1,0 +1,168 @@
+"""How the architectures of Hugging Face name their settings and their tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ._layer import EncoderConfig
+
+_BERT_LAYER = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "output_norm": "output.LayerNorm",
+}
+_DISTILBERT_LAYER = {
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "out": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "up": "ffn.lin1",
+    "down": "ffn.lin2",
+    "output_norm": "output_layer_norm",
+}
+_VIT_LAYER = {
+    "query": "attention.attention.query",
+    "key": "attention.attention.key",
+    "value": "attention.attention.value",
+    "out": "attention.output.dense",
+    "attention_norm": "layernorm_before",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "output_norm": "layernorm_after",
+}
+_TEXT = {
+    "words.embedding": "embeddings.word_embeddings.weight",
+    "positions": "embeddings.position_embeddings.weight",
+    "types": "embeddings.token_type_embeddings.weight",
+    "embed_norm.scale": "embeddings.LayerNorm.weight",
+    "embed_norm.bias": "embeddings.LayerNorm.bias",
+}
+_IMAGE = {
+    "patches.kernel": "embeddings.patch_embeddings.projection.weight",
+    "patches.bias": "embeddings.patch_embeddings.projection.bias",
+    "cls": "embeddings.cls_token",
+    "positions": "embeddings.position_embeddings",
+    "final_norm.scale": "layernorm.weight",
+    "final_norm.bias": "layernorm.bias",
+}
+
+
+class Family(NamedTuple):
+    """How a `model_type` names its settings and its tensors."""
+
+    config: Callable[[Mapping[str, Any]], dict[str, Any]]
+    prefix: str
+    names: Mapping[str, str]
+    layer: Mapping[str, str]
+    layers: str = "encoder.layer"
+    has_head: bool = False  # whether `classifier` reads what ours does
+
+    def name(self, ours: str) -> str:
+        """Return the name that a parameter of ours has in the file."""
+        if ours in self.names:
+            return self.names[ours]
+        _, i, part, kind = ours.split(".")
+        kind = "bias" if kind == "bias" else "weight"
+        return f"{self.layers}.{i}.{self.layer[part]}.{kind}"
+
+
+def _bert(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "text",
+        "layers": settings["num_hidden_layers"],
+        "heads": settings["num_attention_heads"],
+        "hidden": settings["hidden_size"],
+        "intermediate": settings["intermediate_size"],
+        "eps": settings.get("layer_norm_eps", 1e-12),
+        "activation": _activation(settings.get("hidden_act", "gelu")),
+        "vocab": settings["vocab_size"],
+        "positions": settings["max_position_embeddings"],
+        "types": settings.get("type_vocab_size", 2),
+    }
+
+
+def _roberta(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Positions are counted from behind that of the padding token.
+    return _bert(settings) | {"position_offset": settings.get("pad_token_id", 1) + 1}
+
+
+def _distilbert(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "text",
+        "layers": settings["n_layers"],
+        "heads": settings["n_heads"],
+        "hidden": settings["dim"],
+        "intermediate": settings["hidden_dim"],
+        "activation": _activation(settings.get("activation", "gelu")),
+        "vocab": settings["vocab_size"],
+        "positions": settings["max_position_embeddings"],
+    }
+
+
+def _vit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "image",
+        "pre_norm": True,
+        "layers": settings["num_hidden_layers"],
+        "heads": settings["num_attention_heads"],
+        "hidden": settings["hidden_size"],
+        "intermediate": settings["intermediate_size"],
+        "eps": settings.get("layer_norm_eps", 1e-12),
+        "activation": _activation(settings.get("hidden_act", "gelu")),
+        "side": settings["image_size"],
+        "patch": settings["patch_size"],
+        "channels": settings.get("num_channels", 3),
+    }
+
+
+def _activation(name: str) -> str:
+    known = {
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "relu": "relu",
+    }
+    if name not in known:
+        raise ValueError(f"activation must be one of {', '.join(known)}, got {name!r}")
+    return known[name]
+
+
+_FAMILIES = {
+    "bert": Family(_bert, "bert.", _TEXT, _BERT_LAYER),
+    "roberta": Family(_roberta, "roberta.", _TEXT, _BERT_LAYER),
+    "distilbert": Family(
+        _distilbert, "distilbert.", _TEXT, _DISTILBERT_LAYER, "transformer.layer"
+    ),
+    "vit": Family(_vit, "vit.", _IMAGE, _VIT_LAYER, has_head=True),
+}
+
+
+def read_config(file: Path) -> tuple[Family, EncoderConfig]:
+    """Return what a `config.json` describes, and how its tensors are named."""
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    kind = settings.get("model_type")
+    if kind not in _FAMILIES:
+        raise ValueError(
+            f"model_type in {file} must be one of {', '.join(_FAMILIES)}, got {kind!r}"
+        )
+    if settings.get("position_embedding_type", "absolute") != "absolute":
+        raise ValueError(
+            f"position_embedding_type in {file} must be 'absolute', got "
+            f"{settings['position_embedding_type']!r}"
+        )
+    family = _FAMILIES[kind]
+    try:
+        return family, EncoderConfig(**family.config(settings))
+    except KeyError as error:
+        raise ValueError(f"{file} lacks {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} is of no use: {error}") from error

@@ -1,0 +1,122 @@
+"""Texts as features of a pretrained encoder, kept on disk."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxsel._checks import check_choice, check_count
+from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._progress import track
+
+from ._checkpoints import fingerprint
+from ._encoder import Read
+from ._target import Target, apply_features
+from ._tokens import Tokens, tokenize
+
+_SHORTEST = 8  # tokens of the smallest shape that is compiled
+_VERSION = 1  # of what features mean: a new one makes kept files void
+
+
+def text_features(
+    texts: Sequence[str],
+    target: Target,
+    *,
+    length: int = 64,
+    pool: Read = "mean",
+    cache: str | os.PathLike[str] | None = None,
+    batch: int = 64,
+    progress: bool = False,
+) -> np.ndarray:
+    """Encode texts, `[n, H]` float32.
+
+    Texts are sorted by length and padded to the next power of two, so that few shapes
+    are compiled and little is spent on padding.
+
+    Args:
+        texts: n texts.
+        target: An encoder of texts, with its tokenizer.
+        length: Tokens of a text at most, special ones included; the rest is cut off.
+        pool: "mean" over a text's tokens, or "cls", its first one.
+        cache: A folder: results are kept there, in a file named by a hash of texts,
+            weights and settings, and read from it the next time.
+        batch: Texts of one forward pass.
+        progress: Show a bar.
+
+    Raises:
+        TypeError: If `texts` is not a sequence of texts.
+        ValueError: If the target has no tokenizer, or an argument is out of range.
+    """
+    check_choice("pool", pool, ("cls", "mean"))
+    check_count("batch", batch)
+    most = target.config.length
+    if target.config.kind != "text" or target.tokenizer is None:
+        raise ValueError("target must be an encoder of texts with a tokenizer")
+    if not 2 <= check_count("length", length) <= most:
+        raise ValueError(f"length must be from 2 to {most}, got {length}")
+    if isinstance(texts, str):
+        raise TypeError("texts must be a sequence of texts, got a single one")
+    file = None
+    if cache is not None:
+        settings = {
+            "texts": [*texts],
+            "length": length,
+            "pool": pool,
+            "config": repr(target.config),
+            "tokenizer": target.tokenizer.read_text(encoding="utf-8"),
+            "version": _VERSION,
+        }
+        file = Path(cache) / f"{fingerprint(settings, target.params)}.npz"
+        found = _read(file, (len(texts), target.config.hidden))
+        if found is not None:
+            return found
+    tokens = tokenize(texts, target.tokenizer, length=length)
+    features = _encode(tokens, target, pool, batch, progress)
+    if file is not None:
+        _write(file, features)
+    return features
+
+
+def _encode(
+    tokens: Tokens, target: Target, pool: Read, batch: int, progress: bool
+) -> np.ndarray:
+    tokens = target.check(tokens)
+    lengths = tokens.mask.sum(1)
+    order = np.argsort(lengths, kind="stable")
+    n = len(order)
+    rows = min(batch, 1 << (n - 1).bit_length())
+    features = np.empty((n, target.config.hidden), np.float32)
+    chunks = [*chunk_slices(n, rows)]
+    for chunk in track(chunks, progress=progress, label="texts"):
+        part = order[chunk]
+        longest = max(_SHORTEST, int(lengths[part[-1]]))
+        width = min(1 << (longest - 1).bit_length(), tokens.ids.shape[1])
+        cut = Tokens(tokens.ids[part, :width], tokens.mask[part, :width])
+        cut = take_rows(cut, slice(None), rows)
+        found = apply_features(target.graphdef, target.params, cut, read=pool)
+        features[part] = np.asarray(found)[: len(part)]
+    return features
+
+
+def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    try:
+        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
+            features = found["features"]
+    except (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None  # not there, or damaged: made anew
+    return features if features.shape == shape else None
+
+
+def _write(file: Path, features: np.ndarray) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as out:
+            np.savez(out, features=features)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)

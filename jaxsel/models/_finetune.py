@@ -1,0 +1,338 @@
+"""Fine-tuning: AdamW with warmup and clipping, in blocks that can be resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+from flax import nnx
+
+from jaxsel._checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_positive,
+    check_same_length,
+)
+from jaxsel._progress import track
+
+from ._checkpoints import Checkpoints, fingerprint
+from ._fit import Params
+
+_BLOCK = 16  # steps between two looks of the host
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FineTuned:
+    """What fine-tuning gave.
+
+    Attributes:
+        params: Of the last step; if it stopped early, the best so far.
+        losses: `[steps]`: the mean loss of each step's examples, before the step.
+        steps: How many steps were done.
+        stopped: Why it stopped early, or None if it ran to the end.
+    """
+
+    params: Params
+    losses: np.ndarray
+    steps: int
+    stopped: str | None
+
+
+@functools.partial(
+    jax.jit, static_argnames=("graphdef", "decay", "half"), donate_argnames="state"
+)
+def _run(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    state: Any,
+    inputs: Any,
+    y: jax.Array,
+    count: jax.Array,
+    recipe: dict[str, float],
+    *,
+    decay: str,
+    half: bool,
+) -> tuple[Params, Any, jax.Array, jax.Array, jax.Array]:
+    """Do `count` steps of a block of examples, `[block, accumulate, m, ...]`.
+
+    Returns:
+        Parameters, optimiser state, the block's losses, how many steps were done, and
+        whether the last one was finite: after one that isn't, it stops.
+    """
+    optimizer = _optimizer(recipe, decay)
+
+    def loss(params: Params, inputs: Any, y: jax.Array) -> jax.Array:
+        if half:
+            params, inputs = jax.tree.map(_halve, (params, inputs))
+        scores = nnx.merge(graphdef, params)(inputs).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+
+    def gradient(params: Params, inputs: Any, y: jax.Array) -> tuple[jax.Array, Params]:
+        """Return loss and gradient of one step, averaged over its parts."""
+        if len(y) == 1:
+            part = jax.tree.map(lambda a: a[0], (inputs, y))
+            return jax.value_and_grad(loss)(params, *part)
+
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            found = jax.value_and_grad(loss)(params, *part)
+            return jax.tree.map(jnp.add, total, found), None
+
+        zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
+        total, _ = jax.lax.scan(add, zero, (inputs, y))
+        return jax.tree.map(lambda a: a / len(y), total)
+
+    def step(carry: Any) -> Any:
+        i, _, params, state, losses = carry
+        batch = jax.tree.map(lambda a: a[i], inputs)
+        value, grads = gradient(params, batch, y[i])
+        updates, state = optimizer.update(grads, state, params)
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(grads))
+        return (
+            i + 1,
+            finite,
+            optax.apply_updates(params, updates),
+            state,
+            losses.at[i].set(value),
+        )
+
+    def go_on(carry: Any) -> jax.Array:
+        return (carry[0] < count) & carry[1]
+
+    losses = jnp.full(len(y), jnp.nan)
+    start = jnp.int32(0), jnp.array(True), params, state, losses
+    done, finite, params, state, losses = jax.lax.while_loop(go_on, step, start)
+    return params, state, losses, done, finite
+
+
+def _optimizer(recipe: dict[str, float], decay: str) -> optax.GradientTransformation:
+    def rate(i: jax.typing.ArrayLike) -> jax.Array:
+        i = jnp.asarray(i)
+        warmup, steps = recipe["warmup"], recipe["steps"]
+        left = (steps - i) / jnp.maximum(steps - warmup, 1)
+        if decay == "cosine":
+            left = 0.5 - 0.5 * jnp.cos(jnp.pi * left)
+        up = (i + 1) / jnp.maximum(warmup, 1)
+        return recipe["learning_rate"] * jnp.where(i < warmup, up, left)
+
+    def is_matrix(params: Params) -> Any:
+        return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+    return optax.chain(
+        optax.clip_by_global_norm(recipe["clip"]),
+        optax.adamw(rate, weight_decay=recipe["weight_decay"], mask=is_matrix),
+    )
+
+
+def _halve(leaf: jax.Array) -> jax.Array:
+    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(jnp.bfloat16) if is_float else leaf
+
+
+def finetune(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    inputs: Any,
+    y: npt.ArrayLike,
+    *,
+    key: jax.Array,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch_size: int = 32,
+    learning_rate: float = 5e-5,
+    warmup: float = 0.1,
+    decay: Literal["linear", "cosine"] = "linear",
+    weight_decay: float = 0.01,
+    clip: float = 1.0,
+    accumulate: int = 1,
+    half: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 128,
+    progress: bool = False,
+) -> FineTuned:
+    """Fine-tune a classifier with AdamW.
+
+    Each step takes the next `batch_size` examples of one shuffled pass after the other.
+    Examples stay on the host; the device gets those of 16 steps at a time, so that
+    pools of all sizes share one compiled program.
+
+    If a loss or gradient is not finite, training stops and the result holds the
+    parameters at the end of the 16 steps whose mean loss was lowest.
+
+    Args:
+        graphdef: Static part of the model: it maps `inputs` to logits `[n, classes]`.
+        params: Parameters to start from, float32.
+        inputs: Examples: `Tokens`, images, or any pytree of arrays `[n, ...]`.
+        y: Classes, `[n]`, integers in `[0, classes)`.
+        key: Key of the order of examples.
+        epochs: How often each example is seen; this or `steps`.
+        steps: Number of steps.
+        batch_size: Examples in a step.
+        learning_rate: The highest one, after the warmup.
+        warmup: Share of the steps, in [0, 1), over which the learning rate rises.
+        decay: How it falls to 0 afterwards: "linear" or "cosine".
+        weight_decay: Decoupled weight decay, on matrices and tables only.
+        clip: Longer gradients are shortened to this length.
+        accumulate: Parts into which a step's examples are divided, to save memory.
+        half: Compute in bfloat16, parameters and optimiser staying float32; None: on
+            accelerators only.
+        checkpoint: A folder: state is saved there by orbax, and training goes on from
+            it with the numbers of a run that was never stopped.
+        every: Steps between two checkpoints, rounded up to a multiple of 16.
+        progress: Show a bar.
+
+    Raises:
+        TypeError: If `y` does not hold integers.
+        ValueError: If arguments differ in length or are out of range, or `checkpoint`
+            holds another run.
+
+    References:
+        Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
+    """
+    inputs = jax.tree.map(np.asarray, inputs)
+    y = np.asarray(y)
+    steps = _check(inputs, y, epochs, steps, batch_size, accumulate, warmup)
+    check_choice("decay", decay, ("linear", "cosine"))
+    every = -(-check_count("every", every) // _BLOCK)
+    parts = accumulate, batch_size // accumulate
+    _check_classes(graphdef, params, inputs, y, parts[1])
+    recipe = {
+        "learning_rate": check_positive("learning_rate", learning_rate),
+        "warmup": float(round(warmup * steps)),
+        "steps": float(steps),
+        "weight_decay": check_positive("weight_decay", weight_decay, zero=True),
+        "clip": check_positive("clip", clip),
+    }
+    half = jax.default_backend() != "cpu" if half is None else half
+    state = {
+        "params": params,
+        "optimizer": _optimizer(recipe, decay).init(params),
+        "losses": np.full(steps, np.nan, np.float32),
+        "best": params,
+        "lowest": np.float32(np.inf),
+    }
+    start, saved = 0, None
+    if checkpoint is not None:
+        settings = {**recipe, "decay": decay, "parts": parts, "half": half}
+        order = jax.random.key_data(key)
+        saved = Checkpoints(checkpoint, fingerprint(settings, params, inputs, y, order))
+        start, state = saved.load(state)
+    y = y.astype(np.int32)
+    order = _Order(key, len(y))
+    for first in track(
+        range(start, steps, _BLOCK), progress=progress, label="blocks of steps"
+    ):
+        count = min(_BLOCK, steps - first)
+        rows = order.rows(first * batch_size, _BLOCK * batch_size)
+        batches = jax.tree.map(
+            lambda a, rows=rows: a[rows].reshape(_BLOCK, *parts, *a.shape[1:]),
+            (inputs, y),
+        )
+        *found, losses, done, finite = _run(
+            graphdef,
+            state["params"],
+            state["optimizer"],
+            *batches,
+            count,
+            recipe,
+            decay=decay,
+            half=half,
+        )
+        done = int(done)
+        state["losses"][first : first + done] = np.asarray(losses)[:done]
+        if not finite:
+            done += first
+            return FineTuned(
+                params=state["best"],
+                losses=state["losses"][:done],
+                steps=done,
+                stopped=f"loss or gradient of step {done} is not finite; parameters "
+                "are the best so far",
+            )
+        state["params"], state["optimizer"] = found
+        mean = state["losses"][first : first + count].mean()
+        if mean < state["lowest"]:
+            state |= {"best": state["params"], "lowest": mean}
+        last = first + count == steps
+        if saved is not None and (last or (first // _BLOCK + 1) % every == 0):
+            saved.save(first + count, state)
+    return FineTuned(
+        params=state["params"], losses=state["losses"], steps=steps, stopped=None
+    )
+
+
+class _Order:
+    """The examples' order: one shuffled pass after the other, the last one kept."""
+
+    def __init__(self, key: jax.Array, n: int):
+        self.key, self.n = key, n
+        self.epoch, self.shuffled = -1, np.empty(0, np.int32)
+
+    def rows(self, first: int, count: int) -> np.ndarray:
+        """Return the `count` rows from the `first` on, `[count]`."""
+        at = np.arange(first, first + count)
+        rows = np.empty(count, np.int32)
+        for epoch in range(first // self.n, at[-1] // self.n + 1):
+            if epoch != self.epoch:
+                draw = jax.random.permutation(
+                    jax.random.fold_in(self.key, epoch), self.n
+                )
+                self.epoch, self.shuffled = epoch, np.asarray(draw)
+            here = at // self.n == epoch
+            rows[here] = self.shuffled[at[here] % self.n]
+        return rows
+
+
+def _check(
+    inputs: Any,
+    y: np.ndarray,
+    epochs: float | None,
+    steps: int | None,
+    batch_size: int,
+    accumulate: int,
+    warmup: float,
+) -> int:
+    """Check lengths and counts, and return how many steps to do."""
+    if y.ndim != 1 or not len(y):
+        raise ValueError(f"y must have shape [n], n >= 1, got {y.shape}")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(f"y must hold integers, got {y.dtype}")
+    for leaf in jax.tree.leaves(inputs):
+        check_same_length("inputs", leaf, "y", y)
+        check_finite("inputs", leaf)
+    check_count("batch_size", batch_size)
+    if batch_size % check_count("accumulate", accumulate):
+        raise ValueError(
+            f"batch_size must be a multiple of accumulate = {accumulate}, got "
+            f"{batch_size}"
+        )
+    if not 0 <= warmup < 1:
+        raise ValueError(f"warmup must lie in [0, 1), got {warmup}")
+    if (epochs is None) == (steps is None):
+        raise ValueError("give either epochs or steps")
+    if steps is not None:
+        return check_count("steps", steps)
+    return math.ceil(check_positive("epochs", epochs) * len(y) / batch_size)
+
+
+def _check_classes(
+    graphdef: nnx.GraphDef, params: Params, inputs: Any, y: np.ndarray, rows: int
+) -> None:
+    shapes = jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), inputs
+    )
+    run = lambda params, inputs: nnx.merge(graphdef, params)(inputs)
+    classes = jax.eval_shape(run, params, shapes).shape[-1]
+    if y.min() < 0 or y.max() >= classes:
+        raise ValueError(
+            f"y must lie in [0, {classes}), the classes of the model, got values from "
+            f"{y.min()} to {y.max()}"
+        )

@@ -1,0 +1,170 @@
+"""Reading encoders from Hugging Face folders: `config.json` and `model.safetensors`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from ._encoder import Classifier, Read, make_head
+from ._families import Family, read_config
+from ._layer import EncoderConfig
+from ._target import Target
+
+# Heads of other tasks, and what only they read: no part of an encoder.
+_UNUSED = re.compile(
+    r"(cls|pooler|lm_head|qa_outputs|classifier|pre_classifier|vocab_\w+)\."
+    r"|embeddings\.(position_ids|mask_token)$"
+)
+
+
+def load_target(
+    folder: str | os.PathLike[str],
+    *,
+    classes: int | None = None,
+    read: Read = "cls",
+    rngs: nnx.Rngs | None = None,
+) -> Target:
+    """Load an encoder from a Hugging Face folder.
+
+    BERT, MiniLM and others of model type "bert", "distilbert", "roberta" and "vit".
+    Heads that stand behind a pooler are left out: a target's head is linear, on the
+    first row or on the mean. Weights become float32.
+
+    Args:
+        folder: With `config.json` and `model.safetensors`; texts also need
+            `tokenizer.json`.
+        classes: Add a head for so many classes: that of the folder, if it has one
+            without a pooler (ViT, "cls") for as many, or else a fresh one; no head if
+            None.
+        read: "cls" reads the first row, "mean" the mean over the mask.
+        rngs: The key of a fresh head.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ImportError: If `safetensors` is not installed.
+        ValueError: If the architecture is not one of these, tensors are missing,
+            unknown or of another shape, or a fresh head has no `rngs`.
+    """
+    folder = Path(folder)
+    family, config = read_config(folder / "config.json")
+    tensors = _tensors(folder / "model.safetensors", family.prefix)
+    head: dict[str, Any] = {}
+    if classes is not None:
+        names = {"kernel": "classifier.weight", "bias": "classifier.bias"}
+        found = {ours: tensors[n].T for ours, n in names.items() if n in tensors}
+        can_be_used = family.has_head and read == "cls" and len(found) == 2
+        if can_be_used and len(found["bias"]) == classes:
+            head = found
+        elif rngs is not None:
+            fresh = make_head(config, classes, rngs)
+            head = {str(k): v[...] for k, v in nnx.state(fresh).items()}
+        else:
+            raise ValueError(
+                f"{folder} has no head for {classes} classes that a target can use: "
+                "give rngs= for a fresh one"
+            )
+    # Without its initial values, which would take longer than all else.
+    model = nnx.eval_shape(
+        lambda: Classifier(config, classes, read=read, rngs=nnx.Rngs(0))
+    )
+    graphdef, shapes = nnx.split(model, nnx.Param)
+    tokenizer = folder / "tokenizer.json"
+    return Target(
+        config=config,
+        graphdef=graphdef,
+        params=_fill(shapes, config, family, tensors, head, folder),
+        read=read,
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+    )
+
+
+def _tensors(file: Path, prefix: str) -> dict[str, np.ndarray]:
+    """Read all tensors, under the names that they have in an encoder by itself."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.flax import load_file
+    except ImportError as error:
+        raise ImportError(
+            "load_target needs safetensors: pip install 'jaxsel[text]'"
+        ) from error
+
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {file}: weights must be one safetensors")
+    try:
+        found = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is damaged or no safetensors: {error}") from error
+    # The first BERT checkpoints call a norm's scale and bias by other names.
+    old = {"gamma": "weight", "beta": "bias"}
+    tensors = {}
+    for name, tensor in found.items():
+        stem, _, kind = name.removeprefix(prefix).rpartition(".")
+        kind = old.get(kind, kind)
+        tensors[f"{stem}.{kind}" if stem else kind] = np.asarray(tensor)
+    return tensors
+
+
+def _fill(
+    shapes: Any,
+    config: EncoderConfig,
+    family: Family,
+    tensors: Mapping[str, np.ndarray],
+    head: Mapping[str, Any],
+    folder: Path,
+) -> Any:
+    """Put tensors where the model has its parameters; refuse what doesn't fit."""
+    left = {name for name in tensors if not _UNUSED.match(name)}
+    wrong, missing = [], []
+
+    def fill(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        ours = jax.tree_util.keystr(path, simple=True, separator=".")
+        owner, _, ours = ours.removesuffix(".value").partition(".")
+        if owner == "head":
+            return jnp.asarray(head[ours], leaf.dtype)
+        theirs = family.name(ours)
+        left.discard(theirs)
+        found = tensors.get(theirs)
+        if found is None:
+            missing.append(theirs)
+        elif found.shape != (shape := _their_shape(ours, leaf.shape, config)):
+            wrong.append(f"{theirs} has shape {found.shape}, not {shape}")
+        else:
+            return jnp.asarray(_as_ours(ours, found), leaf.dtype).reshape(leaf.shape)
+        return jnp.zeros(leaf.shape, leaf.dtype)
+
+    params = jax.tree_util.tree_map_with_path(fill, shapes)
+    if missing or wrong or left:
+        faults = {"missing": missing, "wrong": wrong, "unknown": sorted(left)}
+        said = [f"{kind}: {', '.join(v)}" for kind, v in faults.items() if v]
+        raise ValueError(
+            f"the tensors of {folder} don't fit its config.json; " + "; ".join(said)
+        )
+    return params
+
+
+def _their_shape(
+    ours: str, shape: tuple[int, ...], config: EncoderConfig
+) -> tuple[int, ...]:
+    """Return the shape that a tensor must have in the file."""
+    if ours == "patches.kernel":
+        return config.hidden, config.channels, config.patch, config.patch
+    if ours.endswith("kernel"):
+        return shape[::-1]
+    if config.kind == "image" and ours in ("cls", "positions"):
+        return 1, *shape
+    return shape
+
+
+def _as_ours(ours: str, tensor: np.ndarray) -> np.ndarray:
+    """Return a tensor as our layers have it."""
+    if ours == "patches.kernel":
+        return tensor.transpose(2, 3, 1, 0)
+    return tensor.T if ours.endswith("kernel") else tensor

@@ -1,0 +1,154 @@
+"""A loaded encoder or classifier, and its outputs for any number of samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from flax import nnx
+
+from jaxsel._checks import check_choice, check_count, check_finite, check_same_length
+from jaxsel._chunk import chunk_slices, take_rows
+
+from ._encoder import Read, pool as reduce_rows
+from ._fit import Params
+from ._layer import EncoderConfig
+from ._tokens import Tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """A model that data is chosen for: `Classifier`, split, and where its tokens are.
+
+    After training, `dataclasses.replace(target, params=...)`.
+
+    Attributes:
+        config: The encoder's architecture.
+        graphdef: Static part of a `Classifier`.
+        params: Its parameters, float32.
+        read: What its head reads: "cls" or "mean".
+        tokenizer: Its `tokenizer.json`, or None.
+    """
+
+    config: EncoderConfig
+    graphdef: nnx.GraphDef
+    params: Params
+    read: Read
+    tokenizer: Path | None = None
+
+    def logits(
+        self,
+        inputs: Tokens | npt.ArrayLike,
+        mask: npt.ArrayLike | None = None,
+        *,
+        batch: int = 64,
+    ) -> np.ndarray:
+        """Return the logits of n samples, `[n, classes]`.
+
+        Args:
+            inputs: `Tokens`, tokens `[n, L]`, or images `[n, side, side, channels]`.
+            mask: Text: `[n, L]` bool; that of `Tokens`, or else all, if None.
+            batch: Samples of one forward pass; each new batch and L is compiled once.
+
+        Raises:
+            TypeError: If tokens are not integers.
+            ValueError: If `inputs` doesn't fit the model, or the model has no head.
+        """
+        return self._run(_logits, inputs, mask, batch)
+
+    def features(
+        self,
+        inputs: Tokens | npt.ArrayLike,
+        mask: npt.ArrayLike | None = None,
+        *,
+        pool: Read | None = None,
+        batch: int = 64,
+    ) -> np.ndarray:
+        """Return what a head reads, or would read, of n samples, `[n, H]`.
+
+        Args:
+            inputs: As for `logits`.
+            mask: As for `logits`.
+            pool: "cls" or "mean"; `read` if None.
+            batch: As for `logits`.
+
+        Raises:
+            TypeError: If tokens are not integers.
+            ValueError: If `inputs` doesn't fit the model.
+        """
+        read = self.read if pool is None else pool
+        check_choice("pool", read, ("cls", "mean"))
+        run = functools.partial(apply_features, read=read)
+        return self._run(run, inputs, mask, batch)
+
+    def _run(self, run: Any, inputs: Any, mask: Any, batch: int) -> np.ndarray:
+        inputs = self.check(inputs, mask)
+        n = len(jax.tree.leaves(inputs)[0])
+        # A few samples don't need a whole batch.
+        rows = min(check_count("batch", batch), 1 << (n - 1).bit_length())
+        parts = [
+            run(self.graphdef, self.params, take_rows(inputs, chunk, rows))
+            for chunk in chunk_slices(n, rows)
+        ]
+        return np.concatenate([np.asarray(part) for part in parts])[:n]
+
+    def check(self, inputs: Any, mask: Any = None) -> Any:
+        """Return inputs as the model takes them, `Tokens` or images, on the host.
+
+        Raises:
+            TypeError: If tokens are not integers.
+            ValueError: If they don't fit the model.
+        """
+        if self.config.kind == "image":
+            images = np.asarray(inputs, np.float32)
+            shape = (self.config.side, self.config.side, self.config.channels)
+            if images.shape[1:] != shape or not len(images):
+                raise ValueError(
+                    f"inputs must be images of shape {('n', *shape)}, n >= 1, got "
+                    f"{images.shape}"
+                )
+            check_finite("inputs", images)
+            return images
+        if isinstance(inputs, Tokens):
+            inputs, mask = inputs.ids, inputs.mask if mask is None else mask
+        ids = np.asarray(inputs)
+        most, vocab = self.config.length, self.config.vocab
+        if ids.ndim != 2 or not len(ids) or not 1 <= ids.shape[1] <= most:
+            raise ValueError(
+                f"inputs must be tokens of shape [n, L], n >= 1, L from 1 to {most}, "
+                f"got {ids.shape}"
+            )
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise TypeError(f"inputs must hold tokens as integers, got {ids.dtype}")
+        if ids.min() < 0 or ids.max() >= vocab:
+            raise ValueError(
+                f"inputs must lie in [0, {vocab}), the tokens of the model, got values "
+                f"from {ids.min()} to {ids.max()}: is it this model's tokenizer?"
+            )
+        mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask)
+        check_same_length("inputs", ids, "mask", mask)
+        if mask.shape != ids.shape or mask.dtype != bool:
+            raise ValueError(
+                f"mask must be bool of shape {ids.shape}, got {mask.dtype} of shape "
+                f"{mask.shape}"
+            )
+        return Tokens(ids.astype(np.int32), mask)
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def _logits(graphdef: nnx.GraphDef, params: Params, inputs: Any) -> jax.Array:
+    return nnx.merge(graphdef, params)(inputs)
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "read"))
+def apply_features(
+    graphdef: nnx.GraphDef, params: Params, inputs: Any, *, read: Read
+) -> jax.Array:
+    """Return the features of one batch: `Target.features` without checks."""
+    mask = inputs.mask if isinstance(inputs, Tokens) else None
+    return reduce_rows(nnx.merge(graphdef, params).encoder(inputs), mask, read=read)

@@ -1,0 +1,277 @@
+"""Fine-tuning: its steps, its stops, and going on after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
+from jaxsel.models._checkpoints import Checkpoints, fingerprint
+
+KEY = jax.random.key(3)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(50, 4)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
+MODEL = MLP(4, 3, rngs=nnx.Rngs(0))
+GRAPHDEF, START = nnx.split(MODEL, nnx.Param)
+RECIPE = {"batch_size": 8, "learning_rate": 0.1}
+
+
+def run(**changes):
+    arguments = {"inputs": X, "y": Y, "key": KEY, "steps": 40} | RECIPE | changes
+    return finetune(GRAPHDEF, START, **arguments)
+
+
+def assert_equal(a, b, **tolerance):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, **({"rtol": 0, "atol": 0} | tolerance))
+
+
+def slow_adamw(steps, rate, *, weight_decay, clip):
+    """AdamW on logistic regression in float64, the gradient by hand."""
+    kernel, bias = (
+        np.asarray(MODEL.layers[0].kernel[...], float),
+        np.asarray(MODEL.layers[0].bias[...], float),
+    )
+    order, rows = _finetune._Order(KEY, len(X)), RECIPE["batch_size"]
+    means = [np.zeros_like(kernel), np.zeros_like(bias)]
+    squares = [np.zeros_like(kernel), np.zeros_like(bias)]
+    losses = []
+    for i in range(steps):
+        at = order.rows(i * rows, rows)
+        scores = X[at] @ kernel + bias
+        p = np.exp(scores - scores.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        losses.append(-np.log(p[np.arange(rows), Y[at]]).mean())
+        error = (p - np.eye(3)[Y[at]]) / rows
+        grads = [X[at].T @ error, error.sum(0)]
+        norm = np.sqrt(sum((g**2).sum() for g in grads))
+        for j, (w, g) in enumerate(zip((kernel, bias), grads, strict=True)):
+            g = g * min(1, clip / norm)
+            means[j] = 0.9 * means[j] + 0.1 * g
+            squares[j] = 0.999 * squares[j] + 0.001 * g**2
+            mean, square = (
+                means[j] / (1 - 0.9 ** (i + 1)),
+                squares[j] / (1 - 0.999 ** (i + 1)),
+            )
+            decay = weight_decay * w if w.ndim > 1 else 0
+            w -= rate(i) * (mean / (np.sqrt(square) + 1e-8) + decay)
+    return (bias, kernel), losses
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_steps_are_those_of_adamw(decay):
+    def rate(i):
+        left = (40 - i) / 36
+        if decay == "cosine":
+            left = (1 - np.cos(np.pi * left)) / 2
+        return 0.1 * ((i + 1) / 4 if i < 4 else left)
+
+    options = {"weight_decay": 0.3, "clip": 0.4}
+    params, losses = slow_adamw(40, rate, **options)
+    found = run(decay=decay, **options)
+    assert found.steps == 40
+    assert found.stopped is None
+    np.testing.assert_allclose(found.losses, losses, atol=1e-4)
+    assert_equal(found.params, params, atol=1e-4)
+
+
+def test_parts_of_a_step_add_up():
+    whole = run()
+    for accumulate in (2, 8):
+        parts = run(accumulate=accumulate)
+        np.testing.assert_allclose(parts.losses, whole.losses, atol=1e-5)
+        assert_equal(parts.params, whole.params, atol=1e-5)
+
+
+def test_every_pass_sees_every_example():
+    order = _finetune._Order(KEY, 50)
+    whole = order.rows(0, 200).reshape(4, 50)
+    assert (np.sort(whole, axis=1) == np.arange(50)).all()
+    assert not (whole[0] == whole[1]).all()
+    pieces = np.concatenate([order.rows(first, 25) for first in range(0, 200, 25)])
+    np.testing.assert_array_equal(pieces, whole.reshape(-1))
+    assert run(epochs=1.5, steps=None).steps == 10  # of 8, to see 75
+
+
+def test_one_program_for_all_sizes():
+    run(steps=3)
+    programs = _finetune._run._cache_size()
+    run(steps=37, inputs=X[:30], y=Y[:30], learning_rate=0.2, warmup=0, clip=2.0)
+    assert _finetune._run._cache_size() == programs
+
+
+def test_half_precision_is_near():
+    full, half = run(), run(half=True)
+    assert jax.tree.leaves(half.params)[0].dtype == jnp.float32
+    np.testing.assert_allclose(half.losses, full.losses, atol=0.05)
+    assert np.abs(half.losses - full.losses).max() > 1e-5
+
+
+def test_what_is_not_finite_stops(monkeypatch):
+    saved = {}
+    monkeypatch.setattr(Checkpoints, "load", lambda self, like: (0, like))
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, step, state: saved.update({step: {**state}})
+    )
+    x, y = np.tile(X, (4, 1)), np.tile(Y, 4)
+    order = _finetune._Order(KEY, 200).rows(0, 200)
+    for at in (3, 35 * 5 + 2):  # the example's place: in the first block, and later
+        poisoned = x.copy()
+        poisoned[order[at]] = 3e38  # finite, but its scores are not
+        options = {"steps": 60, "batch_size": 5, "checkpoint": "none", "every": 1}
+        found = run(inputs=poisoned, y=y, **options)
+        step = at // 5 + 1
+        assert found.steps == len(found.losses) == step
+        assert f"gradient of step {step} is not finite" in found.stopped
+        assert not np.isfinite(found.losses[-1])
+        assert np.isfinite(found.losses[:-1]).all()
+        if at == 3:
+            assert_equal(found.params, START)
+            assert not saved
+    # Losses fell: the best parameters are those at the end of the last whole block.
+    blocks = found.losses[:32].reshape(2, 16).mean(1)
+    assert blocks[1] < blocks[0]
+    assert sorted(saved) == [16, 32]
+    assert_equal(found.params, saved[32]["params"])
+
+
+def test_the_best_is_not_the_last(monkeypatch):
+    saved = {}
+    monkeypatch.setattr(Checkpoints, "load", lambda self, like: (0, like))
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, step, state: saved.update({step: {**state}})
+    )
+    # A learning rate that is still low in the first block, and far too high later.
+    run(steps=48, warmup=0.9, learning_rate=50.0, checkpoint="none", every=16)
+    means = [saved[48]["losses"][i : i + 16].mean() for i in (0, 16, 32)]
+    assert means[0] < means[1]
+    assert means[0] < means[2]
+    assert saved[48]["lowest"] == np.float32(means[0])
+    assert_equal(saved[48]["best"], saved[16]["params"])
+
+
+CHILD = """
+import os, signal, sys
+import jax
+sys.path[:0] = {path!r}
+from models import test_finetune
+from jaxsel.models._checkpoints import Checkpoints
+
+save = Checkpoints.save
+
+def save_and_die(self, step, state):
+    save(self, step, state)
+    if step >= 64:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoints.save = save_and_die
+test_finetune.run(steps=100, checkpoint={folder!r}, every=32)
+"""
+
+
+def test_goes_on_after_a_kill(tmp_path):
+    folder = tmp_path / "run"
+    script = textwrap.dedent(CHILD).format(path=sys.path, folder=str(folder))
+    child = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr[-2000:]
+    assert os.listdir(folder) == ["64"]
+
+    whole = run(steps=100)
+    resumed = run(steps=100, checkpoint=folder, every=32)
+    np.testing.assert_array_equal(resumed.losses, whole.losses)
+    assert_equal(resumed.params, whole.params)
+    assert os.listdir(folder) == ["100"]
+
+    # Nothing is left to do; and it is this run's folder only.
+    again = run(steps=100, checkpoint=folder)
+    assert_equal(again.params, whole.params)
+    for change in ({"steps": 101}, {"key": jax.random.key(4)}, {"inputs": X + 1}):
+        with pytest.raises(ValueError, match="holds a run with other data"):
+            run(**({"steps": 100, "checkpoint": folder} | change))
+
+
+def test_fingerprints_differ():
+    a = np.arange(4, dtype=np.float32)
+    kinds = [
+        fingerprint({"s": 1}, a),
+        fingerprint({"s": 2}, a),
+        fingerprint({"s": 1}, a.reshape(2, 2)),
+        fingerprint({"s": 1}, a.view(np.int32)),
+        fingerprint({"s": 1}, {"x": a}),
+        fingerprint({"s": 1}, a + 1),
+    ]
+    assert len(set(kinds)) == len(kinds)
+    assert fingerprint({"s": 1}, jnp.asarray(a)) == kinds[0]
+
+
+def test_checkpoints_keep_types(tmp_path):
+    state = {"a": jnp.arange(3), "b": np.float32(2), "c": (np.ones(2), np.array(3))}
+    saved = Checkpoints(tmp_path / "c", "mine")
+    like = jax.tree.map(lambda a: a * 0, state)
+    assert saved.load(like) == (0, like)
+    saved.save(7, state)
+    step, found = saved.load(like)
+    assert step == 7
+    assert_equal(found, state)
+    assert isinstance(found["a"], jax.Array)
+    assert isinstance(found["c"][0], np.ndarray)
+
+
+def test_a_classifier_of_texts_learns():
+    config = EncoderConfig(
+        kind="text", layers=1, heads=2, hidden=8, intermediate=8, vocab=9, positions=6
+    )
+    model = Classifier(config, 2, read="mean", rngs=nnx.Rngs(0))
+    graphdef, start = nnx.split(model, nnx.Param)
+    ids = RNG.integers(1, 9, (200, 6)).astype(np.int32)
+    mask = np.arange(6) < RNG.integers(2, 7, (200, 1))
+    y = ((ids == 3) & mask).any(1).astype(int)  # also where it is but padding
+    tokens = Tokens(ids, mask)
+    found = finetune(
+        graphdef,
+        start,
+        tokens,
+        y,
+        key=KEY,
+        epochs=15,
+        batch_size=20,
+        learning_rate=0.02,
+    )
+    assert found.losses[-10:].mean() < 0.1
+    assert 0.3 < y.mean() < 0.7
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"y": Y[:9]}, ValueError, "inputs and y must have the same length"),
+        ({"y": Y + 1}, ValueError, r"y must lie in \[0, 3\)"),
+        ({"y": Y.astype(float)}, TypeError, "y must hold integers"),
+        ({"y": Y[:0], "inputs": X[:0]}, ValueError, "y must have shape"),
+        ({"inputs": X * np.nan}, ValueError, "inputs must be finite"),
+        ({"steps": None}, ValueError, "either epochs or steps"),
+        ({"epochs": 1}, ValueError, "either epochs or steps"),
+        ({"steps": 0}, ValueError, "steps must be at least 1"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"accumulate": 3}, ValueError, "batch_size must be a multiple of accumulate"),
+        ({"warmup": 1.0}, ValueError, r"warmup must lie in \[0, 1\)"),
+        ({"learning_rate": -1}, ValueError, "learning_rate must be"),
+        ({"weight_decay": -1}, ValueError, "weight_decay must be"),
+        ({"clip": 0}, ValueError, "clip must be"),
+        ({"decay": "step"}, ValueError, "decay must be one of"),
+        ({"every": 0}, ValueError, "every must be at least 1"),
+    ],
+)
+def test_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        run(**change)
