@@ -1,0 +1,76 @@
+"""A cheap stand-in for a target transformer: manifest, cost, emulators."""
+
+from ._attention import (
+    Attention as Attention,
+    MLPAttention as MLPAttention,
+    PolynomialAttention as PolynomialAttention,
+    SoftmaxAttention as SoftmaxAttention,
+    TwoQuadAttention as TwoQuadAttention,
+    UniformAttention as UniformAttention,
+    attention_emulator as attention_emulator,
+    attention_r2 as attention_r2,
+    observe_attention as observe_attention,
+)
+from ._build import (
+    best_heads as best_heads,
+    embedder as embedder,
+    emulate as emulate,
+    exactly as exactly,
+    prune as prune,
+)
+from ._choice_cost import ChoiceCost as ChoiceCost, choice_cost as choice_cost
+from ._choose import choose as choose, diverse as diverse
+from ._cost import (
+    Cost as Cost,
+    CostRow as CostRow,
+    Network as Network,
+    compare_costs as compare_costs,
+    cost as cost,
+)
+from ._entropy import (
+    Entropy as Entropy,
+    ExactEntropy as ExactEntropy,
+    MLPEntropy as MLPEntropy,
+    SquareEntropy as SquareEntropy,
+    check_monotonicity as check_monotonicity,
+    entropy as entropy,
+    entropy_emulator as entropy_emulator,
+    monotonicity as monotonicity,
+)
+from ._exvivo import Trained as Trained, train_mlps as train_mlps
+from ._forward import (
+    Activations as Activations,
+    proxy_logits as proxy_logits,
+    proxy_scores as proxy_scores,
+)
+from ._manifest import (
+    FFN as FFN,
+    Emulator as Emulator,
+    FixedPoint as FixedPoint,
+    Head as Head,
+    Inputs as Inputs,
+    Layer as Layer,
+    Manifest as Manifest,
+    Score as Score,
+    power_of_two as power_of_two,
+)
+from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
+from ._norm import (
+    ExactNorm as ExactNorm,
+    HingeNorm as HingeNorm,
+    MLPNorm as MLPNorm,
+    Norm as Norm,
+    PolynomialNorm as PolynomialNorm,
+    norm_emulator as norm_emulator,
+)
+from ._power import PowerAttention as PowerAttention
+from ._probe import Probe as Probe, fit_probe as fit_probe
+from ._schedule import Operation as Operation, schedule as schedule
+from ._scores import entropy_of_square as entropy_of_square, score as score
+from ._spec import (
+    ABLATIONS as ABLATIONS,
+    Spec as Spec,
+    ablation as ablation,
+    manifest as manifest,
+    probe_manifest as probe_manifest,
+)

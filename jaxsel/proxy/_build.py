@@ -1,0 +1,242 @@
+"""From a target to a proxy: bottom layers, best heads, emulators fitted ex vivo."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxsel.models import Encoder, EncoderLayer, Target
+
+from ._attention import attention_emulator, observe_attention
+from ._entropy import entropy_emulator
+from ._exvivo import Source, train_mlps
+from ._forward import Params, run
+from ._manifest import Emulator, Layer, Manifest
+from ._mlp import Nonlinearity
+from ._norm import norm_emulator
+from ._probe import Probe
+
+_EXACT = Emulator("exact")
+
+
+def embedder(target: Target) -> tuple[nnx.GraphDef, Any]:
+    """Return the part of a target that embeds its inputs, split.
+
+    `nnx.merge(*embedder(target)).embed(inputs)` gives rows `[n, L, H]`. With
+    `embed="public"` this is the public base model's, and the data owner runs it.
+    """
+    encoder: Encoder = nnx.merge(target.graphdef, target.params).encoder
+    encoder.layers = nnx.List([])
+    if target.config.pre_norm:
+        del encoder.final_norm
+    return nnx.split(encoder)
+
+
+def prune(target: Target, manifest: Manifest) -> Params:
+    """Return the parameters of a proxy, its emulators still to be fitted.
+
+    Each layer keeps the heads whose values reach furthest, by the Frobenius norm of
+    `W_v W_o`; the others' columns and rows go. Weights are the target's; so is the head
+    where it has as many classes and no hidden layer, else it is zero.
+
+    Args:
+        target: The target; if it was fine-tuned, so is the proxy.
+        manifest: The proxy's architecture.
+
+    Raises:
+        ValueError: If the target has fewer layers or heads, or other widths.
+    """
+    model: Any = nnx.merge(target.graphdef, target.params)
+    config = target.config
+    if config.layers < len(manifest.layers) or config.hidden != manifest.inputs.width:
+        raise ValueError(
+            f"manifest has {len(manifest.layers)} layers of width "
+            f"{manifest.inputs.width}, which is no part of a target with "
+            f"{config.layers} layers of width {config.hidden}"
+        )
+    layers = [
+        _pruned(source, layer)
+        for source, layer in zip(model.encoder.layers, manifest.layers, strict=False)
+    ]
+    params: Params = {
+        "layers": layers,
+        "head": _head(model, manifest),
+        "offset": jnp.zeros(manifest.head.classes),
+        "score": {},
+    }
+    if manifest.final_norm is not None:
+        params["final_norm"] = _norm(model.encoder.final_norm)
+    return params
+
+
+def best_heads(layer: EncoderLayer, heads: int) -> np.ndarray:
+    """Return the heads with the largest `‖W_v W_o‖`, ascending, `[heads]`."""
+    value, out = _weights(layer.value), _weights(layer.out)
+    width = value.shape[1] // layer.heads
+    norms = [
+        np.linalg.norm(value[:, part] @ out[part])
+        for part in (slice(h * width, (h + 1) * width) for h in range(layer.heads))
+    ]
+    return np.sort(np.argsort(np.negative(norms), kind="stable")[:heads])
+
+
+def _pruned(source: Any, layer: Layer) -> Params:
+    width = source.query.kernel.shape[1] // source.heads
+    if layer.heads > source.heads or layer.head_width != width:
+        raise ValueError(
+            f"manifest has {layer.heads} heads of width {layer.head_width}, the target "
+            f"{source.heads} of width {width}"
+        )
+    heads = best_heads(source, layer.heads)
+    columns = (heads[:, None] * width + np.arange(width)).ravel()
+    params: Params = {
+        name: (linear.kernel[...][:, columns], linear.bias[...][columns])
+        for name, linear in (
+            ("query", source.query),
+            ("key", source.key),
+            ("value", source.value),
+        )
+    }
+    params["out"] = source.out.kernel[...][columns], source.out.bias[...]
+    params["attention"] = {}
+    params["norm"] = _norm(source.attention_norm)
+    if layer.ffn is not None:
+        params["ffn"] = {
+            "up": (source.up.kernel[...], source.up.bias[...]),
+            "down": (source.down.kernel[...], source.down.bias[...]),
+            "norm": _norm(source.output_norm),
+        }
+    return params
+
+
+def _norm(norm: Any) -> Params:
+    return {"gamma": norm.scale[...], "beta": norm.bias[...], "emulator": {}}
+
+
+def _weights(linear: Any) -> np.ndarray:
+    return np.asarray(linear.kernel[...])
+
+
+def _head(model: Any, manifest: Manifest) -> Probe:
+    width, classes, units = (
+        manifest.inputs.width,
+        manifest.head.classes,
+        manifest.head.width,
+    )
+    head = model.head
+    if head is not None and not units and head.kernel.shape == (width, classes):
+        return Probe((head.kernel[...],), (head.bias[...],))
+    sizes = (width, units, classes) if units else (width, classes)
+    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+    return Probe(
+        tuple(jnp.zeros(pair) for pair in pairs),
+        tuple(jnp.zeros(pair[1]) for pair in pairs),
+    )
+
+
+def exactly(manifest: Manifest) -> Manifest:
+    """Return a manifest with every emulator undone: what the emulators imitate."""
+    layers = tuple(
+        dataclasses.replace(layer, attention=_EXACT, norm=_EXACT)
+        for layer in manifest.layers
+    )
+    final = None if manifest.final_norm is None else _EXACT
+    score = dataclasses.replace(manifest.score, secure=_EXACT)
+    return dataclasses.replace(manifest, layers=layers, final_norm=final, score=score)
+
+
+def emulate(
+    params: Params,
+    x: jax.Array,
+    mask: jax.Array,
+    *,
+    manifest: Manifest,
+    key: jax.Array,
+    source: Source = "rows",
+    n_points: int = 1_024_000,
+) -> Params:
+    """Fit a proxy's emulators ex vivo, each to its inputs where nothing is emulated.
+
+    Those with a closed form are fitted by it; all MLPs are trained in one loop.
+
+    Args:
+        params: Of the proxy, see `prune`.
+        x: Embedded samples of the bootstrap set, `[n, L, H]`.
+        mask: `[n, L]`.
+        manifest: The architecture.
+        key: Of the MLPs.
+        source: What MLPs are trained on, see `train_mlps`.
+        n_points: Likewise.
+
+    Returns:
+        The parameters with emulators.
+    """
+    logits, (seen, final) = _observe(params, x, mask, manifest=exactly(manifest))
+    jobs: list[tuple[int, Nonlinearity, Params, str]] = []
+
+    def fit(entry: Emulator, place: Params, name: str, role: str, data: Any) -> None:
+        if entry.family == "none":
+            return
+        if entry.family == "mlp":
+            width = entry.width or 1
+            jobs.append((width, _nonlinearity(role, data, mask), place, name))
+        else:
+            place[name] = _closed(role, entry, data, mask, key)
+
+    params = jax.tree.map(lambda leaf: leaf, params)  # new containers to fill
+    for layer, found, activations in zip(
+        manifest.layers, params["layers"], seen, strict=True
+    ):
+        fit(layer.attention, found, "attention", "attention", activations.scores)
+        norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
+        for norm, variance in zip(norms, activations.variances, strict=True):
+            real = _real(variance, mask)
+            fit(layer.norm, norm, "emulator", "norm", real)
+    if manifest.final_norm is not None:
+        real = _real(final, mask)
+        fit(manifest.final_norm, params["final_norm"], "emulator", "norm", real)
+    fit(manifest.score.secure, params, "score", "entropy", logits - params["offset"])
+    if jobs:
+        widths = sorted({width for width, *_ in jobs})
+        trained = train_mlps(
+            [job for _, job, _, _ in jobs],
+            widths,
+            key=key,
+            source=source,
+            n_points=n_points,
+        )
+        for (width, _, place, name), by_width in zip(jobs, trained, strict=True):
+            place[name] = by_width[width].best()
+    return params
+
+
+_observe = jax.jit(run, static_argnames="manifest")
+
+
+def _real(variance: Any, mask: jax.Array) -> np.ndarray:
+    """Leave out the rows of padding, `[rows]`."""
+    rows = np.asarray(mask, bool)[:, : variance.shape[1]]
+    return np.asarray(variance)[rows]
+
+
+def _nonlinearity(role: str, data: Any, mask: jax.Array) -> Nonlinearity:
+    if role == "attention":
+        return observe_attention(data, mask)
+    if role == "norm":
+        return Nonlinearity.observe("rsqrt", np.ravel(data), eps=1e-12)
+    return Nonlinearity.observe("entropy", data)
+
+
+def _closed(
+    role: str, entry: Emulator, data: Any, mask: jax.Array, key: jax.Array
+) -> Params:
+    if role == "attention":
+        return attention_emulator(entry.entry()).fit(data, mask, key=key)
+    if role == "norm":
+        return norm_emulator(entry.entry()).fit(data, key=key)
+    return entropy_emulator(entry.entry()).fit(data, key=key)

@@ -1,0 +1,121 @@
+"""Dataclasses to JSON and back, refusing by name what does not belong there.
+
+A field whose metadata has `of` holds a node of that class, a tuple of them with `many`;
+one with `omit` is left out of the JSON where it has its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+_Node = TypeVar("_Node")
+
+
+def encode(node: Any) -> Any:
+    """Return what JSON can hold of a dataclass, field by field."""
+    if isinstance(node, tuple):
+        return [encode(entry) for entry in node]
+    if isinstance(node, Mapping):
+        return dict(node)
+    if not dataclasses.is_dataclass(node):
+        return node
+    values = {field: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return {
+        field.name: encode(value)
+        for field, value in values.items()
+        if value != field.default or not field.metadata.get("omit")
+    }
+
+
+def decode(kind: type[_Node], document: dict[str, Any]) -> _Node:
+    """Return the node that `encode` wrote.
+
+    Raises:
+        ValueError: If a field is missing, unknown, or refused by its class; it names
+            the field from the top, as in "layers[0].norm.width".
+    """
+    return _decode(kind, document, "")
+
+
+def write_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """Return the object that a JSON text holds.
+
+    Raises:
+        ValueError: If the text is no JSON object, has a name twice, or a number that
+            JSON does not have.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"the manifest must be text, got {type(text).__name__}")
+    try:
+        document = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the manifest is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"the manifest must be an object, got {short(document)}")
+    return document
+
+
+def short(value: Any) -> str:
+    """Return a value as an error names it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _decode(kind: Any, value: Any, path: str) -> Any:
+    at = f"{path}." if path else ""
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must be an object, got {short(value)}")
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in value:
+        if name not in fields:
+            raise ValueError(f"{at}{short(name)[1:-1]} is unknown")
+    arguments = {}
+    for name, field in fields.items():
+        omit = field.metadata.get("omit")
+        if name not in value:
+            if omit:
+                continue
+            raise ValueError(f"{at}{name} is missing")
+        given = value[name]
+        if omit and given is field.default:
+            raise ValueError(f"{at}{name} must not be {given}: leave it out")
+        arguments[name] = _decode_field(field, given, f"{at}{name}")
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{at}{error}") from None
+
+
+def _decode_field(field: dataclasses.Field, given: Any, path: str) -> Any:
+    node = field.metadata.get("of")
+    if node is None or (given is None and str(field.type).endswith("| None")):
+        return given
+    if not field.metadata.get("many"):
+        return _decode(node, given, path)
+    if not isinstance(given, list):
+        raise ValueError(f"{path} must be a list, got {short(given)}")
+    return tuple(
+        _decode(node, entry, f"{path}[{index}]") for index, entry in enumerate(given)
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{short(twice)} appears twice")
+    return document
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")

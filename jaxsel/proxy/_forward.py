@@ -1,0 +1,169 @@
+"""A proxy's forward pass, driven by its manifest: what the secure run computes too.
+
+Parameters are a plain pytree:
+
+    {"layers": [{"query": (w, b), "key": (w, b), "value": (w, b), "out": (w, b),
+                 "attention": {...}, "norm": {"gamma", "beta", "emulator": {...}},
+                 "ffn": {"up": (w, b), "down": (w, b), "norm": {...}}}, ...],
+     "final_norm": {"gamma", "beta", "emulator": {...}},
+     "head": Probe, "offset": [C], "score": {...}}
+
+`ffn` and `final_norm` are there where the manifest has them. `offset` is the logarithm
+of the prior, that comes off the logits before the score; the model owner folds it into
+the head's bias.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ._attention import attention_emulator
+from ._entropy import entropy_emulator
+from ._manifest import Emulator, Layer, Manifest
+from ._norm import norm_emulator
+from ._scores import score
+
+Params = dict[str, Any]
+
+_ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "gelu": lambda x: x * jax.nn.sigmoid(1.5958 * (x + 0.044715 * x**3)),
+    "quad": lambda x: x**2 / 8 + x / 4 + 0.5,
+}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Activations:
+    """What goes into the non-linear parts of one layer.
+
+    Attributes:
+        scores: Before the softmax, `[n, heads, rows, L]`; `rows` is 1 in the last layer
+            where the classifier reads the first row, else L.
+        variances: Of the rows that the norms centre, `[n, rows]` each: that of the
+            attention, and that of the feed-forward part where there is one.
+    """
+
+    scores: jax.Array
+    variances: tuple[jax.Array, ...]
+
+
+Seen = tuple[list[Activations], jax.Array | None]
+"""Those of every layer, and the variances before the final norm, `[n, rows]`."""
+
+
+def proxy_logits(
+    params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
+) -> jax.Array:
+    """Return the logits of embedded samples: a pure kernel.
+
+    Args:
+        params: The proxy's parameters, see above.
+        x: Rows after embedding, `[n, L, H]`; features `[n, d]` for a probe.
+        mask: `[n, L]`, which rows are no padding; all if None.
+        manifest: The architecture: static under `jit`.
+
+    Returns:
+        Array of shape `[n, C]`.
+    """
+    return run(params, x, mask, manifest=manifest)[0]
+
+
+def proxy_scores(params: Params, logits: jax.Array, *, manifest: Manifest) -> jax.Array:
+    """Return the scores that the secure run ranks by, of logits `[n, C]`, `[n]`.
+
+    Where the manifest's secure form is "square" or "mlp" these are its values, not the
+    exact score's.
+    """
+    logits = logits - params["offset"]
+    secure = manifest.score.secure
+    if secure.family == "exact":
+        kind = manifest.score.kind
+        return score(logits, "margin" if kind == "margin" else "entropy")
+    emulator = entropy_emulator(secure.entry())
+    return emulator.apply(params["score"], logits)
+
+
+def run(
+    params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
+) -> tuple[jax.Array, Seen]:
+    """Return logits, and what went into the non-linear parts."""
+    mask = None if mask is None else mask.astype(x.dtype)
+    seen, final = [], None
+    for i, layer in enumerate(manifest.layers):
+        last = i == len(manifest.layers) - 1
+        rows = 1 if last and manifest.read == "cls" else x.shape[1]
+        x, activations = _layer(params["layers"][i], layer, x, mask, rows)
+        seen.append(activations)
+    if manifest.final_norm is not None:
+        if manifest.read == "cls":
+            x = x[:, :1]
+        x, final = _norm(params["final_norm"], manifest.final_norm, x)
+    if manifest.read == "cls":
+        x = x[:, 0]
+    elif manifest.read == "mean":
+        if mask is None:
+            x = x.mean(1)
+        else:
+            total = jnp.einsum("nl,nlh->nh", mask, x)
+            x = total / jnp.maximum(mask.sum(1, keepdims=True), 1)
+    return params["head"](x), (seen, final)
+
+
+def _layer(
+    params: Params, layer: Layer, x: jax.Array, mask: jax.Array | None, rows: int
+) -> tuple[jax.Array, Activations]:
+    variances = []
+    read = x
+    if layer.pre_norm:
+        read, variance = _norm(params["norm"], layer.norm, x)
+        variances.append(variance)
+    added, scores = _attend(params, layer, read, mask, rows)
+    x = x[:, :rows] + added
+    if not layer.pre_norm:
+        x, variance = _norm(params["norm"], layer.norm, x)
+        variances.append(variance)
+    if layer.ffn is not None:
+        ffn, inner = params["ffn"], x
+        if layer.pre_norm:
+            inner, variance = _norm(ffn["norm"], layer.norm, x)
+            variances.append(variance)
+        hidden = _ACTIVATIONS[layer.ffn.activation](_linear(ffn["up"], inner))
+        x = x + _linear(ffn["down"], hidden)
+        if not layer.pre_norm:
+            x, variance = _norm(ffn["norm"], layer.norm, x)
+            variances.append(variance)
+    return x, Activations(scores, tuple(variances))
+
+
+def _attend(
+    params: Params, layer: Layer, x: jax.Array, mask: jax.Array | None, rows: int
+) -> tuple[jax.Array, jax.Array]:
+    split = lambda x: x.reshape(*x.shape[:2], layer.heads, layer.head_width)
+    query = split(_linear(params["query"], x[:, :rows]))
+    key, value = (split(_linear(params[name], x)) for name in ("key", "value"))
+    scores = jnp.einsum("nqhw,nkhw->nhqk", query, key) * layer.head_width**-0.5
+    emulator = attention_emulator(layer.attention.entry())
+    weights = emulator.apply(params["attention"], scores, mask)
+    mixed = jnp.einsum("nhqk,nkhw->nqhw", weights, value)
+    return _linear(params["out"], mixed.reshape(*mixed.shape[:2], -1)), scores
+
+
+def _norm(params: Params, entry: Emulator, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return normed rows, and the variance of each."""
+    centred = x - x.mean(-1, keepdims=True)
+    variance = jnp.mean(centred**2, axis=-1)
+    if entry.family == "none":
+        return x, variance
+    emulator = norm_emulator(entry.entry())
+    factor = emulator.apply(params["emulator"], variance)
+    return centred * factor[..., None] * params["gamma"] + params["beta"], variance
+
+
+def _linear(layer: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
+    w, b = layer
+    return x @ w + b

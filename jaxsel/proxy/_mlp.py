@@ -1,0 +1,119 @@
+"""The paper's emulator, and what it is to imitate."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_features, check_positive
+
+Params = dict[str, jax.Array]
+Kind = Literal["softmax", "rsqrt", "entropy"]
+
+
+def mlp(params: Params, x: jax.Array) -> jax.Array:
+    """Return `relu(x w1 + b1) w2 + b2`: the paper's emulator, `[..., out]`.
+
+    Args:
+        params: `w1 [in, d]`, `b1 [d]`, `w2 [d, out]`, `b2 [out]`.
+        x: Inputs `[..., in]`.
+
+    References:
+        SelectFormer (section 4.3): one ReLU layer between two linear ones.
+    """
+    hidden = jax.nn.relu(x @ params["w1"] + params["b1"])
+    return hidden @ params["w2"] + params["b2"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Nonlinearity:
+    """One operation of a target, and the inputs that it sees.
+
+    Attributes:
+        kind: "softmax": rows of `width` scores to their weights; "rsqrt": one variance
+            v to `1 / sqrt(v + eps)`; "entropy": `width` logits to the entropy of their
+            softmax, in nats.
+        mean: Mean of each input, `[width]`.
+        std: Standard deviation of each input, `[width]`: no correlations, as in the
+            paper.
+        rows: Observed inputs `[n, width]`, or None.
+        masks: For "softmax", which entries count, `[n, width]` bool: masked scores are
+            fed as 0 and masked weights are 0. Synthesised rows draw theirs from here.
+            None: all count.
+        low: Synthesised inputs are raised to at least this.
+        eps: Of "rsqrt".
+    """
+
+    kind: Kind
+    mean: np.ndarray
+    std: np.ndarray
+    rows: np.ndarray | None = None
+    masks: np.ndarray | None = None
+    low: float = -np.inf
+    eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("softmax", "rsqrt", "entropy"))
+        for name in ("mean", "std"):
+            shape = np.shape(getattr(self, name))
+            if len(shape) != 1 or shape != np.shape(self.mean):
+                raise ValueError(f"{name} must have shape [width], got {shape}")
+
+    @classmethod
+    def observe(
+        cls,
+        kind: Kind,
+        rows: npt.ArrayLike | jax.Array,
+        masks: npt.ArrayLike | jax.Array | None = None,
+        *,
+        eps: float = 0.0,
+    ) -> Nonlinearity:
+        """Keep observed inputs, with the mean and deviation of each entry.
+
+        Args:
+            kind: As the attribute.
+            rows: Inputs seen on the bootstrap set, `[n, width]`; variances may be
+                `[n]`.
+            masks: For "softmax", which entries count, `[n, width]`.
+            eps: Of "rsqrt".
+
+        Raises:
+            ValueError: For rows that are not finite, variances that are not above zero,
+                or masks of another shape.
+        """
+        check_choice("kind", kind, ("softmax", "rsqrt", "entropy"))
+        if kind == "rsqrt":
+            rows = np.reshape(np.asarray(rows), (-1, 1))
+        x = np.asarray(check_features("rows", rows), np.float32)
+        counted, low = np.ones(x.shape, bool), -np.inf
+        if kind == "rsqrt":
+            eps = check_positive("eps", eps, zero=True)
+            low = float(x.min()) / 2
+            if low <= 0:
+                raise ValueError(f"rows must be variances above zero, got {2 * low}")
+        if masks is not None:
+            if kind != "softmax":
+                raise ValueError(f"masks must be None for kind={kind!r}")
+            counted = np.asarray(masks, bool)
+            if counted.shape != x.shape:
+                raise ValueError(
+                    f"masks must have the shape of rows, {x.shape}, got {counted.shape}"
+                )
+            if not counted.any(1).all():
+                raise ValueError("masks must count at least one entry of every row")
+        n = np.maximum(counted.sum(0), 1)
+        mean = np.where(counted, x, 0).sum(0, dtype=np.float64) / n
+        square = np.where(counted, (x - mean) ** 2, 0).sum(0, dtype=np.float64) / n
+        return cls(
+            kind=kind,
+            mean=mean.astype(np.float32),
+            std=np.sqrt(square).astype(np.float32),
+            rows=x,
+            masks=None if masks is None else counted,
+            low=low,
+            eps=eps,
+        )

@@ -1,0 +1,85 @@
+"""What samples are ranked by: functions of a classifier's logits, higher is better.
+
+A sample is worth buying where the model is in doubt. Each score has a secure form, that
+the manifest names: two classes need one squaring, whatever the score.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice
+
+from ._entropy import entropy
+
+Kind = Literal["entropy", "prior_entropy", "margin"]
+
+KINDS = ("entropy", "prior_entropy", "margin")
+
+
+def score(
+    logits: jax.Array, kind: Kind = "entropy", *, prior: npt.ArrayLike | None = None
+) -> jax.Array:
+    """Return how much each sample is worth buying: a pure kernel.
+
+    Args:
+        logits: Array of shape `[..., C]`.
+        kind: "entropy": of the softmax, in nats, as in the paper. "prior_entropy": the
+            same with the probabilities divided by `prior` first. A classifier trained
+            on few samples of a rare class thinks it rare everywhere, and its entropy is
+            highest where it misplaces the border. "margin": minus the lead of the
+            likeliest class over the next, in logits.
+        prior: `[C]`, shares of the classes among the samples that the classifier was
+            trained on; for "prior_entropy".
+
+    Returns:
+        Array of shape `[...]`.
+
+    Raises:
+        ValueError: For an unknown kind, a prior that is missing or not asked for, or
+            one of another shape.
+
+    References:
+        Ouyang et al., SelectFormer, section 2.2 (entropy).
+    """
+    check_choice("kind", kind, KINDS)
+    if (prior is not None) != (kind == "prior_entropy"):
+        raise ValueError(
+            f"prior must be given for 'prior_entropy', and for no other kind: got "
+            f"{'one' if prior is not None else 'none'} for {kind!r}"
+        )
+    if kind == "margin":
+        best = jax.lax.top_k(logits, 2)[0]
+        return best[..., 1] - best[..., 0]
+    if prior is not None:
+        logits = logits - log_prior(prior, logits.shape[-1])
+    return entropy(logits)
+
+
+def log_prior(prior: npt.ArrayLike, classes: int) -> jax.Array:
+    """Return what to take from the logits, `[C]`: an offset, free in the secure phase.
+
+    Raises:
+        ValueError: If the prior is not of shape `[C]`.
+    """
+    shares = jnp.asarray(prior)
+    if shares.shape != (classes,):
+        raise ValueError(f"prior must have shape {(classes,)}, got {shares.shape}")
+    return jnp.log(shares / jnp.sum(shares))
+
+
+def entropy_of_square(values: jax.Array) -> jax.Array:
+    """Turn the square's scores of two classes, `-(z1 - z0)²`, into entropies, in nats.
+
+    The square ranks as the entropy does, but its mean says nothing: appraisal converts
+    with this what may be opened, or computes it in secret.
+
+    Args:
+        values: Array of shape `[...]`, at most 0.
+    """
+    lead = jnp.sqrt(jnp.maximum(-values, 0))
+    return jnp.log1p(jnp.exp(-lead)) + lead * jax.nn.sigmoid(-lead)

@@ -1,0 +1,365 @@
+"""Counts against runs of two CrypTen parties, the paper's figures, and brute force."""
+
+import dataclasses
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import proxy_parties
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jaxsel import proxy
+from jaxsel.proxy import Emulator, Spec, _primitives as primitives
+
+SMALL = {
+    "layers": 3,
+    "heads": 4,
+    "head_width": 3,
+    "hidden": 8,
+    "length": 5,
+    "classes": 3,
+    "intermediate": 6,
+    "vocab": 7,
+}
+# One block with its head: hidden 384, 128 rows, 12 heads of 32.
+BLOCK = {
+    "layers": 6,
+    "heads": 12,
+    "head_width": 32,
+    "hidden": 384,
+    "length": 128,
+    "classes": 2,
+    "masked": False,
+}
+PAPER = Spec(1, 1, 2, attention="mlp", norm="mlp", read="mean", secure="mlp")
+
+
+def small_manifests():
+    """Every family, role, plan, way of reading, and input, on a small target."""
+    for plan in ("plain", "folded"):
+        sizes = SMALL | {"plan": plan}
+        for attention in ("mlp", "quadratic", "linear", "2quad", "exact", "uniform"):
+            for read in ("cls", "mean"):
+                spec = Spec(2, 2, 4, attention=attention, norm="polynomial", read=read)
+                yield proxy.manifest(spec, **sizes)
+        for family in ("linear", "quadratic", "cubic", "hinge"):
+            flags = {"centre": family != "quadratic", "bias": family != "linear"}
+            attention = Emulator(family, **flags)
+            for read in ("cls", "mean"):
+                spec = Spec(1, 2, 4, attention=attention, norm="linear", read=read)
+                yield proxy.manifest(spec, **sizes)
+        spec = Spec(2, 2, attention=Emulator("polynomial", degree=6), read="mean")
+        for norm in ("mlp", "hinge", "linear", "exact", "none"):
+            spec = dataclasses.replace(spec, norm=norm, secure="exact")
+            yield proxy.manifest(spec, **sizes)
+            yield proxy.manifest(spec, **sizes, kind="tokens", pre_norm=True)
+        for ffn in ("relu", "gelu", "quad"):
+            spec = Spec(1, 1, ffn=ffn, embed="onehot")
+            yield proxy.manifest(spec, **sizes, head=3, score="margin")
+        spec = Spec(1, 1, read="mean", secure="exact")
+        sizes |= {"kind": "patches", "vocab": None}
+        yield proxy.manifest(spec, **sizes, pre_norm=True, score="margin")
+        yield proxy.manifest(spec, **sizes | {"classes": 2}, score="margin")
+    yield proxy.probe_manifest(width=8, classes=2)
+    yield proxy.probe_manifest(width=8, classes=3, head=4)
+
+
+SAMPLES = 2
+LENGTHS = (2, 3, 8, 33, 128)
+PRIMITIVES = {
+    "share": primitives.Count(0, 0),
+    "truncate": primitives.Count(0, 0),
+    "open": primitives.OPEN,
+    "square": primitives.SQUARE,
+    "compare": primitives.COMPARE,
+    "relu": primitives.RELU,
+    "abs": primitives.ABS,
+    "exp": primitives.EXP,
+    "reciprocal": primitives.RECIPROCAL,
+    "inv_sqrt": primitives.INV_SQRT,
+    "log": primitives.LOG,
+    "sigmoid": primitives.SIGMOID,
+    "gelu": primitives.GELU,
+}
+
+
+def random_model(rng):
+    """Return a one-layer model and its inputs, as one would write it down."""
+    n, length, hidden, heads, width = 2, 5, 8, 2, 4
+    total = heads * width
+    normal = lambda *shape: rng.normal(size=shape) / np.sqrt(shape[0])
+    model = {name: normal(hidden, total) for name in ("wq", "wk", "wv")}
+    model |= {name: 0.3 * normal(total) for name in ("bq", "bk", "bv")}
+    model |= {"wo": normal(total, hidden), "bo": 0.3 * normal(hidden)}
+    model |= {"c": np.array([[0.9, 1.1], [0.7, -0.4], [0.3, -0.2]])}  # [power, head]
+    model |= {"norm": np.array([1.5, -0.4, 0.05])}  # by power of the variance
+    model |= {"gain": 1 + 0.2 * normal(hidden), "bias": 0.3 * normal(hidden)}
+    model |= {"head": normal(hidden, 2), "head_bias": np.array([0.1, -0.2])}
+    mask = np.arange(length) < np.array([[3], [5]])
+    return model, rng.normal(size=(n, length, hidden)), mask.astype(float)
+
+
+def clear_scores(model, x, mask):
+    """Return the scores in float64, computed step by step."""
+    heads = model["c"].shape[1]
+    split = lambda t: np.stack(np.split(t, heads, axis=-1), axis=1)
+    q, k, v = (split(x @ model[f"w{i}"] + model[f"b{i}"]) for i in "qkv")
+    s = q @ k.swapaxes(2, 3)
+    c0, c1, c2 = model["c"][:, :, None, None]
+    share = (mask / mask.sum(1, keepdims=True))[:, None, None]
+    attended = ((c0 + c1 * s + c2 * s**2) * share) @ v
+    attended = np.concatenate(list(attended.swapaxes(0, 1)), axis=-1)
+    rows = x + attended @ model["wo"] + model["bo"]
+    rows -= rows.mean(2, keepdims=True)
+    variance = (rows**2).mean(2, keepdims=True)
+    root = np.polynomial.polynomial.polyval(variance, model["norm"])
+    rows = rows * root * model["gain"] + model["bias"]
+    logits = (share[:, 0] @ rows)[:, 0] @ model["head"] + model["head_bias"]
+    return -((logits[:, 1] - logits[:, 0]) ** 2)
+
+
+def fold(model, x, mask):
+    """Return what the two parties share for the folded plan."""
+    hidden, heads = x.shape[2], model["c"].shape[1]
+    width = model["wq"].shape[1] // heads
+    c0, c1, c2 = model["c"]
+    sign, alpha = np.sign(c2), np.sqrt(np.abs(c2))
+    shift = sign * c1 / (2 * alpha)
+    offset = sign * c0 - shift**2
+    alpha, wide_sign = (np.repeat(a, width) for a in (alpha, sign))
+    centre = np.eye(hidden) - 1 / hidden
+    beside = centre @ (model["gain"][:, None] * model["head"])
+    columns = [model["wq"] * alpha, model["wk"], model["wv"] * wide_sign, beside]
+    biases = [model["bq"] * alpha, model["bk"], model["bv"] * wide_sign, np.zeros(2)]
+    weights = {
+        "projections": np.hstack(columns),
+        "projections_bias": np.hstack(biases),
+        "shift": shift[:, None, None],
+        "offset": offset[:, None, None],
+        "output": np.hstack([model["wo"], model["wo"] @ beside]),
+        "output_bias": np.hstack([model["bo"], model["bo"] @ beside]),
+        "norm": model["norm"][1:, None],
+        "norm_bias": model["norm"][:1],
+        "logits_bias": model["bias"] @ model["head"] + model["head_bias"],
+    }
+    share = (mask / mask.sum(1, keepdims=True))[:, :, None]
+    return {"x": x, "mask": share, "weights": weights, "heads": heads, "width": width}
+
+
+def primitive_calls():
+    """Return the calls to measure, each with the count that is expected."""
+    calls = {}
+    for kind, expected in PRIMITIVES.items():
+        for shape in ((1,), (3, 7)):
+            calls[kind, (shape,), 0] = expected.on(int(np.prod(shape)))
+    for length in LENGTHS:
+        for kind, function in (
+            ("max", primitives.maximum),
+            ("softmax", primitives.softmax),
+            ("log_softmax", primitives.log_softmax),
+        ):
+            if length < 33 or kind == "softmax":
+                calls[kind, ((2, length),), 0] = function(length).on(2)
+    for degree in (2, 3, 4, 5, 8, 9):
+        calls["powers", ((3, 7),), degree] = primitives.powers(degree).on(21)
+    for m in small_manifests():
+        for step in proxy.schedule(m):
+            calls[step.kind, step.shapes, step.degree] = step.count(SAMPLES)
+    return calls
+
+
+@pytest.mark.mpc
+@pytest.mark.multihost
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_counts_are_those_of_a_two_party_run():
+    # One session for all: most of its time goes into starting the parties.
+    expected = primitive_calls()
+    model = random_model(np.random.default_rng(0))
+    measured, (scores, counted) = proxy_parties.both_parties(
+        list(expected), SAMPLES, fold(*model)
+    )
+    for call, count in expected.items():
+        assert measured[call] == (count.rounds, count.bytes), call
+
+    # The folded schedule is a forward pass, and it computes the score.
+    np.testing.assert_allclose(scores, clear_scores(*model), atol=5e-3)
+    spec = Spec(1, 2, norm="polynomial", read="mean")
+    sizes = SMALL | {"classes": 2, "head_width": 4}
+    rows = proxy.cost(proxy.manifest(spec, **sizes), 2, batch=2).rows
+    assert counted == [
+        (r.operation.name, r.rounds, 2 * r.sample_bytes + r.batch_bytes) for r in rows
+    ]
+
+
+def block(spec, plan="plain", **sizes):
+    return proxy.cost(proxy.manifest(spec, **BLOCK | sizes, plan=plan), 8, batch=8)
+
+
+@pytest.mark.parametrize(
+    ("heads", "d", "read", "exact", "emulated"),
+    [
+        (1, 2, "mean", 14_895, 2_932),
+        (12, 2, "mean", 152_439, 8_474),
+        (12, 16, "mean", 152_439, 14_072),
+        (1, 2, "cls", 1_017, None),
+        (12, 16, "cls", 3_343, None),
+    ],
+)
+def test_blocks_cost_what_was_measured(heads, d, read, exact, emulated):
+    # KB one way a sample in batches of 8, measured on whole blocks without masks.
+    spec = dataclasses.replace(PAPER, heads=heads, hidden=d, read=read)
+    counted = block(proxy.ablation(spec, "NoApprox"))
+    assert counted.rounds_per_batch == 228
+    assert round(counted.bytes_per_sample / 2000) == exact
+    counted = block(spec)
+    assert counted.rounds_per_batch == 43
+    if emulated is not None:
+        assert round(counted.bytes_per_sample / 2000) == emulated
+
+
+def test_comparison_and_softmax_share_are_the_papers():
+    assert primitives.Count(8, 432) == primitives.COMPARE
+    exact = block(proxy.ablation(PAPER, "NoApprox"))
+    assert exact.share("softmax") == pytest.approx(0.819, abs=5e-4)
+
+
+def test_quadratic_attention_takes_few_rounds_and_less_than_half_the_bytes():
+    for heads, d in ((1, 2), (12, 16)):
+        spec = dataclasses.replace(PAPER, heads=heads, hidden=d)
+        ours = dataclasses.replace(
+            spec, attention="quadratic", norm="polynomial", secure="square"
+        )
+        counted, paper = block(ours, "folded"), block(spec)
+        assert counted.rounds_per_batch <= 20
+        assert counted.bytes_per_sample <= paper.bytes_per_sample / 2
+
+
+def test_a_probe_takes_one_product_and_one_square():
+    counted = proxy.cost(proxy.probe_manifest(width=384, classes=2), 42_000)
+    assert [row.operation.kind for row in counted.rows] == ["matmul", "square"]
+    assert counted.bytes == 42_000 * 16 * (384 + 1) + counted.batches * 16 * 384 * 2
+
+
+def test_folding_never_costs_more_rounds_and_cls_never_more_bytes():
+    for m in small_manifests():
+        plain = dataclasses.replace(m, plan="plain")
+        folded = dataclasses.replace(m, plan="folded")
+        costs = [proxy.cost(each, 64) for each in (folded, plain)]
+        assert costs[0].rounds_per_batch <= costs[1].rounds_per_batch
+        if m.read == "mean":
+            cls = proxy.cost(dataclasses.replace(m, read="cls"), 64)
+            assert cls.bytes_per_sample <= proxy.cost(m, 64).bytes_per_sample
+
+
+def test_totals_follow_from_the_batches():
+    m = proxy.manifest(Spec(1, 2), **SMALL)
+    network = proxy.Network(bandwidth=1e6, latency=0.05, one_way_per_round=2)
+    whole = proxy.cost(m, 10, network, batch=4)
+    parts = [proxy.cost(m, n, network, batch=n) for n in (4, 4, 2)]
+    assert whole.batches == 3
+    assert whole.rounds == sum(part.rounds for part in parts)
+    assert whole.bytes == sum(part.bytes for part in parts)
+    assert whole.seconds == pytest.approx(whole.rounds * 0.1 + whole.bytes / 2e6)
+    assert proxy.cost(m, 10).seconds is None
+    assert whole.share("scores", "attend") == pytest.approx(
+        whole.share("scores") + whole.share("attend")
+    )
+
+
+def test_tables_name_every_operation_and_proxy():
+    counted = proxy.cost(proxy.manifest(Spec(1, 2), **SMALL), 10)
+    table = counted.table().splitlines()
+    assert len(table) == len(counted.rows) + 3
+    assert f"{counted.bytes_per_sample:,.0f}" in table[-1]
+    assert len({len(line) for line in table}) == 1
+    both = {"a": counted, "b": proxy.cost(proxy.manifest(Spec(2, 2), **SMALL), 10)}
+    manifests = {"a": proxy.manifest(Spec(1, 2), **SMALL)}
+    manifests["b"] = proxy.manifest(Spec(2, 2), **SMALL)
+    network = proxy.Network(bandwidth=1e6, latency=0.05)
+    table = proxy.compare_costs(manifests, 10, network).splitlines()
+    assert [line.split("|")[1].strip() for line in table[2:]] == ["a", "b"]
+    ratio = both["b"].bytes_per_sample / both["a"].bytes_per_sample
+    assert f"{ratio:.2g}" in table[-1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: proxy.cost(m, 0), "n must be at least 1, got 0"),
+        (lambda m: proxy.cost(m, 1, batch=0), "batch must be at least 1"),
+        (lambda m: proxy.cost(m.to_json(), 1), "manifest must be a Manifest, got str"),
+        (lambda m: proxy.cost(m, 1, 5.0), "network must be a Network"),
+        (lambda m: proxy.cost(m, 1).share("softmax"), "names must be of"),
+        (lambda m: proxy.compare_costs({}, 1), "manifests must hold at least one"),
+        (lambda m: proxy.Network(bandwidth=0, latency=1), "bandwidth must be finite"),
+        (lambda m: proxy.Network(bandwidth=1, latency=-1), "latency must be finite"),
+        (lambda m: proxy.choice_cost(3, 4), "k must be at most n = 3, got 4"),
+        (lambda m: proxy.choice_cost(3, 1, risk=1.0), "risk must be below 1, got 1.0"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(proxy.manifest(Spec(1, 2), **SMALL))
+
+
+@functools.cache
+def expected_selection(n, k):
+    """Return expected passes and comparisons by the recursion over the pivot's rank."""
+    passes, comparisons = 1.0, n - 1.0
+    for rank in range(1, n + 1):
+        if rank != k:
+            rest = (rank - 1, k) if k < rank else (n - rank, k - rank)
+            more = expected_selection(*rest)
+            passes, comparisons = passes + more[0] / n, comparisons + more[1] / n
+    return passes, comparisons
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
+def test_expected_choice_is_the_recursions(sizes):
+    counted = proxy.choice_cost(*sizes)
+    if sizes[0] == sizes[1]:
+        assert counted.rounds == counted.bytes_bound == 0
+        return
+    passes, comparisons = expected_selection(*sizes)
+    assert counted.passes == pytest.approx(passes)
+    assert counted.comparisons == pytest.approx(comparisons)
+    assert counted.rounds == pytest.approx(9 * passes)
+    assert counted.bytes == pytest.approx(448 * comparisons)
+
+
+def test_choices_stay_within_the_bound():
+    rng, n, k = np.random.default_rng(0), 4_000, 800
+    passes, comparisons = np.zeros((2, 500))
+    for run in range(500):
+        left, wanted = n, k
+        while left > 0:
+            rank = rng.integers(1, left + 1)  # the pivot's, from the top
+            passes[run] += 1
+            comparisons[run] += left - 1
+            if rank == wanted:
+                break
+            left, wanted = (
+                (rank - 1, wanted) if rank > wanted else (left - rank, wanted - rank)
+            )
+    counted = proxy.choice_cost(n, k, risk=0.01)
+    for values, mean, bound in (
+        (passes, counted.passes, counted.passes_bound),
+        (comparisons, counted.comparisons, counted.comparisons_bound),
+    ):
+        assert abs(values.mean() - mean) < 4 * values.std() / np.sqrt(len(values))
+        assert np.mean(values > bound) <= 0.01
+        assert bound < 5 * mean
+
+
+def test_the_guide_has_the_tables_that_it_makes():
+    page = (Path(__file__).parents[2] / "docs" / "secure-cost.md").read_text("utf-8")
+    namespace = {}
+    for block_of_code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block_of_code, namespace)  # noqa: S102
+    for table in namespace["tables"].values():
+        assert table in page
+    for length in (2, 8, 32, 128):
+        assert f"{primitives.maximum(length).bytes:,}" in page
