@@ -40,7 +40,7 @@ def add(commands: Commands[Parser]) -> None:
         action="store_true",
         help="whole images, and all selectors on the table",
     )
-    add_report_options(parser, out="repro", seeds=3)
+    add_report_options(parser, out="repro", seeds=5)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -29,7 +29,13 @@ from ._encoder import (
     pool as pool,
 )
 from ._features import text_features as text_features
-from ._finetune import FineTuned as FineTuned, finetune as finetune
+from ._finetune import (
+    CrossEntropy as CrossEntropy,
+    FineTuned as FineTuned,
+    Loss as Loss,
+    finetune as finetune,
+    minimise as minimise,
+)
 from ._fit import (
     Params as Params,
     accuracy as accuracy,

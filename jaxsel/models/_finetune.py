@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -47,15 +48,35 @@ class FineTuned:
     stopped: str | None
 
 
+Loss = Callable[[Params, Any, Any], jax.Array]
+"""From parameters, inputs and targets of some examples to their mean loss. Hashable, as
+a frozen dataclass is: equal losses share a compiled program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEntropy:
+    """The cross-entropy of a classifier's logits with classes `[n]`.
+
+    Attributes:
+        graphdef: Static part of the model.
+    """
+
+    graphdef: nnx.GraphDef
+
+    def __call__(self, params: Params, inputs: Any, y: jax.Array) -> jax.Array:
+        scores = nnx.merge(self.graphdef, params)(inputs).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+
+
 @functools.partial(
-    jax.jit, static_argnames=("graphdef", "decay", "half"), donate_argnames="state"
+    jax.jit, static_argnames=("loss", "decay", "half"), donate_argnames="state"
 )
 def _run(
-    graphdef: nnx.GraphDef,
+    loss: Loss,
     params: Params,
     state: Any,
     inputs: Any,
-    y: jax.Array,
+    y: Any,
     count: jax.Array,
     recipe: dict[str, float],
     *,
@@ -70,30 +91,30 @@ def _run(
     """
     optimizer = _optimizer(recipe, decay)
 
-    def loss(params: Params, inputs: Any, y: jax.Array) -> jax.Array:
+    block, accumulate = jax.tree.leaves(y)[0].shape[:2]
+
+    def value(params: Params, inputs: Any, y: Any) -> jax.Array:
         if half:
             params, inputs = jax.tree.map(_halve, (params, inputs))
-        scores = nnx.merge(graphdef, params)(inputs).astype(jnp.float32)
-        return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        return loss(params, inputs, y).astype(jnp.float32)
 
-    def gradient(params: Params, inputs: Any, y: jax.Array) -> tuple[jax.Array, Params]:
+    def gradient(params: Params, batch: Any) -> tuple[jax.Array, Params]:
         """Return loss and gradient of one step, averaged over its parts."""
-        if len(y) == 1:
-            part = jax.tree.map(lambda a: a[0], (inputs, y))
-            return jax.value_and_grad(loss)(params, *part)
+        if accumulate == 1:
+            part = jax.tree.map(lambda a: a[0], batch)
+            return jax.value_and_grad(value)(params, *part)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
-            found = jax.value_and_grad(loss)(params, *part)
+            found = jax.value_and_grad(value)(params, *part)
             return jax.tree.map(jnp.add, total, found), None
 
         zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
-        total, _ = jax.lax.scan(add, zero, (inputs, y))
-        return jax.tree.map(lambda a: a / len(y), total)
+        total, _ = jax.lax.scan(add, zero, batch)
+        return jax.tree.map(lambda a: a / accumulate, total)
 
     def step(carry: Any) -> Any:
         i, _, params, state, losses = carry
-        batch = jax.tree.map(lambda a: a[i], inputs)
-        value, grads = gradient(params, batch, y[i])
+        value, grads = gradient(params, jax.tree.map(lambda a: a[i], (inputs, y)))
         updates, state = optimizer.update(grads, state, params)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(grads))
         return (
@@ -107,7 +128,7 @@ def _run(
     def go_on(carry: Any) -> jax.Array:
         return (carry[0] < count) & carry[1]
 
-    losses = jnp.full(len(y), jnp.nan)
+    losses = jnp.full(block, jnp.nan)
     start = jnp.int32(0), jnp.array(True), params, state, losses
     done, finite, params, state, losses = jax.lax.while_loop(go_on, step, start)
     return params, state, losses, done, finite
@@ -197,13 +218,89 @@ def finetune(
     References:
         Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
     """
-    inputs = jax.tree.map(np.asarray, inputs)
-    y = np.asarray(y)
-    steps = _check(inputs, y, epochs, steps, batch_size, accumulate, warmup)
+    inputs, y = jax.tree.map(np.asarray, inputs), np.asarray(y)
+    if y.ndim != 1 or not len(y):
+        raise ValueError(f"y must have shape [n], n >= 1, got {y.shape}")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(f"y must hold integers, got {y.dtype}")
+    for leaf in jax.tree.leaves(inputs):
+        check_same_length("inputs", leaf, "y", y)
+    _check_classes(graphdef, params, inputs, y)
+    return minimise(
+        CrossEntropy(graphdef),
+        params,
+        inputs,
+        y.astype(np.int32),
+        key=key,
+        epochs=epochs,
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        decay=decay,
+        weight_decay=weight_decay,
+        clip=clip,
+        accumulate=accumulate,
+        half=half,
+        checkpoint=checkpoint,
+        every=every,
+        progress=progress,
+    )
+
+
+def minimise(
+    loss: Loss,
+    params: Params,
+    inputs: Any,
+    targets: Any,
+    *,
+    key: jax.Array,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch_size: int = 32,
+    learning_rate: float = 5e-5,
+    warmup: float = 0.1,
+    decay: Literal["linear", "cosine"] = "linear",
+    weight_decay: float = 0.01,
+    clip: float = 1.0,
+    accumulate: int = 1,
+    half: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 128,
+    progress: bool = False,
+) -> FineTuned:
+    """Minimise any mean loss over examples, as `finetune` does the cross-entropy.
+
+    Args:
+        loss: From parameters, inputs and targets to a mean: static, see `Loss`.
+        params: Parameters to start from: any pytree of float32 arrays.
+        inputs: Examples: a pytree of arrays `[n, ...]`.
+        targets: What the loss compares them with: likewise.
+        key: As in `finetune`, and all that follows.
+        epochs: How often each example is seen; this or `steps`.
+        steps: Number of steps.
+        batch_size: Examples in a step.
+        learning_rate: The highest one, after the warmup.
+        warmup: Share of the steps over which the learning rate rises.
+        decay: How it falls to 0 afterwards.
+        weight_decay: Decoupled weight decay.
+        clip: Longer gradients are shortened to this length.
+        accumulate: Parts into which a step's examples are divided.
+        half: Compute in bfloat16.
+        checkpoint: A folder for orbax.
+        every: Steps between two checkpoints.
+        progress: Show a bar.
+
+    Raises:
+        ValueError: If arguments differ in length or are out of range, or `checkpoint`
+            holds another run.
+    """
+    inputs, y = jax.tree.map(np.asarray, (inputs, targets))
+    n = len(jax.tree.leaves(y)[0])
+    steps = _check(inputs, y, n, epochs, steps, batch_size, accumulate, warmup)
     check_choice("decay", decay, ("linear", "cosine"))
     every = -(-check_count("every", every) // _BLOCK)
     parts = accumulate, batch_size // accumulate
-    _check_classes(graphdef, params, inputs, y, parts[1])
     recipe = {
         "learning_rate": check_positive("learning_rate", learning_rate),
         "warmup": float(round(warmup * steps)),
@@ -225,8 +322,7 @@ def finetune(
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, fingerprint(settings, params, inputs, y, order))
         start, state = saved.load(state)
-    y = y.astype(np.int32)
-    order = _Order(key, len(y))
+    order = _Order(key, n)
     for first in track(
         range(start, steps, _BLOCK), progress=progress, label="blocks of steps"
     ):
@@ -237,7 +333,7 @@ def finetune(
             (inputs, y),
         )
         *found, losses, done, finite = _run(
-            graphdef,
+            loss,
             state["params"],
             state["optimizer"],
             *batches,
@@ -293,7 +389,8 @@ class _Order:
 
 def _check(
     inputs: Any,
-    y: np.ndarray,
+    y: Any,
+    n: int,
     epochs: float | None,
     steps: int | None,
     batch_size: int,
@@ -301,13 +398,14 @@ def _check(
     warmup: float,
 ) -> int:
     """Check lengths and counts, and return how many steps to do."""
-    if y.ndim != 1 or not len(y):
-        raise ValueError(f"y must have shape [n], n >= 1, got {y.shape}")
-    if not np.issubdtype(y.dtype, np.integer):
-        raise TypeError(f"y must hold integers, got {y.dtype}")
-    for leaf in jax.tree.leaves(inputs):
-        check_same_length("inputs", leaf, "y", y)
-        check_finite("inputs", leaf)
+    for name, tree in (("inputs", inputs), ("targets", y)):
+        for leaf in jax.tree.leaves(tree):
+            if not n or len(leaf) != n:
+                raise ValueError(
+                    f"inputs and targets must have one length, at least 1: {name} has "
+                    f"{len(leaf)}, the first of the targets {n}"
+                )
+            check_finite(name, leaf)
     check_count("batch_size", batch_size)
     if batch_size % check_count("accumulate", accumulate):
         raise ValueError(
@@ -320,15 +418,13 @@ def _check(
         raise ValueError("give either epochs or steps")
     if steps is not None:
         return check_count("steps", steps)
-    return math.ceil(check_positive("epochs", epochs) * len(y) / batch_size)
+    return math.ceil(check_positive("epochs", epochs) * n / batch_size)
 
 
 def _check_classes(
-    graphdef: nnx.GraphDef, params: Params, inputs: Any, y: np.ndarray, rows: int
+    graphdef: nnx.GraphDef, params: Params, inputs: Any, y: np.ndarray
 ) -> None:
-    shapes = jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), inputs
-    )
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), inputs)
     run = lambda params, inputs: nnx.merge(graphdef, params)(inputs)
     classes = jax.eval_shape(run, params, shapes).shape[-1]
     if y.min() < 0 or y.max() >= classes:

@@ -43,6 +43,7 @@ from ._forward import (
     proxy_logits as proxy_logits,
     proxy_scores as proxy_scores,
 )
+from ._invivo import ProxyLoss as ProxyLoss, tune as tune
 from ._manifest import (
     FFN as FFN,
     Emulator as Emulator,

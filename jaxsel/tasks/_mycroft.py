@@ -61,7 +61,7 @@ class Mycroft:
 def run_mycroft(
     folder: str | os.PathLike[str],
     *,
-    seeds: Sequence[int] = tuple(range(3)),
+    seeds: Sequence[int] = tuple(range(5)),
     full: bool = False,
     progress: bool = False,
 ) -> Mycroft:

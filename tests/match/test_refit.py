@@ -66,14 +66,15 @@ def test_kkt_of_128_choices_in_float32(kind):
         if kind == "pool":
             assert len(support) > 64
         among = np.arange(400) if int(found.status) == 2 else support
-        cases.check_kkt(found, a, b, l2, among=among, tolerance=3e-5)
+        # Where candidates depend on each other, a ridge this small against their
+        # lengths is near the rounding of products.
+        low = kind == "low_rank"
+        cases.check_kkt(found, a, b, l2, among=among, tolerance=1e-4 if low else 3e-5)
         best = np.zeros(400)
         best[support] = ref.refit(a[support], b, l2, positive=True)
         ridge = np.full(400, l2)
         least = ref.objective(a, b, best, ridge)
-        # Where candidates depend on each other, a ridge this small against their
-        # lengths is near the rounding of products: 1.6e-6 at worst, 1.5e-10 elsewhere.
-        slack = 1e-5 if kind == "low_rank" else 1e-9
+        slack = 1e-5 if low else 1e-9  # measured: 1.6e-6 and 1.5e-10 at worst
         assert ref.objective(a, b, spread, ridge) <= least + slack * (b @ b)
 
 

@@ -1,0 +1,127 @@
+"""In vivo training learns, keeps the entropy's emulator honest, and stops in time."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_build import TEXT, described, embedded, target
+
+from jaxsel.proxy import (
+    Emulator,
+    ProxyLoss,
+    Spec,
+    emulate,
+    entropy,
+    monotonicity,
+    proxy_logits,
+    proxy_scores,
+    prune,
+    tune,
+)
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """A proxy of one layer with its emulators, embedded samples and target's logits."""
+    model = target(TEXT)
+    x, mask = embedded(model, TEXT)
+    spec = Spec(1, 2, norm=Emulator("hinge", width=3), secure=Emulator("mlp", width=8))
+    small = described(spec, TEXT)
+    params = emulate(
+        prune(model, small), x, mask, manifest=small, key=KEY, n_points=100_000
+    )
+    goal = np.random.default_rng(0).normal(size=(len(x), 3)).astype(np.float32)
+    return params, x, mask, small, goal
+
+
+@pytest.mark.parametrize("goal", ["labels", "logits"])
+def test_training_learns_and_the_emulator_follows(ready, goal):
+    params, x, mask, small, logits = ready
+    targets = logits if goal == "logits" else logits.argmax(1)
+    found = tune(
+        params,
+        x,
+        mask,
+        targets,
+        manifest=small,
+        goal=goal,
+        key=KEY,
+        epochs=120,
+        batch_size=40,
+        learning_rate=1e-2,
+    )
+    assert found.stopped is None
+    new = proxy_logits(found.params, x, mask, manifest=small)
+    if goal == "labels":
+        assert np.mean(np.argmax(new, 1) == targets) > 0.8
+    else:
+        centred = targets - targets.mean(1, keepdims=True)
+        apart = new - new.mean(1, keepdims=True) - centred
+        assert np.mean(apart**2) < 0.3 * np.mean(centred**2)
+    stale = found.params | {"score": params["score"]}
+    before, after = (
+        monotonicity(proxy_scores(some, new, manifest=small), entropy(new))
+        for some in (stale, found.params)
+    )
+    assert after > max(before, 0.6)
+
+
+def test_the_emulator_does_not_pull_at_the_logits(ready):
+    params, x, mask, small, logits = ready
+    inputs = x, mask.astype(np.float32)
+    exact = dataclasses.replace(
+        small, score=dataclasses.replace(small.score, secure=Emulator("exact"))
+    )
+    one, two = (
+        jax.grad(ProxyLoss(m, "logits"))(params, inputs, jnp.asarray(logits))
+        for m in (small, exact)
+    )
+    assert jax.tree.all(
+        jax.tree.map(
+            lambda a, b: bool(jnp.allclose(a, b, atol=1e-6)),
+            one["layers"],
+            two["layers"],
+        )
+    )
+    assert any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(one["score"]))
+
+
+def test_what_diverges_stops_with_a_reason(ready):
+    params, x, mask, small, logits = ready
+    found = tune(
+        params,
+        1e30 * x,
+        mask,
+        logits,
+        manifest=small,
+        goal="logits",
+        key=KEY,
+        epochs=2,
+        batch_size=40,
+    )
+    assert "not finite" in found.stopped
+    finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), found.params)
+    assert jax.tree.all(finite)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goal": "ranks"}, "goal must be one of 'labels'"),
+        ({"targets": np.zeros(40)}, r"targets must be logits \[n, 3\]"),
+        (
+            {"goal": "labels", "targets": np.full(40, 3)},
+            r"targets must lie in \[0, 3\)",
+        ),
+        ({"targets": np.zeros((39, 3))}, "inputs and targets must have one length"),
+    ],
+)
+def test_bad_input(ready, change, message):
+    params, x, mask, small, logits = ready
+    options = {"targets": logits, "goal": "logits"} | change
+    with pytest.raises(ValueError, match=message):
+        tune(params, x, mask, manifest=small, key=KEY, **options)
