@@ -15,10 +15,10 @@ The experiments of a paper in miniature, on real data. mycroft: starved classes,
 planted spurious correlation, noise and missing labels, ranking of owners, and the same
 on a table; with the paper's figures beside ours.
 
-Needs mnist, fashion_mnist and adult (`jaxsel data prepare`). Takes twelve minutes of
-processor time, longer with --full. What each experiment finds for each seed is kept in
-a folder beside the report, and read where it is there already: run a killed run again,
-and it goes on."""
+Needs mnist, fashion_mnist and adult (`jaxsel data prepare`). Takes ten minutes on two
+cores, longer with --full. What each experiment finds for each seed is kept in a folder
+beside the report, and read where it is there already: run a killed run again, and it
+goes on."""
 
 _EXAMPLES = """\
 examples:

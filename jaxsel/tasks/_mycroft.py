@@ -75,7 +75,7 @@ def run_mycroft(
         seeds: Each deals the data, and draws noise and weights, anew.
         full: Whether to take whole images, more budgets, and all of the tabular
             experiments. Otherwise images are averaged to 14×14 pixels, and five seeds
-            take twelve minutes of processor time, of which the first takes five.
+            take ten minutes on two cores.
         progress: Whether to show a progress bar.
 
     Returns:
