@@ -36,17 +36,9 @@ class Checkpoints:
             ValueError: If the folder holds another run.
         """
         leaves, structure = jax.tree.flatten(like)
-        with self._open() as folder:
-            if folder.latest is None:
-                return 0, like
-            step = folder.latest.step
-            about = folder.metadata(step).custom_metadata
-            if not isinstance(about, dict) or about.get("run") != self.run:
-                raise ValueError(
-                    f"checkpoint {self.folder} holds a run with other data, parameters "
-                    "or settings: choose another folder"
-                )
-            found = folder.load(step, _named(leaves))
+        step, found, _ = self._read(_named(leaves))
+        if not step:
+            return 0, like
         # Arrays of NumPy stay such.
         order = [found[name] for name in _named(leaves)]
         kept = [
@@ -55,12 +47,48 @@ class Checkpoints:
         ]
         return step, jax.tree.unflatten(structure, kept)
 
+    def load_arrays(self) -> dict[str, np.ndarray] | None:
+        """Return the arrays that `save` was given by name, or None if there are none.
+
+        Raises:
+            ValueError: If the folder holds another run.
+        """
+        step, found, names = self._read(None)
+        if not step:
+            return None
+        arrays = (np.asarray(found[name]) for name in sorted(found))
+        return dict(zip(names, arrays, strict=True))
+
     def save(self, step: int, state: Any) -> None:
-        """Save the state of a step; the one before it is removed afterwards."""
+        """Save the state of a step, from 1 on; the one before it is removed then.
+
+        Args:
+            step: Its number.
+            state: A pytree of arrays. If it maps names to arrays, `load_arrays` reads
+                it without knowing their shapes.
+        """
+        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+        names = [str(path[0].key) for path in paths] if _is_flat(state) else []
         with self._open() as folder:
             folder.save(
-                step, _named(jax.tree.leaves(state)), custom_metadata={"run": self.run}
+                step,
+                _named(jax.tree.leaves(state)),
+                custom_metadata={"run": self.run, "names": names},
             )
+
+    def _read(self, like: Any) -> tuple[int, dict[str, Any], list[str]]:
+        """Return the newest step, 0 if there is none, its leaves, and their names."""
+        with self._open() as folder:
+            if folder.latest is None:
+                return 0, {}, []
+            step = folder.latest.step
+            about = folder.metadata(step).custom_metadata
+            if not isinstance(about, dict) or about.get("run") != self.run:
+                raise ValueError(
+                    f"checkpoint {self.folder} holds a run with other data, parameters "
+                    "or settings: choose another folder"
+                )
+            return step, folder.load(step, like), about["names"]
 
     def _open(self) -> Any:
         from orbax.checkpoint import v1 as ocp
@@ -71,6 +99,10 @@ class Checkpoints:
             preservation_policy=newest,
             cleanup_tmp_directories=True,
         )
+
+
+def _is_flat(state: Any) -> bool:
+    return isinstance(state, dict) and jax.tree_util.all_leaves(state.values())
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:

@@ -10,15 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._progress import track
 
 from ._checkpoints import fingerprint
 from ._encoder import Read
-from ._target import Target, apply_features
-from ._tokens import Tokens, tokenize
+from ._target import Target
+from ._tokens import tokenize
 
-_SHORTEST = 8  # tokens of the smallest shape that is compiled
 _VERSION = 1  # of what features mean: a new one makes kept files void
 
 
@@ -33,9 +30,6 @@ def text_features(
     progress: bool = False,
 ) -> np.ndarray:
     """Encode texts, `[n, H]` float32.
-
-    Texts are sorted by length and padded to the next power of two, so that few shapes
-    are compiled and little is spent on padding.
 
     Args:
         texts: n texts.
@@ -75,30 +69,9 @@ def text_features(
         if found is not None:
             return found
     tokens = tokenize(texts, target.tokenizer, length=length)
-    features = _encode(tokens, target, pool, batch, progress)
+    features = target.features(tokens, pool=pool, batch=batch, progress=progress)
     if file is not None:
         _write(file, features)
-    return features
-
-
-def _encode(
-    tokens: Tokens, target: Target, pool: Read, batch: int, progress: bool
-) -> np.ndarray:
-    tokens = target.check(tokens)
-    lengths = tokens.mask.sum(1)
-    order = np.argsort(lengths, kind="stable")
-    n = len(order)
-    rows = min(batch, 1 << (n - 1).bit_length())
-    features = np.empty((n, target.config.hidden), np.float32)
-    chunks = [*chunk_slices(n, rows)]
-    for chunk in track(chunks, progress=progress, label="texts"):
-        part = order[chunk]
-        longest = max(_SHORTEST, int(lengths[part[-1]]))
-        width = min(1 << (longest - 1).bit_length(), tokens.ids.shape[1])
-        cut = Tokens(tokens.ids[part, :width], tokens.mask[part, :width])
-        cut = take_rows(cut, slice(None), rows)
-        found = apply_features(target.graphdef, target.params, cut, read=pool)
-        features[part] = np.asarray(found)[: len(part)]
     return features
 
 

@@ -14,11 +14,14 @@ from flax import nnx
 
 from jaxsel._checks import check_choice, check_count, check_finite, check_same_length
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._progress import track
 
 from ._encoder import Read, pool as reduce_rows
 from ._fit import Params
 from ._layer import EncoderConfig
 from ._tokens import Tokens
+
+_SHORTEST = 8  # tokens of the smallest shape that is compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,25 +44,34 @@ class Target:
     read: Read
     tokenizer: Path | None = None
 
+    @property
+    def classes(self) -> int | None:
+        """Classes of its head; None if it has none."""
+        head = nnx.merge(self.graphdef, self.params).head
+        return None if head is None else head.kernel.shape[1]
+
     def logits(
         self,
         inputs: Tokens | npt.ArrayLike,
         mask: npt.ArrayLike | None = None,
         *,
         batch: int = 64,
+        progress: bool = False,
     ) -> np.ndarray:
         """Return the logits of n samples, `[n, classes]`.
 
         Args:
             inputs: `Tokens`, tokens `[n, L]`, or images `[n, side, side, channels]`.
             mask: Text: `[n, L]` bool; that of `Tokens`, or else all, if None.
-            batch: Samples of one forward pass; each new batch and L is compiled once.
+            batch: Samples of one forward pass; texts are sorted by length and cut to
+                the next power of two, each of which is compiled once.
+            progress: Show a bar.
 
         Raises:
             TypeError: If tokens are not integers.
             ValueError: If `inputs` doesn't fit the model, or the model has no head.
         """
-        return self._run(_logits, inputs, mask, batch)
+        return self._run(_logits, inputs, mask, batch, progress)
 
     def features(
         self,
@@ -68,6 +80,7 @@ class Target:
         *,
         pool: Read | None = None,
         batch: int = 64,
+        progress: bool = False,
     ) -> np.ndarray:
         """Return what a head reads, or would read, of n samples, `[n, H]`.
 
@@ -76,6 +89,7 @@ class Target:
             mask: As for `logits`.
             pool: "cls" or "mean"; `read` if None.
             batch: As for `logits`.
+            progress: Likewise.
 
         Raises:
             TypeError: If tokens are not integers.
@@ -84,18 +98,32 @@ class Target:
         read = self.read if pool is None else pool
         check_choice("pool", read, ("cls", "mean"))
         run = functools.partial(apply_features, read=read)
-        return self._run(run, inputs, mask, batch)
+        return self._run(run, inputs, mask, batch, progress)
 
-    def _run(self, run: Any, inputs: Any, mask: Any, batch: int) -> np.ndarray:
+    def _run(
+        self, run: Any, inputs: Any, mask: Any, batch: int, progress: bool
+    ) -> np.ndarray:
+        """Run batches; those of texts by length, so that little is spent on padding."""
         inputs = self.check(inputs, mask)
         n = len(jax.tree.leaves(inputs)[0])
         # A few samples don't need a whole batch.
         rows = min(check_count("batch", batch), 1 << (n - 1).bit_length())
-        parts = [
-            run(self.graphdef, self.params, take_rows(inputs, chunk, rows))
-            for chunk in chunk_slices(n, rows)
-        ]
-        return np.concatenate([np.asarray(part) for part in parts])[:n]
+        lengths = _lengths(inputs.mask) if isinstance(inputs, Tokens) else np.zeros(n)
+        order = np.argsort(lengths, kind="stable")
+        parts = []
+        chunks = [*chunk_slices(n, rows)]
+        for chunk in track(chunks, progress=progress, label="batches"):
+            part = jax.tree.map(lambda a, at=order[chunk]: a[at], inputs)
+            if isinstance(part, Tokens):
+                longest = max(_SHORTEST, int(lengths[order[chunk.stop - 1]]))
+                width = min(1 << (longest - 1).bit_length(), part.ids.shape[1])
+                part = Tokens(part.ids[:, :width], part.mask[:, :width])
+            part = take_rows(part, slice(None), rows)
+            parts.append(run(self.graphdef, self.params, part))
+        found = np.concatenate([np.asarray(part) for part in parts])[:n]
+        outputs = np.empty_like(found)
+        outputs[order] = found
+        return outputs
 
     def check(self, inputs: Any, mask: Any = None) -> Any:
         """Return inputs as the model takes them, `Tokens` or images, on the host.
@@ -138,6 +166,11 @@ class Target:
                 f"{mask.shape}"
             )
         return Tokens(ids.astype(np.int32), mask)
+
+
+def _lengths(mask: np.ndarray) -> np.ndarray:
+    """Return up to where texts go, `[n]`: their last token's place, and one more."""
+    return mask.shape[1] - np.argmax(mask[:, ::-1], axis=1) * mask.any(1)
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")

@@ -12,7 +12,7 @@ from ._attention import (
     observe_attention as observe_attention,
 )
 from ._build import (
-    best_heads as best_heads,
+    embed as embed,
     embedder as embedder,
     emulate as emulate,
     exactly as exactly,
@@ -43,6 +43,10 @@ from ._forward import (
     proxy_logits as proxy_logits,
     proxy_scores as proxy_scores,
 )
+from ._heads import (
+    gradient_importance as gradient_importance,
+    weight_importance as weight_importance,
+)
 from ._invivo import ProxyLoss as ProxyLoss, tune as tune
 from ._manifest import (
     FFN as FFN,
@@ -64,10 +68,26 @@ from ._norm import (
     PolynomialNorm as PolynomialNorm,
     norm_emulator as norm_emulator,
 )
+from ._phases import (
+    Phase as Phase,
+    Phased as Phased,
+    ProbeSpec as ProbeSpec,
+    Samples as Samples,
+    Training as Training,
+    draw_bootstrap as draw_bootstrap,
+    joint_key as joint_key,
+    proxy_ranks as proxy_ranks,
+    select as select,
+)
 from ._power import PowerAttention as PowerAttention
 from ._probe import Probe as Probe, fit_probe as fit_probe
+from ._proxy import Proxy as Proxy
 from ._schedule import Operation as Operation, schedule as schedule
-from ._scores import entropy_of_square as entropy_of_square, score as score
+from ._scores import (
+    entropy_of_square as entropy_of_square,
+    log_prior as log_prior,
+    score as score,
+)
 from ._spec import (
     ABLATIONS as ABLATIONS,
     Spec as Spec,

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from flax import nnx
 
-from jaxsel.models import Encoder, EncoderLayer, Target
+from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel.models import Encoder, Target, Tokens
 
 from ._attention import attention_emulator, observe_attention
 from ._entropy import entropy_emulator
 from ._exvivo import Source, train_mlps
 from ._forward import Params, run
+from ._heads import weight_importance
 from ._manifest import Emulator, Layer, Manifest
 from ._mlp import Nonlinearity
 from ._norm import norm_emulator
 from ._probe import Probe
+from ._proxy import Proxy
 
 _EXACT = Emulator("exact")
+_BATCH = 64  # samples that are embedded at once
 
 
 def embedder(target: Target) -> tuple[nnx.GraphDef, Any]:
@@ -37,16 +44,50 @@ def embedder(target: Target) -> tuple[nnx.GraphDef, Any]:
     return nnx.split(encoder)
 
 
-def prune(target: Target, manifest: Manifest) -> Params:
-    """Return the parameters of a proxy, its emulators still to be fitted.
+def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Embed samples in the clear: rows `[n, L, H]` and their mask `[n, L]`, float32.
 
-    Each layer keeps the heads whose values reach furthest, by the Frobenius norm of
-    `W_v W_o`; the others' columns and rows go. Weights are the target's; so is the head
-    where it has as many classes and no hidden layer, else it is zero.
+    Args:
+        target: The public base model.
+        inputs: `Tokens` or images.
+
+    Raises:
+        TypeError: If tokens are not integers.
+        ValueError: If `inputs` doesn't fit the model.
+    """
+    inputs = target.check(inputs)
+    graphdef, params = embedder(target)
+    n = len(jax.tree.leaves(inputs)[0])
+    rows = min(_BATCH, 1 << (n - 1).bit_length())
+    parts = [
+        _embed(graphdef, params, take_rows(inputs, chunk, rows))
+        for chunk in chunk_slices(n, rows)
+    ]
+    x = np.concatenate([np.asarray(part) for part in parts])[:n]
+    mask = inputs.mask if isinstance(inputs, Tokens) else np.ones(x.shape[:2])
+    return x, np.asarray(mask, np.float32)
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def _embed(graphdef: nnx.GraphDef, params: Any, inputs: Any) -> jax.Array:
+    tokens = inputs.ids if isinstance(inputs, Tokens) else inputs
+    return nnx.merge(graphdef, params).embed(tokens)
+
+
+def prune(
+    target: Target, manifest: Manifest, *, importance: npt.ArrayLike | None = None
+) -> Proxy:
+    """Return a proxy, its emulators still to be fitted.
+
+    Each layer keeps its most important heads; the others' columns and rows go. Weights
+    are the target's; so is the head where it has as many classes and no hidden layer,
+    else it is zero.
 
     Args:
         target: The target; if it was fine-tuned, so is the proxy.
         manifest: The proxy's architecture.
+        importance: Of each head of the target, `[layers, heads]`; if None, how far its
+            values reach (`weight_importance`). `gradient_importance` asks a loss.
 
     Raises:
         ValueError: If the target has fewer layers or heads, or other widths.
@@ -59,9 +100,18 @@ def prune(target: Target, manifest: Manifest) -> Params:
             f"{manifest.inputs.width}, which is no part of a target with "
             f"{config.layers} layers of width {config.hidden}"
         )
+    weights = weight_importance(target) if importance is None else importance
+    weights = np.asarray(weights)
+    if weights.shape != (config.layers, config.heads):
+        raise ValueError(
+            f"importance must have shape {(config.layers, config.heads)}, got "
+            f"{weights.shape}"
+        )
     layers = [
-        _pruned(source, layer)
-        for source, layer in zip(model.encoder.layers, manifest.layers, strict=False)
+        _pruned(source, layer, by_head)
+        for source, layer, by_head in zip(
+            model.encoder.layers, manifest.layers, weights, strict=False
+        )
     ]
     params: Params = {
         "layers": layers,
@@ -71,28 +121,17 @@ def prune(target: Target, manifest: Manifest) -> Params:
     }
     if manifest.final_norm is not None:
         params["final_norm"] = _norm(model.encoder.final_norm)
-    return params
+    return Proxy(manifest, params)
 
 
-def best_heads(layer: EncoderLayer, heads: int) -> np.ndarray:
-    """Return the heads with the largest `‖W_v W_o‖`, ascending, `[heads]`."""
-    value, out = _weights(layer.value), _weights(layer.out)
-    width = value.shape[1] // layer.heads
-    norms = [
-        np.linalg.norm(value[:, part] @ out[part])
-        for part in (slice(h * width, (h + 1) * width) for h in range(layer.heads))
-    ]
-    return np.sort(np.argsort(np.negative(norms), kind="stable")[:heads])
-
-
-def _pruned(source: Any, layer: Layer) -> Params:
+def _pruned(source: Any, layer: Layer, importance: np.ndarray) -> Params:
     width = source.query.kernel.shape[1] // source.heads
     if layer.heads > source.heads or layer.head_width != width:
         raise ValueError(
             f"manifest has {layer.heads} heads of width {layer.head_width}, the target "
             f"{source.heads} of width {width}"
         )
-    heads = best_heads(source, layer.heads)
+    heads = np.sort(np.argsort(-importance, kind="stable")[: layer.heads])
     columns = (heads[:, None] * width + np.arange(width)).ravel()
     params: Params = {
         name: (linear.kernel[...][:, columns], linear.bias[...][columns])
@@ -116,10 +155,6 @@ def _pruned(source: Any, layer: Layer) -> Params:
 
 def _norm(norm: Any) -> Params:
     return {"gamma": norm.scale[...], "beta": norm.bias[...], "emulator": {}}
-
-
-def _weights(linear: Any) -> np.ndarray:
-    return np.asarray(linear.kernel[...])
 
 
 def _head(model: Any, manifest: Manifest) -> Probe:
@@ -151,33 +186,61 @@ def exactly(manifest: Manifest) -> Manifest:
 
 
 def emulate(
-    params: Params,
-    x: jax.Array,
-    mask: jax.Array,
+    proxies: Sequence[Proxy],
+    x: npt.ArrayLike | jax.Array,
+    mask: npt.ArrayLike | jax.Array | None,
     *,
-    manifest: Manifest,
     key: jax.Array,
     source: Source = "rows",
     n_points: int = 1_024_000,
-) -> Params:
-    """Fit a proxy's emulators ex vivo, each to its inputs where nothing is emulated.
+) -> list[Proxy]:
+    """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
 
-    Those with a closed form are fitted by it; all MLPs are trained in one loop.
+    Those with a closed form are fitted by it; the MLPs of all proxies are trained in
+    one loop.
 
     Args:
-        params: Of the proxy, see `prune`.
-        x: Embedded samples of the bootstrap set, `[n, L, H]`.
-        mask: `[n, L]`.
-        manifest: The architecture.
+        proxies: Those of `prune`, or probes.
+        x: Embedded samples of the bootstrap set, `[n, L, H]`, or their features.
+        mask: `[n, L]`; all rows if None.
         key: Of the MLPs.
         source: What MLPs are trained on, see `train_mlps`.
         n_points: Likewise.
 
     Returns:
-        The parameters with emulators.
+        The proxies with emulators.
     """
-    logits, (seen, final) = _observe(params, x, mask, manifest=exactly(manifest))
+    x = jnp.asarray(x)
+    mask = jnp.ones(x.shape[:2]) if mask is None else jnp.asarray(mask)
     jobs: list[tuple[int, Nonlinearity, Params, str]] = []
+    fitted = [_emulate(proxy, x, mask, key, jobs) for proxy in proxies]
+    if jobs:
+        widths = sorted({width for width, *_ in jobs})
+        trained = train_mlps(
+            [job for _, job, _, _ in jobs],
+            widths,
+            key=key,
+            source=source,
+            n_points=n_points,
+        )
+        for (width, _, place, name), by_width in zip(jobs, trained, strict=True):
+            place[name] = by_width[width].best()
+    return fitted
+
+
+def _emulate(
+    proxy: Proxy,
+    x: jax.Array,
+    mask: jax.Array,
+    key: jax.Array,
+    jobs: list[tuple[int, Nonlinearity, Params, str]],
+) -> Proxy:
+    """Fit what has a closed form, and note the MLPs with the places they go to."""
+    manifest = proxy.manifest
+    shown = mask if manifest.layers else None
+    exact = exactly(manifest)
+    logits, (seen, final) = _observe(proxy.params, x, shown, manifest=exact)
+    params = jax.tree.map(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit(entry: Emulator, place: Params, name: str, role: str, data: Any) -> None:
         if entry.family == "none":
@@ -188,7 +251,6 @@ def emulate(
         else:
             place[name] = _closed(role, entry, data, mask, key)
 
-    params = jax.tree.map(lambda leaf: leaf, params)  # new containers to fill
     for layer, found, activations in zip(
         manifest.layers, params["layers"], seen, strict=True
     ):
@@ -201,18 +263,7 @@ def emulate(
         real = _real(final, mask)
         fit(manifest.final_norm, params["final_norm"], "emulator", "norm", real)
     fit(manifest.score.secure, params, "score", "entropy", logits - params["offset"])
-    if jobs:
-        widths = sorted({width for width, *_ in jobs})
-        trained = train_mlps(
-            [job for _, job, _, _ in jobs],
-            widths,
-            key=key,
-            source=source,
-            n_points=n_points,
-        )
-        for (width, _, place, name), by_width in zip(jobs, trained, strict=True):
-            place[name] = by_width[width].best()
-    return params
+    return Proxy(manifest, params)
 
 
 _observe = jax.jit(run, static_argnames="manifest")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, Literal
 
 import jax
@@ -14,11 +15,16 @@ import optax
 from jaxsel._checks import check_choice
 from jaxsel.models import FineTuned, minimise
 
-from ._entropy import entropy, entropy_emulator
+from ._entropy import check_monotonicity, entropy, entropy_emulator
 from ._forward import Params, proxy_logits
 from ._manifest import Manifest
+from ._proxy import Proxy
 
-Goal = Literal["labels", "logits"]
+Goal = Literal["labels", "logits", "ranks"]
+
+# Entropies of two classes differ by .69 at most: a logistic loss needs them larger.
+_SHARP = 8
+_CHECKED = 2048  # samples that the entropy's emulator is checked on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +32,10 @@ class ProxyLoss:
     """What in vivo training minimises.
 
     "labels": the cross-entropy. "logits": the squared distance from the target's
-    logits, each less its mean over the classes. To either comes the squared error of
-    the entropy's emulator, where there is one, on the logits as they are: it follows
-    them, and does not pull at them.
+    logits, each less its mean over the classes. "ranks": the logistic loss over pairs
+    of samples, so that exact entropies rank as the target's; nothing else is learned.
+    To each comes the squared error of the entropy's emulator, where there is one,
+    on the logits as they are: it follows them, and does not pull at them.
 
     Attributes:
         manifest: The proxy's architecture.
@@ -44,11 +51,16 @@ class ProxyLoss:
         Args:
             params: The proxy's parameters.
             inputs: Embedded rows `[n, L, H]` and their mask `[n, L]`.
-            targets: Classes `[n]`, or logits `[n, C]`.
+            targets: Classes `[n]`, logits `[n, C]`, or entropies `[n]`.
         """
         logits = proxy_logits(params, *inputs, manifest=self.manifest)
         if self.goal == "labels":
             each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        elif self.goal == "ranks":
+            found = entropy(logits - jax.lax.stop_gradient(params["offset"]))
+            apart = found[:, None] - found
+            sign = jnp.sign(targets[:, None] - targets)
+            each = jnp.where(sign == 0, 0, jax.nn.softplus(-sign * _SHARP * apart))
         else:
             apart = logits - targets
             each = jnp.sum((apart - apart.mean(-1, keepdims=True)) ** 2, axis=-1) / 2
@@ -62,20 +74,20 @@ class ProxyLoss:
 
 
 def tune(
-    params: Params,
+    proxy: Proxy,
     x: npt.ArrayLike | jax.Array,
-    mask: npt.ArrayLike | jax.Array,
+    mask: npt.ArrayLike | jax.Array | None,
     targets: npt.ArrayLike | jax.Array,
     *,
-    manifest: Manifest,
     goal: Goal,
     key: jax.Array,
     epochs: float = 10,
     batch_size: int = 32,
     learning_rate: float = 1e-3,
-    checkpoint: str | None = None,
+    least: float = 0.9,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
-) -> FineTuned:
+) -> tuple[Proxy, FineTuned]:
     """Train a proxy end to end, emulators and all.
 
     Gradients are clipped, and if the loss is not finite all the same, training stops
@@ -83,24 +95,31 @@ def tune(
     diverge.
 
     Args:
-        params: The proxy's parameters, emulators fitted (`emulate`).
+        proxy: A proxy with its emulators fitted (`emulate`).
         x: Embedded samples, `[n, L, H]`: the bootstrap set, or samples of the model
             owner's own to distil on.
-        mask: `[n, L]`.
+        mask: `[n, L]`; all rows if None.
         targets: By `goal`.
-        manifest: The architecture.
-        goal: "labels": classes `[n]`. "logits": the target's logits `[n, C]`.
+        goal: "labels": classes `[n]`. "logits": the target's logits `[n, C]`. "ranks":
+            its entropies `[n]`.
         key: Key of the order of samples.
         epochs: How often each sample is seen.
         batch_size: Samples in a step.
         learning_rate: The highest one; see `jaxsel.models.finetune` for the rest.
+        least: The smallest rank correlation of emulated with exact entropies that is
+            accepted, see `check_monotonicity`; on the first 2048 samples.
         checkpoint: A folder to go on from after a kill.
         progress: Show a bar.
 
+    Returns:
+        The trained proxy, and how training went.
+
     Raises:
-        ValueError: If shapes don't fit, or labels lie out of range.
+        ValueError: If shapes don't fit, labels lie out of range, or the entropy's
+            emulator does not rank as the entropy does.
     """
-    check_choice("goal", goal, ("labels", "logits"))
+    check_choice("goal", goal, ("labels", "logits", "ranks"))
+    manifest = proxy.manifest
     y = np.asarray(targets)
     classes = manifest.head.classes
     if goal == "labels":
@@ -110,12 +129,16 @@ def tune(
             raise ValueError(
                 f"targets must lie in [0, {classes}), got {y.min()} to {y.max()}"
             )
-    elif y.ndim != 2 or y.shape[1] != classes:
+    elif goal == "ranks" and y.ndim != 1:
+        raise ValueError(f"targets must be entropies [n], got {y.shape}")
+    elif goal == "logits" and (y.ndim != 2 or y.shape[1] != classes):
         raise ValueError(f"targets must be logits [n, {classes}], got {y.shape}")
-    return minimise(
+    x = np.asarray(x, np.float32)
+    shown = np.ones(x.shape[:2]) if mask is None else np.asarray(mask)
+    found = minimise(
         ProxyLoss(manifest, goal),
-        params,
-        (np.asarray(x, np.float32), np.asarray(mask, np.float32)),
+        proxy.params,
+        (x, shown.astype(np.float32)),
         y.astype(np.int32 if goal == "labels" else np.float32),
         key=key,
         epochs=epochs,
@@ -124,3 +147,14 @@ def tune(
         checkpoint=checkpoint,
         progress=progress,
     )
+    tuned = Proxy(manifest, found.params)
+    if found.stopped is None:
+        check_ranking(tuned, tuned.logits(x[:_CHECKED], shown[:_CHECKED]), least=least)
+    return tuned, found
+
+
+def check_ranking(proxy: Proxy, logits: np.ndarray, *, least: float) -> None:
+    """Refuse a proxy whose emulated entropies of these logits rank otherwise."""
+    if proxy.manifest.score.secure.family == "mlp":
+        exact = entropy(logits - proxy.params["offset"])
+        check_monotonicity(proxy.scores(logits), exact, least=least)

@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxsel.models import Classifier, EncoderConfig, Target
+from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import (
     Emulator,
     Manifest,
+    Proxy,
     Spec,
-    best_heads,
     embedder,
     emulate,
     exactly,
+    gradient_importance,
     manifest,
-    proxy_logits,
     proxy_scores,
     prune,
     score,
+    weight_importance,
 )
 
 N, L, H, HEADS = 40, 8, 16, 4
@@ -83,7 +84,7 @@ def test_a_proxy_that_leaves_nothing_out_is_the_target(config, read):
     spec = Spec(2, HEADS, ffn="relu", read=read, **exact)
     whole = described(spec, config)
     x, mask = embedded(model, config)
-    found = proxy_logits(prune(model, whole), x, mask, manifest=whole)
+    found = prune(model, whole).logits(x, mask)
     expected = model.logits(*samples(config))
     np.testing.assert_allclose(found, expected, atol=2e-5)
     # Its embeddings are public: no layer is among them.
@@ -96,7 +97,6 @@ def test_the_heads_that_are_kept_are_those_that_matter():
     layer = nnx.merge(model.graphdef, model.params).encoder.layers[0]
     layer.value.kernel[...] = layer.value.kernel[...].at[:, 4:8].multiply(0)
     layer.value.bias[...] = layer.value.bias[...].at[4:8].set(0)
-    assert best_heads(layer, 3).tolist() == [0, 2, 3]
     small, whole = (
         described(Spec(1, heads, attention="exact", norm="exact"), TEXT)
         for heads in (3, 4)
@@ -104,10 +104,9 @@ def test_the_heads_that_are_kept_are_those_that_matter():
     module = nnx.merge(model.graphdef, model.params)
     module.encoder.layers[0] = layer
     model = dataclasses.replace(model, params=nnx.split(module)[1])
+    assert weight_importance(model)[0].argmin() == 1
     x, mask = embedded(model, TEXT)
-    few, all_ = (
-        proxy_logits(prune(model, m), x, mask, manifest=m) for m in (small, whole)
-    )
+    few, all_ = (prune(model, m).logits(x, mask) for m in (small, whole))
     np.testing.assert_allclose(few, all_, atol=1e-5)
 
 
@@ -116,21 +115,19 @@ def test_emulators_are_fitted_to_what_they_will_see(config):
     """Rich ones come close to the exact proxy, poor ones less so."""
     model = target(config)
     x, mask = embedded(model, config)
-    shown = jnp.ones(x.shape[:2], bool) if mask is None else mask
     exact = described(
         Spec(2, 2, attention="exact", norm="exact", secure="exact"), config
     )
-    params = prune(model, exact)
-    right = proxy_logits(params, x, mask, manifest=exact)
+    right = prune(model, exact).logits(x, mask)
 
     def error(attention, norm):
         spec = Spec(2, 2, attention=attention, norm=norm, secure="exact")
         named = described(spec, config)
         assert exactly(named) == exact
-        fitted = emulate(
-            params, x, shown, manifest=named, key=jax.random.key(0), n_points=400_000
+        (fitted,) = emulate(
+            [prune(model, named)], x, mask, key=jax.random.key(0), n_points=400_000
         )
-        found = proxy_logits(fitted, x, mask, manifest=named)
+        found = fitted.logits(x, mask)
         return float(jnp.sqrt(jnp.mean((found - right) ** 2)))
 
     full = Emulator("cubic", centre=True, bias=True)
@@ -163,3 +160,48 @@ def test_a_target_that_does_not_fit():
         prune(model, described(Spec(1, 1), wide))
     with pytest.raises(ValueError, match="heads of width 8, the target 4 of width 4"):
         prune(model, described(Spec(1, 1), dataclasses.replace(TEXT, heads=2)))
+
+
+def test_the_gradient_of_a_gate_is_that_of_a_difference():
+    model = target(TEXT)
+    tokens, mask = samples(TEXT)
+    tokens, mask = Tokens(tokens[:5], mask[:5]), None
+    labels = np.array([0, 1, 2, 0, 1])
+    found = gradient_importance(model, tokens, labels, batch=2)
+    module = nnx.merge(model.graphdef, model.params)
+
+    def losses(layer, head, gate):
+        out = module.encoder.layers[layer].out
+        kept = out.kernel[...]
+        rows = slice(head * H // HEADS, (head + 1) * H // HEADS)
+        out.kernel[...] = kept.at[rows].multiply(gate)
+        logits = np.asarray(module(tokens), np.float64)
+        out.kernel[...] = kept
+        return np.log(np.exp(logits).sum(1)) - logits[np.arange(5), labels]
+
+    for layer in range(2):
+        for head in range(HEADS):
+            up, down = (losses(layer, head, 1 + step) for step in (2e-3, -2e-3))
+            expected = np.mean(np.abs(up - down) / 4e-3)
+            np.testing.assert_allclose(found[layer, head], expected, rtol=2e-2)
+
+
+@pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
+def test_a_proxy_goes_through_named_arrays(config):
+    model = target(config)
+    norm = Emulator("hinge", width=2)
+    spec = Spec(2, 2, norm=norm, ffn="relu", secure=Emulator("mlp", width=4))
+    x, mask = embedded(model, config)
+    key = jax.random.key(0)
+    (made,) = emulate(
+        [prune(model, described(spec, config))], x, mask, key=key, n_points=2048
+    )
+    arrays = made.arrays()
+    assert "layers.1.ffn.norm.emulator.knots" in arrays
+    again = Proxy.from_arrays(made.manifest, arrays)
+    same = jax.tree.map(np.array_equal, made.params, again.params)
+    assert jax.tree.all(same)
+    with pytest.raises(ValueError, match=r"must have 'layers.0.query.weight'"):
+        Proxy.from_arrays(made.manifest, {})
+    with pytest.raises(ValueError, match=r"no manifest has: \['more'\]"):
+        Proxy.from_arrays(made.manifest, {**arrays, "more": np.ones(1)})

@@ -10,13 +10,12 @@ from test_build import TEXT, described, embedded, target
 
 from jaxsel.proxy import (
     Emulator,
+    Proxy,
     ProxyLoss,
     Spec,
     emulate,
     entropy,
     monotonicity,
-    proxy_logits,
-    proxy_scores,
     prune,
     tune,
 )
@@ -31,48 +30,46 @@ def ready():
     x, mask = embedded(model, TEXT)
     spec = Spec(1, 2, norm=Emulator("hinge", width=3), secure=Emulator("mlp", width=8))
     small = described(spec, TEXT)
-    params = emulate(
-        prune(model, small), x, mask, manifest=small, key=KEY, n_points=100_000
-    )
+    (proxy,) = emulate([prune(model, small)], x, mask, key=KEY, n_points=100_000)
     goal = np.random.default_rng(0).normal(size=(len(x), 3)).astype(np.float32)
-    return params, x, mask, small, goal
+    return proxy, x, mask, goal
 
 
 @pytest.mark.parametrize("goal", ["labels", "logits"])
 def test_training_learns_and_the_emulator_follows(ready, goal):
-    params, x, mask, small, logits = ready
+    proxy, x, mask, logits = ready
     targets = logits if goal == "logits" else logits.argmax(1)
-    found = tune(
-        params,
+    found, training = tune(
+        proxy,
         x,
         mask,
         targets,
-        manifest=small,
         goal=goal,
         key=KEY,
         epochs=120,
         batch_size=40,
         learning_rate=1e-2,
+        least=0.0,
     )
-    assert found.stopped is None
-    new = proxy_logits(found.params, x, mask, manifest=small)
+    assert training.stopped is None
+    new = found.logits(x, mask)
     if goal == "labels":
         assert np.mean(np.argmax(new, 1) == targets) > 0.8
     else:
         centred = targets - targets.mean(1, keepdims=True)
         apart = new - new.mean(1, keepdims=True) - centred
         assert np.mean(apart**2) < 0.3 * np.mean(centred**2)
-    stale = found.params | {"score": params["score"]}
+    stale = Proxy(found.manifest, found.params | {"score": proxy.params["score"]})
     before, after = (
-        monotonicity(proxy_scores(some, new, manifest=small), entropy(new))
-        for some in (stale, found.params)
+        monotonicity(some.scores(new), entropy(new)) for some in (stale, found)
     )
     assert after > max(before, 0.6)
 
 
 def test_the_emulator_does_not_pull_at_the_logits(ready):
-    params, x, mask, small, logits = ready
+    proxy, x, mask, logits = ready
     inputs = x, mask.astype(np.float32)
+    small, params = proxy.manifest, proxy.params
     exact = dataclasses.replace(
         small, score=dataclasses.replace(small.score, secure=Emulator("exact"))
     )
@@ -91,19 +88,19 @@ def test_the_emulator_does_not_pull_at_the_logits(ready):
 
 
 def test_what_diverges_stops_with_a_reason(ready):
-    params, x, mask, small, logits = ready
-    found = tune(
-        params,
+    proxy, x, mask, logits = ready
+    found, training = tune(
+        proxy,
         1e30 * x,
         mask,
         logits,
-        manifest=small,
         goal="logits",
+        least=-1.0,
         key=KEY,
         epochs=2,
         batch_size=40,
     )
-    assert "not finite" in found.stopped
+    assert "not finite" in training.stopped
     finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), found.params)
     assert jax.tree.all(finite)
 
@@ -111,7 +108,8 @@ def test_what_diverges_stops_with_a_reason(ready):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"goal": "ranks"}, "goal must be one of 'labels'"),
+        ({"goal": "rank"}, "goal must be one of 'labels'"),
+        ({"goal": "ranks"}, r"targets must be entropies \[n\]"),
         ({"targets": np.zeros(40)}, r"targets must be logits \[n, 3\]"),
         (
             {"goal": "labels", "targets": np.full(40, 3)},
@@ -121,7 +119,7 @@ def test_what_diverges_stops_with_a_reason(ready):
     ],
 )
 def test_bad_input(ready, change, message):
-    params, x, mask, small, logits = ready
+    proxy, x, mask, logits = ready
     options = {"targets": logits, "goal": "logits"} | change
     with pytest.raises(ValueError, match=message):
-        tune(params, x, mask, manifest=small, key=KEY, **options)
+        tune(proxy, x, mask, key=KEY, **options)

@@ -1,0 +1,654 @@
+"""Multi-phase selection: cheap proxies sieve the pool, dearer ones what is left."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_count, check_positive, check_same_length
+from jaxsel._types import Selection
+from jaxsel.models import Target, finetune
+from jaxsel.models._checkpoints import Checkpoints, fingerprint
+
+from ._build import embed, emulate, prune
+from ._choice_cost import ChoiceCost, choice_cost
+from ._choose import choose
+from ._cost import Cost, Network, cost
+from ._heads import gradient_importance
+from ._invivo import Goal, check_ranking, tune
+from ._manifest import Manifest
+from ._probe import fit_probe
+from ._proxy import Proxy
+from ._scores import KINDS, Kind, log_prior, score
+from ._spec import Spec, manifest as describe, probe_manifest
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How long and how fast to train.
+
+    Attributes:
+        epochs: How often each sample is seen.
+        batch_size: Samples in a step.
+        learning_rate: The highest one.
+    """
+
+    epochs: float = 10
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_positive("epochs", self.epochs)
+        check_count("batch_size", self.batch_size)
+        check_positive("learning_rate", self.learning_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeSpec:
+    """A probe on public features of each sample: one secure product.
+
+    Attributes:
+        hidden: Hidden ReLU units, 0 for a linear probe.
+        l2: Weight of half the squared weights.
+        steps: L-BFGS steps.
+    """
+
+    hidden: int = 0
+    l2: float = 1e-3
+    steps: int = 200
+
+    def __post_init__(self) -> None:
+        check_count("hidden", self.hidden, minimum=0)
+        check_positive("l2", self.l2, zero=True)
+        check_count("steps", self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """One pass over what is left of the pool, with one proxy.
+
+    Attributes:
+        proxy: A proxy of the target, or a probe on public features.
+        keep: Share of the pool that is left afterwards, the bootstrap set counted;
+            None in the last phase, which leaves the budget.
+        goal: What the proxy is trained on: "labels" of the bootstrap set, or what the
+            tuned target says of samples that the model owner has (`distil`) and of the
+            bootstrap set: its "logits", or the "ranks" of its scores.
+        training: How a proxy of the target is trained; a probe needs none.
+        least: The smallest rank correlation of emulated with exact entropies that is
+            accepted, see `check_monotonicity`.
+    """
+
+    proxy: Spec | ProbeSpec
+    keep: float | None = None
+    goal: Goal = "labels"
+    training: Training = Training()
+    least: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.proxy, Spec | ProbeSpec):
+            raise TypeError(f"proxy must be a Spec or a ProbeSpec, got {self.proxy!r}")
+        check_choice("goal", self.goal, ("labels", "logits", "ranks"))
+        if self.keep is not None and not 0 < self.keep < 1:
+            raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples as a party holds them.
+
+    Attributes:
+        inputs: What the target reads: `Tokens` or images, n of them; None if there are
+            only probes.
+        features: Of a public encoder, for probes, `[n, d]`; None if there are none.
+    """
+
+    inputs: Any = None
+    features: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        arrays = jax.tree.leaves((self.inputs, self.features))
+        if not arrays or len({len(array) for array in arrays}) != 1:
+            raise ValueError(
+                "inputs and features must have one length, and one of them be given: "
+                f"got lengths {[len(array) for array in arrays]}"
+            )
+
+    def __len__(self) -> int:
+        return len(jax.tree.leaves((self.inputs, self.features))[0])
+
+    def take(self, rows: np.ndarray) -> Samples:
+        """Return the samples at `rows`."""
+        return Samples(*_take((self.inputs, self.features), rows))
+
+
+Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
+"""From a proxy, m rows of the pool and a number k to the k of these rows with the
+highest scores. In secret, nothing else is opened."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Phased:
+    """What came of a selection in phases.
+
+    Attributes:
+        selection: The rows to buy: the bootstrap set, then those of the last phase.
+        bootstrap: Rows of the bootstrap set, `[m]`.
+        labels: Their classes, `[m]`.
+        target: The target, fine-tuned on the bootstrap set; None if no phase needs it.
+        proxies: That of each phase.
+        survivors: Rows that are left after each phase, without the bootstrap set.
+        n: Samples in the pool.
+    """
+
+    selection: Selection
+    bootstrap: np.ndarray
+    labels: np.ndarray
+    target: Target | None
+    proxies: tuple[Proxy, ...]
+    survivors: tuple[np.ndarray, ...]
+    n: int
+
+    def costs(
+        self, network: Network | None = None, *, batch: int = 64
+    ) -> list[tuple[Cost, ChoiceCost]]:
+        """Count each phase's secure forward passes, and its choice."""
+        left, counted = self.n - len(self.bootstrap), []
+        for proxy, rows in zip(self.proxies, self.survivors, strict=True):
+            passes = cost(proxy.manifest, left, network, batch=batch)
+            counted.append((passes, choice_cost(left, len(rows), network)))
+            left = len(rows)
+        return counted
+
+
+def joint_key(ours: int, theirs: int) -> jax.Array:
+    """Return a key that both parties chose: neither knows it alone.
+
+    Each draws a number of 128 bits or so, commits to it, and then shows it; the order
+    is that of the parties, the model owner first.
+
+    Raises:
+        ValueError: If a number is negative.
+    """
+    for name, value in (("ours", ours), ("theirs", theirs)):
+        check_count(name, value, minimum=0)
+    digest = hashlib.sha256(f"jaxsel {ours} {theirs}".encode()).digest()
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], np.uint32)))
+
+
+def draw_bootstrap(n: int, share: float, key: jax.Array) -> np.ndarray:
+    """Return the rows of the bootstrap set, ascending: `share` of n, rounded.
+
+    The data owner draws it under the joint key, and the model owner can check it.
+
+    Raises:
+        ValueError: If `share` does not lie between 0 and 1, or comes to no row.
+    """
+    count = round(share * n)
+    if not 0 < share < 1 or not count:
+        raise ValueError(
+            f"bootstrap must be a share of the pool, at least one of {n} samples, got "
+            f"{share}"
+        )
+    return np.sort(np.asarray(jax.random.permutation(key, n))[:count])
+
+
+def select(
+    pool: Samples,
+    schedule: Sequence[Phase],
+    budget: int,
+    *,
+    labels: Callable[[np.ndarray], npt.ArrayLike],
+    key: jax.Array,
+    target: Target | None = None,
+    classes: int | None = None,
+    bootstrap: float = 0.05,
+    kind: Kind = "entropy",
+    distil: Samples | None = None,
+    tuning: Training = Training(6, 16, 1e-4),  # noqa: B008
+    heads: Literal["weights", "gradient"] = "weights",
+    winners: Winners | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Phased:
+    """Choose what to buy of a pool, by one proxy of a target after the other.
+
+    The owner of the pool draws a bootstrap set under a jointly chosen key, and sells it
+    with labels. The target is fine-tuned on it; each phase's proxy is cut from that,
+    its emulators fitted ex vivo on the bootstrap set, then trained in vivo. Each phase
+    ranks what the one before has left.
+
+    Args:
+        pool: The samples to choose from. For proxies, texts must be padded to one
+            length; that is what a secure run takes for each of them.
+        schedule: The phases, the cheapest first.
+        budget: Samples to buy, the bootstrap set counted.
+        labels: From rows to their classes, integers: called once, for the bootstrap
+            set, when that is bought.
+        key: Of everything random; see `joint_key`.
+        target: The public base model with a head of C classes; needed by proxies, and
+            by probes unless their goal is "labels".
+        classes: C, if there is no target.
+        bootstrap: Share of the pool that is drawn at random.
+        kind: What samples are ranked by, see `score`; the prior is that of the
+            bootstrap set, each class counted once more than it is there.
+        distil: Unlabelled samples that the model owner has.
+        tuning: How the target is fine-tuned.
+        heads: Which heads a proxy keeps: those with the largest weights, or those whose
+            gates the loss on the bootstrap set feels most.
+        winners: Who ranks; by default scores are computed here, in the clear.
+        folder: State is saved there by orbax: what was bought, the target's training,
+            and after each phase its proxy and the rows that are left. A run that was
+            killed goes on from it, with the numbers of one that was not.
+        progress: Show bars.
+
+    Returns:
+        The selection, and how it came about.
+
+    Raises:
+        ValueError: If the schedule does not lead to the budget, something that a phase
+            needs is missing, labels lie out of range, a proxy's training did not go
+            well enough to rank by it, or `folder` holds another run.
+
+    References:
+        Ouyang et al., SelectFormer, section 3 (multi-phase selection); what it leaves
+        open is told in the guide to proxies.
+    """
+    check_choice("kind", kind, KINDS)
+    check_choice("heads", heads, ("weights", "gradient"))
+    schedule = tuple(schedule)
+    _check_needs(pool, distil, schedule, target)
+    n = len(pool)
+    rows = draw_bootstrap(n, bootstrap, jax.random.fold_in(key, 0))
+    keeps = _keeps(n, len(rows), schedule, budget)
+    if target is not None:
+        classes = target.classes
+    if classes is None:
+        raise ValueError(
+            "classes must be given if there is no target, and a target must have a "
+            "head: got None"
+        )
+    settings = {
+        "schedule": repr(schedule),
+        "keeps": keeps,
+        "kind": kind,
+        "tuning": repr(tuning),
+        "heads": heads,
+        "classes": classes,
+    }
+    weights = None if target is None else target.params
+    held = tuple(None if s is None else (s.inputs, s.features) for s in (pool, distil))
+    run = fingerprint(settings, held, weights, jax.random.key_data(key))
+    store = _Store(None if folder is None else Path(folder), run)
+
+    def buy() -> dict[str, np.ndarray]:
+        return {"labels": _classes(labels(rows), len(rows), classes)}
+
+    y = store.once("bootstrap", buy)["labels"]
+    bought = pool.take(rows)
+    tuned = None
+    if target is not None:
+        trained = finetune(
+            target.graphdef,
+            target.params,
+            bought.inputs,
+            y,
+            key=jax.random.fold_in(key, 1),
+            checkpoint=store.place("target"),
+            progress=progress,
+            **dataclasses.asdict(tuning),
+        )
+        if trained.stopped:
+            raise ValueError(f"fine-tuning the target failed: {trained.stopped}")
+        tuned = dataclasses.replace(target, params=trained.params)
+    shares = (np.bincount(y, minlength=classes) + 1) / (len(y) + classes)
+    prior = shares if kind == "prior_entropy" else None
+    maker = _Maker(
+        base=target,
+        tuned=tuned,
+        bought=bought,
+        y=y,
+        distil=distil,
+        kind=kind,
+        prior=prior,
+        classes=classes,
+        heads=heads,
+        specs=tuple({p.proxy: 0 for p in schedule if isinstance(p.proxy, Spec)}),
+        key=key,
+        progress=progress,
+    )
+    best = winners or _InTheClear(pool, target)
+    left = np.setdiff1d(np.arange(n), rows)
+    proxies, survivors = [], []
+    for i, (phase, keep) in enumerate(zip(schedule, keeps, strict=True)):
+        description = maker.describe(phase.proxy)
+
+        def sieve(
+            i: int = i, phase: Phase = phase, keep: int = keep, left: Any = left
+        ) -> dict[str, np.ndarray]:
+            proxy = maker.make(i, phase, store.place(f"phase-{i}-training"))
+            kept = _checked(best(proxy, left, keep), left, keep)
+            return {**proxy.arrays(), _LEFT: kept}
+
+        found = store.once(f"phase-{i}", sieve)
+        left = found.pop(_LEFT)
+        proxies.append(Proxy.from_arrays(description, found))
+        survivors.append(left)
+    chosen = np.concatenate([rows, left]).astype(np.int32)
+    return Phased(
+        selection=Selection(
+            indices=jnp.asarray(chosen),
+            weights=jnp.ones(len(chosen), jnp.float32),
+            n_valid=jnp.asarray(len(chosen), jnp.int32),
+            method=f"select(budget={budget}, {len(schedule)} phases)",
+        ),
+        bootstrap=rows,
+        labels=y,
+        target=tuned,
+        proxies=tuple(proxies),
+        survivors=tuple(survivors),
+        n=n,
+    )
+
+
+_LEFT = "survivors"  # beside a proxy's arrays, none of which has this name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Maker:
+    """Makes the phases' proxies: what the model owner does between them."""
+
+    base: Target | None
+    tuned: Target | None
+    bought: Samples
+    y: np.ndarray
+    distil: Samples | None
+    kind: Kind
+    prior: np.ndarray | None
+    classes: int
+    heads: str
+    specs: tuple[Spec, ...]
+    key: jax.Array
+    progress: bool
+
+    def describe(self, spec: Spec | ProbeSpec) -> Manifest:
+        """Return the manifest of a proxy."""
+        if isinstance(spec, ProbeSpec):
+            assert self.bought.features is not None  # checked by `_check_needs`
+            width = self.bought.features.shape[1]
+            return probe_manifest(
+                width=width, classes=self.classes, head=spec.hidden, score=self.kind
+            )
+        assert self.base is not None
+        config, inputs = self.base.config, self.bought.inputs
+        return describe(
+            spec,
+            layers=config.layers,
+            heads=config.heads,
+            head_width=config.hidden // config.heads,
+            hidden=config.hidden,
+            length=inputs.ids.shape[1] if config.kind == "text" else config.length,
+            classes=self.classes,
+            kind="tokens" if config.kind == "text" else "patches",
+            intermediate=config.intermediate,
+            vocab=config.vocab or None,
+            pre_norm=config.pre_norm,
+            score=self.kind,
+        )
+
+    def make(self, i: int, phase: Phase, checkpoint: Path | None) -> Proxy:
+        """Return the proxy of phase i, trained."""
+        key = jax.random.fold_in(self.key, 3 + i)
+        keys = [jax.random.fold_in(key, j) for j in range(2)]
+        samples, targets = self._lessons(phase.goal)
+        if isinstance(phase.proxy, ProbeSpec):
+            return self._probe(phase, phase.proxy, samples, targets, keys)
+        assert self.base is not None
+        proxy, trained = tune(
+            self.untrained[phase.proxy],
+            *embed(self.base, samples.inputs),
+            targets,
+            goal=phase.goal,
+            key=keys[1],
+            least=phase.least,
+            checkpoint=checkpoint,
+            progress=self.progress,
+            **dataclasses.asdict(phase.training),
+        )
+        if trained.stopped:
+            raise ValueError(
+                f"training the proxy of phase {i} failed: {trained.stopped}. Lower its "
+                "learning rate, or take fewer layers or a lower power for attention"
+            )
+        return proxy
+
+    @functools.cached_property
+    def untrained(self) -> dict[Spec, Proxy]:
+        """The proxies of all phases before training, emulators fitted in one loop."""
+        assert self.base is not None
+        assert self.tuned is not None
+        importance = None
+        if self.heads == "gradient":
+            importance = gradient_importance(self.tuned, self.bought.inputs, self.y)
+        cut = [
+            self._with_prior(
+                prune(self.tuned, self.describe(spec), importance=importance)
+            )
+            for spec in self.specs
+        ]
+        x, mask = embed(self.base, self.bought.inputs)
+        key = jax.random.fold_in(self.key, 2)
+        return dict(zip(self.specs, emulate(cut, x, mask, key=key), strict=True))
+
+    def _lessons(self, goal: Goal) -> tuple[Samples, np.ndarray]:
+        """Return what a proxy is trained on, and its targets."""
+        if goal == "labels":
+            return self.bought, self.y
+        assert self.tuned is not None
+        samples = self.bought
+        if self.distil is not None:
+            both = ((s.inputs, s.features) for s in (self.distil, self.bought))
+            join = lambda *parts: np.concatenate(parts)
+            samples = Samples(*jax.tree.map(join, *both))
+        logits = self.tuned.logits(samples.inputs)
+        if goal == "logits":
+            return samples, logits
+        ranks = score(jnp.asarray(logits), self.kind, prior=self.prior)
+        return samples, np.asarray(ranks)
+
+    def _probe(
+        self,
+        phase: Phase,
+        spec: ProbeSpec,
+        samples: Samples,
+        targets: np.ndarray,
+        keys: Sequence[jax.Array],
+    ) -> Proxy:
+        assert samples.features is not None
+        assert self.bought.features is not None
+        head = fit_probe(
+            samples.features,
+            targets,
+            loss=phase.goal,
+            classes=self.classes,
+            key=keys[1],
+            **dataclasses.asdict(spec),
+        )
+        params = {"layers": [], "head": head, "score": {}}
+        params["offset"] = jnp.zeros(self.classes)
+        proxy = self._with_prior(Proxy(self.describe(spec), params), phase.goal)
+        (proxy,) = emulate([proxy], self.bought.features, None, key=keys[0])
+        logits = proxy.logits(self.bought.features)
+        check_ranking(proxy, logits, least=phase.least)
+        return proxy
+
+    def _with_prior(self, proxy: Proxy, goal: Goal = "labels") -> Proxy:
+        """Take the prior off the logits, unless they were trained without it."""
+        if self.prior is None or (goal == "ranks" and not proxy.manifest.layers):
+            return proxy
+        offset = log_prior(self.prior, self.classes)
+        return Proxy(proxy.manifest, proxy.params | {"offset": offset})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _InTheClear:
+    """Ranks by scores that anybody could see: what the secure run does in secret."""
+
+    pool: Samples
+    base: Target | None
+
+    def __call__(self, proxy: Proxy, rows: np.ndarray, count: int) -> np.ndarray:
+        scores = proxy_ranks(proxy, self.pool.take(rows), base=self.base)
+        return rows[np.asarray(choose(scores, count).indices)]
+
+
+def proxy_ranks(
+    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch: int = 256
+) -> np.ndarray:
+    """Return the scores of samples in the clear, `[n]`.
+
+    Args:
+        proxy: The proxy.
+        samples: The samples; embedded batch by batch.
+        base: The public base model that embeds them; not needed by a probe.
+        batch: Samples of one forward pass.
+
+    Raises:
+        ValueError: If the samples lack what the proxy reads.
+    """
+    if not proxy.manifest.layers:
+        if samples.features is None:
+            raise ValueError("samples must have features for a probe, got None")
+        return proxy.scores(proxy.logits(samples.features, batch=4096))
+    if samples.inputs is None or base is None:
+        raise ValueError("samples must have inputs, and base be given, for this proxy")
+    parts = []
+    for start in range(0, len(samples), batch):
+        part = _take(samples.inputs, slice(start, start + batch))
+        parts.append(proxy.logits(*embed(base, part), batch=batch))
+    return proxy.scores(np.concatenate(parts))
+
+
+class _Store:
+    """Results of steps, each kept once it is there; nothing is kept without a folder.
+
+    Args:
+        folder: Where.
+        run: What tells this run from others.
+    """
+
+    def __init__(self, folder: Path | None, run: str):
+        self.folder, self.run = folder, run
+
+    def place(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+    def once(
+        self, name: str, make: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        place = self.place(name)
+        if place is None:
+            return make()
+        saved = Checkpoints(place, self.run)
+        found = saved.load_arrays()
+        if found is None:
+            found = make()
+            saved.save(1, found)
+        return found
+
+
+def _take(tree: _T, rows: Any) -> _T:
+    return jax.tree.map(lambda array: np.asarray(array)[rows], tree)
+
+
+def _keeps(n: int, bought: int, schedule: Sequence[Phase], budget: int) -> list[int]:
+    """Return how many rows each phase leaves, without the bootstrap set.
+
+    Raises:
+        ValueError: If that does not get fewer from phase to phase.
+    """
+    if not schedule:
+        raise ValueError("schedule must hold at least one phase")
+    if not bought < check_count("budget", budget) < n:
+        raise ValueError(
+            f"budget must be above the bootstrap set's {bought} samples and below the "
+            f"pool's {n}, got {budget}"
+        )
+    keeps, before = [], n - bought
+    for i, phase in enumerate(schedule):
+        last = i == len(schedule) - 1
+        if last != (phase.keep is None):
+            raise ValueError(
+                f"schedule[{i}].keep must be "
+                f"{'None: the last phase leaves the budget' if last else 'a share'}, "
+                f"got {phase.keep}"
+            )
+        keep = (budget if phase.keep is None else round(phase.keep * n)) - bought
+        if not 0 < keep < before or keep < budget - bought:
+            raise ValueError(
+                f"schedule[{i}].keep must leave fewer than the {before + bought} "
+                f"samples before it, and at least the budget {budget}, got "
+                f"{keep + bought}"
+            )
+        keeps.append(keep)
+        before = keep
+    return keeps
+
+
+def _check_needs(
+    pool: Samples,
+    distil: Samples | None,
+    schedule: Sequence[Phase],
+    target: Target | None,
+) -> None:
+    for i, phase in enumerate(schedule):
+        probe, learns = isinstance(phase.proxy, ProbeSpec), phase.goal != "labels"
+        needs = {"target": not probe or learns}
+        if needs["target"] and target is None:
+            raise ValueError(f"target must be given for schedule[{i}], got None")
+        for name, samples in (("pool", pool), ("distil", distil)):
+            if samples is None or (name == "distil" and not learns):
+                continue
+            if probe and samples.features is None:
+                raise ValueError(f"{name} must have features for schedule[{i}]")
+            if (not probe or learns) and samples.inputs is None:
+                raise ValueError(f"{name} must have inputs for schedule[{i}]")
+    if target is not None:
+        for samples in (pool, distil):
+            if samples is not None and samples.inputs is not None:
+                target.check(samples.inputs)
+
+
+def _classes(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
+    y = np.asarray(labels)
+    check_same_length("labels", y, "bootstrap", np.empty(n))
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels must return integers [m], got {y.dtype} of shape {y.shape}"
+        )
+    if y.min() < 0 or y.max() >= classes:
+        raise ValueError(
+            f"labels must lie in [0, {classes}), got values from {y.min()} to {y.max()}"
+        )
+    return y.astype(np.int32)
+
+
+def _checked(found: npt.ArrayLike, left: np.ndarray, keep: int) -> np.ndarray:
+    rows = np.asarray(found)
+    if rows.shape != (keep,) or len(set(rows.tolist())) < keep:
+        raise ValueError(f"winners must return {keep} distinct rows, got {rows.shape}")
+    if not np.isin(rows, left).all():
+        raise ValueError("winners must return rows that it was given")
+    return rows.astype(np.int32)

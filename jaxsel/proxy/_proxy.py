@@ -1,0 +1,148 @@
+"""A proxy: a manifest with its parameters, run in the clear, and as named arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_count, check_finite
+from jaxsel._chunk import chunk_slices, take_rows
+
+from ._forward import Params, proxy_logits, proxy_scores
+from ._manifest import Manifest
+from ._probe import Probe
+
+_LINEAR = ("query", "key", "value", "out", "up", "down")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Proxy:
+    """A proxy that is ready to rank samples.
+
+    Attributes:
+        manifest: What it computes: public.
+        params: With which numbers: the model owner's secret. See `proxy_logits`.
+    """
+
+    manifest: Manifest
+    params: Params
+
+    def logits(
+        self,
+        x: npt.ArrayLike | jax.Array,
+        mask: npt.ArrayLike | jax.Array | None = None,
+        *,
+        batch: int = 256,
+    ) -> np.ndarray:
+        """Return the logits of n samples in the clear, `[n, C]`.
+
+        Args:
+            x: Embedded rows `[n, L, H]` or, for a probe, features `[n, d]`.
+            mask: `[n, L]`, which rows are no padding; all if None.
+            batch: Samples of one forward pass.
+
+        Raises:
+            ValueError: If a shape is not that of the manifest, or a value not finite.
+        """
+        inputs = self.manifest.inputs
+        x = np.asarray(x, np.float32)
+        row = (inputs.width,)
+        shape = row if inputs.kind == "features" else (inputs.length, *row)
+        if x.shape[1:] != shape or not len(x):
+            raise ValueError(f"x must have shape {('n', *shape)}, got {x.shape}")
+        check_finite("x", x)
+        shown = None if mask is None else np.asarray(mask, np.float32)
+        if shown is not None and shown.shape != x.shape[:2]:
+            raise ValueError(f"mask must have shape {x.shape[:2]}, got {shown.shape}")
+        rows = min(check_count("batch", batch), 1 << (len(x) - 1).bit_length())
+        parts = [
+            _logits(
+                self.params, *take_rows((x, shown), chunk, rows), manifest=self.manifest
+            )
+            for chunk in chunk_slices(len(x), rows)
+        ]
+        return np.concatenate([np.asarray(part) for part in parts])[: len(x)]
+
+    def scores(self, logits: npt.ArrayLike | jax.Array) -> np.ndarray:
+        """Return what samples are ranked by, of their logits `[n, C]`, `[n]`."""
+        return np.asarray(_scores(self.params, logits, manifest=self.manifest))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the parameters by name, such as "layers.0.query.weight"."""
+        return {name: np.asarray(value) for name, value in _named(self.params)}
+
+    @staticmethod
+    def from_arrays(manifest: Manifest, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
+        """Return the proxy whose `arrays` these are.
+
+        Raises:
+            ValueError: If a name is missing or unknown: it names both.
+        """
+        left = {name: np.asarray(value) for name, value in arrays.items()}
+        params = _rebuilt(manifest, left)
+        if left:
+            raise ValueError(f"arrays has names that no manifest has: {sorted(left)}")
+        return Proxy(manifest, jax.tree.map(jax.numpy.asarray, params))
+
+
+_logits = functools.partial(jax.jit, static_argnames="manifest")(proxy_logits)
+_scores = functools.partial(jax.jit, static_argnames="manifest")(proxy_scores)
+
+
+def _named(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(tree, Probe):
+        tree = list(zip(tree.weights, tree.biases, strict=True))
+    if isinstance(tree, tuple):
+        tree = dict(zip(("weight", "bias"), tree, strict=True))
+    if isinstance(tree, list):
+        tree = dict(enumerate(tree))
+    if not isinstance(tree, dict):
+        return [(prefix[:-1], tree)]
+    return [
+        pair for name, part in tree.items() for pair in _named(part, f"{prefix}{name}.")
+    ]
+
+
+def _rebuilt(manifest: Manifest, left: dict[str, Any]) -> Params:
+    """Take the arrays of a manifest out of `left`, and put them in their places."""
+
+    def one(name: str) -> Any:
+        if name not in left:
+            raise ValueError(f"arrays must have {name!r}, got {sorted(left)}")
+        return left.pop(name)
+
+    def linear(place: str) -> tuple[Any, Any]:
+        return one(f"{place}.weight"), one(f"{place}.bias")
+
+    def emulator(place: str) -> Params:
+        names = [name for name in left if name.startswith(f"{place}.")]
+        return {name.removeprefix(f"{place}."): left.pop(name) for name in names}
+
+    def norm(place: str) -> Params:
+        parts = {name: one(f"{place}.{name}") for name in ("gamma", "beta")}
+        return {**parts, "emulator": emulator(f"{place}.emulator")}
+
+    layers = []
+    for i, layer in enumerate(manifest.layers):
+        at = f"layers.{i}"
+        found: Params = {name: linear(f"{at}.{name}") for name in _LINEAR[:4]}
+        found["attention"] = emulator(f"{at}.attention")
+        found["norm"] = norm(f"{at}.norm")
+        if layer.ffn is not None:
+            ffn: Params = {name: linear(f"{at}.ffn.{name}") for name in _LINEAR[4:]}
+            found["ffn"] = {**ffn, "norm": norm(f"{at}.ffn.norm")}
+        layers.append(found)
+    params: Params = {"layers": layers, "offset": one("offset")}
+    if manifest.final_norm is not None:
+        params["final_norm"] = norm("final_norm")
+    depth = 2 if manifest.head.width else 1
+    pairs = [linear(f"head.{i}") for i in range(depth)]
+    params["head"] = Probe(*(tuple(part) for part in zip(*pairs, strict=True)))
+    params["score"] = emulator("score")
+    return params

@@ -1,0 +1,210 @@
+"""Selection in phases: what is left of what, what is bought, and resuming exactly."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from test_build import TEXT, L, target
+
+from jaxsel.models import Tokens
+from jaxsel.proxy import (
+    Emulator,
+    Phase,
+    ProbeSpec,
+    Samples,
+    Spec,
+    Training,
+    draw_bootstrap,
+    joint_key,
+    proxy_ranks,
+    select,
+)
+
+N, BUDGET = 200, 40
+KEY = jax.random.key(3)
+CLASSES = np.random.default_rng(4).integers(3, size=N)
+SHORT = Training(2, 8, 1e-3)
+SMALL = Spec(
+    1, 2, attention=Emulator("linear", bias=True), secure=Emulator("mlp", width=12)
+)
+SCHEDULE = (
+    Phase(ProbeSpec(), keep=0.6),
+    Phase(SMALL, keep=0.4, training=SHORT),
+    Phase(dataclasses.replace(SMALL, layers=2), goal="logits", training=SHORT),
+)
+
+
+def samples(n, seed):
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(50, size=(n, L)).astype(np.int32)
+    mask = np.arange(L) < rng.integers(3, L + 1, (n, 1))
+    return Samples(Tokens(tokens, mask), rng.normal(size=(n, 5)).astype(np.float32))
+
+
+POOL, OTHERS = samples(N, 0), samples(60, 1)
+
+
+def run(**options):
+    given = {"target": target(TEXT), "key": KEY, "tuning": Training(1, 8, 1e-3)}
+    given |= {"labels": lambda rows: CLASSES[rows], "distil": OTHERS, "bootstrap": 0.1}
+    given |= options
+    schedule = given.pop("schedule", SCHEDULE)
+    return select(
+        given.pop("pool", POOL), schedule, given.pop("budget", BUDGET), **given
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return run()
+
+
+def test_each_phase_sieves_what_the_one_before_left(found):
+    assert found.bootstrap.tolist() == sorted(set(found.bootstrap.tolist()))
+    assert [len(rows) for rows in found.survivors] == [100, 60, 20]
+    left = np.setdiff1d(np.arange(N), found.bootstrap)
+    for proxy, rows in zip(found.proxies, found.survivors, strict=True):
+        scores = proxy_ranks(proxy, POOL.take(left), base=target(TEXT))
+        best = left[np.argsort(-scores, kind="stable")[: len(rows)]]
+        np.testing.assert_array_equal(rows, best)
+        left = rows
+    indices = np.asarray(found.selection.indices)
+    assert len(set(indices.tolist())) == int(found.selection.n_valid) == BUDGET
+    np.testing.assert_array_equal(indices[:20], found.bootstrap)
+    np.testing.assert_array_equal(indices[20:], found.survivors[-1])
+    np.testing.assert_array_equal(found.labels, CLASSES[found.bootstrap])
+
+
+def test_costs_follow_what_is_left(found):
+    counted = found.costs()
+    assert [passes.n for passes, _ in counted] == [180, 100, 60]
+    sizes = [passes.bytes_per_sample for passes, _ in counted]
+    assert sizes == sorted(sizes)
+    assert all(choice.comparisons > 0 for _, choice in counted)
+
+
+def test_the_key_is_of_both_parties():
+    keys = [
+        tuple(jax.random.key_data(joint_key(*pair)).tolist())
+        for pair in ((1, 2), (2, 1), (1, 3), (12, 0), (1, 20))
+    ]
+    assert len(set(keys)) == 5
+    rows = [draw_bootstrap(100, 0.25, joint_key(1, i)) for i in range(400)]
+    assert {len(each) for each in rows} == {25}
+    counts = np.bincount(np.concatenate(rows), minlength=100)
+    # Each row is drawn 100 times of 400 on average, give or take 8.7.
+    assert 60 < counts.min() < counts.max() < 140
+
+
+@pytest.mark.parametrize("phase", [0, 1, 2])
+def test_a_killed_run_goes_on(found, tmp_path, phase):
+    """It ends as one that was not, and buys the labels once."""
+    bought, calls = [], []
+
+    def labels(rows):
+        bought.append(rows)
+        return CLASSES[rows]
+
+    def winners(proxy, rows, count):
+        calls.append(len(proxy.manifest.layers))
+        if len(calls) == phase + 1:
+            raise KeyboardInterrupt
+        scores = proxy_ranks(proxy, POOL.take(rows), base=target(TEXT))
+        return rows[np.argsort(-scores, kind="stable")[:count]]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(labels=labels, winners=winners, folder=tmp_path)
+    again = run(labels=labels, winners=winners, folder=tmp_path)
+    assert len(bought) == 1
+    assert calls == [0, 1, 2][: phase + 1] + [0, 1, 2][phase:]
+    for one, other in zip(again.survivors, found.survivors, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(again.proxies, found.proxies, strict=True):
+        for name, array in other.arrays().items():
+            np.testing.assert_array_equal(one.arrays()[name], array)
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        run(folder=tmp_path, key=jax.random.key(4))
+
+
+def test_the_prior_comes_off():
+    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "classes": 2}
+    options["labels"] = lambda rows: (CLASSES[rows] == 0).astype(int)
+    (plain,) = run(**options).proxies
+    found = run(**options, kind="prior_entropy")
+    (proxy,) = found.proxies
+    logits = proxy.logits(POOL.features)
+    np.testing.assert_allclose(logits, plain.logits(POOL.features), rtol=1e-5)
+    counts = np.bincount(found.labels, minlength=2) + 1
+    lead = logits[:, 1] - logits[:, 0] - np.log(counts[1] / counts[0])
+    np.testing.assert_allclose(proxy.scores(logits), -(lead**2), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "prior_entropy"},
+        {"heads": "gradient"},
+        {"schedule": (Phase(SMALL, goal="ranks", training=SHORT, least=0.5),)},
+        {"schedule": (Phase(ProbeSpec(hidden=4), goal="ranks"),), "distil": None},
+        {
+            "schedule": (
+                Phase(SMALL, keep=0.5, training=SHORT, least=0.5),
+                Phase(SMALL, goal="logits", training=SHORT, least=0.5),
+            )
+        },
+    ],
+    ids=["prior", "gradient", "ranks", "probe of ranks", "one spec twice"],
+)
+def test_other_ways_lead_to_the_budget(options):
+    selection = run(**options).selection
+    assert len(set(np.asarray(selection.indices).tolist())) == BUDGET
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": ()}, "schedule must hold at least one phase"),
+        ({"budget": 20}, "budget must be above the bootstrap set's 20 samples"),
+        ({"budget": N}, "below the pool's 200, got 200"),
+        ({"schedule": (Phase(SMALL, keep=0.5),)}, r"schedule\[0\].keep must be None"),
+        ({"schedule": (Phase(SMALL), Phase(SMALL))}, "keep must be a share, got None"),
+        (
+            {"schedule": (Phase(SMALL, keep=0.1), Phase(SMALL))},
+            "at least the budget 40, got 20",
+        ),
+        ({"target": None}, r"target must be given for schedule\[1\]"),
+        (
+            {"pool": Samples(POOL.inputs)},
+            r"pool must have features for schedule\[0\]",
+        ),
+        (
+            {"distil": Samples(features=OTHERS.features)},
+            r"distil must have inputs for schedule\[2\]",
+        ),
+        ({"bootstrap": 0.001}, "bootstrap must be a share of the pool"),
+        ({"labels": lambda rows: CLASSES[rows] + 1}, r"labels must lie in \[0, 3\)"),
+        ({"labels": lambda rows: CLASSES[rows] / 2}, "labels must return integers"),
+        ({"kind": "doubt"}, "kind must be one of"),
+        (
+            {"winners": lambda proxy, rows, count: rows[: count - 1]},
+            "winners must return 100 distinct rows",
+        ),
+        (
+            {"winners": lambda proxy, rows, count: np.arange(count)},
+            "winners must return rows that it was given",
+        ),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        run(**options)
+
+
+def test_bad_phases():
+    with pytest.raises(TypeError, match="proxy must be a Spec or a ProbeSpec"):
+        Phase("probe")
+    with pytest.raises(ValueError, match="keep must lie between 0 and 1, got 1"):
+        Phase(SMALL, keep=1)
+    with pytest.raises(ValueError, match="must have one length"):
+        Samples(POOL.inputs, np.ones((3, 2)))
