@@ -7,19 +7,25 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft test lint bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy test lint bench docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 
-demo: $(STAMPS)/run ## Value and buy digits from five owners; writes demo/report.html
+demo: $(STAMPS)/run ## Value and buy digits, choose texts; writes demo/report.html
+	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
 	$(BIN)/jaxsel demo --out demo --force
 
 repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	$(BIN)/jaxsel repro mycroft --out repro --force $(if $(FULL),--full)
+
+repro-proxy: $(STAMPS)/run ## Proxies' fidelity against secure cost; FULL=1: ablations
+	$(BIN)/jaxsel models prepare minilm
+	$(BIN)/jaxsel data prepare movie_polarity tweets
+	$(BIN)/jaxsel repro proxy --out repro-proxy --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run all tests
 	$(BIN)/python -m pytest -n auto
@@ -43,7 +49,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo repro site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo repro repro-proxy site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/neighbors/_native/kernels.so
 

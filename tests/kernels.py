@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsel import gradients, match, neighbors, retrieve, value
+from jaxsel import gradients, match, neighbors, proxy, retrieve, value
 
 N, D, K = 40, 3, 5
 
@@ -93,6 +93,59 @@ def _merge_nearest(features, queries):
 _TABLE = value.rank_table(value.shapley_weights(N, K))
 _LOO = value.rank_table(value.loo_weights(N, K))
 
+
+def _worth(rng):
+    x = _points(rng)[0]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return rng.uniform(0.1, 1, N).astype(np.float32), x
+
+
+def _mlp(x):
+    w = np.ones((D, 2), np.float32)
+    return proxy.mlp({"w1": w, "b1": w[0], "w2": w.T, "b2": w[:, 0]}, x)
+
+
+_HEADS, _WIDTH, _ROWS = 2, 4, 5
+_MANIFEST = proxy.manifest(
+    proxy.Spec(2, _HEADS, norm="exact", read="mean"),
+    layers=2,
+    heads=_HEADS,
+    head_width=_WIDTH // _HEADS,
+    hidden=_WIDTH,
+    length=_ROWS,
+    classes=2,
+)
+
+
+def _embedded(rng):
+    x = rng.normal(size=(6, _ROWS, _WIDTH)).astype(np.float32)
+    return x, (np.arange(_ROWS) < rng.integers(1, 6, (6, 1))).astype(np.float32)
+
+
+def _proxy_parameters():
+    """Random weights, and an attention fitted to random scores."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    attention = proxy.attention_emulator(_MANIFEST.layers[0].attention.entry())
+    scores, mask = draw(8, _HEADS, _ROWS, _ROWS), np.ones((8, _ROWS), np.float32)
+    names = ("query", "key", "value", "out")
+    layer = {name: (draw(_WIDTH, _WIDTH), draw(_WIDTH)) for name in names}
+    layer["attention"] = attention.fit(scores, mask)
+    layer["norm"] = {"gamma": draw(_WIDTH), "beta": draw(_WIDTH), "emulator": {}}
+    head = proxy.Probe((draw(_WIDTH, 2),), (draw(2),))
+    return {"layers": [layer] * 2, "head": head, "offset": draw(2), "score": {}}
+
+
+def _proxy_logits(x, mask):
+    return proxy.proxy_logits(_PROXY, x, mask, manifest=_MANIFEST)
+
+
+def _proxy_scores(logits):
+    return proxy.proxy_scores(_PROXY, logits[..., :2], manifest=_MANIFEST)
+
+
+_PROXY = _proxy_parameters()
+
 KERNELS = [
     Kernel("distances-l2", neighbors.distances, _points),
     Kernel("distances-cosine", partial(neighbors.distances, metric="cosine"), _points),
@@ -141,4 +194,9 @@ KERNELS = [
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
     Kernel("merge_nearest", _merge_nearest, _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
+    Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),
+    Kernel("mlp", _mlp, lambda rng: _points(rng)[:1]),
+    Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),
+    Kernel("proxy_logits", _proxy_logits, _embedded),
+    Kernel("proxy_scores", _proxy_scores, lambda rng: _points(rng)[:1]),
 ]

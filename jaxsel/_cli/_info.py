@@ -23,6 +23,8 @@ _PACKAGES = (
     "scikit-learn",
     "tensorflow-datasets",
     "array-record",
+    "safetensors",
+    "tokenizers",
 )
 
 _DESCRIPTION = """\

@@ -18,8 +18,11 @@ Write = Callable[[Path, Sequence[int], bool], tuple[Path, Path, str]]
 were written, and a summary to print."""
 
 
-def add_report_options(parser: Parser, *, out: str, seeds: int) -> None:
-    """Add --out, --seeds and --force, with these defaults."""
+def add_report_options(parser: Parser, *, out: str, seeds: int | None) -> None:
+    """Add --out, --seeds and --force, with these defaults.
+
+    No default of seeds leaves it to the command.
+    """
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -31,8 +34,8 @@ def add_report_options(parser: Parser, *, out: str, seeds: int) -> None:
         type=int,
         default=seeds,
         metavar="N",
-        help="how often to repeat every experiment; the report shows mean and spread "
-        f"(default: {seeds})",
+        help="how often to repeat every experiment; the report shows mean and spread"
+        + (f" (default: {seeds})" if seeds is not None else ""),
     )
     add_force(parser)
 

@@ -25,17 +25,19 @@ def text_features(
     *,
     length: int = 64,
     pool: Read = "mean",
+    layers: Sequence[int] | None = None,
     cache: str | os.PathLike[str] | None = None,
     batch: int = 64,
     progress: bool = False,
 ) -> np.ndarray:
-    """Encode texts, `[n, H]` float32.
+    """Encode texts, `[n, H]` float32, or `[n, len(layers) H]`.
 
     Args:
         texts: n texts.
         target: An encoder of texts, with its tokenizer.
         length: Tokens of a text at most, special ones included; the rest is cut off.
         pool: "mean" over a text's tokens, or "cls", its first one.
+        layers: After which layers, see `Target.features`; the last one if None.
         cache: A folder: results are kept there, in a file named by a hash of texts,
             weights and settings, and read from it the next time.
         batch: Texts of one forward pass.
@@ -60,16 +62,20 @@ def text_features(
             "texts": [*texts],
             "length": length,
             "pool": pool,
+            "layers": None if layers is None else list(layers),
             "config": repr(target.config),
             "tokenizer": target.tokenizer.read_text(encoding="utf-8"),
             "version": _VERSION,
         }
         file = Path(cache) / f"{fingerprint(settings, target.params)}.npz"
-        found = _read(file, (len(texts), target.config.hidden))
+        width = target.config.hidden * (1 if layers is None else len(layers))
+        found = _read(file, (len(texts), width))
         if found is not None:
             return found
     tokens = tokenize(texts, target.tokenizer, length=length)
-    features = target.features(tokens, pool=pool, batch=batch, progress=progress)
+    features = target.features(
+        tokens, pool=pool, layers=layers, batch=batch, progress=progress
+    )
     if file is not None:
         _write(file, features)
     return features

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from flax import nnx
@@ -79,6 +81,7 @@ class Target:
         mask: npt.ArrayLike | None = None,
         *,
         pool: Read | None = None,
+        layers: Sequence[int] | None = None,
         batch: int = 64,
         progress: bool = False,
     ) -> np.ndarray:
@@ -88,6 +91,8 @@ class Target:
             inputs: As for `logits`.
             mask: As for `logits`.
             pool: "cls" or "mean"; `read` if None.
+            layers: Pool the rows after each of these layers, 0 for the embedded ones,
+                side by side: `[n, len(layers) H]`. Those of the last layer if None.
             batch: As for `logits`.
             progress: Likewise.
 
@@ -97,7 +102,14 @@ class Target:
         """
         read = self.read if pool is None else pool
         check_choice("pool", read, ("cls", "mean"))
-        run = functools.partial(apply_features, read=read)
+        if layers is not None:
+            layers = tuple(layers)
+            if not layers or not set(layers) <= set(range(self.config.layers + 1)):
+                raise ValueError(
+                    f"layers must be from 0 to {self.config.layers}, one or more, got "
+                    f"{layers}"
+                )
+        run = functools.partial(apply_features, read=read, layers=layers)
         return self._run(run, inputs, mask, batch, progress)
 
     def _run(
@@ -178,10 +190,23 @@ def _logits(graphdef: nnx.GraphDef, params: Params, inputs: Any) -> jax.Array:
     return nnx.merge(graphdef, params)(inputs)
 
 
-@functools.partial(jax.jit, static_argnames=("graphdef", "read"))
+@functools.partial(jax.jit, static_argnames=("graphdef", "read", "layers"))
 def apply_features(
-    graphdef: nnx.GraphDef, params: Params, inputs: Any, *, read: Read
+    graphdef: nnx.GraphDef,
+    params: Params,
+    inputs: Any,
+    *,
+    read: Read,
+    layers: tuple[int, ...] | None = None,
 ) -> jax.Array:
     """Return the features of one batch: `Target.features` without checks."""
+    encoder = nnx.merge(graphdef, params).encoder
     mask = inputs.mask if isinstance(inputs, Tokens) else None
-    return reduce_rows(nnx.merge(graphdef, params).encoder(inputs), mask, read=read)
+    if layers is None:
+        return reduce_rows(encoder(inputs), mask, read=read)
+    x = encoder.embed(inputs.ids if isinstance(inputs, Tokens) else inputs)
+    pooled = [reduce_rows(x, mask, read=read)]
+    for layer in encoder.layers:
+        x = layer(x, mask)
+        pooled.append(reduce_rows(x, mask, read=read))
+    return jnp.concatenate([pooled[i] for i in layers], axis=-1)

@@ -11,6 +11,7 @@ from ._attention import (
     attention_r2 as attention_r2,
     observe_attention as observe_attention,
 )
+from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,
     embedder as embedder,

@@ -112,6 +112,7 @@ def diverse(
         near = jnp.minimum(near, jnp.maximum(1 - cosine, 0))
         return near, free.at[j].set(False), chosen.at[t].set(j.astype(jnp.int32))
 
+    worth, features = jnp.asarray(worth), jnp.asarray(features)
     # Nobody is near at first: the largest cosine distance there is.
     start = jnp.full_like(worth, 2), jnp.ones(worth.shape, bool)
     return lax.fori_loop(0, budget, step, (*start, jnp.zeros(budget, jnp.int32)))[2]

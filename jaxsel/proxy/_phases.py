@@ -20,6 +20,7 @@ from jaxsel._types import Selection
 from jaxsel.models import Target, finetune
 from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
+from ._bounds import with_bounds
 from ._build import embed, emulate, prune
 from ._choice_cost import ChoiceCost, choice_cost
 from ._choose import choose
@@ -339,12 +340,13 @@ def select(
             i: int = i, phase: Phase = phase, keep: int = keep, left: Any = left
         ) -> dict[str, np.ndarray]:
             proxy = maker.make(i, phase, store.place(f"phase-{i}-training"))
+            proxy = maker.bounded(proxy)
             kept = _checked(best(proxy, left, keep), left, keep)
             return {**proxy.arrays(), _LEFT: kept}
 
         found = store.once(f"phase-{i}", sieve)
         left = found.pop(_LEFT)
-        proxies.append(Proxy.from_arrays(description, found))
+        proxies.append(maker.bounded(Proxy.from_arrays(description, found)))
         survivors.append(left)
     chosen = np.concatenate([rows, left]).astype(np.int32)
     return Phased(
@@ -433,6 +435,14 @@ class _Maker:
                 "learning rate, or take fewer layers or a lower power for attention"
             )
         return proxy
+
+    def bounded(self, proxy: Proxy) -> Proxy:
+        """Return a proxy with bounds on its numbers, those of the bootstrap set."""
+        if not proxy.manifest.layers:
+            assert self.bought.features is not None
+            return with_bounds(proxy, self.bought.features)
+        assert self.base is not None
+        return with_bounds(proxy, *embed(self.base, self.bought.inputs))
 
     @functools.cached_property
     def untrained(self) -> dict[Spec, Proxy]:

@@ -56,7 +56,7 @@ class Spec:
     layers: int
     heads: int
     hidden: int = 2
-    attention: str | Emulator = "quadratic"
+    attention: str | Emulator = Emulator("quadratic", centre=True, bias=True)
     norm: str | Emulator = "hinge"
     ffn: bool | Literal["relu", "gelu", "quad"] = False
     read: Literal["cls", "mean"] = "cls"

@@ -17,6 +17,17 @@ from ._mycroft_demo import (
 from ._mycroft_ranking import Owners as Owners
 from ._mycroft_spurious import Spurious as Spurious
 from ._mycroft_starved import Starved as Starved
+from ._proxies import (
+    Proxies as Proxies,
+    ProxyPool as ProxyPool,
+    run_proxies as run_proxies,
+)
+from ._proxy_chapter import proxies_chapter as proxies_chapter
+from ._proxy_demo import (
+    TextPurchase as TextPurchase,
+    run_texts as run_texts,
+    texts_chapter as texts_chapter,
+)
 from ._purchase import (
     Gallery as Gallery,
     Purchase as Purchase,

@@ -11,6 +11,7 @@ import numpy as np
 from jaxsel.report import Report
 
 from ._mycroft_demo import Requests, requests_chapter, run_requests
+from ._proxy_demo import DATA, MODEL, run_texts, texts_chapter, texts_ready
 from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
 from ._scenario import OWNERS
@@ -24,7 +25,9 @@ def run_demo(
 ) -> tuple[Path, Path, str]:
     """Run the demo on real data and write its report.
 
-    Takes about a minute on two cores.
+    Takes about a minute on two cores, and another one for the chapter on texts, which
+    is there if `jaxsel models prepare minilm` and `jaxsel data prepare movie_polarity`
+    were run.
 
     Args:
         folder: Where to write `report.html` and `report.json`.
@@ -36,14 +39,28 @@ def run_demo(
     """
     purchase = run_purchase(seeds, progress=progress)
     requests = run_requests(seeds[:3], progress=progress)
+    chapters = [purchase_chapter(purchase), requests_chapter(requests)]
+    lines = [_summary(purchase, requests)]
+    if texts_ready():
+        texts = run_texts(progress=progress)
+        chapters.append(texts_chapter(texts))
+        lines.append(
+            f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB: rank "
+            f"correlation with the model's own doubts {texts.spearman:.2f}"
+        )
+    else:
+        lines.append(
+            f"For a chapter on texts: jaxsel models prepare {MODEL}; jaxsel data "
+            f"prepare {DATA}"
+        )
     report = Report(
         title="What is somebody else's data worth?",
         summary="jaxsel values training data, finds what is wrong with it, and buys "
         "what a model lacks. Every number here was measured on this machine.",
-        chapters=[purchase_chapter(purchase), requests_chapter(requests)],
+        chapters=chapters,
     )
     html, numbers = report.write(folder)
-    return html, numbers, _summary(purchase, requests)
+    return html, numbers, "\n".join(lines)
 
 
 def _summary(result: Purchase, requests: Requests) -> str:

@@ -111,14 +111,14 @@ def run_mycroft(
     pairs = [(int(seed), name) for seed in seeds for name in jobs]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
     results = track(
-        _at_once(one, pairs), progress=progress, label="Experiments", total=len(pairs)
+        at_once(one, pairs), progress=progress, label="Experiments", total=len(pairs)
     )
     for (_, name), result in zip(pairs, results, strict=True):
         found[name].append(result)
     return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
 
 
-def _at_once(run: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+def at_once(run: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
     """Yield what `run` returns for each item, one of them running on every core.
 
     Small trainings, and compiling them, keep one core busy each. After an error no

@@ -39,6 +39,7 @@ def party(rank, port, queue):
     product = x.matmul(y).get_plain_text()
     larger = (x > y).get_plain_text()
     queue.put((rank, product.numpy(), (a @ b).numpy(), larger.numpy(), (a > b).numpy()))
+    crypten.uninit()
 
 
 @pytest.mark.multihost

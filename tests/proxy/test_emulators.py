@@ -60,12 +60,24 @@ def variances(n=500, seed=0):
     return np.random.default_rng(seed).gamma(20, 0.02, n)
 
 
+def through_a_manifest(role, family):
+    """What the other party reads of an emulator in a manifest."""
+    options = {role: proxy.Emulator(**family.entry())}
+    sizes = {"layers": 1, "heads": 1, "head_width": 4, "hidden": 4, "length": 8}
+    described = proxy.manifest(proxy.Spec(1, 1, **options), **sizes, classes=2)
+    read = proxy.Manifest.from_json(described.to_json())
+    layer = read.layers[0]
+    roles = {"attention": layer.attention, "norm": layer.norm}
+    return {**roles, "secure": read.score.secure}[role].entry()
+
+
 # Attention.
 
 
 @by_entry
 def test_attention_entries_come_back(family):
     assert proxy.attention_emulator(family.entry()) == family
+    assert proxy.attention_emulator(through_a_manifest("attention", family)) == family
 
 
 @pytest.mark.parametrize("family", SOME, ids=lambda f: str(f.entry()))
@@ -199,6 +211,7 @@ def test_few_samples_of_one_length_have_a_fit():
 def test_norm_entries_come_back(family):
     assert proxy.norm_emulator(family.entry()) == family
     assert proxy.norm_emulator(family.entry(), eps=1e-5).eps == 1e-5
+    assert proxy.norm_emulator(through_a_manifest("norm", family)) == family
 
 
 @pytest.mark.parametrize("family", NORMS, ids=str)
@@ -230,6 +243,7 @@ def test_norm_fits_are_the_least_squares_of_the_relative_error():
 @pytest.mark.parametrize("family", ENTROPIES, ids=str)
 def test_entropy_entries_come_back(family):
     assert proxy.entropy_emulator(family.entry()) == family
+    assert proxy.entropy_emulator(through_a_manifest("secure", family)) == family
 
 
 def test_entropy_is_scipys():

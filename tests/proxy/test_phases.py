@@ -16,9 +16,11 @@ from jaxsel.proxy import (
     Spec,
     Training,
     draw_bootstrap,
+    embed,
     joint_key,
     proxy_ranks,
     select,
+    with_bounds,
 )
 
 N, BUDGET = 200, 40
@@ -74,6 +76,33 @@ def test_each_phase_sieves_what_the_one_before_left(found):
     np.testing.assert_array_equal(indices[:20], found.bootstrap)
     np.testing.assert_array_equal(indices[20:], found.survivors[-1])
     np.testing.assert_array_equal(found.labels, CLASSES[found.bootstrap])
+
+
+def test_bounds_hold(found):
+    """Powers of two, at most four times what was measured."""
+    bought = POOL.take(found.bootstrap)
+    for proxy in found.proxies:
+        bounds = proxy.manifest.fixed_point.bounds
+        assert all(np.log2(bound) % 1 == 0 for bound in bounds.values())
+        if proxy.manifest.layers:
+            x, mask = embed(target(TEXT), bought.inputs)
+            assert {"layers.0.scores", "layers.0.variance"} < set(bounds)
+        else:
+            x, mask = bought.features, None
+        logits = proxy.logits(x, mask)
+        for place, values in (
+            ("inputs", x),
+            ("head.logits", logits),
+            ("score", proxy.scores(logits)),
+        ):
+            assert 2 <= bounds[place] / np.abs(values).max() <= 4
+
+
+def test_bounds_of_what_overflows(found):
+    x = np.full((1, L, 16), 1e30)
+    x[:, :, ::2] *= -1
+    with pytest.raises(ValueError, match="finite numbers, got layers.0.scores of inf"):
+        with_bounds(found.proxies[1], x)
 
 
 def test_costs_follow_what_is_left(found):
