@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-_PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "pydvl", "scikit-learn", "torch")
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "numpy",
+    "scipy",
+    "pydvl",
+    "scikit-learn",
+    "torch",
+    "faiss-cpu",
+)
 
 
 def describe() -> dict[str, Any]:

@@ -84,9 +84,9 @@ def coverage(pool: Pool) -> frozenset[int]:
 
 
 def histogram_bins(pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bins of both tables: `numpy.histogram`'s, in the number of the note.
+    """Return the bins of both tables, as `numpy.histogram` cuts each column.
 
-    That is the first of 200, 100, 50, 20, 10, 5 of which at most 6 are not empty.
+    Their number is the first of 200, 100, 50, 20, 10, 5 with at most 6 not empty.
     """
     both = np.concatenate([pool.x, pool.hard])
     codes = np.empty(both.shape, np.int64)
@@ -138,12 +138,13 @@ def faiss_flat(pool: Pool) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
 def sklearn_brute(pool: Pool) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     """Return a search of scikit-learn's brute-force neighbours."""
     from sklearn.neighbors import NearestNeighbors
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
+    threads = ThreadpoolController()
     model = NearestNeighbors(n_neighbors=pool.k, algorithm="brute").fit(pool.x)
 
     def call() -> tuple[np.ndarray, np.ndarray]:
-        with threadpool_limits(1):
+        with threads.limit(limits=1):
             lengths, index = model.kneighbors(pool.hard)
         return lengths**2, index
 

@@ -124,7 +124,8 @@ def _small(name: str, shape: tuple[int, int], k: int) -> Case[Pool]:
                 note="stops where float32 does, as the first does",
             ),
         ],
-        targets=[faster("unconstrained", "scikit-learn", "goal", 1)],
+        # Plain scikit-learn goes on to more digits than float32 has.
+        targets=[faster("unconstrained", "scikit-learn, tol", "goal", 1)],
     )
 
 

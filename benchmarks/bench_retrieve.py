@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from ._retrieval import Pool
 
 # Float32 rounding swaps near ties now and then.
 EXACT = {"error": 1e-4, "missed": 2e-3}
-Call = Callable[[], Any]
 
 _pool = functools.lru_cache(maxsize=1)(_retrieval.clusters)
 _table = functools.lru_cache(maxsize=1)(_retrieval.table)

@@ -12,8 +12,9 @@ from pathlib import Path
 def staged(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield a temporary path beside each, and move all into place on success.
 
-    They are moved in the order given: where the last one is, all are. A run that fails
-    or is killed leaves what was there before.
+    They are moved in the order given. A run that fails or is killed before leaves what
+    was there; one that is killed between two moves leaves the first files new and the
+    others old, so that files which must fit carry each other's hashes.
     """
     parts = [path.with_name(f".{os.getpid()}.{path.name}") for path in paths]
     try:

@@ -235,6 +235,32 @@ def test_tables_with_texts_as_labels(capsys):
     assert ranking["ranking"][0]["score"] > 0.9
 
 
+def test_columns_in_another_order(capsys):
+    x, y = draw(10, 10, 20)
+    names = [f"c{i}" for i in range(6)]
+    table = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
+    table.to_csv("val.csv", index=False)
+    column = ("--label-column", "label")
+    made = ("market", "request", "val.csv", *column, "--out", "request.npz")
+    run(*made, "--budget", "8", "--method", "retrieve")
+    answers = []
+    for order in (names, names[::-1]):
+        table[[*order, "label"]].to_csv("own.csv", index=False)
+        run(
+            *("market", "answer", "request.npz", "own.csv", "--owner", "north"),
+            *(*column, "--out", "a.npz", "--force"),
+        )
+        answers.append(Answer.load("a.npz", Request.load("request.npz")).x)
+    np.testing.assert_array_equal(*answers)
+    table.rename(columns={"c0": "other"}).to_csv("own.csv", index=False)
+    error = refuse(
+        capsys,
+        *("market", "answer", "request.npz", "own.csv", "--owner", "north", *column),
+        *("--out", "b.npz"),
+    )
+    assert "DATA must have the columns of the request, c0" in error
+
+
 def test_prepared_data_sets():
     run("market", "request", "digits:test", "--budget", 4, "--out", "request.npz")
     asked = Request.load("request.npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +66,11 @@ def _request(args: argparse.Namespace) -> None:
         raise ValueError("--predictions and --held-out-to go together")
     if args.hide_samples and args.features is None:
         raise ValueError("--hide-samples needs --features to show instead")
-    extra = [] if args.held_out_to is None else [result_path(args.held_out_to)]
+    extra = (
+        []
+        if args.held_out_to is None
+        else [result_path(args.held_out_to, "--held-out-to")]
+    )
     roles = ("data", "labels", "predictions", "features")
     _check_outputs(args, [*extra, out.with_suffix(".json"), out], roles)
     import jax
@@ -134,7 +139,7 @@ def _answer(args: argparse.Namespace) -> None:
     if args.refuse is not None:
         found = refuse(request, owner=args.owner, reason=args.refuse)
     else:
-        data = _read(args)
+        data = _in_order(_read(args), request.schema.columns)
         features = None
         if args.features is not None:
             features = read_array(args.features, args.x_key)
@@ -172,10 +177,19 @@ def _model(
     import jax
     import numpy as np
 
+    from jaxsel._checks import check_finite
     from jaxsel.market import OwnerModel
 
     from ._market_model import Network, Scale
 
+    if data.x.dtype.kind not in "biuf":
+        raise ValueError(f"{method} needs DATA of numbers, got {data.x.dtype}")
+    if request.x is None and request.schema.sample_shape is not None:
+        raise ValueError(
+            f"{method} needs a request that shows samples, got one of features: choose "
+            "another --method"
+        )
+    check_finite("DATA", data.x)
     classes = np.asarray(request.schema.classes)
     labels = data.y.astype(str) if data.y.dtype == object else data.y
     known = np.isin(labels, classes)
@@ -191,6 +205,24 @@ def _model(
         oracle=lambda x, y: network.oracle(scale(x), np.searchsorted(classes, y)),
         features=None if args.features else lambda x: network.features(scale(x)),
     )
+
+
+def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
+    """Put the columns of a table into the request's order.
+
+    Raises:
+        ValueError: If they are others.
+    """
+    names = data.feature_names
+    if columns is None or names is None or tuple(names) == columns:
+        return data
+    if sorted(names) != sorted(columns):
+        raise ValueError(
+            f"DATA must have the columns of the request, {', '.join(columns)}; got "
+            f"{', '.join(names)}"
+        )
+    order = [list(names).index(name) for name in columns]
+    return dataclasses.replace(data, x=data.x[:, order], feature_names=columns)
 
 
 def _read(args: argparse.Namespace) -> Dataset:

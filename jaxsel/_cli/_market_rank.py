@@ -136,6 +136,8 @@ class _Trainer:
     ) -> None:
         import numpy as np
 
+        from jaxsel._checks import check_finite
+
         from ._market_model import Scale
 
         self.args = args
@@ -156,6 +158,8 @@ class _Trainer:
                 "TRAIN, HELD_OUT and the request must have labels of one kind, but "
                 "some are texts and some are numbers"
             )
+        for name, data in (("TRAIN", train), ("HELD_OUT", held_out)):
+            check_finite(name, data.x)
         self.classes = np.unique(np.concatenate(labels))
         self.scale = Scale.of(train.x)
         self.train = self._pair(train.x, train.y)
@@ -165,11 +169,18 @@ class _Trainer:
 
     def check(self, answer: Answer) -> None:
         """Refuse an answer that can't be learnt from."""
+        import numpy as np
+
         sent = answer.features if answer.x is None else answer.x
         if answer.y is None:
             raise ValueError("y is missing: without labels nothing is learnt")
         if sent is None or sent.shape[1:] != self.shape or sent.dtype.kind == "U":
             raise ValueError(f"x must hold samples of shape {self.shape} as TRAIN does")
+        if not np.isin(answer.y, self.classes).all():
+            raise ValueError(
+                "y must hold classes of TRAIN, HELD_OUT or the request: "
+                f"{', '.join(map(str, self.classes[:20]))}"
+            )
 
     def score(self, answer: Answer | None) -> list[float]:
         """Return the accuracy on the hard samples held out, for each seed."""

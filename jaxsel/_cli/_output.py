@@ -118,20 +118,22 @@ def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) 
         if path.resolve() in taken:
             raise ValueError(f"{path} must not be written twice, nor over an input")
         taken.add(path.resolve())
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder: name a file")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent} is not a folder: make it first")
         if path.exists() and not force:
             raise FileExistsError(f"{path} exists: --force replaces it")
 
 
-def result_path(out: str) -> Path:
+def result_path(out: str, option: str = "--out") -> Path:
     """Check that a result has the suffix that tells it from its manifest.
 
     Raises:
         ValueError: If it has not.
     """
     if Path(out).suffix != ".npz":
-        raise ValueError(f"--out must end in .npz, got {out!r}")
+        raise ValueError(f"{option} must end in .npz, got {out!r}")
     return Path(out)
 
 
@@ -149,11 +151,14 @@ def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
     """Return size and sha256 of the arrays of a prepared data set, as `fingerprint`."""
     import numpy as np
 
-    size = data.x.nbytes + data.y.nbytes
+    # Texts are hashed as such, not the pointers to them.
+    arrays = [a.astype(str) if a.dtype == object else a for a in (data.x, data.y)]
+    size = sum(array.nbytes for array in arrays)
     if size > HASH_LIMIT:
         return {"bytes": size, "sha256": None, "note": "not hashed: above 1 GiB"}
-    digest = hashlib.sha256(np.ascontiguousarray(data.x).data)
-    digest.update(np.ascontiguousarray(data.y).data)
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 

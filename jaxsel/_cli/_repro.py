@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     write, seeds = _PAPERS[args.paper]
     args.seeds = seeds if args.seeds is None else args.seeds
     write = functools.partial(write, full=args.full)
-    write_report(args, write, config={"full": args.full})
+    write_report(args, write, config={"paper": args.paper, "full": args.full})
 
 
 def _mycroft(

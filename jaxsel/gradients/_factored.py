@@ -92,17 +92,14 @@ def _gram(atoms: Layer, layer: Layer) -> jax.Array:
         inputs = products(atoms.inputs, layer.inputs)
         return products(atoms.deltas, layer.deltas) * (inputs + layer.bias)
     # Through each atom's gradient: n · positions · in · out a column.
-    return lax.map(lambda atom: _corr(layer, _outer(layer, *atom)), _pairs(atoms))
+    column = lambda atom: _corr(layer, _outer(layer, *atom))
+    return lax.map(column, (atoms.deltas, atoms.inputs))
 
 
 def _combine(layer: Layer, weights: jax.Array) -> jax.Array:
     shape = (-1,) + (1,) * (layer.deltas.ndim - 1)
     deltas = (weights.reshape(shape) * layer.deltas).reshape(-1, layer.deltas.shape[-1])
     return _outer(layer, deltas, layer.inputs.reshape(-1, layer.inputs.shape[-1]))
-
-
-def _pairs(layer: Layer) -> tuple[jax.Array, jax.Array]:
-    return layer.deltas, layer.inputs
 
 
 def _outer(layer: Layer, deltas: jax.Array, inputs: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import sys
@@ -12,14 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._oracle import Gradient
+
 Wrt = str | Sequence[str] | Callable[[str, Any], bool] | None
 """None, one or several globs on the path, or a predicate of the path and the leaf."""
 
 Loss = Callable[[Any, Any], jax.Array]
 """`loss(params, example) -> scalar`, for one example."""
-
-Gradient = Any
-"""A pytree of the parameters' structure, with None where a leaf is not selected."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,14 +119,22 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
 
     Raises:
         TypeError: If `wrt` is none of these, or a leaf is not hashable.
-        ValueError: If a glob, or the whole of `wrt`, selects nothing.
+        ValueError: If a glob, or the whole of `wrt`, selects nothing, or two leaves
+            have one path.
     """
     flat, treedef = _flatten(params)
+    paths = collections.Counter(_path(path) for path, _ in flat)
     arrays = {
         _path(path): leaf
         for path, leaf in flat
         if isinstance(leaf, jax.Array | np.ndarray | np.generic)
     }
+    for path in arrays:
+        if paths[path] > 1:
+            raise ValueError(
+                f"params must have one leaf under each path, got {paths[path]} under "
+                f"{path!r}"
+            )
     inexact = {
         path: leaf
         for path, leaf in arrays.items()
@@ -220,7 +228,7 @@ def _choose(params: Any, inexact: dict[str, Any], wrt: Wrt) -> set[str]:
 
 def _not_trained(params: Any, paths: Mapping[str, Any]) -> set[str]:
     """The paths of Flax's statistics: NNX variables and Linen collections."""
-    if isinstance(params, Mapping) and "params" in params:
+    if isinstance(params, Mapping) and isinstance(params.get("params"), Mapping):
         return {path for path in paths if not path.startswith("params/")}
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:  # not loaded: nothing can be one of its variables

@@ -42,10 +42,11 @@ def ghost(
 
     Followed are: a kernel in a product with activations (`dot_general`, or
     `conv_general_dilated` without groups), and a parameter added to activations; each
-    also after a reshape, transpose, slice, broadcast or conversion, within jitted or
-    checkpointed functions, and several times. Any other use is refused, among them
-    embeddings (gather), the scales of norms (mul), loops (scan) and functions with a
-    derivative rule of their own.
+    also after a reshape, transpose, slice or conversion, within jitted or checkpointed
+    functions, and several times; what is added also after a broadcast. Any other use is
+    refused, among them kernels that a broadcast repeats, embeddings (gather), the
+    scales of norms (mul), loops (scan) and functions with a derivative rule of their
+    own.
 
     Each layer holds `positions · (in + out)` numbers for each example, or the
     gradient itself, `in · out`, where that is less: then its delta is 1. So do added

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from ._filter import (
-    Gradient,
     Loss,
     Parameters,
     Wrt,
@@ -20,7 +19,7 @@ from ._filter import (
     example_loss,
     split,
 )
-from ._oracle import Oracle
+from ._oracle import Gradient, Oracle
 from ._per_sample import gradients
 from ._rows import (
     activations,

@@ -79,8 +79,7 @@ def last_layer(
         ValueError: If shapes don't fit, a value is not finite, or a label is no class.
 
     References:
-        Killamsetty et al., GRAD-MATCH, ICML 2021 (last-layer gradients); Sarwar et al.,
-        Mycroft, 2024, App. C.2.
+        Killamsetty et al., GRAD-MATCH, ICML 2021 (last-layer gradients).
     """
     return factored(_errors(logits, labels, loss), features, bias=bias)
 
@@ -118,6 +117,9 @@ def last_two_layers(
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If shapes don't fit, a value is not finite, or a label is no class.
+
+    References:
+        Sarwar et al., Mycroft, 2024, App. C.2.
     """
     errors = _errors(logits, labels, loss)
     hidden, below = _rows("features", features), _rows("inputs", inputs)

@@ -85,7 +85,12 @@ class Oracle(abc.ABC):
 
 def inner(u: Gradient, v: Gradient) -> jax.Array:
     """Return the inner product of two gradients of one form."""
-    return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, u, v)), jnp.zeros(()))
+    return sum(jax.tree.leaves(jax.tree.map(_vdot, u, v)), jnp.zeros(()))
+
+
+def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
+    dtype = jnp.result_type(a, b, jnp.float32)  # whole numbers would overflow
+    return jnp.vdot(jnp.asarray(a, dtype), jnp.asarray(b, dtype))
 
 
 def squared_norm(v: Gradient) -> jax.Array:

@@ -15,7 +15,6 @@ from jaxsel._checks import check_choice, check_count
 
 from ._filter import (
     Form,
-    Gradient,
     Loss,
     Parameters,
     Wrt,
@@ -23,7 +22,7 @@ from ._filter import (
     check_loss,
     split,
 )
-from ._oracle import Oracle
+from ._oracle import Gradient, Oracle, products
 from ._per_sample import flatten, gradients
 from ._rows import check_chunk_size, map_rows, rows_of, vary
 
@@ -72,7 +71,7 @@ class Projected(Oracle):
         return jnp.matmul(self.rows, v, precision="highest")
 
     def gram(self, atoms: Projected) -> jax.Array:
-        return jnp.matmul(atoms.rows, self.rows.T, precision="highest")
+        return products(atoms.rows, self.rows)
 
     def combine(self, weights: jax.Array) -> Gradient:
         return jnp.matmul(weights, self.rows, precision="highest")

@@ -24,15 +24,14 @@ _MOVES = {
     "reshape",
     "transpose",
     "squeeze",
-    "expand_dims",
     "broadcast_in_dim",
     "slice",
     "rev",
     "copy",
     "convert_element_type",
 }
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
-_OWN_RULE = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+_CALLS = {"jit", "closed_call", "remat2"}
+_OWN_RULE = {"custom_jvp_call", "custom_vjp_call"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,8 +67,10 @@ class Answer:
             and weights.dtype == np.float32
             and np.all(np.isfinite(weights) & (weights >= 0))
         ):
+            about = f"{getattr(weights, 'dtype', type(weights).__name__)}"
             raise ValueError(
-                "weights must be finite, not negative, float32 and of shape [k]"
+                "weights must be finite, not negative, float32 and of shape [k], got "
+                f"{about} of shape {np.shape(weights)}, or other values"
             )
         if (self.x is None) == (self.features is None):
             raise ValueError("an answer must hold samples or features, and not both")
@@ -108,6 +110,11 @@ class Answer:
             raise ValueError(
                 f"weights must be within the budget of {request.budget} samples, got "
                 f"{len(self)}"
+            )
+        if self.status == "complete" and len(self) < request.budget:
+            raise ValueError(
+                f"status must not be 'complete' with {len(self)} samples of a budget "
+                f"of {request.budget}"
             )
         schema = request.schema
         if schema.sample_shape is not None and self.x is None:

@@ -115,7 +115,8 @@ def answer(
         if len(chosen) == limit < n:
             status, reason = "capped", "one more would be all of the owner's data"
         elif len(chosen) == n_candidates:
-            status, reason = "short", "there are no more samples of the classes asked"
+            asked = " of the classes asked" if mine.codes is not None else ""
+            status, reason = "short", f"there are no more samples{asked}"
         else:
             status, reason = "short", "no further sample would bring the sum closer"
     return Answer(

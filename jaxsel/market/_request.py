@@ -172,7 +172,10 @@ def make_request(
     if samples is not None:
         sample_shape, kind = samples.shape[1:], kind_of(samples)
     elif sample_shape is not None:
-        kind = kind_of(np.empty(0, sample_dtype))
+        try:
+            kind = kind_of(np.empty(0, sample_dtype))
+        except TypeError as error:
+            raise TypeError(f"sample_dtype {error}") from error
     else:
         kind = None
     if labels is not None:

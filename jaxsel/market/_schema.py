@@ -16,6 +16,7 @@ from jaxsel._checks import as_array, check_count, check_finite, check_numeric
 from ._wire import dtype_name, is_dtype
 
 _LARGEST_SAMPLE = 1 << 31  # numbers
+_LARGEST_NAMES = 1 << 26  # bytes of all classes, each as long as the longest
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -50,7 +51,7 @@ class Schema:
             if math.prod(self.sample_shape) > _LARGEST_SAMPLE:
                 raise ValueError(f"sample_shape is impossible: {self.sample_shape}")
             kind = check_text("sample_dtype", self.sample_dtype)
-            if kind != "text" and not is_dtype(kind):
+            if kind != "text" and (kind.startswith("<U") or not is_dtype(kind)):
                 raise ValueError(f"sample_dtype is unknown: {kind[:40]!r}")
         if self.n_features is not None:
             check_count("n_features", self.n_features)
@@ -221,9 +222,15 @@ def as_labels(name: str, value: npt.ArrayLike) -> np.ndarray:
         y = _as_texts(name, y)
     if y.dtype.kind == "U":
         return y
-    if y.dtype.kind in "biu" or (y.dtype.kind == "f" and np.all(y == np.round(y))):
-        return y.astype(np.int64)
-    raise TypeError(f"{name} must hold classes, integers or texts, got {y.dtype}")
+    if y.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold classes, integers or texts, got {y.dtype}")
+    whole = (y == np.round(y)) & (y < 2.0**63) & (y >= -(2.0**63))
+    if not whole.all():
+        raise TypeError(
+            f"{name} must hold classes, integers of 64 bits or texts, got "
+            f"{y[~whole][0]}"
+        )
+    return y.astype(np.int64)
 
 
 def _as_texts(name: str, array: np.ndarray) -> np.ndarray:
@@ -243,5 +250,12 @@ def _check_classes(classes: Sequence[Any]) -> None:
             raise TypeError("classes must be all integers, or all texts")
         if isinstance(kind, int) and not -(2**63) <= kind < 2**63:
             raise ValueError(f"classes must be integers of 64 bits, got {kind}")
+    if isinstance(classes[0], str):
+        size = 4 * len(classes) * max(map(len, classes))
+        if size > _LARGEST_NAMES:
+            raise ValueError(
+                f"classes must fit {_LARGEST_NAMES} bytes as texts of one length, got "
+                f"{size}: give them shorter names"
+            )
     if any(a >= b for a, b in zip(classes, classes[1:], strict=False)):
         raise ValueError("classes must be in ascending order, each once")

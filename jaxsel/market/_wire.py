@@ -25,6 +25,7 @@ MAX_BYTES = 1 << 30
 _LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
 _MAX_HEADER = 1 << 22  # bytes
 _MAX_DIMENSIONS = 8
+_LONGEST = 500  # characters of a reason: what is refused may hold long texts
 # Real numbers and booleans, little-endian, and texts of fixed length.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
 
@@ -249,4 +250,4 @@ def refusals(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         name = os.fspath(path)
-        raise ValueError(f"{name} is refused: {error}") from error
+        raise ValueError(f"{name} is refused: {str(error)[:_LONGEST]}") from error

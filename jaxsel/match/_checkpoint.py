@@ -39,8 +39,8 @@ def choose_checkpoint(
 
     At each checkpoint the candidates are matched to every second hard sample, and the
     match is compared with the mean gradient of the others. Without any of this, take an
-    early one: late in training, gradients of samples that the model has learnt vanish
-    (Mycroft, Appendix E.1).
+    early one: earlier checkpoints tend to give more useful gradients (Mycroft, Appendix
+    E.1), as those of samples that the model has learnt vanish.
 
     Args:
         checkpoints: For each, in order of training, the gradients of the candidates and
@@ -64,7 +64,8 @@ def choose_checkpoint(
         match = omp(oracle, halves[0], budget, l2=l2, positive=positive)
         atoms = oracle.take(match.indices)
         w, norm = match.weights, squared_norm(halves[1])
-        fit = w @ atoms.gram(atoms) @ w - 2 * w @ atoms.corr(halves[1])
+        through = jnp.matmul(atoms.gram(atoms), w, precision="highest")
+        fit = jnp.vdot(w, through - 2 * atoms.corr(halves[1]), precision="highest")
         errors.append(jnp.where(norm > 0, 1 + fit / norm, jnp.inf))
     if not errors:
         raise ValueError("checkpoints must hold at least one checkpoint")

@@ -42,8 +42,10 @@ def facility_location(
     Args:
         candidates: An oracle of n gradients, or features or gradients `[n, p]`.
         budget: How many to choose at most, k.
-        search: "lazy": exactly the greedy choice; columns of all candidates once or
-            twice, then a few for each choice. "stochastic": each choice is the best of
+        search: "lazy": exactly the greedy choice; columns of all candidates once, then
+            for each choice those of the min(n, 8,000,000/n) candidates that promise
+            most, once or more often. Up to n = 2828 these are all: as many columns as
+            plain greedy search, k·n. "stochastic": each choice is the best of
             (n/k)·ln(1/epsilon) random candidates; n·ln(1/epsilon) columns in all, and
             in expectation at least 1 − 1/e − epsilon of the best choice's gain.
         epsilon: Above zero and below 1; for "stochastic".
@@ -73,6 +75,11 @@ def facility_location(
         raise ValueError(f"epsilon must be below 1, got {epsilon}")
     if search == "stochastic" and key is None:
         raise ValueError("key must be given for search='stochastic', got None")
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(
+        key.dtype, jax.dtypes.prng_key
+    )
+    if key is not None and not typed:
+        raise TypeError(f"key must be a key as of jax.random.key(0), got {key!r}")
     places = _Places(oracle, squared=squared)
     if search == "lazy" or key is None:
         chosen = _lazy(places, k, progress=progress)
@@ -94,7 +101,8 @@ class _Places:
         self.oracle, self.squared = oracle, squared
         self.diag = oracle.diag()
         # Farther than any distance: nobody is represented yet.
-        reach = 4 * jnp.max(self.diag) + 1
+        peak = jnp.max(self.diag)
+        reach = jnp.where(peak > 0, 4.1 * peak, 1)
         self.nearest = jnp.full(len(oracle), reach if squared else jnp.sqrt(reach))
         self.owner = jnp.zeros(len(oracle), jnp.int32)
         self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))

@@ -85,12 +85,12 @@ def func_feat(
     options |= {"score": score, "tol": tol, "mesh": mesh, "progress": progress}
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
-        if rows is None or hard_rows is None:
-            rows, hard_rows = np.arange(len(x)), np.arange(len(x_hard))
+        pool, near = (oracle, x) if rows is None else (take(oracle, rows), x[rows])
+        if hard_rows is None:
+            hard_rows = np.arange(len(x_hard))
         theirs, weights = filled_up(hard_rows)
-        penalty = _distance(x[rows], x_hard[theirs], weights)
-        target = mean_of(hard, hard_rows)
-        return omp(take(oracle, rows), target, k, penalty=penalty, **options)
+        penalty = _distance(near, x_hard[theirs], weights)
+        return omp(pool, mean_of(hard, hard_rows), k, penalty=penalty, **options)
 
     return by_class(
         match, len(oracle), len(hard), budget, labels, target_labels, name="func_feat"
@@ -127,17 +127,22 @@ def geometric_median(
     Weiszfeld's iteration, with distances kept from vanishing: a pure kernel.
 
     Args:
-        points: Array of shape `[m, d]`.
+        points: Floating-point array of shape `[m, d]`.
         weights: Optional `[m]`, not negative: how much each distance counts.
         steps: How many iterations, each m·d.
 
     Returns:
         Array of shape `[d]`.
 
+    Raises:
+        TypeError: If points are not floating-point numbers.
+
     References:
         Vardi and Zhang, The multivariate L1-median and associated data depth, PNAS 97,
         2000.
     """
+    if not jnp.issubdtype(points.dtype, jnp.floating):
+        raise TypeError(f"points must be floating-point numbers, got {points.dtype}")
     m = points.shape[0]
     share = jnp.full(m, 1 / m, points.dtype) if weights is None else weights
     share = (share / jnp.sum(share)).astype(points.dtype)
@@ -148,6 +153,7 @@ def geometric_median(
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
         distance = jnp.linalg.norm(points - median, axis=-1)
         weight = share / jnp.maximum(distance, least)
-        return weight @ points / jnp.sum(weight)
+        total = jnp.matmul(weight, points, precision="highest")
+        return total / jnp.sum(weight)
 
     return lax.fori_loop(0, steps, step, mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jaxsel.gradients import Dense, Factored, Layer, Oracle, Projected, Streamed
 
 from ._omp import Candidates, as_oracle, omp
 from ._pursuit import Score
-from ._types import BUDGET, EXHAUSTED, Match
+from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
 
 Labels = npt.ArrayLike | jax.Array
 
@@ -50,7 +51,8 @@ def grad_match(
         target_labels: `[m]`: the hard samples'; needed with `labels`.
         batch_size: Choose minibatches of so many consecutive samples, by their mean
             gradients, instead of single samples: far fewer columns. The budget still
-            counts samples, and the last batch may be smaller.
+            counts samples: where it is smaller than a batch (with labels: where a
+            class's share is), batches are of that size. The last one may be smaller.
         l2: As in `omp`.
         positive: As in `omp`.
         score: As in `omp`.
@@ -60,12 +62,13 @@ def grad_match(
 
     Returns:
         A `Match`. With labels, classes take turns: each one's first choice, then each
-        one's second; its objective and target norm are sums over the classes. The
-        samples of a chosen minibatch share its weight evenly.
+        one's second; its objective and target norm are sums over the classes that have
+        a share of the budget. The samples of a chosen minibatch share its weight
+        evenly; `objective` and `steps` then count minibatches.
 
     Raises:
-        TypeError: If an argument has the wrong type, or gradients are not known one by
-            one (`jvp`) and `batch_size` is given.
+        TypeError: If an argument has the wrong type, or `batch_size` is given and
+            gradients are not known one by one (`jvp`) or are `streamed`.
         ValueError: If shapes don't fit, labels are given for one side only, or no hard
             sample's class is among the candidates'.
 
@@ -84,9 +87,9 @@ def grad_match(
         options |= {"mesh": mesh, "progress": progress}
         if batch_size is None:
             return omp(pool, b, k, **options)
-        size = check_count("batch_size", batch_size)
+        size = min(check_count("batch_size", batch_size), k)
         batches = grouped(pool, size)
-        found = omp(batches, b, max(1, k // size), **options)
+        found = omp(batches, b, k // size, **options)
         return _ungrouped(found, size, len(pool), k)
 
     return by_class(
@@ -135,14 +138,16 @@ def by_class(
         if k:
             rows = np.flatnonzero(y == c)
             parts.append((rows, match(rows, np.flatnonzero(y_hard == c), int(k))))
-    return _merged(parts, f"{name} per class: {parts[0][1].method}")
+    method = re.sub(r"budget=\d+", f"budget={budget}", parts[0][1].method, count=1)
+    return _merged(parts, f"{name} per class: {method}")
 
 
 def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndarray:
     """Share a budget in proportion to `counts`, at most `sizes` each.
 
-    What a class can't use goes to the others; what is left over by rounding goes to the
-    largest remainders, ties to the first.
+    Shares are rounded down. What a class can't use and what rounding leaves over are
+    shared in proportion again, among the classes with candidates left; where that gives
+    no class a whole one, those with the largest shares get one each, ties to the first.
 
     Args:
         counts: Hard samples of each class, `[C]`.
@@ -207,10 +212,9 @@ def grouped(oracle: Any, size: int) -> Oracle:
     share = jnp.asarray(share / share.sum(1, keepdims=True), oracle.dtype)
     rows = jnp.asarray(np.minimum(rows, n - 1))
     if isinstance(oracle, Dense):
-        return Dense(jnp.einsum("bs,bsp->bp", share, oracle.gradients[rows]))
+        return Dense(_means(share, oracle.gradients[rows]))
     if isinstance(oracle, Projected):
-        mean = jnp.einsum("bs,bsp->bp", share, oracle.rows[rows])
-        return dataclasses.replace(oracle, rows=mean)
+        return dataclasses.replace(oracle, rows=_means(share, oracle.rows[rows]))
     if isinstance(oracle, Factored):
         layers = []
         for layer in oracle.layers:
@@ -225,6 +229,10 @@ def grouped(oracle: Any, size: int) -> Oracle:
         "batch_size needs gradients that are known one by one (dense, factored, ghost "
         f"or projected), got {type(oracle).__name__}"
     )
+
+
+def _means(share: jax.Array, rows: jax.Array) -> jax.Array:
+    return jnp.einsum("bs,bsp->bp", share, rows, precision="highest")
 
 
 def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
@@ -275,11 +283,11 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
         target_norm=jnp.asarray(norm, first.objective.dtype),
         steps=jnp.asarray(len(path), jnp.int32),
         status=jnp.asarray(
-            codes.pop()
-            if len(codes) == 1
-            else EXHAUSTED
-            if EXHAUSTED in codes
-            else BUDGET,
+            next(
+                code
+                for code in (PRECISION, EXHAUSTED, BUDGET, TOLERANCE)
+                if code in codes
+            ),
             jnp.int32,
         ),
         method=method,

@@ -45,12 +45,13 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     if several:
         raise ValueError("target must be a single gradient for herding")
     if isinstance(oracle, Streamed):
-        state = _begin(oracle.diag(), k)
         corr = oracle.corr(target)
-        for t in range(k):
+        state = _begin(corr, k)
+        for t in range(k - 1):
             j = _best(corr, state, t)
             state = _taken(state, t, j, oracle.column(j))
-        order = state[2]
+        # Nothing comes after the last one: its column is not needed.
+        order = state[2].at[k - 1].set(_best(corr, state, k - 1).astype(jnp.int32))
     else:
         order = _herd(oracle, target, budget=k)
     return Selection(

@@ -38,7 +38,8 @@ def influence(
             for gradients of long and short texts; pass `projected` gradients for it.
 
     Returns:
-        Array of shape `[n]`, higher is better. One `corr` a checkpoint and target.
+        Array of shape `[n]`, higher is better. One `corr` a checkpoint and target, and
+        with `normalise` one `diag` a checkpoint, which costs `jvp` ten times as much.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -52,7 +53,12 @@ def influence(
     single = not isinstance(candidates, (list, tuple))
     oracles: list[Any] = [candidates] if single else list(candidates)
     targets: list[Any] = [target] if single else list(target)
-    steps = [1.0] * len(oracles) if rates is None else [float(rate) for rate in rates]
+    try:
+        steps = [1.0] * len(oracles) if rates is None else [float(r) for r in rates]
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"rates must be a sequence of numbers, one a checkpoint, got {rates!r}"
+        ) from error
     if not oracles or not len(oracles) == len(targets) == len(steps):
         raise ValueError(
             "candidates, target and rates must have one entry for each checkpoint, got "

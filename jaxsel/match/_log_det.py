@@ -13,6 +13,7 @@ from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
 from ._omp import Candidates, as_oracle
+from ._pursuit import ROUNDING
 
 
 def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selection:
@@ -30,7 +31,7 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
 
     Returns:
         A `Selection` in the order of choice, weights 1. One column of the oracle for
-        each choice; k²n/2 multiply-adds and k·n numbers of memory.
+        each choice; k²n multiply-adds and k·n numbers of memory.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -87,7 +88,7 @@ def _pivot(state, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The candidate farthest from the span, and whether it is out of it at all."""
     left = state[1]
     j = jnp.argmax(left)
-    return j, left[j] > 4 * jnp.finfo(diag.dtype).eps * diag[j]
+    return j, left[j] > ROUNDING * jnp.finfo(diag.dtype).eps * diag[j]
 
 
 def _take(state, j: jax.Array, column: jax.Array):

@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_choice, check_count, check_positive
+from jaxsel._checks import (
+    as_array,
+    check_choice,
+    check_count,
+    check_numeric,
+    check_positive,
+)
 from jaxsel._mesh import check_mesh, replicate, shard
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
@@ -89,17 +95,18 @@ def omp(
         penalty: Optional ψ, `[n]`, not negative: what makes a candidate undesirable.
         penalty_l2: Weight λ₂ of `‖ψ w‖²`.
         tol: Stop once the root of the objective, relative to the target's length, is
-            below this. In float32 it stops near 1e-3 in any case.
+            at most this. In float32 it stops near 1e-3 in any case.
         valid: Optional booleans, `[n]`: which candidates may be chosen.
         mesh: Devices to share the candidates among.
-        progress: Whether to show a bar.
+        progress: Whether to show a bar; with a mesh there is none.
 
     Returns:
         A `Match`: indices in the order of choice, weights, how many there are, the
         objective after each step, and why it stopped. Those whose weight went back to
         zero are left out: `n_valid` may be less than the budget, and no place is
-        filled with anything else. k steps cost k columns of the oracle and k²n/2
-        multiply-adds; memory is k·n numbers.
+        filled with anything else. k steps cost k columns of the oracle and about k²n
+        multiply-adds; memory is that for k, rounded up to a power of two, times n
+        numbers.
 
     Raises:
         TypeError: If an argument has the wrong type, or is being traced.
@@ -125,7 +132,8 @@ def omp(
     size = min(budget, n)
     options: Any = {"positive": bool(positive), "score": score}
     if isinstance(oracle, Streamed):
-        _refuse_mesh(mesh)
+        if mesh is not None:
+            raise ValueError("mesh must be None for streamed candidates")
         run = functools.partial(_stream, oracle, progress=progress)
     elif progress and mesh is None:
         run = functools.partial(_stream, oracle, progress=True)
@@ -165,7 +173,9 @@ def penalty_diagonal(
     penalty_l2 = check_positive("penalty_l2", penalty_l2, zero=True)
     if penalty is None:
         return np.zeros(n, np.float32)
-    psi = np.asarray(as_array("penalty", penalty), np.float64)
+    given = as_array("penalty", penalty)
+    check_numeric("penalty", given)
+    psi = np.asarray(given, np.float64)
     if psi.shape != (n,):
         raise ValueError(
             f"penalty must have shape {(n,)}, one for each candidate, got {psi.shape}"
@@ -201,6 +211,8 @@ def _mean(oracle: Oracle) -> Gradient:
 
 def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     """Return a target of the oracle's form, and whether there are several of them."""
+    if isinstance(target, Oracle):
+        raise TypeError("target must be a gradient, got an oracle: pass its mean()")
     streamed = isinstance(oracle, Streamed)
     part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
     form = jax.eval_shape(_mean, part)
@@ -211,22 +223,24 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
     counts = {shape[:1] for shape in shapes}
     if jax.tree.structure(got) == jax.tree.structure(form):
+        if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(got)):
+            raise TypeError("target must be real, but has complex numbers")
+        # Whole numbers would overflow where they are squared.
+        dtype = jnp.promote_types(part.dtype, jnp.float32)
+        got = jax.tree.map(lambda leaf: leaf.astype(dtype), got)
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(got)):
             raise ValueError("target must be finite, but has NaN or infinity")
         if shapes == wanted_shapes:
             return got, False
         if len(counts) == 1 and [shape[1:] for shape in shapes] == wanted_shapes:
+            if counts == {(0,)}:
+                raise ValueError("target must be at least one gradient, got none")
             return got, True
     raise ValueError(
         f"target must be a gradient in the candidates' form, arrays of shape "
         f"{', '.join(map(str, wanted_shapes))}, or several with a leading axis, got "
         f"{', '.join(map(str, shapes)) or got!r}"
     )
-
-
-def _refuse_mesh(mesh: jax.sharding.Mesh | None) -> None:
-    if mesh is not None:
-        raise ValueError("mesh must be None for streamed candidates")
 
 
 _STATIC = ("budget", "positive", "score", "many")
@@ -355,7 +369,7 @@ def _stream(
         oracle,
         target,
         l2=l2,
-        extra=jnp.asarray(extra, oracle.dtype),
+        extra=jnp.asarray(extra),
         valid=jnp.asarray(valid),
         tol=tol,
         limit=size,
@@ -363,16 +377,19 @@ def _stream(
     sizes = stages(size)
     rule: Any = {"positive": positive, "score": score}
     state: Pursuit = _start(problem, size=sizes[0], **rule)
-    many = min(_MANY_STREAMED, len(oracle))
-    shelf = empty_shelf(len(oracle), oracle.dtype, many)
+    # Looking ahead saves passes over files; what is in memory needs none.
+    many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
+    shelf = empty_shelf(len(oracle), problem.diag.dtype, many)
     with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
         for room in sizes:
             state = _grow(state, size=room)
             while bool(running(state)):
                 until = pause(state)
-                best = _likely(problem, state, among=_AHEAD, **rule)
-                some = oracle.take(best)
-                ids = _wanted(problem, state, shelf, best, some, many=many, **rule)
+                ids = state.next[None]
+                if many > 1:
+                    best = _likely(problem, state, among=_AHEAD, **rule)
+                    some = oracle.take(best)
+                    ids = _wanted(problem, state, shelf, best, some, many=many, **rule)
                 shelf = _put(shelf, ids, oracle.columns(ids))
                 state = _advance(problem, state, shelf, until, **rule)
                 if int(state.steps) == int(until):

@@ -24,6 +24,8 @@ from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
 Score = Literal["omp", "nomp", "ols"]
 
 _RUNNING = -1
+# A share of a diagonal entry that is rounding, in units of eps.
+ROUNDING = 256
 # Steps after which the refit's tableau is computed afresh.
 FRESH = 64
 
@@ -64,7 +66,7 @@ class Pursuit(NamedTuple):
         objective: After each step, `[k]`.
         last: The objective now.
         steps: How many are chosen.
-        next: The candidate to choose next; -1 if it stops.
+        next: The candidate to choose next; of no meaning once it stops.
         status: Why it stopped.
     """
 
@@ -104,7 +106,8 @@ def pose(
         limit: How many steps at most.
     """
     diag = oracle.diag()
-    dtype = diag.dtype
+    dtype = jnp.promote_types(diag.dtype, jnp.float32)
+    diag = diag.astype(dtype)
     return Problem(
         diag=diag,
         extra=jnp.broadcast_to(jnp.asarray(l2, dtype) + extra, diag.shape).astype(
@@ -319,4 +322,4 @@ def scores(
 
 def _independent(problem: Problem, left: jax.Array, diagonal: jax.Array) -> jax.Array:
     """Whether what is left of a diagonal entry is more than rounding."""
-    return left > 256 * jnp.finfo(problem.diag.dtype).eps * diagonal
+    return left > ROUNDING * jnp.finfo(problem.diag.dtype).eps * diagonal

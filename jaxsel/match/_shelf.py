@@ -36,6 +36,7 @@ def empty_shelf(n: int, dtype: Any, many: int) -> Shelf:
 def put(shelf: Shelf, ids: jax.Array, columns: jax.Array) -> Shelf:
     """Put columns `[m, n]` on the shelf."""
     room, many = shelf.ids.shape[0], ids.shape[0]
+    columns = columns.astype(shelf.columns.dtype)  # fewer bits in half precision
     return Shelf(
         lax.dynamic_update_slice_in_dim(shelf.ids, ids, shelf.place, 0),
         lax.dynamic_update_slice_in_dim(shelf.columns, columns, shelf.place, 0),

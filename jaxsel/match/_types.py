@@ -29,11 +29,12 @@ class Match(Selection):
 
     Attributes:
         objective: Array of shape `[k]`: the objective after each step, ridge and
-            penalty included; NaN from `steps` on.
+            penalty included; NaN from `steps` on. A step chooses one candidate, or one
+            minibatch (`batch_size`).
         target_norm: Scalar: the squared length of the target, the objective before the
             first step.
-        steps: Scalar int32: how many candidates were chosen. Those whose weight went
-            back to zero count here, but not in `n_valid`.
+        steps: Scalar int32: how many candidates, or minibatches, were chosen. Those
+            whose weight went back to zero count here, but not in `n_valid`.
         status: Scalar int32: why it stopped; `reasons` says it in words.
     """
 
@@ -41,11 +42,6 @@ class Match(Selection):
     target_norm: jax.Array
     steps: jax.Array
     status: jax.Array
-
-    @property
-    def rank(self) -> jax.Array:
-        """How many candidates carry the sum: they are linearly independent."""
-        return self.n_valid
 
     @property
     def error(self) -> jax.Array:
@@ -65,4 +61,7 @@ class Match(Selection):
         """Return the match of one of several targets."""
         if self.indices.ndim == 1:
             raise TypeError("this match has a single target")
+        count = self.indices.shape[0]
+        if not -count <= target < count:
+            raise IndexError(f"target must lie in [{-count}, {count}), got {target}")
         return jax.tree.map(lambda array: array[target], self)

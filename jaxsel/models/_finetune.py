@@ -267,6 +267,7 @@ def minimise(
     half: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int = 128,
+    about: str = "",
     progress: bool = False,
 ) -> FineTuned:
     """Minimise any mean loss over examples, as `finetune` does the cross-entropy.
@@ -289,6 +290,7 @@ def minimise(
         half: Compute in bfloat16.
         checkpoint: A folder for orbax.
         every: Steps between two checkpoints.
+        about: What tells this loss from others, for a checkpoint to know its run by.
         progress: Show a bar.
 
     Raises:
@@ -319,6 +321,7 @@ def minimise(
     start, saved = 0, None
     if checkpoint is not None:
         settings = {**recipe, "decay": decay, "parts": parts, "half": half}
+        settings["about"] = about
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, fingerprint(settings, params, inputs, y, order))
         start, state = saved.load(state)
@@ -415,7 +418,9 @@ def _check(
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup must lie in [0, 1), got {warmup}")
     if (epochs is None) == (steps is None):
-        raise ValueError("give either epochs or steps")
+        raise ValueError(
+            f"give either epochs or steps, got epochs={epochs}, steps={steps}"
+        )
     if steps is not None:
         return check_count("steps", steps)
     return math.ceil(check_positive("epochs", epochs) * n / batch_size)

@@ -18,6 +18,7 @@ from ._build import (
     emulate as emulate,
     exactly as exactly,
     prune as prune,
+    target_manifest as target_manifest,
 )
 from ._choice_cost import ChoiceCost as ChoiceCost, choice_cost as choice_cost
 from ._choose import choose as choose, diverse as diverse

@@ -54,7 +54,9 @@ def with_bounds(
     for place, values in places.items():
         largest = float(np.abs(values).max())
         if not np.isfinite(largest):
-            raise ValueError(f"proxy must compute finite numbers, got {place} of inf")
+            raise ValueError(
+                f"proxy must compute finite numbers, got {place} of {largest}"
+            )
         bounds[place] = power_of_two(max(margin * largest, 2.0**-16))
     fixed = dataclasses.replace(manifest.fixed_point, bounds=bounds)
     return Proxy(dataclasses.replace(manifest, fixed_point=fixed), params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,9 @@ from ._heads import weight_importance
 from ._manifest import Emulator, Layer, Manifest
 from ._mlp import Nonlinearity
 from ._norm import norm_emulator
-from ._probe import Probe
+from ._probe import Probe, initial_probe
 from ._proxy import Proxy
+from ._spec import Spec, manifest as describe
 
 _EXACT = Emulator("exact")
 _BATCH = 64  # samples that are embedded at once
@@ -74,14 +75,54 @@ def _embed(graphdef: nnx.GraphDef, params: Any, inputs: Any) -> jax.Array:
     return nnx.merge(graphdef, params).embed(tokens)
 
 
+def target_manifest(
+    spec: Spec,
+    target: Target,
+    *,
+    classes: int,
+    length: int | None = None,
+    score: Literal["entropy", "prior_entropy", "margin"] = "entropy",
+) -> Manifest:
+    """Return the manifest of a proxy of this target.
+
+    Args:
+        spec: The proxy.
+        target: The target: sizes are taken from its architecture.
+        classes: Classes.
+        length: Padded length of a text; images have their patches.
+        score: What samples are ranked by.
+
+    Raises:
+        ValueError: If the target has fewer layers or heads, or a text no length.
+    """
+    config = target.config
+    text = config.kind == "text"
+    if text and length is None:
+        raise ValueError("length must be given for texts, got None")
+    return describe(
+        spec,
+        layers=config.layers,
+        heads=config.heads,
+        head_width=config.hidden // config.heads,
+        hidden=config.hidden,
+        length=length if text and length is not None else config.length,
+        classes=classes,
+        kind="tokens" if text else "patches",
+        intermediate=config.intermediate,
+        vocab=config.vocab or None,
+        pre_norm=config.pre_norm,
+        score=score,
+    )
+
+
 def prune(
     target: Target, manifest: Manifest, *, importance: npt.ArrayLike | None = None
 ) -> Proxy:
     """Return a proxy, its emulators still to be fitted.
 
     Each layer keeps its most important heads; the others' columns and rows go. Weights
-    are the target's; so is the head where it has as many classes and no hidden layer,
-    else it is zero.
+    are the target's; so is the head where it has as many classes and no hidden layer.
+    Else a linear head is zero, and one with hidden units random.
 
     Args:
         target: The target; if it was fine-tuned, so is the proxy.
@@ -167,11 +208,7 @@ def _head(model: Any, manifest: Manifest) -> Probe:
     if head is not None and not units and head.kernel.shape == (width, classes):
         return Probe((head.kernel[...],), (head.bias[...],))
     sizes = (width, units, classes) if units else (width, classes)
-    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
-    return Probe(
-        tuple(jnp.zeros(pair) for pair in pairs),
-        tuple(jnp.zeros(pair[1]) for pair in pairs),
-    )
+    return initial_probe(sizes, jax.random.key(0), random=units > 0)
 
 
 def exactly(manifest: Manifest) -> Manifest:

@@ -56,6 +56,7 @@ def choose(
     if scores.ndim != 1 or not len(scores):
         raise ValueError(f"scores must have shape [n], got {scores.shape}")
     check_finite("scores", scores)
+    scores = scores.astype(np.float64)  # unsigned ones would wrap when negated
     budget = check_count("budget", budget)
     strength = check_positive("strength", strength, zero=True)
     x = None
@@ -72,7 +73,7 @@ def choose(
     turns = []
     for name, share in zip(names, shares, strict=True):
         rows = np.flatnonzero(classes == name)
-        order = np.argsort(-scores[rows], kind="stable")[: len(rows)]
+        order = np.argsort(-scores[rows], kind="stable")
         if x is not None and share:
             rank = np.empty(len(rows), np.float32)
             rank[order] = 1 - np.arange(len(rows)) / len(rows)

@@ -144,7 +144,9 @@ def tune(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        half=False,  # polynomials and variances need more than bfloat16's 8 bits
         checkpoint=checkpoint,
+        about=f"{goal} {manifest.to_json()}",
         progress=progress,
     )
     tuned = Proxy(manifest, found.params)

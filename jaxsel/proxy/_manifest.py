@@ -214,6 +214,11 @@ class Score:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, SCORES)
         _check_emulator("secure", self.secure, SECURE_SCORES)
+        if self.kind == "margin" and self.secure.family == "mlp":
+            raise ValueError(
+                "secure must be 'square' or 'exact' for the margin, got 'mlp', which "
+                "emulates the entropy"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_positive, check_same_length
 from jaxsel._types import Selection
-from jaxsel.models import Target, finetune
+from jaxsel.models import Target, Tokens, finetune
 from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
 from ._bounds import with_bounds
-from ._build import embed, emulate, prune
+from ._build import embed, emulate, prune, target_manifest
 from ._choice_cost import ChoiceCost, choice_cost
 from ._choose import choose
 from ._cost import Cost, Network, cost
@@ -31,7 +31,7 @@ from ._manifest import Manifest
 from ._probe import fit_probe
 from ._proxy import Proxy
 from ._scores import KINDS, Kind, log_prior, score
-from ._spec import Spec, manifest as describe, probe_manifest
+from ._spec import Spec, probe_manifest
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSpec:
-    """A probe on public features of each sample: one secure product.
+    """A probe on public features of each sample; a linear one is one secure product.
 
     Attributes:
         hidden: Hidden ReLU units, 0 for a linear probe.
@@ -102,6 +102,10 @@ class Phase:
         if not isinstance(self.proxy, Spec | ProbeSpec):
             raise TypeError(f"proxy must be a Spec or a ProbeSpec, got {self.proxy!r}")
         check_choice("goal", self.goal, ("labels", "logits", "ranks"))
+        if not isinstance(self.training, Training):
+            raise TypeError(f"training must be a Training, got {self.training!r}")
+        if not -1 <= self.least <= 1:
+            raise ValueError(f"least must lie in [-1, 1], got {self.least}")
         if self.keep is not None and not 0 < self.keep < 1:
             raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
 
@@ -137,7 +141,7 @@ class Samples:
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
 """From a proxy, m rows of the pool and a number k to the k of these rows with the
-highest scores. In secret, nothing else is opened."""
+highest scores. In secret, nothing is opened but the outcomes of comparisons."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,6 +217,7 @@ def select(
     *,
     labels: Callable[[np.ndarray], npt.ArrayLike],
     key: jax.Array,
+    secret: jax.Array,
     target: Target | None = None,
     classes: int | None = None,
     bootstrap: float = 0.05,
@@ -238,7 +243,9 @@ def select(
         budget: Samples to buy, the bootstrap set counted.
         labels: From rows to their classes, integers: called once, for the bootstrap
             set, when that is bought.
-        key: Of everything random; see `joint_key`.
+        key: Of the bootstrap set, known to both parties; see `joint_key`.
+        secret: The model owner's own key, of all else that is random: with a known key
+            and a public base model, the data owner could train the same target.
         target: The public base model with a head of C classes; needed by proxies, and
             by probes unless their goal is "labels".
         classes: C, if there is no target.
@@ -272,7 +279,7 @@ def select(
     schedule = tuple(schedule)
     _check_needs(pool, distil, schedule, target)
     n = len(pool)
-    rows = draw_bootstrap(n, bootstrap, jax.random.fold_in(key, 0))
+    rows = draw_bootstrap(n, bootstrap, key)
     keeps = _keeps(n, len(rows), schedule, budget)
     if target is not None:
         classes = target.classes
@@ -281,7 +288,13 @@ def select(
             "classes must be given if there is no target, and a target must have a "
             "head: got None"
         )
+    asked = any(isinstance(p.proxy, Spec) or p.goal != "labels" for p in schedule)
+    if not asked:
+        target = None
     settings = {
+        "target": None if target is None else [repr(target.config), target.read],
+        "budget": budget,
+        "bootstrap": len(rows),
         "schedule": repr(schedule),
         "keeps": keeps,
         "kind": kind,
@@ -291,8 +304,13 @@ def select(
     }
     weights = None if target is None else target.params
     held = tuple(None if s is None else (s.inputs, s.features) for s in (pool, distil))
-    run = fingerprint(settings, held, weights, jax.random.key_data(key))
+    drawn = [jax.random.key_data(each) for each in (key, secret)]
+    run = fingerprint(settings, held, weights, drawn)
     store = _Store(None if folder is None else Path(folder), run)
+
+    descriptions = [
+        _described(phase.proxy, pool, target, classes, kind) for phase in schedule
+    ]
 
     def buy() -> dict[str, np.ndarray]:
         return {"labels": _classes(labels(rows), len(rows), classes)}
@@ -306,7 +324,7 @@ def select(
             target.params,
             bought.inputs,
             y,
-            key=jax.random.fold_in(key, 1),
+            key=jax.random.fold_in(secret, 0),
             checkpoint=store.place("target"),
             progress=progress,
             **dataclasses.asdict(tuning),
@@ -326,15 +344,17 @@ def select(
         prior=prior,
         classes=classes,
         heads=heads,
-        specs=tuple({p.proxy: 0 for p in schedule if isinstance(p.proxy, Spec)}),
-        key=key,
+        descriptions={
+            phase.proxy: description
+            for phase, description in zip(schedule, descriptions, strict=True)
+        },
+        key=secret,
         progress=progress,
     )
     best = winners or _InTheClear(pool, target)
     left = np.setdiff1d(np.arange(n), rows)
     proxies, survivors = [], []
     for i, (phase, keep) in enumerate(zip(schedule, keeps, strict=True)):
-        description = maker.describe(phase.proxy)
 
         def sieve(
             i: int = i, phase: Phase = phase, keep: int = keep, left: Any = left
@@ -346,7 +366,7 @@ def select(
 
         found = store.once(f"phase-{i}", sieve)
         left = found.pop(_LEFT)
-        proxies.append(maker.bounded(Proxy.from_arrays(description, found)))
+        proxies.append(maker.bounded(Proxy.from_arrays(descriptions[i], found)))
         survivors.append(left)
     chosen = np.concatenate([rows, left]).astype(np.int32)
     return Phased(
@@ -381,40 +401,16 @@ class _Maker:
     prior: np.ndarray | None
     classes: int
     heads: str
-    specs: tuple[Spec, ...]
+    descriptions: dict[Spec | ProbeSpec, Manifest]
     key: jax.Array
     progress: bool
 
-    def describe(self, spec: Spec | ProbeSpec) -> Manifest:
-        """Return the manifest of a proxy."""
-        if isinstance(spec, ProbeSpec):
-            assert self.bought.features is not None  # checked by `_check_needs`
-            width = self.bought.features.shape[1]
-            return probe_manifest(
-                width=width, classes=self.classes, head=spec.hidden, score=self.kind
-            )
-        assert self.base is not None
-        config, inputs = self.base.config, self.bought.inputs
-        return describe(
-            spec,
-            layers=config.layers,
-            heads=config.heads,
-            head_width=config.hidden // config.heads,
-            hidden=config.hidden,
-            length=inputs.ids.shape[1] if config.kind == "text" else config.length,
-            classes=self.classes,
-            kind="tokens" if config.kind == "text" else "patches",
-            intermediate=config.intermediate,
-            vocab=config.vocab or None,
-            pre_norm=config.pre_norm,
-            score=self.kind,
-        )
-
     def make(self, i: int, phase: Phase, checkpoint: Path | None) -> Proxy:
         """Return the proxy of phase i, trained."""
-        key = jax.random.fold_in(self.key, 3 + i)
+        key = jax.random.fold_in(self.key, 2 + i)
         keys = [jax.random.fold_in(key, j) for j in range(2)]
-        samples, targets = self._lessons(phase.goal)
+        probe = isinstance(phase.proxy, ProbeSpec)
+        samples, targets = self._lessons(phase.goal, probe=probe)
         if isinstance(phase.proxy, ProbeSpec):
             return self._probe(phase, phase.proxy, samples, targets, keys)
         assert self.base is not None
@@ -452,27 +448,30 @@ class _Maker:
         importance = None
         if self.heads == "gradient":
             importance = gradient_importance(self.tuned, self.bought.inputs, self.y)
+        specs = [spec for spec in self.descriptions if isinstance(spec, Spec)]
         cut = [
             self._with_prior(
-                prune(self.tuned, self.describe(spec), importance=importance)
+                prune(self.tuned, self.descriptions[spec], importance=importance)
             )
-            for spec in self.specs
+            for spec in specs
         ]
         x, mask = embed(self.base, self.bought.inputs)
-        key = jax.random.fold_in(self.key, 2)
-        return dict(zip(self.specs, emulate(cut, x, mask, key=key), strict=True))
+        key = jax.random.fold_in(self.key, 1)
+        return dict(zip(specs, emulate(cut, x, mask, key=key), strict=True))
 
-    def _lessons(self, goal: Goal) -> tuple[Samples, np.ndarray]:
+    def _lessons(self, goal: Goal, *, probe: bool) -> tuple[Samples, np.ndarray]:
         """Return what a proxy is trained on, and its targets."""
         if goal == "labels":
             return self.bought, self.y
         assert self.tuned is not None
-        samples = self.bought
-        if self.distil is not None:
-            both = ((s.inputs, s.features) for s in (self.distil, self.bought))
-            join = lambda *parts: np.concatenate(parts)
-            samples = Samples(*jax.tree.map(join, *both))
-        logits = self.tuned.logits(samples.inputs)
+        parts = [self.bought] if self.distil is None else [self.distil, self.bought]
+        join = lambda *arrays: np.concatenate(arrays)
+        inputs = jax.tree.map(join, *(part.inputs for part in parts))
+        features = None
+        if probe:
+            features = np.concatenate([np.asarray(part.features) for part in parts])
+        samples = Samples(inputs, features)
+        logits = self.tuned.logits(inputs)
         if goal == "logits":
             return samples, logits
         ranks = score(jnp.asarray(logits), self.kind, prior=self.prior)
@@ -498,7 +497,7 @@ class _Maker:
         )
         params = {"layers": [], "head": head, "score": {}}
         params["offset"] = jnp.zeros(self.classes)
-        proxy = self._with_prior(Proxy(self.describe(spec), params), phase.goal)
+        proxy = self._with_prior(Proxy(self.descriptions[spec], params), phase.goal)
         (proxy,) = emulate([proxy], self.bought.features, None, key=keys[0])
         logits = proxy.logits(self.bought.features)
         check_ranking(proxy, logits, least=phase.least)
@@ -623,22 +622,63 @@ def _check_needs(
     schedule: Sequence[Phase],
     target: Target | None,
 ) -> None:
+    """Refuse what would fail after the bootstrap set is bought."""
     for i, phase in enumerate(schedule):
         probe, learns = isinstance(phase.proxy, ProbeSpec), phase.goal != "labels"
-        needs = {"target": not probe or learns}
-        if needs["target"] and target is None:
+        if (learns or not probe) and target is None:
             raise ValueError(f"target must be given for schedule[{i}], got None")
-        for name, samples in (("pool", pool), ("distil", distil)):
-            if samples is None or (name == "distil" and not learns):
+        for name, samples in (("pool", pool), ("distil", distil if learns else None)):
+            if samples is None:
                 continue
             if probe and samples.features is None:
                 raise ValueError(f"{name} must have features for schedule[{i}]")
             if (not probe or learns) and samples.inputs is None:
                 raise ValueError(f"{name} must have inputs for schedule[{i}]")
-    if target is not None:
-        for samples in (pool, distil):
-            if samples is not None and samples.inputs is not None:
-                target.check(samples.inputs)
+    for name, samples in (("pool", pool), ("distil", distil)):
+        if samples is None:
+            continue
+        if target is not None and samples.inputs is not None:
+            given = target.check(samples.inputs)
+            if type(given) is not type(samples.inputs):
+                raise TypeError(
+                    f"{name}.inputs must be {type(given).__name__}, got "
+                    f"{type(samples.inputs).__name__}"
+                )
+        for part in ("inputs", "features"):
+            own, wanted = (
+                [np.shape(leaf)[1:] for leaf in jax.tree.leaves(getattr(held, part))]
+                for held in (samples, pool)
+            )
+            if own and wanted and own != wanted:
+                raise ValueError(
+                    f"{name}.{part} must have rows of shape {wanted[0]} as the pool's, "
+                    f"got {own[0]}"
+                )
+
+
+def _described(
+    spec: Spec | ProbeSpec,
+    pool: Samples,
+    target: Target | None,
+    classes: int,
+    kind: Kind,
+) -> Manifest:
+    """Return the manifest of a phase's proxy."""
+    if isinstance(spec, ProbeSpec):
+        assert pool.features is not None  # see `_check_needs`
+        width = pool.features.shape[1]
+        return probe_manifest(
+            width=width, classes=classes, head=spec.hidden, score=kind
+        )
+    assert target is not None
+    tokens = pool.inputs if isinstance(pool.inputs, Tokens) else None
+    return target_manifest(
+        spec,
+        target,
+        length=None if tokens is None else tokens.ids.shape[1],
+        classes=classes,
+        score=kind,
+    )
 
 
 def _classes(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
@@ -658,7 +698,10 @@ def _classes(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
 def _checked(found: npt.ArrayLike, left: np.ndarray, keep: int) -> np.ndarray:
     rows = np.asarray(found)
     if rows.shape != (keep,) or len(set(rows.tolist())) < keep:
-        raise ValueError(f"winners must return {keep} distinct rows, got {rows.shape}")
+        raise ValueError(
+            f"winners must return {keep} distinct rows, got shape {rows.shape} with "
+            f"{len(set(rows.ravel().tolist()))} distinct ones"
+        )
     if not np.isin(rows, left).all():
         raise ValueError("winners must return rows that it was given")
     return rows.astype(np.int32)

@@ -130,7 +130,7 @@ def fit_probe(
     mean, scale = x.mean(0), x.std(0)
     scale = np.where(scale > 1e-6 * scale.max(initial=0), scale, 1)
     sizes = (x.shape[1], hidden, classes) if hidden else (x.shape[1], classes)
-    start = _start(sizes, jax.random.fold_in(key, 0), random=loss == "ranks")
+    start = initial_probe(sizes, jax.random.fold_in(key, 0), random=loss == "ranks")
     goal = jnp.asarray(y if loss == "labels" else y.astype(np.float32))
     pairs = jax.random.randint(jax.random.fold_in(key, 1), (_PAIRS, len(x)), 0, len(x))
     found = _fit((x - mean) / scale, goal, pairs, start, l2, loss=loss, steps=steps)
@@ -141,7 +141,7 @@ def fit_probe(
     )
 
 
-def _start(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Probe:
+def initial_probe(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Probe:
     """Return zeros for a convex problem, else small random weights."""
     weights = []
     for i, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):

@@ -10,6 +10,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice
@@ -64,11 +65,13 @@ def log_prior(prior: npt.ArrayLike, classes: int) -> jax.Array:
     """Return what to take from the logits, `[C]`: an offset, free in the secure phase.
 
     Raises:
-        ValueError: If the prior is not of shape `[C]`.
+        ValueError: If the prior is not of shape `[C]`, or not above zero.
     """
     shares = jnp.asarray(prior)
     if shares.shape != (classes,):
         raise ValueError(f"prior must have shape {(classes,)}, got {shares.shape}")
+    if not isinstance(prior, jax.Array) and not (np.asarray(prior) > 0).all():
+        raise ValueError(f"prior must be above zero for every class, got {shares}")
     return jnp.log(shares / jnp.sum(shares))
 
 

@@ -228,7 +228,9 @@ def _score(
     hidden: int,
 ) -> Score:
     if secure is None:
-        secure = "square" if classes == 2 else "mlp"
+        # The emulator is of the entropy: it does not rank as the margin of many does.
+        many = "exact" if kind == "margin" else "mlp"
+        secure = "square" if classes == 2 else many
     if not isinstance(secure, Emulator):
         check_choice("secure", secure, tuple(SECURE_SCORES))
     return Score(kind=kind, secure=_emulator(secure, SECURE_SCORES, hidden))

@@ -55,9 +55,10 @@ def retrieve(
     memory. One pass costs m·n·d multiply-adds. It finds 2·budget/m neighbours for each
     hard sample; where the lists overlap so much that they run out, their length is
     doubled, for another pass. Memory is set by the chunk. Lists too long for memory
-    (m times their length above 4 million, where a large budget meets hard samples that
-    are much alike) give way to a slower way that reads the candidates several times, on
-    one device, in memory O(n): the result is the same.
+    (m times their length above 4 million: budgets above 2 million, or smaller ones
+    where hard samples are much alike) give way to a slower way that reads the
+    candidates once for each few hard samples, on one device, in memory O(n): the result
+    is the same.
 
     Args:
         features: Candidates, `[n, d]`.

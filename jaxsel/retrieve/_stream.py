@@ -158,7 +158,10 @@ def _prepare(
     and it is near the hard samples that distances must be right.
     """
     if metric == "cosine":
-        return normalise(to_float(hard)), None
+        with np.errstate(over="ignore"):  # what is too large is told by name
+            floats = to_float(hard)
+        check_finite("hard_features in float32", floats)
+        return normalise(floats), None
     centre = rounded_mean(hard)
     queries = subtract(hard, centre)
     peak = float(jnp.abs(queries).max())
@@ -263,6 +266,11 @@ class Chunk:
                 "infinity"
             )
         row = self.start + int(np.abs(part).max(axis=1).argmax())
+        if self.stream.metric == "cosine":
+            raise ValueError(
+                f"features must fit float32, but row {row} has larger absolute values; "
+                "rescale features"
+            )
         raise ValueError(
             "features must have squares that fit float32: absolute values up to "
             f"{LARGEST:g}, but row {row} has larger ones; rescale features and "

@@ -104,12 +104,11 @@ def _split(
             if str(dtype) == "category":
                 kinds.add(j)
     else:
-        try:
-            array = np.asarray(table)
-        except ValueError as error:
-            raise TypeError(
-                f"{argument} must be a table, got ragged nested lists"
-            ) from error
+        # Nested lists may mix numbers and texts: those stay what they are.
+        nested = not hasattr(table, "dtype")
+        array = np.asarray(table, object if nested else None)
+        if nested and array.ndim == 1:
+            raise TypeError(f"{argument} must be a table, got ragged nested lists")
         if array.dtype.names and array.ndim == 1:
             names.extend(array.dtype.names)
             columns = [array[name] for name in array.dtype.names]
@@ -169,6 +168,8 @@ def _is_missing(value: Any) -> bool:
         return bool(value != value)  # NaN and NaT
     except TypeError:  # pandas.NA, which is neither true nor false
         return True
+    except ValueError:  # an array, which no column may hold
+        return False
 
 
 def _is_numeric(values: np.ndarray) -> bool:
@@ -218,7 +219,7 @@ def _bins(
         floats = np.full(len(column), np.nan)
         try:
             floats[~gap] = column[~gap].astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(
                 f"column {name!r} must hold numbers, got {error}: list it in "
                 "`categorical`"

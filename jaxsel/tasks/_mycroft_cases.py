@@ -11,7 +11,7 @@ from jaxsel.data import color_jitter, mask_patches, permute_labels, perspective
 from jaxsel.retrieve import pseudo_labels, retrieve
 
 from ._mycroft_models import new_net, steps_for
-from ._mycroft_owner import CHECKPOINT, SELECTORS, Owner, choose, new_owner
+from ._mycroft_owner import CHECKPOINT, SELECTORS, SPACES, Owner, choose, new_owner
 from ._mycroft_starved import draw_starved
 from ._mycroft_trainer import Samples, Sizes, joined, take
 
@@ -35,7 +35,7 @@ class Cases:
         by_spoiling: With what each of `SELECTORS` chose, and with everything, where all
             of the owner's samples are as `SPOILT` says, `[S, 3, 5, 2]`.
         right: Share of right labels in what was sent, of the same shape but for the
-            last axis.
+            last axis; NaN where nothing was sent.
         unlabelled: Without the owner's labels, by pixels: retrieval, and a random
             choice from all classes, with pseudo-labels, `[S, 2, 2]`.
         pseudo_right: Share of right pseudo-labels in those, `[S, 2]`.
@@ -43,10 +43,10 @@ class Cases:
         tuned: The same after fine-tuning, `[S, 4, 2]`.
         steps_tuned: Steps of a fine-tuning with what was chosen, `[S]`.
         steps_retrained: Steps of a training from scratch with it, `[S]`.
-        other_model: `SELECTORS` but random, where the owner's model is of the `OTHER`
-            kind, `[S, 3, 2]`.
-        by_checkpoint: `SELECTORS` but random, through each checkpoint of the owner's
-            model, `[S, 3, C, 2]`.
+        other_model: With what each of `SPACES` chose, where the owner's model is of the
+            `OTHER` kind, `[S, 3, 2]`.
+        by_checkpoint: With what each of `SPACES` chose through each checkpoint of the
+            owner's model, `[S, 3, C, 2]`.
     """
 
     budget: int
@@ -98,7 +98,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
         sent = [pick(how, view) for how in SELECTORS] + [np.arange(len(offer[1]))]
         accuracy.append([gain(owner, rows) for rows in sent])
         true = owner.samples[1] == offer[1]
-        right.append([true[rows].mean() if len(rows) else 1.0 for rows in sent])
+        right.append([true[rows].mean() if len(rows) else np.nan for rows in sent])
     nothing = gain(clean, np.empty(0, int))
 
     chosen = pick("func_feat", clean.view(hard)), pick("random", clean.view(hard))
@@ -115,11 +115,10 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
 
     unlabelled, pseudo_right = _without_labels(clean, hard, sizes, keys[2])
     other = train(offer, OTHER[sizes.net]).view(hard)
-    matching = SELECTORS[:-1]
-    by_checkpoint = np.zeros((len(matching), len(clean.nets), 2))
+    by_checkpoint = np.zeros((len(SPACES), len(clean.nets), 2))
     for c in range(len(clean.nets)):
         view = clean.view(hard, checkpoint=c)
-        for j, how in enumerate(matching):
+        for j, how in enumerate(SPACES):
             again = c == CHECKPOINT
             by_checkpoint[j, c] = (
                 accuracy[0][j] if again else gain(clean, pick(how, view))
@@ -134,7 +133,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
         "tuned": np.array([nothing, *(accuracy[0][i] for i in (0, 3, 4))]),
         "steps_tuned": np.array(steps_tuned),
         "steps_retrained": np.array(steps_tuned + sizes.first),
-        "other_model": np.array([gain(clean, pick(how, other)) for how in matching]),
+        "other_model": np.array([gain(clean, pick(how, other)) for how in SPACES]),
         "by_checkpoint": by_checkpoint,
     }
 

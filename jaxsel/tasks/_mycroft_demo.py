@@ -14,11 +14,11 @@ from jaxsel.report import Chapter, Figure, Table, new_figure, style
 
 from ._mycroft_cases import PERMUTED, spoilt
 from ._mycroft_owner import NAMES, new_owner
-from ._mycroft_ranking import appraise_owners
+from ._mycroft_ranking import appraise_owners, firsts
 from ._mycroft_starved import draw_starved
 from ._mycroft_store import stacked
 from ._mycroft_trainer import Samples, Sizes, images
-from ._mycroft_words import compared, sentence
+from ._mycroft_words import averaged, compared, listed, sentence
 from ._purchase_figures import spread
 
 OFFERS = {
@@ -127,12 +127,13 @@ def requests_chapter(result: Requests) -> Chapter:
     """Tell how the owners answered, and what their order is."""
     mycroft, random = result.accuracy[:, 0], result.accuracy[:, 1]
     correlations = [
-        f"{NAMES[how]} {np.nanmean(result.spearman[:, j]):.2f}"
+        f"{NAMES[how]} {averaged('.2f', result.spearman[:, j])}"
         for j, how in enumerate(METHODS)
-        if np.isfinite(result.spearman[:, j]).any()
     ]
-    best = result.everything.argmax(1)
-    found = (mycroft.argmax(1) == best).sum()
+    found = [
+        f"{firsts(result.accuracy[:, j], result.everything)} by {NAMES[how]}"
+        for j, how in enumerate(METHODS)
+    ]
     blocks = (
         "Here the trainer does not see what is on offer. It shows each owner "
         f"{result.n_shared} digits of its weak classes that it got wrong, and asks for "
@@ -140,8 +141,8 @@ def requests_chapter(result: Requests) -> Chapter:
         "gradients under its own model match the hard ones' and whose features are "
         "near them (`jaxsel.match.func_feat`), or at random from their classes. The "
         "trainer fine-tunes on what it gets, once for each owner; "
-        f"{result.n_held_out.min()} to {result.n_held_out.max()} hard digits that "
-        "nobody has seen tell whose samples help.",
+        f"{result.n_held_out.min()} to {result.n_held_out.max()} hard digits that no "
+        "owner sees tell whose samples help.",
         _table(result),
         _figure(result),
         sentence(
@@ -149,8 +150,9 @@ def requests_chapter(result: Requests) -> Chapter:
             + ", over all owners"
         )
         + " Spearman's correlation with the order by full information, mean over "
-        f"seeds: {'; '.join(correlations)}. The owner that is best by full information "
-        f"is first by FuncFeat in {found} of {len(best)} seeds.",
+        f"seeds: {'; '.join(correlations)}. Runs of {len(result.seeds)} in which the "
+        "owner that is best by full information comes first, alone: "
+        f"{listed(found)}.",
     )
     return Chapter(
         title="Asking owners for samples",

@@ -87,6 +87,6 @@ def checkpoints(
 def steps_for(n: int, epochs: int, least: int) -> int:
     """Return the steps of some passes over n samples, or `least` if they are fewer.
 
-    Rounds n up to a power of two: few lengths, so that few programs are compiled.
+    Rounds n up to a power of two, so that budgets of one order train equally long.
     """
     return max(least, -(-epochs * (1 << (n - 1).bit_length()) // BATCH))

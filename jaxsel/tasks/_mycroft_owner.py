@@ -21,6 +21,9 @@ CHECKPOINT = 1
 SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
 """The ways to choose that are compared; `choose` explains them."""
 
+SPACES = SELECTORS[:-1]
+"""Those of them that look at the samples through the owner's model."""
+
 NAMES = {
     "func_feat": "FuncFeat",
     "grad_match": "GradMatch",
@@ -74,20 +77,30 @@ class Owner:
         sees.
         """
         net = self.nets[checkpoint]
+        features, hard_features = (net.features(x) for x in (self.samples[0], hard[0]))
         return View(
             labels=self.samples[1],
             hard_labels=hard[1],
-            features=net.features(self.samples[0]),
-            hard_features=net.features(hard[0]),
-            gradients=gradients(net, self.samples),
-            hard_gradients=gradients(net, hard),
+            features=features,
+            hard_features=hard_features,
+            gradients=gradients(net, self.samples, features),
+            hard_gradients=gradients(net, hard, hard_features),
         )
 
 
-def gradients(net: Net, samples: Samples) -> Factored:
-    """Return the gradients of a network's last layer, one for each sample."""
+def gradients(
+    net: Net, samples: Samples, features: np.ndarray | None = None
+) -> Factored:
+    """Return the gradients of a network's last layer, one for each sample.
+
+    Args:
+        net: The network.
+        samples: Images with labels.
+        features: What its last layer sees of them, if that is known already.
+    """
     x, y = samples
-    return last_layer(net.logits(x), y, net.features(x))
+    features = net.features(x) if features is None else features
+    return last_layer(net.logits(x), y, features)
 
 
 def new_owner(

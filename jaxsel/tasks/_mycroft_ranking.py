@@ -129,6 +129,21 @@ def appraise_owners(
     }
 
 
+def firsts(scores: np.ndarray, full: np.ndarray) -> int:
+    """Count the seeds in which the owner that is best by `full` is first by `scores`.
+
+    It must be alone on top on both sides: a tie is no hit.
+
+    Args:
+        scores: An accuracy with each owner's answer, `[S, O]`.
+        full: The same with all that each owner has, `[S, O]`.
+    """
+    same = scores.argmax(1) == full.argmax(1)
+    for table in (scores, full):
+        same &= (table == table.max(1, keepdims=True)).sum(1) == 1
+    return int(same.sum())
+
+
 def received(answer: Answer) -> Samples:
     """Return the samples of an answer."""
     if answer.x is None or answer.y is None:

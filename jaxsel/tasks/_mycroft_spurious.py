@@ -7,14 +7,12 @@ import dataclasses
 import jax
 import numpy as np
 
-from ._mycroft_owner import CHECKPOINT, View, choose, new_owner
+from ._mycroft_owner import CHECKPOINT, SPACES, View, choose, new_owner
 from ._mycroft_starved import deal
 from ._mycroft_trainer import Samples, Sizes, Trainer, hire, joined, take
 
 PAIR = (0, 3)
 """The classes of Fashion-MNIST that play dogs and wolves: T-shirts and dresses."""
-
-SPACES = ("func_feat", "grad_match", "retrieve")
 
 SIZES = Sizes(
     own=250, val=1500, test=1000, offered=2000, shared=50, budgets=(8, 32, 128)
@@ -29,7 +27,7 @@ class Spurious:
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, all of them natural, and on test samples, half of them natural.
     "Useful" is the share of natural samples, with the background that the trainer has
-    never seen behind their class, among those that were sent.
+    never seen behind their class, among those that were sent; NaN where there are none.
 
     Attributes:
         budgets: Samples that the owner may send, `[B]`.
@@ -64,7 +62,7 @@ class Spurious:
 def on_background(x: np.ndarray, vertical: np.ndarray, key: jax.Array) -> np.ndarray:
     """Put stripes behind grey images `[n, side, side]`, vertical or horizontal.
 
-    Each image has its own offset, so that pixels alone do not tell which they are.
+    Each image has an offset of its own.
     """
     n, side = x.shape[:2]
     width = max(1, side // 7)
@@ -168,7 +166,7 @@ def spurious_seed(
         return [choose(how, view, budget, keys[2]) for budget in sizes.budgets]
 
     def useful(chosen: list[np.ndarray]) -> np.ndarray:
-        return np.array([is_natural[r].mean() if len(r) else 0.0 for r in chosen])
+        return np.array([is_natural[r].mean() if len(r) else np.nan for r in chosen])
 
     views = [owner.view(trainer.shared, checkpoint=c) for c in range(len(owner.nets))]
     through = [[rows(how, view) for view in views] for how in SPACES]

@@ -1,4 +1,8 @@
-"""Results of single seeds as files, so that a killed run goes on where it was."""
+"""Results of single seeds as files, so that a killed run goes on where it was.
+
+Settings and versions are not all that results depend on: a changed source or another
+scikit-learn is not noticed. The folder is to be removed then.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def remembered(
     Args:
         path: An `.npz` file. One that holds the results of other settings, or other
             versions of jaxsel or JAX, or is damaged, is replaced.
-        settings: All that the results depend on, as JSON has it.
+        settings: What results are told apart by, as JSON has it.
         run: Returns results by name: arrays, numbers, texts and tuples of texts.
     """
     versions = {"jaxsel": __version__, "jax": jax.__version__}

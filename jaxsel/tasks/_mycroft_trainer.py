@@ -72,7 +72,7 @@ class Trainer:
         net: Its model.
         own: What it was trained on.
         shared: The hard samples that owners are shown.
-        held_out: The hard samples that measure what was gained, seen by nobody else.
+        held_out: The hard samples that measure what was gained; no owner sees them.
         test: Samples of all kinds, as a check that nothing else was lost.
         sizes: How long a fine-tuning takes.
         key: Of its minibatches: the same for all that it receives.
@@ -90,8 +90,8 @@ class Trainer:
         """Fine-tune on its own samples and those received, and measure the accuracy.
 
         Callers loop over what may be received, rather than `vmap`: on a CPU a batch of
-        trainings takes as long as one after the other (measured: 0.22 and 0.20 s for
-        each of 33), and this way each takes as many steps as its samples need.
+        trainings took as long as one after the other in a single measurement (0.22 and
+        0.20 s for each of 33), and this way each takes the steps its samples need.
 
         Returns:
             Accuracy on held-out hard samples and on test samples, `[2]`.

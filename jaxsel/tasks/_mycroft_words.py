@@ -7,25 +7,73 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def told(differences: np.ndarray) -> int:
+    """Return the sign of a mean over seeds, or 0 where it is not told from 0.
+
+    Told by a paired t-test at 5 %. A single seed tells nothing.
+
+    Args:
+        differences: `[seeds]`, of two figures of the same seed.
+    """
+    from scipy.stats import t
+
+    n, mean = len(differences), differences.mean()
+    if n < 2:
+        return 0
+    margin = t.ppf(0.975, n - 1) * standard_error(differences)
+    return 0 if abs(mean) < margin or not mean else int(np.sign(mean))
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of a mean over seeds, `[seeds]`, two at least."""
+    return float(values.std(ddof=1) / len(values) ** 0.5)
+
+
+def known_mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return means over what is not NaN; NaN where nothing is left."""
+    known = np.isfinite(values)
+    count, total = known.sum(axis), np.where(known, values, 0).sum(axis)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+
+def averaged(form: str, *columns: np.ndarray) -> str:
+    """Give means over seeds, and for how many they are defined if not for all.
+
+    Args:
+        form: Format of a mean, such as ".0%".
+        *columns: `[seeds]` each, NaN where undefined.
+    """
+    known: np.ndarray = np.all(np.isfinite(np.stack(columns)), axis=0)
+    if not known.any():
+        return "undefined"
+    text = " and ".join(f"{column[known].mean():{form}}" for column in columns)
+    if known.all():
+        return text
+    return f"{text} (defined for {known.sum()} of {len(known)} seeds)"
+
+
 def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
     """Say how two accuracies compare over the same runs, in percentage points.
 
     Args:
         name: What `a` belongs to.
-        a: `[runs]`, fractions.
+        a: `[runs]`, fractions; NaN where undefined.
         other: What `b` belongs to.
         b: `[runs]`, of the same runs.
 
     Returns:
-        A clause without a full stop. A difference within two standard errors of its
-        mean counts as none.
+        A clause without a full stop, with the standard error of the mean difference.
+        A difference that `told` does not tell counts as none.
     """
     points = 100 * (np.asarray(a) - np.asarray(b))
+    points = points[np.isfinite(points)]
+    if not len(points):
+        return f"{name} and {other} cannot be compared: one of them is undefined"
     mean = points.mean()
     if len(points) < 2:
         return f"{name} is {mean:+.1f} points from {other} in the only run"
-    error = points.std(ddof=1) / len(points) ** 0.5
-    if abs(mean) < 2 * error or not mean:
+    error = standard_error(points)
+    if not told(points):
         difference = f"{mean:+.1f} ± {error:.1f} points"
         return f"{name} and {other} cannot be told apart ({difference})"
     where = "above" if mean > 0 else "below"
@@ -38,18 +86,41 @@ def trend(name: str, steps: np.ndarray, by_step: np.ndarray) -> str:
     Args:
         name: What is looked at.
         steps: `[C]`.
-        by_step: `[runs, C]`, fractions.
+        by_step: `[runs, C]`, fractions; runs with a NaN are left out.
+
+    Returns:
+        A clause without a full stop. Checkpoints that `told` does not tell apart count
+        as equally good.
     """
+    by_step = by_step[np.isfinite(by_step).all(axis=1)]
+    if not len(by_step):
+        return f"{name} is undefined at some checkpoint of every run"
     means = by_step.mean(0)
-    best, last = int(means.argmax()), len(means) - 1
+    worst, best, last = int(means.argmin()), int(means.argmax()), len(means) - 1
+    only = ", in the only run" if len(by_step) < 2 else ""
+    if only:
+        ahead = lambda other: means[best] > means[other]
+    else:
+        ahead = lambda other: told(by_step[:, best] - by_step[:, other]) != 0
+    if best != last and ahead(last):
+        return (
+            f"{name} is best after {steps[best]} of {steps[last]} steps with "
+            f"{means[best]:.1%}, and has {means[last]:.1%} at the end{only}"
+        )
+    if not ahead(worst):
+        return (
+            f"{name} does not depend on the checkpoint ({means.min():.1%} to "
+            f"{means.max():.1%}){only}"
+        )
     if best == last:
         return (
             f"{name} is best at the last checkpoint, {steps[last]} steps, with "
-            f"{means[last]:.1%}, and has {means[0]:.1%} at the first"
+            f"{means[last]:.1%}, and has {means[0]:.1%} at the first{only}"
         )
     return (
-        f"{name} is best after {steps[best]} of {steps[last]} steps with "
-        f"{means[best]:.1%}, and has {means[last]:.1%} at the end"
+        f"{name} is lowest after {steps[worst]} of {steps[last]} steps with "
+        f"{means[worst]:.1%}, and has {means[last]:.1%} at the end, which cannot be "
+        f"told apart from the best, {means[best]:.1%} after {steps[best]}{only}"
     )
 
 

@@ -16,7 +16,7 @@ from jaxsel._progress import track
 from ._mycroft import at_once
 from ._mycroft_store import remembered, stacked
 from ._proxy_points import candidates, points
-from ._proxy_texts import Sizes, read_texts
+from ._proxy_texts import LAYERS, LENGTH, Sizes, read_texts
 from ._proxy_trial import TUNING, trial
 
 POOLS = {
@@ -114,6 +114,9 @@ def run_proxies(
         "candidates": {name: repr(one) for name, one in made.items()},
         "points": {name: repr(one) for name, one in compared.items()},
         "tuning": repr(TUNING),
+        "length": LENGTH,
+        "layers": LAYERS,
+        "most": MOST,
     }
 
     def one(pair: tuple[int, str]) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
         round(SIZES.budget * len(pool)),
         labels=lambda rows: texts.labels[dealt.pool[rows]],
         key=keys[1],
+        secret=jax.random.key(seed),
         target=texts.target,
         bootstrap=SIZES.bootstrap,
         distil=own,
@@ -137,11 +138,11 @@ def texts_chapter(result: TextPurchase) -> Chapter:
         f"with the target's own doubts with Spearman's {result.spearman:.2f}, and "
         f"{result.overlap:.0%} of what it chooses the target would choose itself; at "
         f"random that would be {random:.0%}.",
-        _table(result, 0, "What it would buy first: reviews that praise and blame"),
-        _table(result, 1, "What it would buy last: reviews that leave no doubt"),
+        _table(result, 0, "What ranks first, and would be bought"),
+        _table(result, 1, "What ranks last"),
         "Beside each review stands the target's probability that it is positive, which "
-        "the proxy never sees for these reviews, and what it turns out to be once it "
-        "is bought. Near 50 % a label teaches most.",
+        "the proxy never saw for these reviews, and its label, which only a buyer "
+        "learns. Where the model is unsure, near 50 %, a label teaches most.",
     )
     return Chapter(
         title="Choosing texts that nobody may read",
@@ -161,7 +162,7 @@ def _table(result: TextPurchase, which: int, caption: str) -> Table:
         )
     ]
     return Table(
-        columns=("Review", "Positive?", "It is"),
+        columns=("Review", "Positive?", "Label"),
         rows=rows,
         formats=("", ".0%", ""),
         caption=caption,

@@ -25,11 +25,11 @@ from jaxsel.proxy import (
     emulate,
     entropy,
     fit_probe,
-    manifest,
     monotonicity,
     probe_manifest,
     proxy_ranks,
     prune,
+    target_manifest,
     tune,
 )
 
@@ -61,7 +61,7 @@ def trial(
     Returns:
         The fields of `ProxyPool` without their first axis.
     """
-    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(6)]
+    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(5)]
     dealt = deal(texts.labels, sizes, keys[0])
     n = len(dealt.pool)
     first = draw_bootstrap(n, sizes.bootstrap, keys[1])
@@ -129,7 +129,15 @@ class _Maker:
         asked: list[Lesson] = sorted({c.lesson for c in candidates.values()})
         lessons = {lesson: self._lesson(lesson) for lesson in asked}
         cut = {
-            name: prune(self.target, self._manifest(c.spec))
+            name: prune(
+                self.target,
+                target_manifest(
+                    c.spec,
+                    self.target,
+                    classes=self.texts.classes,
+                    length=self.texts.tokens.ids.shape[1],
+                ),
+            )
             for name, c in candidates.items()
             if isinstance(c.spec, Spec)
         }
@@ -204,20 +212,6 @@ class _Maker:
         params = {"layers": [], "head": head, "score": {}}
         params["offset"] = jnp.zeros(classes)
         return emulate([Proxy(described, params)], x, None, key=key)[0]
-
-    def _manifest(self, spec: Spec) -> Manifest:
-        config = self.target.config
-        return manifest(
-            spec,
-            layers=config.layers,
-            heads=config.heads,
-            head_width=config.hidden // config.heads,
-            hidden=config.hidden,
-            length=self.texts.tokens.ids.shape[1],
-            classes=self.texts.classes,
-            intermediate=config.intermediate,
-            vocab=config.vocab,
-        )
 
 
 def _sieve(

@@ -110,8 +110,9 @@ def run_tabular(
         progress: Whether to show a progress bar.
 
     Returns:
-        F1 scores for every trainer, owner, selector and budget. Takes about 20 s of
-        processor time a seed on Adult, a minute if `full`.
+        F1 scores for every trainer, owner, selector and budget. In a single
+        measurement a seed on Adult took about 20 s of processor time, a minute if
+        `full`.
 
     Raises:
         ValueError: If there are no seeds, one is negative, or there is no such table.

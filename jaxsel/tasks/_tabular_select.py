@@ -90,12 +90,12 @@ def rank(
 ) -> np.ndarray:
     """Return the candidates to send, best first, `[budget]`.
 
-    A smaller budget is the beginning of it. The binning distances take the least,
-    as Algorithm 4 of the paper does; the others cover the hard samples, as Algorithm 3
-    does. "decision path" takes those that end in
-    the same leaf as a hard sample, then those that leave its path last. "confidence"
-    takes those whose probability is nearest to a hard sample's: it is what sets the
-    length of a gradient.
+    A smaller budget is the beginning of it. The binning distances take the least, as
+    Algorithm 4 of the paper does. Euclidean and cosine distance cover the hard samples,
+    as Algorithm 3 does. "decision path" takes those that end in the same leaf as a hard
+    sample, then those that leave its path last. "confidence" takes those whose
+    probability is nearest to a hard sample's: it is what sets the length of a gradient.
+    "random" takes the lowest of `lot`.
 
     Args:
         name: One of `RANKINGS`.

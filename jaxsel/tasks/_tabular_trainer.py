@@ -70,6 +70,9 @@ def _new(name: str, seed: int) -> Any:
 
 
 def _f1(true: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of the positives; 0 where none is found. scikit-learn's takes 1 ms."""
+    """F1 of the positives; 0 where none is found.
+
+    scikit-learn's took 1 ms in a single measurement.
+    """
     found = np.sum(true & predicted)
     return float(2 * found / (true.sum() + predicted.sum()))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxsel import gradients
+from jaxsel.gradients._rows import activations
 
 N, H, C = cases.N, cases.HIDDEN, cases.CLASSES
 FROM_LOSS = {
@@ -154,6 +155,31 @@ def test_parameters_that_are_not_there(kind):
     model = cases.plain()
     with pytest.raises(ValueError, match=r"\b(params|wrt)\b"):
         FROM_LOSS[kind](model.loss, {}, model.examples)
+
+
+def sum_loss(params, x):
+    return sum(leaf @ x for leaf in jax.tree.leaves(params))
+
+
+def test_two_parameters_of_one_path():
+    params = {"a/b": np.ones(2, np.float32), "a": {"b": np.ones(2, np.float32)}}
+    with pytest.raises(ValueError, match=r"params must.* 2 under 'a/b'"):
+        gradients.jvp(sum_loss, params, cases.normal(N, 2))
+
+
+def test_an_array_named_params_is_no_collection():
+    params = {"params": np.ones(2, np.float32), "other": np.ones(2, np.float32)}
+    oracle = gradients.per_sample(sum_loss, params, cases.normal(N, 2))
+    assert oracle.gradients.shape == (N, 4)
+
+
+def test_what_jitted_functions_compute_counts():
+    plain = lambda x: jnp.sum(jnp.sin(x) * jnp.cos(x))
+    count = activations(plain, jnp.ones(50))
+    assert count > 150
+    assert activations(jax.jit(plain), jnp.ones(50)) == count
+    either = lambda x: jax.lax.cond(x[0] > 0, plain, jnp.sum, x)
+    assert activations(either, jnp.ones(50)) > count
 
 
 @pytest.mark.parametrize(

@@ -405,6 +405,7 @@ def test_answers_to_something_else(tmp_path):
 
     bad(request(key=jax.random.key(9)), "request_id must be .* another request")
     bad(asking(budget=5), "within the budget of 5 samples, got 6")
+    bad(asking(budget=7), "must not be 'complete' with 6 samples of a budget of 7")
     wider = make_request(HARD[:, [0, 0, 1, 2, 3]], HARD_Y, budget=6)
     bad(
         dataclasses.replace(wider, id=found.request_id), r"x must hold samples of shape"
@@ -427,6 +428,7 @@ def test_answers_to_something_else(tmp_path):
         (change_fields(owner=3), "owner must be a text"),
         (change_fields(reason="a\nb"), "reason must be printable"),
         (change_fields(status="fine"), "status must be one of"),
+        (change_fields(status="z" * 10_000), "status must be one of .{0,500}$"),
         (change_fields(status="refused"), "status must not be 'refused'"),
         (change_fields(pseudo_labels=1), "pseudo_labels must be a bool"),
         (change_fields(request_id=None), "request_id must be 32"),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel.market import make_request
+from jaxsel.market import Schema, make_request
 
 from .cases import HARD, HARD_F, HARD_Y, request
 
@@ -30,7 +30,15 @@ def test_ids_are_random():
         ((HARD.astype(complex),), {}, "x must hold real numbers or texts"),
         ((np.full((2, 2), None),), {}, "x must hold real numbers or texts"),
         (([None, "a"],), {}, "x must hold numbers or texts"),
-        ((HARD, HARD_Y + 0.5), {}, "y must hold classes"),
+        ((HARD, HARD_Y + 0.5), {}, "y must hold classes, .* got 0.5"),
+        ((HARD, HARD_Y + np.inf), {}, "y must hold classes, .* got inf"),
+        ((HARD, HARD_Y * 1e300), {}, "y must hold classes, .* got 1e"),
+        ((HARD, HARD_Y + np.uint64(2**63)), {}, "y must hold classes, .* got 9.22"),
+        (
+            (HARD[:2], ["a" * 1000, "b"]),
+            {"classes": [f"{i:05d}" + "a" * 995 for i in range(20_000)]},
+            "classes must fit 67108864 bytes",
+        ),
         ((HARD, HARD_Y), {"classes": [0, 1]}, "y must hold classes of the request"),
         ((HARD,), {"classes": [0, 1]}, "classes must not be given without y"),
         ((HARD,), {"features": HARD_F[:, 0]}, r"features must have shape \[n, d\]"),
@@ -44,3 +52,8 @@ def test_ids_are_random():
 def test_requests_refuse(arguments, options, match):
     with pytest.raises((ValueError, TypeError), match=match):
         make_request(*arguments, **({"budget": 2} | options))
+
+
+def test_texts_have_one_name():
+    with pytest.raises(ValueError, match="sample_dtype is unknown: '<U5'"):
+        Schema(sample_shape=(2,), sample_dtype="<U5")

@@ -1,10 +1,13 @@
 """Pools and targets at the edge: nothing is chosen twice, and nothing is NaN."""
 
+import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
 import pytest
 import references_matching as ref
 from match_cases import K, N, P
+
+from jaxsel import gradients, match
 
 each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
 
@@ -23,7 +26,7 @@ def test_duplicates(score, positive, l2):
     if l2 == 0:
         # Copies bring nothing.
         np.testing.assert_allclose(found.error, single.error, atol=2e-5)
-        assert int(found.rank) <= 5
+        assert int(found.n_valid) <= 5
     else:
         # Two halves of a weight cost less than the whole.
         assert float(found.error) < float(single.error)
@@ -35,7 +38,7 @@ def test_a_pool_of_one_candidate_many_times(score, positive):
     a = np.tile(cases.normal(1, P), (N, 1))
     found = cases.run(a, 2 * a[0], score=score, positive=positive, l2=0.0)
     cases.check_form(found, K, N)
-    assert int(found.rank) == int(found.steps) == 1
+    assert int(found.n_valid) == int(found.steps) == 1
     assert int(found.indices[0]) == 0
     np.testing.assert_allclose(found.weights[0], 2.0, rtol=1e-5)
 
@@ -97,7 +100,7 @@ def test_rank_deficient_pools(score, positive, l2):
     cases.check_objective(found, a, b, np.full(N, l2))
     if l2 == 0:
         # Independent candidates carry the sum.
-        assert int(found.rank) <= 5
+        assert int(found.n_valid) <= 5
         if not positive:
             best = ref.refit(a, b, 0.0, positive=False)
             least = ref.objective(a, b, best, np.zeros(N)) / (b @ b)
@@ -141,6 +144,23 @@ def test_a_target_much_shorter_than_the_candidates():
     np.testing.assert_allclose(one.weights * 2.0**-20, other.weights, rtol=1e-4)
 
 
+def read_from_files(a):
+    return gradients.streamed(lambda i: gradients.Dense(a[i]), len(a), chunk_size=2)
+
+
+def of_a_loss(a):
+    return gradients.jvp(lambda w, x: x @ w, jnp.ones(a.shape[1], a.dtype), a)
+
+
+@pytest.mark.parametrize("kind", [gradients.Dense, read_from_files, of_a_loss])
+def test_gradients_in_half_precision(kind):
+    oracle = kind(jnp.eye(3, dtype=jnp.bfloat16))
+    found = match.omp(oracle, jnp.array([1, 0.5, 0.25], jnp.bfloat16), 3)
+    assert found.weights.dtype == np.float32
+    np.testing.assert_array_equal(found.indices, [0, 1, 2])
+    np.testing.assert_allclose(found.weights, [2 / 3, 1 / 3, 1 / 6], rtol=1e-5)
+
+
 # Which candidates may be chosen.
 
 
@@ -173,7 +193,7 @@ def test_several_targets_are_a_loop(score, positive):
     targets = np.stack([first, *others, np.zeros_like(first), -first])
     together = cases.run(a, targets, score=score, positive=positive)
     assert together.indices.shape == together.objective.shape == (5, K)
-    assert together.error.shape == together.rank.shape == (5,)
+    assert together.error.shape == together.n_valid.shape == (5,)
     assert isinstance(together.reasons, list)
     for t, target in enumerate(targets):
         alone = cases.run(a, target, score=score, positive=positive)
@@ -190,3 +210,7 @@ def test_one_target_in_a_stack_of_one():
     cases.same(stacked[0], alone)
     with pytest.raises(TypeError, match="single target"):
         alone[0]
+    with pytest.raises(IndexError, match=r"target must lie in \[-1, 1\), got 1"):
+        stacked[1]
+    for one in stacked:  # and it ends
+        cases.same(one, alone)

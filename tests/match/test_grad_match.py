@@ -1,5 +1,8 @@
 """Classes, minibatches, features, checkpoints, and the theorem."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ import references_matching as ref
 from match_cases import K, N, P
 
 from jaxsel import match
+from jaxsel.match import _func_feat, _grad_match
 
 LABELS = np.where(np.arange(N) % 8 < 5, "cat", "dog")
 HARD = np.where(np.arange(10) % 5 < 3, "cat", "dog")
@@ -53,6 +57,7 @@ def test_each_class_is_matched_alone():
     found = match.grad_match(a, hard, K, labels=LABELS, target_labels=HARD)
     expected = ref.grad_match(a, hard, BUDGETS, LABELS, HARD)
     cases.check_form(found, K, N)
+    assert f"budget={K}" in found.method
     agrees(found, expected)
     # What is reported is the sum over the classes.
     ends = [one.objective[-1] for one in expected.values()]
@@ -106,6 +111,29 @@ def test_minibatches_are_matched_by_their_means():
     total = np.asarray(found.weights) @ a[np.asarray(found.indices)]
     want = sum(w * batches[j].mean(axis=0) for j, w in expected.kept)
     np.testing.assert_allclose(total, want, rtol=1e-3, atol=1e-4)
+
+
+def test_a_budget_below_the_size_of_a_batch():
+    """The batch is as small: what is reported belongs to what is chosen."""
+    a, hard = hard_set()
+    found = match.grad_match(a, hard, 3, batch_size=5, l2=0.1)
+    assert int(found.n_valid) == 3
+    chosen, mean = np.asarray(found.indices), hard.mean(axis=0)
+    left = np.asarray(found.weights) @ a[chosen] - mean
+    ridge = 0.1 * float(found.weights.sum()) ** 2  # of the batch's weight
+    np.testing.assert_allclose(cases.last(found), left @ left + ridge, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [((0, 3), 3), ((2, 3), 3), ((1, 0), 0), ((1, 2), 2)]
+)
+def test_the_gravest_reason_of_all_classes(codes, expected):
+    one = match.omp(*cases.pool(), K)
+    parts = [
+        (np.arange(N), dataclasses.replace(one, status=jnp.int32(code)))
+        for code in codes
+    ]
+    assert int(_grad_match._merged(parts, "").status) == expected
 
 
 REFUSED = {
@@ -186,6 +214,17 @@ def test_func_feat_chooses_what_is_near():
             mean.append(psi[chosen].mean() / psi.mean())
     assert np.mean(means["ols"]) < 0.9
     assert np.mean(means["ols"]) < np.mean(means["omp"]) - 0.1
+
+
+def test_without_labels_no_candidate_is_copied(monkeypatch):
+    a, hard = hard_set()
+    monkeypatch.setattr(_func_feat, "take", None)
+    match.func_feat(a, hard, cases.normal(N, 4), cases.normal(10, 4), K)
+
+
+def test_the_median_of_whole_numbers_is_refused():
+    with pytest.raises(TypeError, match=r"points must be floating-point.*int"):
+        match.geometric_median(np.arange(6).reshape(3, 2))
 
 
 def test_features_are_checked():

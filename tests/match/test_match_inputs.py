@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import references_matching as ref
 
-from jaxsel import match
+from jaxsel import gradients, match
 
 N, P = 8, 5
 
@@ -42,6 +42,9 @@ REFUSED = {
     "target-inf": ({"target": spoilt(-np.inf, P)}, r"\btarget must be finite"),
     "target-long": ({"target": np.zeros(P + 1)}, r"\btarget\b.*\(6,\)"),
     "target-deep": ({"target": np.zeros((2, 2, P))}, r"\btarget\b.*\(2, 2, 5\)"),
+    "target-complex": ({"target": np.ones(P, complex)}, r"\btarget must be real"),
+    "target-none": ({"target": np.zeros((0, P))}, r"\btarget must be at least one"),
+    "target-oracle": ({"target": gradients.dense(np.eye(P))}, r"target.*its mean\(\)"),
     "budget-zero": ({"budget": 0}, r"budget must be at least 1, got 0"),
     "budget-negative": ({"budget": -3}, r"budget must be at least 1, got -3"),
     "budget-half": ({"budget": 2.5}, r"budget must be a whole number, got 2.5"),
@@ -52,6 +55,7 @@ REFUSED = {
     "score": ({"score": "best"}, r"score must be one of .*'ols'.*got 'best'"),
     "tol": ({"tol": -0.1}, r"tol must be finite and zero or more, got -0.1"),
     "penalty-short": ({"penalty": np.ones(7)}, r"\bpenalty\b.*\(7,\)"),
+    "penalty-text": ({"penalty": ["a"] * N}, r"\bpenalty must be numeric"),
     "penalty-nan": ({"penalty": spoilt(np.nan, N)}, r"\bpenalty must be finite"),
     "penalty-l2": ({"penalty": np.ones(N), "penalty_l2": -2.0}, r"penalty_l2.*-2"),
     "valid-short": ({"valid": np.ones(7, bool)}, r"\bvalid\b.*\(7,\)"),
@@ -77,3 +81,14 @@ def test_what_is_traced_is_refused():
 def test_whole_numbers_and_lists_will_do():
     found = match.omp([[1, 0], [0, 2]], np.array([2, 2]), 2, l2=0)
     np.testing.assert_allclose(ref.spread(found, 2), [2, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool])
+def test_targets_of_small_types_do_not_overflow(dtype):
+    a, _ = cases.pool(N, P)
+    target = np.full(P, 200).astype(dtype)
+    found = match.omp(a, target, 3)
+    exact = float(np.sum(target.astype(float) ** 2))
+    assert float(found.target_norm) == exact
+    assert float(gradients.squared_norm(target)) == exact
+    cases.same(found, match.omp(a, target.astype(np.float32), 3))

@@ -83,11 +83,19 @@ def test_sizes_that_are_rounded_up():
         cases.check_same(found, ref.omp(a[:n], b, K))
 
 
-def test_progress_is_shown_on_demand(capfd):
+def test_progress_is_shown_on_demand(capfd, monkeypatch):
     a, b = cases.pool()
     quiet = match.omp(a, b, K)
     assert capfd.readouterr() == ("", "")
+    asked = []
+
+    def columns(oracle, js):
+        asked.append(len(js))
+        return gradients.Oracle.columns(oracle, js)
+
+    monkeypatch.setattr(gradients.Dense, "columns", columns, raising=False)
     loud = match.omp(a, b, K, progress=True)
+    assert asked == [1] * int(loud.steps)  # one after the other: nothing is read
     out, err = capfd.readouterr()
     assert out == ""
     assert err != ""

@@ -86,6 +86,18 @@ def test_herding_of_the_candidates_own_mean_follows_it():
     assert followed < min(random)
 
 
+def test_herding_reads_a_file_once_a_choice():
+    a, b = cases.pool()
+    read = []
+
+    def load(rows):
+        read.append(len(rows))
+        return gradients.dense(a[rows])
+
+    match.herding(gradients.streamed(load, N, chunk_size=N), b, K)
+    assert read.count(N) == K  # one for the target; the last column is not needed
+
+
 @pytest.mark.parametrize("l2", [1e-3, 0.5])
 def test_log_det(l2):
     for seed in range(5):
@@ -106,6 +118,12 @@ def test_log_det_stops_at_the_rank():
     assert not np.asarray(found.weights)[5:].any()
 
 
+def test_log_det_stops_at_the_rank_in_spite_of_rounding():
+    for seed in (31, 32, 35, 50, 53):
+        a = cases.normal(N, 5, seed=seed) @ cases.normal(5, P, seed=seed)
+        assert int(match.log_det(a, K, l2=0.0).n_valid) == 5
+
+
 @pytest.mark.parametrize("squared", [False, True])
 def test_facility_location(squared):
     for seed in range(3):
@@ -124,6 +142,13 @@ def test_facility_location_finds_the_clusters():
     chosen = which[np.asarray(found.indices)]
     assert sorted(chosen) == [0, 1, 2, 3]
     np.testing.assert_array_equal(found.weights, np.array([20, 10, 6, 4])[chosen])
+
+
+def test_facility_location_of_short_gradients():
+    a, _ = cases.pool()
+    found = match.facility_location(a, K, squared=True)
+    short = match.facility_location(a * np.float32(2.0**-25), K, squared=True)
+    np.testing.assert_array_equal(short.indices, found.indices)
 
 
 def test_facility_location_of_copies():
@@ -148,6 +173,8 @@ def test_stochastic_greedy():
     assert np.asarray(everyone.indices).tolist() == ref.facility_location(a, K)[0]
     with pytest.raises(ValueError, match=r"\bkey\b.*None"):
         match.facility_location(a, K, search="stochastic")
+    with pytest.raises(TypeError, match=r"\bkey\b.*jax\.random\.key.*got 0"):
+        match.facility_location(a, K, search="stochastic", key=0)
     for epsilon in (0.0, 1.0, 2.0):
         with pytest.raises(ValueError, match=rf"epsilon must be.*{epsilon}"):
             choose(0, epsilon)
@@ -193,3 +220,5 @@ def test_rates_are_checked(rates):
     pools, targets = zip(*[cases.pool(seed=seed) for seed in range(2)], strict=True)
     with pytest.raises(ValueError, match=r"\brates\b.*(1$|nan)"):
         match.influence(pools, targets, rates=rates)
+    with pytest.raises(TypeError, match=r"rates must be a sequence.*got 0\.1"):
+        match.influence(pools, targets, rates=0.1)

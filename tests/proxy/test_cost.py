@@ -185,7 +185,7 @@ def test_counts_are_those_of_a_two_party_run():
 
     # The folded schedule is a forward pass, and it computes the score.
     np.testing.assert_allclose(scores, clear_scores(*model), atol=5e-3)
-    spec = Spec(1, 2, norm="polynomial", read="mean")
+    spec = Spec(1, 2, attention="quadratic", norm="polynomial", read="mean")
     sizes = SMALL | {"classes": 2, "head_width": 4}
     rows = proxy.cost(proxy.manifest(spec, **sizes), 2, batch=2).rows
     assert counted == [

@@ -31,9 +31,14 @@ SMALL = Spec(
     1, 2, attention=Emulator("linear", bias=True), secure=Emulator("mlp", width=12)
 )
 SCHEDULE = (
-    Phase(ProbeSpec(), keep=0.6),
-    Phase(SMALL, keep=0.4, training=SHORT),
-    Phase(dataclasses.replace(SMALL, layers=2), goal="logits", training=SHORT),
+    Phase(ProbeSpec(), keep=0.6, least=0.5),
+    Phase(SMALL, keep=0.4, training=SHORT, least=0.5),
+    Phase(
+        dataclasses.replace(SMALL, layers=2),
+        goal="logits",
+        training=SHORT,
+        least=0.5,
+    ),
 )
 
 
@@ -49,6 +54,7 @@ POOL, OTHERS = samples(N, 0), samples(60, 1)
 
 def run(**options):
     given = {"target": target(TEXT), "key": KEY, "tuning": Training(1, 8, 1e-3)}
+    given["secret"] = jax.random.key(5)
     given |= {"labels": lambda rows: CLASSES[rows], "distil": OTHERS, "bootstrap": 0.1}
     given |= options
     schedule = given.pop("schedule", SCHEDULE)
@@ -101,7 +107,7 @@ def test_bounds_hold(found):
 def test_bounds_of_what_overflows(found):
     x = np.full((1, L, 16), 1e30)
     x[:, :, ::2] *= -1
-    with pytest.raises(ValueError, match="finite numbers, got layers.0.scores of inf"):
+    with pytest.raises(ValueError, match="finite numbers, got layers.0.scores of"):
         with_bounds(found.proxies[1], x)
 
 
@@ -152,8 +158,14 @@ def test_a_killed_run_goes_on(found, tmp_path, phase):
     for one, other in zip(again.proxies, found.proxies, strict=True):
         for name, array in other.arrays().items():
             np.testing.assert_array_equal(one.arrays()[name], array)
-    with pytest.raises(ValueError, match="holds a run with other data"):
-        run(folder=tmp_path, key=jax.random.key(4))
+    for change in (
+        {"key": jax.random.key(4)},
+        {"secret": jax.random.key(4)},
+        {"bootstrap": 0.125, "budget": 45},
+        {"target": dataclasses.replace(target(TEXT), read="mean")},
+    ):
+        with pytest.raises(ValueError, match="holds a run with other data"):
+            run(folder=tmp_path, **change)
 
 
 def test_the_prior_comes_off():
@@ -217,7 +229,7 @@ def test_other_ways_lead_to_the_budget(options):
         ({"kind": "doubt"}, "kind must be one of"),
         (
             {"winners": lambda proxy, rows, count: rows[: count - 1]},
-            "winners must return 100 distinct rows",
+            "winners must return 100 distinct rows, got shape",
         ),
         (
             {"winners": lambda proxy, rows, count: np.arange(count)},
@@ -230,10 +242,52 @@ def test_bad_input(options, message):
         run(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"schedule": (Phase(dataclasses.replace(SMALL, layers=7)),)},
+            "spec.layers must be at most the target's 2",
+        ),
+        (
+            {"distil": Samples(OTHERS.inputs, np.ones((60, 4)))},
+            r"distil.features must have rows of shape \(5,\) as the pool's, got \(4,\)",
+        ),
+        (
+            {"distil": Samples(jax.tree.map(lambda a: a[:, :4], OTHERS.inputs))},
+            "distil.inputs must have rows of shape",
+        ),
+    ],
+)
+def test_what_fails_fails_before_anything_is_bought(options, message):
+    def labels(rows):
+        raise AssertionError("bought")
+
+    with pytest.raises(ValueError, match=message):
+        run(labels=labels, **options)
+
+
+def test_a_target_that_no_phase_needs_is_left_alone():
+    found = run(schedule=(Phase(ProbeSpec()),), pool=Samples(features=POOL.features))
+    assert found.target is None
+    assert found.selection.n_valid == BUDGET
+
+
+def test_a_probe_and_a_proxy_learn_from_what_they_read():
+    """Texts without features teach proxies, whatever the probes before them read."""
+    schedule = (SCHEDULE[0], SCHEDULE[2])
+    found = run(schedule=schedule, distil=Samples(OTHERS.inputs))
+    assert found.selection.n_valid == BUDGET
+
+
 def test_bad_phases():
     with pytest.raises(TypeError, match="proxy must be a Spec or a ProbeSpec"):
         Phase("probe")
     with pytest.raises(ValueError, match="keep must lie between 0 and 1, got 1"):
         Phase(SMALL, keep=1)
+    with pytest.raises(ValueError, match=r"least must lie in \[-1, 1\], got 2"):
+        Phase(SMALL, least=2)
+    with pytest.raises(TypeError, match="training must be a Training"):
+        Phase(SMALL, training=3)
     with pytest.raises(ValueError, match="must have one length"):
         Samples(POOL.inputs, np.ones((3, 2)))

@@ -134,6 +134,13 @@ def test_numbers_as_text():
     assert found.tolist() == expected
 
 
+def test_nested_lists_keep_numbers_apart_from_texts():
+    table, hard = [["tcp", 1.0], ["tcp", 1.01], ["udp", 9.0]], [["tcp", 1.02]]
+    found = binning_distance(table, hard, bins=2).tolist()
+    arrays = (np.array(rows, object) for rows in (table, hard))
+    assert found == binning_distance(*arrays, bins=2).tolist() == [0, 0, 2]
+
+
 def test_more_kinds_of_hard_samples_than_a_byte_holds():
     rng = np.random.default_rng(0)
     table, hard = rng.integers(0, 900, (500, 2)), np.stack([np.arange(400)] * 2, axis=1)

@@ -24,6 +24,17 @@ def test_pseudo_labels(metric):
     assert pseudo_labels(x, np.ones((M, D)), np.arange(M))[0] == 0
 
 
+def test_what_float32_cannot_hold():
+    x, hard = (np.asarray(a, np.float64) for a in points())
+    hard[0, 0] = 1e39
+    with pytest.raises(ValueError, match="hard_features in float32 must be finite"):
+        retrieve(x, hard, BUDGET, metric="cosine")
+    x[3, 0] = 1e39
+    message = "fit float32, but row 3 has larger"
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
+        retrieve(x, hard[1:], BUDGET, metric="cosine")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -15,7 +15,7 @@ from jaxsel.tasks._mycroft_cases import PERMUTED, SPOILT, cases_seed, spoilt
 from jaxsel.tasks._mycroft_figures import matched
 from jaxsel.tasks._mycroft_models import new_net, steps_for
 from jaxsel.tasks._mycroft_owner import SELECTORS, choose, new_owner
-from jaxsel.tasks._mycroft_ranking import disturb, owners_seed
+from jaxsel.tasks._mycroft_ranking import disturb, firsts, owners_seed
 from jaxsel.tasks._mycroft_spurious import (
     draw_backgrounds,
     mixed,
@@ -25,7 +25,15 @@ from jaxsel.tasks._mycroft_spurious import (
 from jaxsel.tasks._mycroft_starved import deal, draw_starved, starved_seed
 from jaxsel.tasks._mycroft_store import remembered
 from jaxsel.tasks._mycroft_trainer import Sizes, images
-from jaxsel.tasks._mycroft_words import compared, listed, sentence, trend
+from jaxsel.tasks._mycroft_words import (
+    averaged,
+    compared,
+    known_mean,
+    listed,
+    sentence,
+    told,
+    trend,
+)
 
 # Two classes, and sizes that are padded alike: few programs to compile.
 TINY = Sizes(
@@ -357,8 +365,73 @@ def test_words_follow_the_numbers():
     assert "best at the last checkpoint" in trend(
         "A", steps, np.array([[0.1, 0.2, 0.3]])
     )
+    noisy = np.array([[0.1, 0.5, 0.2], [0.1, 0.4, 0.5], [0.1, 0.5, 0.6]])
+    assert trend("A", steps, noisy) == (
+        "A is lowest after 0 of 30 steps with 10.0%, and has 43.3% at the end, which "
+        "cannot be told apart from the best, 46.7% after 10"
+    )
+    assert trend("A", steps, noisy[:, [1, 2, 1]]) == (
+        "A does not depend on the checkpoint (43.3% to 46.7%)"
+    )
+    assert trend("A", steps, np.ones((1, 3))) == (
+        "A does not depend on the checkpoint (100.0% to 100.0%), in the only run"
+    )
+    sure = np.array([[0.1, 0.5, 0.2], [0.1, 0.4, 0.1], [0.1, 0.5, 0.2]])
+    assert trend("A", steps, sure) == (
+        "A is best after 10 of 30 steps with 46.7%, and has 16.7% at the end"
+    )
+    # Of differences between five seeds 2.78 standard errors are told, not 2.
+    unit = np.array([-1.0, -0.5, 0, 0.5, 1]) / np.sqrt(0.625 / 5)
+    assert [told(unit + shift) for shift in (2.7, 2.8, -2.8)] == [0, 1, -1]
+    assert told(np.ones(1)) == told(np.zeros(3)) == 0
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert sentence("one", "two") == "One; two."
+
+
+def test_words_about_what_is_undefined():
+    a, nan = np.array([0.5, np.nan, 0.7]), np.full(3, np.nan)
+    assert averaged(".2f", a) == "0.60 (defined for 2 of 3 seeds)"
+    assert averaged(".2f", a[::2], a[::2] / 2) == "0.60 and 0.30"
+    assert averaged(".2f", nan, nan) == "undefined"
+    np.testing.assert_array_equal(known_mean(np.stack([a, nan, a / 5]), 1)[:2:2], 0.6)
+    np.testing.assert_array_equal(known_mean(np.stack([nan, a]), 0), a)
+    assert compared("A", nan, "B", a).endswith("one of them is undefined")
+    b = np.array([0.4, 0.4, 0.5])
+    assert compared("A", a, "B", b).startswith("A and B cannot be told apart (+15.0")
+    steps = np.array([0, 10, 30])
+    assert "undefined" in trend("A", steps, nan[None])
+
+
+def test_ties_are_not_first():
+    full = np.array([[0.9, 0.1, 0.2], [0.1, 0.8, 0.2], [0.5, 0.5, 0.1]])
+    assert firsts(full, full) == 2
+    assert firsts(np.zeros((3, 3)), full) == 0
+    assert firsts(full[:, ::-1], full) == 1
+
+
+def test_the_chapter_where_nothing_was_sent(result):
+    spurious, cases = result.spurious, result.cases
+    useful, right = spurious.useful_by_checkpoint.copy(), cases.right.copy()
+    useful[0, 0], useful[:, 1], right[0, :, 0], right[:, :, 1] = [np.nan] * 4
+    owners = result.owners
+    spearman = np.where(np.arange(2)[:, None] == 0, np.nan, owners.spearman)
+    (chapter,) = mycroft_chapters(
+        dataclasses.replace(
+            result,
+            spurious=dataclasses.replace(spurious, useful_by_checkpoint=useful),
+            cases=dataclasses.replace(cases, right=right),
+            owners=dataclasses.replace(
+                owners,
+                spearman=spearman,
+                kendall=0 * spearman,
+                accuracy=owners.accuracy,
+            ),
+        )
+    )
+    text = " ".join(block for block in chapter.blocks if isinstance(block, str))
+    assert "defined for 1 of 2 seeds) by FuncFeat, undefined by GradMatch" in text
+    assert "GradMatch is undefined at some checkpoint of every run" in text
+    assert "nan" not in text
 
 
 @pytest.mark.parametrize("kind", ["cnn", "mlp"])

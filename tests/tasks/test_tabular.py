@@ -372,6 +372,37 @@ def test_words_follow_the_numbers(result):
         assert "as good: random" in text
 
 
+def test_one_seed_cannot_tell(result):
+    first = {name: getattr(result, name)[:1] for name in _tabular._BY_SEED}
+    blocks, _ = tabular_blocks(dataclasses.replace(result, **first))
+    text = " ".join(block for block in blocks if isinstance(block, str))
+    assert "One seed cannot tell whether others are better" in text
+    assert "as good:" not in text
+
+
+def test_causes_are_named_where_they_were_measured(result):
+    useless = 0 * result.everything
+    for reached, share in ((0.0, "100%"), (-0.5, "0%")):
+        f1 = np.full_like(result.f1, reached)
+        blocks, _ = tabular_blocks(
+            dataclasses.replace(result, everything=useless, f1=f1)
+        )
+        text = " ".join(block for block in blocks if isinstance(block, str))
+        assert (
+            f"reach full information in {share} of the pairs by binning distance, and "
+            f"in {share} at random"
+        ) in text
+        assert "reason" not in text
+    f1 = result.f1.copy()
+    f1[..., 0, 0] = 0
+    blocks, _ = tabular_blocks(
+        dataclasses.replace(result, everything=0 * useless + 1, f1=f1)
+    )
+    text = " ".join(block for block in blocks if isinstance(block, str))
+    found = (f1[..., 0] >= 0.5).sum(2).mean(0).max(1)
+    assert ("Other ways to choose find none" in text) == (found < 0.5).any()
+
+
 def test_seeds_are_independent_and_reproducible(result):
     again = run_seed(1, "digits", planted(), None, SIZES, full=False)
     for name in ("everything", "f1", "hits", "by_classifier"):
