@@ -6,8 +6,15 @@ import dataclasses
 
 import numpy as np
 
-from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
-from jaxsel.report._style import MUTED
+from jaxsel.report import (
+    COLORS,
+    Chapter,
+    Figure,
+    Heading,
+    Table,
+    new_figure,
+    style,
+)
 
 from ._mycroft_words import listed
 from ._proxies import Proxies, ProxyPool
@@ -128,7 +135,7 @@ def _figure(name: str, pool: ProxyPool, result: Proxies) -> Figure:
         for x, y, key in zip(size, mean, result.points, strict=True):
             ax.annotate(key, (x, y), (5, 4), textcoords="offset points", fontsize=8)
         ax.set(xscale="log", xlabel="Payload of the secure run, MB")
-        ax.axhline(pool.overlap[:, 0].mean(), color=MUTED, linewidth=0.8)
+        ax.axhline(pool.overlap[:, 0].mean(), color=COLORS[-1], linewidth=0.8)
         ax.set(ylabel="Overlap with the target's choice")
         ax.set(xlim=(size.min() / 2, size.max() * 6))
         ax.legend(loc="lower left")
@@ -159,8 +166,9 @@ def _words(pool: ProxyPool, result: Proxies) -> str:
     lead = pool.spearman[:, best] - pool.spearman[:, top]
     text += (
         f" “{result.points[best]}” has a Spearman of {mean[best]:.2f} for "
-        f"{share[best]:.2%} of the bytes of the paper's two phases; the best of the paper's, “{result.points[top]}”, has {mean[top]:.2f}. Ours "
-        f"leads in {(lead > 0).sum()} of {len(lead)} seeds. "
+        f"{share[best]:.2%} of the bytes of the paper's two phases; the best of the "
+        f"paper's, “{result.points[top]}”, has {mean[top]:.2f}. Ours leads in "
+        f"{(lead > 0).sum()} of {len(lead)} seeds. "
     )
     at = {key: mean[i] for i, key in enumerate(result.points)}
     return text + (
@@ -180,11 +188,11 @@ def _method(result: Proxies) -> str:
         "the target's head and the texts of another source are the same in all. "
         "Spearman's correlation is that of the last phase's proxy on the whole pool, "
         "also on texts that an earlier phase left out; the overlap is of what all "
-        "phases choose. The paper's proxies keep the heads with the largest weights, as ours "
-        "do; their emulators were fitted ex vivo half on activations of the bootstrap "
-        "set and half on synthesised samples, a million in all (the paper: 5.12 million "
-        "synthesised), and trained in vivo for 20 epochs, the "
-        "best of seven recipes for it in an earlier trial. "
+        "phases choose. The paper's proxies keep the heads with the largest weights, "
+        "as ours do; their emulators were fitted ex vivo, half on activations of the "
+        "bootstrap set and half on synthesised samples, a million in all (the paper: "
+        "5.12 million synthesised), and trained in vivo for 20 epochs, the best of "
+        "seven recipes for it in an earlier trial. "
         "In its 3 phases the middle one has 12 heads, which the paper does not say. "
         "All transformers read the mean over tokens, as the target does. "
         "Bytes are counted with folded weights for all, which makes the paper's "
