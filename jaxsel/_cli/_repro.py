@@ -19,7 +19,7 @@ mnist, fashion_mnist and adult (`jaxsel data prepare`); eight minutes on two cor
 
 proxy: SelectFormer's proxies and cheaper ones choose texts from two pools; how well,
 and for how many bytes of a secure run. Needs movie_polarity, tweets and the model
-minilm (`jaxsel models prepare`); half an hour on two cores.
+minilm (`jaxsel models prepare`); forty minutes on two cores.
 
 What each experiment finds for each seed is kept in a folder beside the report, and read
 where it is there already: run a killed run again, and it goes on."""

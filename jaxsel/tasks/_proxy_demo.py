@@ -27,8 +27,8 @@ from ._proxy_texts import Sizes, Texts, deal, read_texts
 DATA, MODEL = "movie_polarity", "minilm"
 SIZES = Sizes(pool=1000, own=500, bootstrap=0.1)
 SCHEDULE = (
-    Phase(ProbeSpec(l2=0.1), keep=0.5, goal="logits"),
-    Phase(ProbeSpec(hidden=64, l2=0.01), goal="ranks"),
+    Phase(ProbeSpec(l2=0.1), keep=0.5),
+    Phase(ProbeSpec(l2=1.0), goal="logits"),
 )
 _READ = 1600  # reviews that are encoded
 _SHOWN = 8
@@ -131,9 +131,10 @@ def texts_chapter(result: TextPurchase) -> Chapter:
         f"An owner offers {result.offered:,} film reviews that nobody else may read, "
         "and the model that they are for is a secret too. "
         f"{result.bootstrap} reviews are bought at random; the target, MiniLM, is "
-        "fine-tuned on them, and a probe on features of the public encoder is taught "
-        "to be unsure of what the target is unsure of (`jaxsel.proxy.select`). In two "
-        f"phases it leaves {first} reviews and chooses {last}. Run in secret, that "
+        "fine-tuned on them. A linear probe on features of the public encoder, fitted "
+        "to the same reviews, leaves those that it is unsure of; another one, taught "
+        f"by the target, chooses {last} of these {first} (`jaxsel.proxy.select`). Run "
+        "in secret, that "
         f"would move {result.megabytes:,.0f} MB. Its ranking of all reviews agrees "
         f"with the target's own doubts with Spearman's {result.spearman:.2f}, and "
         f"{result.overlap:.0%} of what it chooses the target would choose itself; at "
