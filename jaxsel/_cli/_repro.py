@@ -15,7 +15,7 @@ The experiments of a paper in miniature, on real data.
 
 mycroft: starved classes, a planted spurious correlation, noise and missing labels,
 ranking of owners, and the same on a table; with the paper's figures beside ours. Needs
-mnist, fashion_mnist and adult (`jaxsel data prepare`); eight minutes on two cores.
+mnist, fashion_mnist and adult (`jaxsel data prepare`); nine minutes on two cores.
 
 proxy: SelectFormer's proxies and cheaper ones choose texts from two pools; how well,
 and for how many bytes of a secure run. Needs movie_polarity, tweets and the model

@@ -75,7 +75,7 @@ def run_mycroft(
         seeds: Each deals the data, and draws noise and weights, anew.
         full: Whether to take whole images, more budgets, and all of the tabular
             experiments. Otherwise images are averaged to 14×14 pixels, and five seeds
-            take eight minutes on two cores, the first of them three.
+            take nine minutes on two cores, the first of them three.
         progress: Whether to show a progress bar.
 
     Returns:
