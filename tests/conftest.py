@@ -1,8 +1,10 @@
-"""Eight CPU devices in every test process, so that sharding is always exercised."""
+"""What every test process has: eight CPU devices, and room for compiled programs."""
 
 import os
+from pathlib import Path
 
 import jax
+import pytest
 
 # Before anything creates a device.
 jax.config.update("jax_num_cpu_devices", 8)
@@ -10,3 +12,15 @@ jax.config.update("jax_num_cpu_devices", 8)
 # be it empty, to test what they make of the code, as users run it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A process may have 65,530 mappings; each compiled program takes a few, and XLA crashes
+# when there are no more. Two workers that run all tests come near that.
+_MANY = 30_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs():
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > _MANY:
+        jax.clear_caches()

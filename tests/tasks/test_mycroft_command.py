@@ -30,7 +30,7 @@ def test_writes_a_report(experiments, capsys):
     assert "Shown" in Path("repro/report.html").read_text()
     facts = json.loads(Path("repro/manifest.json").read_text())
     assert facts["seeds"] == [0, 1]
-    assert facts["config"] == {"full": False}
+    assert facts["config"] == {"paper": "mycroft", "full": False}
 
     message = refuse(capsys, "repro", "mycroft")
     assert "repro/report.html exists: --force replaces it" in message
