@@ -71,15 +71,17 @@ from ._norm import (
     norm_emulator as norm_emulator,
 )
 from ._phases import (
-    Phase as Phase,
     Phased as Phased,
-    ProbeSpec as ProbeSpec,
-    Samples as Samples,
-    Training as Training,
     draw_bootstrap as draw_bootstrap,
     joint_key as joint_key,
     proxy_ranks as proxy_ranks,
     select as select,
+)
+from ._plan import (
+    Phase as Phase,
+    ProbeSpec as ProbeSpec,
+    Samples as Samples,
+    Training as Training,
 )
 from ._power import PowerAttention as PowerAttention
 from ._probe import Probe as Probe, fit_probe as fit_probe

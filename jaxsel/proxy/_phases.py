@@ -3,141 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_positive, check_same_length
+from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._types import Selection
 from jaxsel.models import Target, Tokens, finetune
 from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
-from ._bounds import with_bounds
-from ._build import embed, emulate, prune, target_manifest
+from ._build import embed, target_manifest
 from ._choice_cost import ChoiceCost, choice_cost
 from ._choose import choose
 from ._cost import Cost, Network, cost
-from ._heads import gradient_importance
-from ._invivo import Goal, check_ranking, tune
+from ._maker import Maker
 from ._manifest import Manifest
-from ._probe import fit_probe
+from ._plan import Phase, ProbeSpec, Samples, Training, take_rows_at
 from ._proxy import Proxy
-from ._scores import KINDS, Kind, log_prior, score
+from ._scores import KINDS, Kind
 from ._spec import Spec, probe_manifest
-
-_T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """How long and how fast to train.
-
-    Attributes:
-        epochs: How often each sample is seen.
-        batch_size: Samples in a step.
-        learning_rate: The highest one.
-    """
-
-    epochs: float = 10
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_positive("epochs", self.epochs)
-        check_count("batch_size", self.batch_size)
-        check_positive("learning_rate", self.learning_rate)
-
-
-@dataclasses.dataclass(frozen=True)
-class ProbeSpec:
-    """A probe on public features of each sample; a linear one is one secure product.
-
-    Attributes:
-        hidden: Hidden ReLU units, 0 for a linear probe.
-        l2: Weight of half the squared weights.
-        steps: L-BFGS steps.
-    """
-
-    hidden: int = 0
-    l2: float = 1e-3
-    steps: int = 200
-
-    def __post_init__(self) -> None:
-        check_count("hidden", self.hidden, minimum=0)
-        check_positive("l2", self.l2, zero=True)
-        check_count("steps", self.steps)
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """One pass over what is left of the pool, with one proxy.
-
-    Attributes:
-        proxy: A proxy of the target, or a probe on public features.
-        keep: Share of the pool that is left afterwards, the bootstrap set counted;
-            None in the last phase, which leaves the budget.
-        goal: What the proxy is trained on: "labels" of the bootstrap set, or what the
-            tuned target says of samples that the model owner has (`distil`) and of the
-            bootstrap set: its "logits", or the "ranks" of its scores.
-        training: How a proxy of the target is trained; a probe needs none.
-        least: The smallest rank correlation of emulated with exact entropies that is
-            accepted, see `check_monotonicity`.
-    """
-
-    proxy: Spec | ProbeSpec
-    keep: float | None = None
-    goal: Goal = "labels"
-    training: Training = Training()
-    least: float = 0.9
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.proxy, Spec | ProbeSpec):
-            raise TypeError(f"proxy must be a Spec or a ProbeSpec, got {self.proxy!r}")
-        check_choice("goal", self.goal, ("labels", "logits", "ranks"))
-        if not isinstance(self.training, Training):
-            raise TypeError(f"training must be a Training, got {self.training!r}")
-        if not -1 <= self.least <= 1:
-            raise ValueError(f"least must lie in [-1, 1], got {self.least}")
-        if self.keep is not None and not 0 < self.keep < 1:
-            raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Samples:
-    """Samples as a party holds them.
-
-    Attributes:
-        inputs: What the target reads: `Tokens` or images, n of them; None if there are
-            only probes.
-        features: Of a public encoder, for probes, `[n, d]`; None if there are none.
-    """
-
-    inputs: Any = None
-    features: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        arrays = jax.tree.leaves((self.inputs, self.features))
-        if not arrays or len({len(array) for array in arrays}) != 1:
-            raise ValueError(
-                "inputs and features must have one length, and one of them be given: "
-                f"got lengths {[len(array) for array in arrays]}"
-            )
-
-    def __len__(self) -> int:
-        return len(jax.tree.leaves((self.inputs, self.features))[0])
-
-    def take(self, rows: np.ndarray) -> Samples:
-        """Return the samples at `rows`."""
-        return Samples(*_take((self.inputs, self.features), rows))
-
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
 """From a proxy, m rows of the pool and a number k to the k of these rows with the
@@ -334,7 +225,7 @@ def select(
         tuned = dataclasses.replace(target, params=trained.params)
     shares = (np.bincount(y, minlength=classes) + 1) / (len(y) + classes)
     prior = shares if kind == "prior_entropy" else None
-    maker = _Maker(
+    maker = Maker(
         base=target,
         tuned=tuned,
         bought=bought,
@@ -388,129 +279,6 @@ def select(
 _LEFT = "survivors"  # beside a proxy's arrays, none of which has this name
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Maker:
-    """Makes the phases' proxies: what the model owner does between them."""
-
-    base: Target | None
-    tuned: Target | None
-    bought: Samples
-    y: np.ndarray
-    distil: Samples | None
-    kind: Kind
-    prior: np.ndarray | None
-    classes: int
-    heads: str
-    descriptions: dict[Spec | ProbeSpec, Manifest]
-    key: jax.Array
-    progress: bool
-
-    def make(self, i: int, phase: Phase, checkpoint: Path | None) -> Proxy:
-        """Return the proxy of phase i, trained."""
-        key = jax.random.fold_in(self.key, 2 + i)
-        keys = [jax.random.fold_in(key, j) for j in range(2)]
-        probe = isinstance(phase.proxy, ProbeSpec)
-        samples, targets = self._lessons(phase.goal, probe=probe)
-        if isinstance(phase.proxy, ProbeSpec):
-            return self._probe(phase, phase.proxy, samples, targets, keys)
-        assert self.base is not None
-        proxy, trained = tune(
-            self.untrained[phase.proxy],
-            *embed(self.base, samples.inputs),
-            targets,
-            goal=phase.goal,
-            key=keys[1],
-            least=phase.least,
-            checkpoint=checkpoint,
-            progress=self.progress,
-            **dataclasses.asdict(phase.training),
-        )
-        if trained.stopped:
-            raise ValueError(
-                f"training the proxy of phase {i} failed: {trained.stopped}. Lower its "
-                "learning rate, or take fewer layers or a lower power for attention"
-            )
-        return proxy
-
-    def bounded(self, proxy: Proxy) -> Proxy:
-        """Return a proxy with bounds on its numbers, those of the bootstrap set."""
-        if not proxy.manifest.layers:
-            assert self.bought.features is not None
-            return with_bounds(proxy, self.bought.features)
-        assert self.base is not None
-        return with_bounds(proxy, *embed(self.base, self.bought.inputs))
-
-    @functools.cached_property
-    def untrained(self) -> dict[Spec, Proxy]:
-        """The proxies of all phases before training, emulators fitted in one loop."""
-        assert self.base is not None
-        assert self.tuned is not None
-        importance = None
-        if self.heads == "gradient":
-            importance = gradient_importance(self.tuned, self.bought.inputs, self.y)
-        specs = [spec for spec in self.descriptions if isinstance(spec, Spec)]
-        cut = [
-            self._with_prior(
-                prune(self.tuned, self.descriptions[spec], importance=importance)
-            )
-            for spec in specs
-        ]
-        x, mask = embed(self.base, self.bought.inputs)
-        key = jax.random.fold_in(self.key, 1)
-        return dict(zip(specs, emulate(cut, x, mask, key=key), strict=True))
-
-    def _lessons(self, goal: Goal, *, probe: bool) -> tuple[Samples, np.ndarray]:
-        """Return what a proxy is trained on, and its targets."""
-        if goal == "labels":
-            return self.bought, self.y
-        assert self.tuned is not None
-        parts = [self.bought] if self.distil is None else [self.distil, self.bought]
-        join = lambda *arrays: np.concatenate(arrays)
-        inputs = jax.tree.map(join, *(part.inputs for part in parts))
-        features = None
-        if probe:
-            features = np.concatenate([np.asarray(part.features) for part in parts])
-        samples = Samples(inputs, features)
-        logits = self.tuned.logits(inputs)
-        if goal == "logits":
-            return samples, logits
-        ranks = score(jnp.asarray(logits), self.kind, prior=self.prior)
-        return samples, np.asarray(ranks)
-
-    def _probe(
-        self,
-        phase: Phase,
-        spec: ProbeSpec,
-        samples: Samples,
-        targets: np.ndarray,
-        keys: Sequence[jax.Array],
-    ) -> Proxy:
-        assert samples.features is not None
-        assert self.bought.features is not None
-        head = fit_probe(
-            samples.features,
-            targets,
-            loss=phase.goal,
-            classes=self.classes,
-            key=keys[1],
-            **dataclasses.asdict(spec),
-        )
-        params = {"layers": [], "head": head, "score": {}}
-        params["offset"] = jnp.zeros(self.classes)
-        proxy = self._with_prior(Proxy(self.descriptions[spec], params), phase.goal)
-        (proxy,) = emulate([proxy], self.bought.features, None, key=keys[0])
-        logits = proxy.logits(self.bought.features)
-        check_ranking(proxy, logits, least=phase.least)
-        return proxy
-
-    def _with_prior(self, proxy: Proxy, goal: Goal = "labels") -> Proxy:
-        """Take the prior off the logits, unless they were trained without it."""
-        if self.prior is None or (goal == "ranks" and not proxy.manifest.layers):
-            return proxy
-        offset = log_prior(self.prior, self.classes)
-        return Proxy(proxy.manifest, proxy.params | {"offset": offset})
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _InTheClear:
     """Ranks by scores that anybody could see: what the secure run does in secret."""
@@ -545,7 +313,7 @@ def proxy_ranks(
         raise ValueError("samples must have inputs, and base be given, for this proxy")
     parts = []
     for start in range(0, len(samples), batch):
-        part = _take(samples.inputs, slice(start, start + batch))
+        part = take_rows_at(samples.inputs, slice(start, start + batch))
         parts.append(proxy.logits(*embed(base, part), batch=batch))
     return proxy.scores(np.concatenate(parts))
 
@@ -576,10 +344,6 @@ class _Store:
             found = make()
             saved.save(1, found)
         return found
-
-
-def _take(tree: _T, rows: Any) -> _T:
-    return jax.tree.map(lambda array: np.asarray(array)[rows], tree)
 
 
 def _keeps(n: int, bought: int, schedule: Sequence[Phase], budget: int) -> list[int]:

@@ -1,0 +1,124 @@
+"""What a selection in phases is made of: samples, proxies to make, how to train."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from jaxsel._checks import check_choice, check_count, check_positive
+
+from ._invivo import Goal
+from ._spec import Spec
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How long and how fast to train.
+
+    Attributes:
+        epochs: How often each sample is seen.
+        batch_size: Samples in a step.
+        learning_rate: The highest one.
+    """
+
+    epochs: float = 10
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_positive("epochs", self.epochs)
+        check_count("batch_size", self.batch_size)
+        check_positive("learning_rate", self.learning_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeSpec:
+    """A probe on public features of each sample; a linear one is one secure product.
+
+    Attributes:
+        hidden: Hidden ReLU units, 0 for a linear probe.
+        l2: Weight of half the squared weights.
+        steps: L-BFGS steps.
+    """
+
+    hidden: int = 0
+    l2: float = 1e-3
+    steps: int = 200
+
+    def __post_init__(self) -> None:
+        check_count("hidden", self.hidden, minimum=0)
+        check_positive("l2", self.l2, zero=True)
+        check_count("steps", self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """One pass over what is left of the pool, with one proxy.
+
+    Attributes:
+        proxy: A proxy of the target, or a probe on public features.
+        keep: Share of the pool that is left afterwards, the bootstrap set counted;
+            None in the last phase, which leaves the budget.
+        goal: What the proxy is trained on: "labels" of the bootstrap set, or what the
+            tuned target says of samples that the model owner has (`distil`) and of the
+            bootstrap set: its "logits", or the "ranks" of its scores.
+        training: How a proxy of the target is trained; a probe needs none.
+        least: The smallest rank correlation of emulated with exact entropies that is
+            accepted, see `check_monotonicity`.
+    """
+
+    proxy: Spec | ProbeSpec
+    keep: float | None = None
+    goal: Goal = "labels"
+    training: Training = Training()
+    least: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.proxy, Spec | ProbeSpec):
+            raise TypeError(f"proxy must be a Spec or a ProbeSpec, got {self.proxy!r}")
+        check_choice("goal", self.goal, ("labels", "logits", "ranks"))
+        if not isinstance(self.training, Training):
+            raise TypeError(f"training must be a Training, got {self.training!r}")
+        if not -1 <= self.least <= 1:
+            raise ValueError(f"least must lie in [-1, 1], got {self.least}")
+        if self.keep is not None and not 0 < self.keep < 1:
+            raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples as a party holds them.
+
+    Attributes:
+        inputs: What the target reads: `Tokens` or images, n of them; None if there are
+            only probes.
+        features: Of a public encoder, for probes, `[n, d]`; None if there are none.
+    """
+
+    inputs: Any = None
+    features: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        arrays = jax.tree.leaves((self.inputs, self.features))
+        if not arrays or len({len(array) for array in arrays}) != 1:
+            raise ValueError(
+                "inputs and features must have one length, and one of them be given: "
+                f"got lengths {[len(array) for array in arrays]}"
+            )
+
+    def __len__(self) -> int:
+        return len(jax.tree.leaves((self.inputs, self.features))[0])
+
+    def take(self, rows: np.ndarray) -> Samples:
+        """Return the samples at `rows`."""
+        return Samples(*take_rows_at((self.inputs, self.features), rows))
+
+
+def take_rows_at(tree: _T, rows: Any) -> _T:
+    """Return these rows of every array."""
+    return jax.tree.map(lambda array: np.asarray(array)[rows], tree)
