@@ -125,17 +125,27 @@ def to_float(array: np.ndarray | jax.Array) -> jax.Array:
 
 
 def encode_labels(
-    y: npt.ArrayLike | jax.Array, y_val: npt.ArrayLike | jax.Array
+    y: npt.ArrayLike | jax.Array,
+    y_val: npt.ArrayLike | jax.Array,
+    *,
+    names: tuple[str, str] = ("y", "y_val"),
+    whole: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Number the classes of both label arrays together, in sorted order.
 
     Labels may be integers, booleans, strings, or floats that are whole numbers.
 
+    Args:
+        y: Array of shape `[n]`.
+        y_val: Array of shape `[m]`, of the same kind.
+        names: What errors call them.
+        whole: Whether floats must be whole numbers: others look like targets.
+
     Returns:
         The int32 codes of each, and how many classes there are.
     """
     arrays = []
-    for name, value in (("y", y), ("y_val", y_val)):
+    for name, value in zip(names, (y, y_val), strict=True):
         array = np.asarray(as_array(name, value))
         if jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(np.float64)  # NumPy does not know bfloat16
@@ -146,7 +156,7 @@ def encode_labels(
             )
         if np.issubdtype(array.dtype, np.floating):
             check_finite(name, array)
-            if np.any(array != np.round(array)):
+            if whole and np.any(array != np.round(array)):
                 first = array[array != np.round(array)][0]
                 raise ValueError(
                     f"{name} must hold class labels, got {first}: for numeric targets "
@@ -156,14 +166,14 @@ def encode_labels(
     kinds = ["text" if a.dtype.kind in "USO" else "number" for a in arrays]
     if kinds[0] != kinds[1]:
         raise TypeError(
-            "y and y_val must hold labels of one kind, got "
+            f"{names[0]} and {names[1]} must hold labels of one kind, got "
             f"dtype {arrays[0].dtype} and {arrays[1].dtype}"
         )
     try:
         classes, codes = np.unique(np.concatenate(arrays), return_inverse=True)
     except TypeError as error:
         raise TypeError(
-            "y and y_val must hold labels of one comparable type"
+            f"{names[0]} and {names[1]} must hold labels of one comparable type"
         ) from error
     codes = codes.astype(np.int32).reshape(-1)
     return codes[: len(arrays[0])], codes[len(arrays[0]) :], len(classes)

@@ -80,7 +80,9 @@ def read_samples(
                 f"the labels of {source} must come from one of its columns "
                 "(--label-column) or from a file, and not from both"
             )
-        x, y, names = _read_table(source, label_column, columns, drop)
+        x, y, names = read_table(
+            source, label_column=label_column, columns=columns, drop=drop
+        )
     elif suffix == ".npy" and labels is None:
         raise ValueError(f"{source} holds features only: give its labels in a file")
     else:
@@ -162,44 +164,18 @@ def read_array(path: str, key: str) -> np.ndarray:
     )
 
 
-def read_values(path: str) -> Values:
-    """Read what `Values.save` wrote.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it holds something else, or is damaged.
-    """
-    _check_file(path)
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is damaged, or no .npz file")
-    return Values.load(path)
-
-
-def _read_member(archive: zipfile.ZipFile, path: str, name: str) -> np.ndarray:
-    """Map an array of an `.npz` file where it lies, or read it if it can't be."""
-    info = archive.getinfo(name)
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version == (1, 0) and info.compress_type == zipfile.ZIP_STORED:
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
-            if not dtype.hasobject and math.prod(shape):
-                with open(path, "rb") as file:
-                    # The central directory may state other lengths than this header.
-                    file.seek(info.header_offset)
-                    lengths = struct.unpack("<HH", file.read(30)[26:])
-                offset = info.header_offset + 30 + sum(lengths) + member.tell()
-                order = "F" if fortran else "C"
-                return np.memmap(path, dtype, "r", offset, shape, order)
-    with archive.open(info) as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def _read_table(
+def read_table(
     path: str,
-    label_column: str | None,
-    columns: Sequence[str] | None,
-    drop: Sequence[str],
+    *,
+    label_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
 ) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """Read a `.csv` or `.parquet` file; arguments and errors as for `read_samples`.
+
+    Returns:
+        Features `[n, d]`, the labels `[n]` or None, and the names of the features.
+    """
     is_csv = path.lower().endswith(".csv")
     try:
         import pandas as pd
@@ -239,6 +215,38 @@ def _read_table(
     x = frame[features].to_numpy(np.float64, na_value=np.nan)
     y = None if label_column is None else _read_label(path, frame[label_column])
     return x, y, tuple(features)
+
+
+def read_values(path: str) -> Values:
+    """Read what `Values.save` wrote.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds something else, or is damaged.
+    """
+    _check_file(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is damaged, or no .npz file")
+    return Values.load(path)
+
+
+def _read_member(archive: zipfile.ZipFile, path: str, name: str) -> np.ndarray:
+    """Map an array of an `.npz` file where it lies, or read it if it can't be."""
+    info = archive.getinfo(name)
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0) and info.compress_type == zipfile.ZIP_STORED:
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+            if not dtype.hasobject and math.prod(shape):
+                with open(path, "rb") as file:
+                    # The central directory may state other lengths than this header.
+                    file.seek(info.header_offset)
+                    lengths = struct.unpack("<HH", file.read(30)[26:])
+                offset = info.header_offset + 30 + sum(lengths) + member.tell()
+                order = "F" if fortran else "C"
+                return np.memmap(path, dtype, "r", offset, shape, order)
+    with archive.open(info) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def _read_label(path: str, column: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The command line: asking, answering and ranking, with files between processes."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from commands import refuse, run
 
 from jaxsel import market
-from jaxsel._cli import _market_options
+from jaxsel._cli import _market_options, _market_rank
+from jaxsel.data import load
 from jaxsel.market import Answer, Request
 
 RNG = np.random.default_rng(0)
@@ -103,7 +105,8 @@ def test_two_processes_by_files(capsys, tmp_path):
     assert south["gain"] == 0
     assert (ranking["held_out"], ranking["refused"]) == (25, [])
     assert ranking["seeds"] == [0, 1]
-    assert len(ranking["inputs"]) == 5
+    roles = [entry["role"] for entry in ranking["inputs"]]
+    assert roles == ["request", "held_out", "train", "answer", "answer"]
     assert "north" in captured.out
     assert f"{north['score']:.3f}" in captured.out
 
@@ -138,6 +141,8 @@ def test_bad_answers_are_refused_by_name_and_others_ranked(capsys):
     assert [item["file"] for item in ranking["refused"]] == [
         file for file in files if file in reasons
     ]
+    unseen = [e["source"] for e in ranking["inputs"] if "sha256" not in e]
+    assert unseen == ["gone.npz"]
     for line, item in zip(lines, ranking["refused"], strict=True):
         assert line == f"jaxsel: {item['reason']}"
         assert line.startswith(f"jaxsel: {item['file']} is ")
@@ -171,19 +176,36 @@ def test_owners_rules(capsys):
     assert (len(found), found.status) == (7, "capped")
     assert "one more would be all" in capsys.readouterr().out
     assert len(reply("few", "--allow-all", "--force")) == 8
-    np.save("bare.npy", draw(20, 20, 20)[0].astype(np.float32))
-    run(
-        *("market", "answer", "request.npz", "bare.npy", "--unlabelled"),
-        *("--owner", "bare", "--out", "from_bare.npz"),
-    )
-    found = Answer.load("from_bare.npz", Request.load("request.npz"))
-    assert found.pseudo_labels
     run(
         *("market", "answer", "request.npz", "--refuse", "not for sale"),
         *("--owner", "west", "--out", "from_west.npz"),
     )
     found = Answer.load("from_west.npz", Request.load("request.npz"))
     assert (found.status, found.reason, len(found)) == ("refused", "not for sale", 0)
+
+
+def test_data_without_labels():
+    asked = ask()
+    x = draw(20, 20, 20)[0].astype(np.float32)
+    expected = market.answer(asked, x, owner="bare")
+    assert expected.pseudo_labels
+    np.savez("own.npz", x=x, y=np.zeros(60))  # not to be used
+    np.save("own.npy", x)
+    frame = pd.DataFrame(x, columns=list("abcdef"))
+    frame.to_csv("own.csv", index=False)
+    frame.to_parquet("own.parquet")
+    frame.assign(kind=["up", None] * 30).to_csv("own_kinds.csv", index=False)
+    column = {"own_kinds.csv": ["--label-column", "kind"]}
+    for file in ("own.npz", "own.npy", "own.csv", "own.parquet", *column):
+        run(
+            *("market", "answer", "request.npz", file, "--unlabelled", "--force"),
+            *("--owner", "bare", "--out", "from_bare.npz", *column.get(file, ())),
+        )
+        found = Answer.load("from_bare.npz", asked)
+        assert found.pseudo_labels
+        for name in ("x", "y", "weights"):
+            expected_array = getattr(expected, name)
+            np.testing.assert_array_equal(getattr(found, name), expected_array, file)
 
 
 def test_features_only(capsys):
@@ -261,7 +283,12 @@ def test_columns_in_another_order(capsys):
     assert "DATA must have the columns of the request, c0" in error
 
 
-def test_prepared_data_sets():
+def sha256_of(name, split):
+    data = load(name, split=split)
+    return hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()
+
+
+def test_prepared_data_sets(monkeypatch):
     run("market", "request", "digits:test", "--budget", 4, "--out", "request.npz")
     asked = Request.load("request.npz")
     assert asked.x.shape == (355, 8, 8, 1)
@@ -271,7 +298,20 @@ def test_prepared_data_sets():
     )
     assert Answer.load("a.npz", asked).x.dtype == np.uint8
     manifest = json.loads(Path("a.json").read_text())
-    assert len(manifest["inputs"][1]["sha256"]) == 64
+    hashes = {split: sha256_of("digits", split) for split in ("train", "test")}
+    assert manifest["inputs"][1]["sha256"] == hashes["train"]
+    run(
+        *("market", "answer", "request.npz", "digits:train", "--owner", "other"),
+        *("--out", "b.npz", "--unlabelled"),
+    )
+    assert Answer.load("b.npz", asked).pseudo_labels
+    monkeypatch.setattr(_market_rank._Trainer, "score", lambda self, answer: [0.5])
+    run(
+        *("market", "rank", "request.npz", "digits:test", "a.npz", "b.npz"),
+        *("--train", "digits:train", "--out", "r.json"),
+    )
+    inputs = json.loads(Path("r.json").read_text())["inputs"]
+    assert [entry["sha256"] for entry in inputs[1:3]] == [*hashes.values()][::-1]
 
 
 def test_refuses(capsys):
@@ -298,6 +338,17 @@ def test_refuses(capsys):
     assert "val.npz is refused" in bad("answer", "val.npz", "north.npz", *who)
     assert "more than max_bytes" in bad(
         "answer", "request.npz", "north.npz", *who, "--max-bytes", 10
+    )
+    assert "--labels and --unlabelled must not be given together" in bad(
+        *("answer", "request.npz", "north.npz", "--unlabelled"),
+        *("--labels", "predicted.npy", *who),
+    )
+    np.save("one.npy", 3.0)
+    assert "one.npy must hold samples, one a row" in bad(
+        "answer", "request.npz", "one.npy", "--unlabelled", *who
+    )
+    assert "error: max_bytes must be at least 1" in bad(
+        "answer", "request.npz", "north.npz", *who, "--max-bytes", 0
     )
     assert "without labels to train on" in bad(
         *("answer", "request.npz", "north.npz", "--unlabelled"),

@@ -7,19 +7,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _market_rank
+from ._market_data import describe, plain_labels, read_data, read_unlabelled
 from ._market_options import add_answer, add_request
-from ._output import (
-    Record,
-    check_outputs,
-    fingerprint,
-    fingerprint_dataset,
-    publish,
-    result_path,
-    say,
-)
+from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser
 
 if TYPE_CHECKING:
@@ -79,7 +72,7 @@ def _request(args: argparse.Namespace) -> None:
     from jaxsel._io import read_array
     from jaxsel.market import hard_set, make_request
 
-    data = _read(args)
+    data = read_data(args, args.data, labels=args.labels)
     features = None if args.features is None else read_array(args.features, args.x_key)
     if features is not None and len(features) != len(data):
         raise ValueError(
@@ -91,7 +84,7 @@ def _request(args: argparse.Namespace) -> None:
         predictions = read_array(args.predictions, args.y_key)
         hard = hard_set(
             predictions,
-            data.y if data.y.dtype != object else data.y.astype(str),
+            plain_labels(data.y),
             key=jax.random.key(args.seed),
             held_out=args.held_out,
             minimum=args.minimum,
@@ -109,8 +102,7 @@ def _request(args: argparse.Namespace) -> None:
     writers: dict[Path, Callable[[Path], object]] = {}
     if hard is not None:
         shown = features if args.hide_samples and features is not None else data.x
-        x, y = shown[hard.held_out], data.y[hard.held_out]
-        y = y if y.dtype != object else y.astype(str)
+        x, y = shown[hard.held_out], plain_labels(data.y[hard.held_out])
         writers[extra[0]] = lambda path: _save_samples(path, x, y)
     writers[out] = request.save
     names = ("budget", "method", "hide_samples", "held_out", "minimum")
@@ -127,6 +119,8 @@ def _answer(args: argparse.Namespace) -> None:
     out = result_path(args.out)
     if (args.refuse is None) == (args.data is None):
         raise ValueError("either DATA or --refuse must be given")
+    if args.unlabelled and args.labels is not None:
+        raise ValueError("--labels and --unlabelled must not be given together")
     roles = ("request", "data", "labels", "features")
     _check_outputs(args, [out.with_suffix(".json"), out], roles)
     import jax
@@ -139,18 +133,22 @@ def _answer(args: argparse.Namespace) -> None:
     if args.refuse is not None:
         found = refuse(request, owner=args.owner, reason=args.refuse)
     else:
-        data = _in_order(_read(args), request.schema.columns)
+        if args.unlabelled:
+            data = read_unlabelled(args, args.data)
+        else:
+            data = read_data(args, args.data, labels=args.labels)
+        mine = _in_order(data, request.schema.columns)
         features = None
         if args.features is not None:
             features = read_array(args.features, args.x_key)
         method = args.method or request.method
         found = answer(
             request,
-            data.x if request.schema.sample_shape is not None else None,
-            None if args.unlabelled else data.y,
+            mine.x if request.schema.sample_shape is not None else None,
+            None if args.unlabelled else mine.y,
             owner=args.owner,
-            features=data.x if request.schema.sample_shape is None else features,
-            model=_model(args, method, request, data),
+            features=mine.x if request.schema.sample_shape is None else features,
+            model=_model(args, method, request, mine),
             method=method,
             metric=args.metric,
             allow_all=args.allow_all,
@@ -191,7 +189,7 @@ def _model(
         )
     check_finite("DATA", data.x)
     classes = np.asarray(request.schema.classes)
-    labels = data.y.astype(str) if data.y.dtype == object else data.y
+    labels = plain_labels(data.y)
     known = np.isin(labels, classes)
     if not known.any():
         raise ValueError("DATA has no sample of a class that the request names")
@@ -225,26 +223,6 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
     return dataclasses.replace(data, x=data.x[:, order], feature_names=columns)
 
 
-def _read(args: argparse.Namespace) -> Dataset:
-    from jaxsel._io import ARRAYS, read_array, read_samples
-    from jaxsel.data import Dataset
-
-    source: str = args.data
-    if getattr(args, "unlabelled", False) and source.lower().endswith(ARRAYS):
-        import numpy as np
-
-        x = read_array(source, args.x_key)
-        return Dataset(x=x, y=np.zeros(len(x), np.int64))
-    return read_samples(
-        source,
-        labels=args.labels,
-        label_column=args.label_column,
-        x_key=args.x_key,
-        y_key=args.y_key,
-        data_dir=args.data_dir,
-    )
-
-
 def _save_samples(path: Path, x: np.ndarray, y: np.ndarray) -> None:
     import numpy as np
 
@@ -267,20 +245,17 @@ def _record(
     roles: tuple[str, ...],
     data: Dataset | None,
 ) -> Record:
-    inputs: list[dict[str, Any]] = []
-    for role in roles:
-        source = getattr(args, role)
-        if source is None:
-            continue
-        named = role == "data" and data is not None and data.name
-        facts = fingerprint_dataset(data) if named and data else fingerprint(source)
-        inputs.append({"role": role, "source": source, **facts})
+    sources = {role: getattr(args, role) for role in roles}
     reading = ("label_column", "x_key", "y_key")
     return Record(
         command=args.command_line,
         config={name: getattr(args, name) for name in (*names, *reading)},
         started=started,
-        inputs=inputs,
+        inputs=[
+            describe(role, source, data if role == "data" else None)
+            for role, source in sources.items()
+            if source is not None
+        ],
         seeds=[args.seed],
     )
 

@@ -115,7 +115,9 @@ def add_answer(actions: Commands[Parser]) -> Parser:
     parser.add_argument(
         "--unlabelled",
         action="store_true",
-        help="DATA has no labels: samples get that of the nearest hard sample",
+        help="DATA has no labels, or they are not to be used: samples get that of the "
+        "nearest hard sample. The --label-column, if given, is no feature. Not for "
+        "func_feat and grad_match, which train on labels",
     )
     parser.add_argument(
         "--allow-all",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._staged import staged
 
+from ._market_data import describe, plain_labels, read_data
 from ._market_options import add_max_bytes
-from ._output import Record, check_outputs, fingerprint, say
+from ._output import Record, check_outputs, say
 from ._parser import Commands, Parser, add_force, add_reading_options
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     from jaxsel.market import Request, rank
 
     request = Request.load(args.request, max_bytes=args.max_bytes)
-    train, held_out = (_read(args, source) for source in (args.train, args.held_out))
+    train, held_out = (read_data(args, s) for s in (args.train, args.held_out))
     trainer = _Trainer(request, train, held_out, args)
     answers, refused = _load(args.answers, request, trainer, args.max_bytes)
     for reason in refused.values():
@@ -105,8 +106,10 @@ def run(args: argparse.Namespace) -> None:
         },
         started=started,
         inputs=[
-            {"source": s, **(fingerprint(s) if Path(s).is_file() else {})}
-            for s in sources
+            describe("request", args.request),
+            describe("held_out", args.held_out, held_out),
+            describe("train", args.train, train),
+            *(describe("answer", path) for path in args.answers),
         ],
         seeds=list(range(args.seeds)),
     )
@@ -150,7 +153,7 @@ class _Trainer:
                 f"shape {train.x.shape[1:]} and {held_out.x.shape[1:]}"
             )
         known = () if request.schema.classes is None else request.schema.classes
-        labels = [_labels(train.y), _labels(held_out.y)]
+        labels = [plain_labels(train.y), plain_labels(held_out.y)]
         if known:
             labels.append(np.asarray(known))
         if len({array.dtype.kind == "U" for array in labels}) > 1:
@@ -171,7 +174,7 @@ class _Trainer:
         """Refuse an answer that can't be learnt from."""
         import numpy as np
 
-        sent = answer.features if answer.x is None else answer.x
+        sent = _sent(answer)
         if answer.y is None:
             raise ValueError("y is missing: without labels nothing is learnt")
         if sent is None or sent.shape[1:] != self.shape or sent.dtype.kind == "U":
@@ -191,8 +194,7 @@ class _Trainer:
 
         rows, codes = self.train
         if answer is not None and answer.y is not None:
-            sent = answer.features if answer.x is None else answer.x
-            more, more_codes = self._pair(np.asarray(sent), answer.y)
+            more, more_codes = self._pair(np.asarray(_sent(answer)), answer.y)
             rows = np.concatenate([rows, more])
             codes = np.concatenate([codes, more_codes])
         scores = []
@@ -210,7 +212,11 @@ class _Trainer:
     def _pair(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         import numpy as np
 
-        return self.scale(x), np.searchsorted(self.classes, _labels(y))
+        return self.scale(x), np.searchsorted(self.classes, plain_labels(y))
+
+
+def _sent(answer: Answer) -> np.ndarray | None:
+    return answer.features if answer.x is None else answer.x
 
 
 def _load(
@@ -236,22 +242,6 @@ def _load(
             continue
         answers[path] = answer
     return answers, refused
-
-
-def _read(args: argparse.Namespace, source: str) -> Dataset:
-    from jaxsel._io import read_samples
-
-    return read_samples(
-        source,
-        label_column=args.label_column,
-        x_key=args.x_key,
-        y_key=args.y_key,
-        data_dir=args.data_dir,
-    )
-
-
-def _labels(y: np.ndarray) -> np.ndarray:
-    return y.astype(str) if y.dtype == object else y
 
 
 def _rows(

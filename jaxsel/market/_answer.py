@@ -13,7 +13,7 @@ from jaxsel._checks import check_choice, check_same_length
 
 from ._request import METHODS, Request
 from ._schema import check_fields, check_id, check_rows, check_text
-from ._wire import MAX_BYTES, read, refusals, write
+from ._wire import MAX_BYTES, reading, write
 
 STATUSES = ("complete", "short", "capped", "refused")
 
@@ -151,11 +151,12 @@ class Answer:
 
         Raises:
             FileNotFoundError: If there is no such file.
+            TypeError: If `max_bytes` is no whole number.
             ValueError: If it holds anything else, is damaged or too large, or does not
-                pass `check`; the message names the file and the field.
+                pass `check`; the message names the file and the field. If `max_bytes`
+                is less than 1.
         """
-        with refusals(path):
-            fields, arrays = read(path, "answer", _ARRAYS, max_bytes)
+        with reading(path, "answer", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, set(_FIELDS))
             if "weights" not in arrays:
                 raise ValueError("weights are missing")

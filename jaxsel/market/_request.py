@@ -22,7 +22,7 @@ from ._schema import (
     check_id,
     kind_of,
 )
-from ._wire import MAX_BYTES, read, refusals, write
+from ._wire import MAX_BYTES, reading, write
 
 METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
 """The ways to choose samples that a request may ask for; `answer` explains them."""
@@ -110,11 +110,11 @@ class Request:
 
         Raises:
             FileNotFoundError: If there is no such file.
+            TypeError: If `max_bytes` is no whole number.
             ValueError: If it holds anything else, is damaged or too large; the message
-                names the file and the field.
+                names the file and the field. If `max_bytes` is less than 1.
         """
-        with refusals(path):
-            fields, arrays = read(path, "request", _ARRAYS, max_bytes)
+        with reading(path, "request", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, {"id", "budget", "method", "schema"})
             schema = Schema.from_fields(fields["schema"])
             return cls(**{**fields, **arrays, "schema": schema})

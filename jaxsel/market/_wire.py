@@ -102,10 +102,13 @@ def write(
     return path
 
 
-def read(
+@contextmanager
+def reading(
     path: str | os.PathLike[str], kind: str, names: tuple[str, ...], max_bytes: int
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what `write` wrote, and nothing else.
+) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """Read what `write` wrote, and nothing else, and say in errors which file it was.
+
+    What is found wrong with the content inside the `with` block is reported alike.
 
     Args:
         path: The file.
@@ -113,15 +116,25 @@ def read(
         names: The arrays that it may hold.
         max_bytes: Largest file to read.
 
-    Returns:
+    Yields:
         The fields, which the caller must check, and the arrays.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is anything else.
+        TypeError: If `path` is no path, or `max_bytes` no whole number.
+        ValueError: If the file is anything else, or `max_bytes` is less than 1.
     """
-    check_count("max_bytes", max_bytes)
-    path = Path(path)
+    file, max_bytes = Path(path), check_count("max_bytes", max_bytes)
+    try:
+        yield _read(file, kind, names, max_bytes)
+    except (ValueError, TypeError) as error:
+        name = os.fspath(path)
+        raise ValueError(f"{name} is refused: {str(error)[:_LONGEST]}") from error
+
+
+def _read(
+    path: Path, kind: str, names: tuple[str, ...], max_bytes: int
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there, or is not a file")
     with path.open("rb") as file:
@@ -241,13 +254,3 @@ def _to_json(value: Any) -> bytes:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"header.json holds {name}")
-
-
-@contextmanager
-def refusals(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in errors which file was refused."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        name = os.fspath(path)
-        raise ValueError(f"{name} is refused: {str(error)[:_LONGEST]}") from error

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxsel._checks import as_array, check_count
 from jaxsel._mesh import check_mesh
+from jaxsel._progress import track
 from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
 
@@ -110,7 +111,9 @@ def retrieve(
             break
         k = min(limit, 2 * k)
     else:
-        rows = _rows(stream, chunk_size)
+        rows = track(
+            _rows(stream, chunk_size), progress=progress, label="retrieve", total=m
+        )
         indices, n_valid = coverage_by_rank(rows, n, limit)
     return selection(
         np.asarray(indices)[: int(n_valid)], budget, f"retrieve(metric={metric!r})"

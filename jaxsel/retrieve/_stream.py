@@ -15,6 +15,7 @@ from jaxsel._checks import (
     check_features,
     check_finite,
     check_numeric,
+    encode_labels,
     float_type,
     to_float,
 )
@@ -123,30 +124,17 @@ def open_stream(
 def _encode(
     labels: Any, hard_labels: Any, n: int, m: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    for name, value, length in (("labels", labels, n), ("hard_labels", hard_labels, m)):
+    names = ("labels", "hard_labels")
+    for name, value, length in zip(names, (labels, hard_labels), (n, m), strict=True):
         shape = np.shape(as_array(name, value))
         if shape != (length,):
             raise ValueError(
                 f"{name} must hold one class for each sample, shape ({length},), got "
                 f"{shape}"
             )
-    arrays = [np.asarray(labels), np.asarray(hard_labels)]
-    text = [array.dtype.kind in "USO" for array in arrays]
-    if text[0] != text[1]:
-        raise TypeError(
-            "labels and hard_labels must hold classes of one kind, got dtype "
-            f"{arrays[0].dtype} and {arrays[1].dtype}"
-        )
-    for name, array in zip(("labels", "hard_labels"), arrays, strict=True):
-        check_finite(name, array)
-    try:
-        codes = np.unique(np.concatenate(arrays), return_inverse=True)[1]
-    except TypeError as error:
-        raise TypeError(
-            "labels and hard_labels must hold classes of one comparable type"
-        ) from error
-    codes = codes.astype(np.int32).reshape(-1)
-    return codes[:n], codes[n:]
+    # Unlike in valuation and matching, a class may be any finite number.
+    codes, hard_codes, _ = encode_labels(labels, hard_labels, names=names, whole=False)
+    return codes, hard_codes
 
 
 def _prepare(

@@ -367,8 +367,6 @@ def test_oversized(tmp_path):
     assert len(Request.load(path, max_bytes=size)) == 12
     with pytest.raises(ValueError, match=f"has {size} bytes, more than max_bytes"):
         Request.load(path, max_bytes=size - 1)
-    with pytest.raises(ValueError, match="max_bytes must be at least 1"):
-        Request.load(path, max_bytes=0)
     with pytest.raises(FileNotFoundError):
         Request.load(tmp_path)
     # A sparse file: nothing of it is read.
@@ -376,6 +374,22 @@ def test_oversized(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(ValueError, match="more than max_bytes = 1073741824"):
         Request.load(tmp_path / "huge.npz")
+
+
+def test_a_bad_limit_is_not_the_file_s_fault(tmp_path):
+    asked, found = request(), sent()
+    paths = asked.save(tmp_path / "r.npz"), found.save(tmp_path / "a.npz")
+    loads = [
+        lambda limit: Request.load(paths[0], max_bytes=limit),
+        lambda limit: Answer.load(paths[1], asked, max_bytes=limit),
+    ]
+    for load in loads:
+        with pytest.raises(ValueError, match="^max_bytes must be at least 1, got 0"):
+            load(0)
+        with pytest.raises(TypeError, match="^max_bytes must be a whole number"):
+            load(1e9)
+    with pytest.raises(TypeError):
+        Request.load(b"r.npz")
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path):

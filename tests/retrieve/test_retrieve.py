@@ -48,6 +48,8 @@ def test_classes(metric):
     assert chosen(retrieve(x, hard, BUDGET, metric=metric, **names)) == expected
     given["labels"] = given["labels"].astype(np.float64)
     assert chosen(retrieve(x, hard, BUDGET, metric=metric, **given)) == expected
+    halves = {key: value / 2 for key, value in given.items()}
+    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **halves)) == expected
 
 
 def test_a_budget_above_what_the_classes_have():
@@ -295,6 +297,17 @@ def test_float64_where_it_is_on():
             np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
 
 
+def test_float64_without_memory_for_lists(monkeypatch):
+    """Distances that float32 can't tell apart."""
+    order = np.random.default_rng(0).permutation(20)
+    x, hard = 1 + 1e-10 * order[:, None], np.zeros((1, 1))
+    with jax.enable_x64(True):
+        by_lists = chosen(retrieve(x, hard, 20, metric="l2"))
+        monkeypatch.setattr(_retrieve, "_LISTS", 1)
+        by_rank = chosen(retrieve(x, hard, 20, metric="l2"))
+    assert by_lists == by_rank == np.argsort(order).tolist()
+
+
 def test_nearest_fills_up_with_nothing():
     x, hard = points(5, 2)
     found = nearest(x, hard, 4, labels=[0, 1, 1, 1, 1], hard_labels=[0, 2])
@@ -310,7 +323,9 @@ def test_nothing_is_traced_twice():
         retrieve(x + 1, hard, BUDGET)
 
 
-def test_progress_is_on_standard_error(capsys):
+@pytest.mark.parametrize("room", [_retrieve._LISTS, 1])
+def test_progress_is_on_standard_error(room, capsys, monkeypatch):
+    monkeypatch.setattr(_retrieve, "_LISTS", room)
     x, hard = points()
     retrieve(x, hard, BUDGET, progress=True)
     output = capsys.readouterr()

@@ -74,7 +74,12 @@ def test_what_float32_cannot_hold():
         (
             {"labels": [0] * 9, "hard_labels": ["a"]},
             TypeError,
-            "labels and hard_labels must hold classes of one kind",
+            "labels and hard_labels must hold labels of one kind",
+        ),
+        (
+            {"labels": np.array(["a", None, *"bcdefgh"]), "hard_labels": ["a"]},
+            TypeError,
+            "labels and hard_labels must hold labels of one comparable type",
         ),
         (
             {"labels": [0.0] * 8 + [np.nan], "hard_labels": [0]},

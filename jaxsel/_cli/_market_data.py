@@ -1,0 +1,77 @@
+"""The samples that `jaxsel market` reads, and what its records say of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._output import fingerprint, fingerprint_dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxsel.data import Dataset
+
+
+def read_data(
+    args: argparse.Namespace, source: str, *, labels: str | None = None
+) -> Dataset:
+    """Read samples and their labels, as the options in `args` say."""
+    from jaxsel._io import read_samples
+
+    return read_samples(
+        source,
+        labels=labels,
+        label_column=args.label_column,
+        x_key=args.x_key,
+        y_key=args.y_key,
+        data_dir=args.data_dir,
+    )
+
+
+def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
+    """Read samples whose labels, if there are any, are not to be used.
+
+    Those of a file are not read, and `y` is -1, an unknown class.
+
+    Raises:
+        ValueError: If an array holds a single number.
+    """
+    import numpy as np
+
+    from jaxsel._io import ARRAYS, TABLES, read_array, read_table
+    from jaxsel.data import Dataset
+
+    suffix, names = Path(source).suffix.lower(), None
+    if suffix in TABLES:
+        drop = () if args.label_column is None else (args.label_column,)
+        x, _, names = read_table(source, drop=drop)
+    elif suffix in ARRAYS:
+        x = read_array(source, args.x_key)
+    else:
+        return read_data(args, source)
+    if not x.ndim:
+        raise ValueError(f"{source} must hold samples, one a row, got a single number")
+    return Dataset(x=x, y=np.full(len(x), -1, np.int64), feature_names=names)
+
+
+def plain_labels(y: np.ndarray) -> np.ndarray:
+    """Return labels that were read as objects as texts of fixed length."""
+    return y.astype(str) if y.dtype == object else y
+
+
+def describe(role: str, source: str, data: Dataset | None = None) -> dict[str, Any]:
+    """Return what a record says of an input.
+
+    Args:
+        role: What it was for.
+        source: The file, which may be missing, or the name of a prepared data set.
+        data: What was read from it, if it holds samples.
+    """
+    facts: dict[str, Any] = {}
+    if data is not None and data.name:
+        facts = fingerprint_dataset(data)
+    elif Path(source).is_file():
+        facts = fingerprint(source)
+    return {"role": role, "source": source, **facts}
