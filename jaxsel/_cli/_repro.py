@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ._parser import Commands, Parser
 from ._reported import add_report_options, write_report
+
+if TYPE_CHECKING:
+    from jaxsel.report import Report
 
 _DESCRIPTION = """\
 The experiments of a paper in miniature, on real data.
@@ -52,19 +55,25 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    write, seeds = _PAPERS[args.paper]
+    make, seeds = _PAPERS[args.paper]
     args.seeds = seeds if args.seeds is None else args.seeds
-    write = functools.partial(write, full=args.full)
+
+    def write(
+        folder: Path, seeds: Sequence[int], progress: bool
+    ) -> tuple[Path, Path, str]:
+        report, summary = make(
+            folder / "runs", seeds=seeds, full=args.full, progress=progress
+        )
+        return *report.write(folder), summary
+
     write_report(args, write, config={"paper": args.paper, "full": args.full})
 
 
-def _mycroft(
-    folder: Path, seeds: Sequence[int], progress: bool, *, full: bool
-) -> tuple[Path, Path, str]:
+def _mycroft(folder: Path, **options: Any) -> tuple[Report, str]:
     from jaxsel.report import Report
     from jaxsel.tasks import mycroft_chapters, run_mycroft
 
-    result = run_mycroft(folder / "runs", seeds=seeds, full=full, progress=progress)
+    result = run_mycroft(folder, **options)
     report = Report(
         title="Mycroft in miniature",
         summary="Which samples of an owner's are worth having, and which owners? The "
@@ -72,23 +81,27 @@ def _mycroft(
         "figures beside what was measured on this machine.",
         chapters=mycroft_chapters(result),
     )
-    return *report.write(folder), ""
+    return report, ""
 
 
-def _proxy(
-    folder: Path, seeds: Sequence[int], progress: bool, *, full: bool
-) -> tuple[Path, Path, str]:
+def _proxy(folder: Path, **options: Any) -> tuple[Report, str]:
     from jaxsel.report import Report
     from jaxsel.tasks import proxies_chapter, run_proxies
 
-    result = run_proxies(folder / "runs", seeds=seeds, full=full, progress=progress)
+    result = run_proxies(folder, **options)
     report = Report(
         title="Proxies of a secret model",
         summary="How well cheap stand-ins of a model choose texts that nobody may "
         "read, and what they cost in secret: SelectFormer's proxies, and others.",
         chapters=[proxies_chapter(result)],
     )
-    return *report.write(folder), ""
+    of = f"of {len(result.seeds)} seeds"
+    lines = [
+        f"Training stopped early: {pool}, “{point}”: {count} {of}"
+        for pool in result.pools
+        for point, count in result.stopped_early(pool).items()
+    ]
+    return report, "\n".join(lines)
 
 
 _PAPERS = {"mycroft": (_mycroft, 5), "proxy": (_proxy, 10)}

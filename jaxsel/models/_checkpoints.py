@@ -86,7 +86,7 @@ class Checkpoints:
             if not isinstance(about, dict) or about.get("run") != self.run:
                 raise ValueError(
                     f"checkpoint {self.folder} holds a run with other data, parameters "
-                    "or settings: choose another folder"
+                    "or settings, or of another model: choose another folder"
                 )
             return step, folder.load(step, like), about["names"]
 

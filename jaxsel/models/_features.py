@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._staged import staged
 
 from ._checkpoints import fingerprint
 from ._encoder import Read
@@ -92,10 +93,5 @@ def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
 
 def _write(file: Path, features: np.ndarray) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as out:
-            np.savez(out, features=features)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with staged([file]) as [part], part.open("wb") as out:
+        np.savez(out, features=features)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -206,7 +207,8 @@ def finetune(
         half: Compute in bfloat16, parameters and optimiser staying float32; None: on
             accelerators only.
         checkpoint: A folder: state is saved there by orbax, and training goes on from
-            it with the numbers of a run that was never stopped.
+            it with the numbers of a run that was never stopped. It is refused for
+            another model, data or settings.
         every: Steps between two checkpoints, rounded up to a multiple of 16.
         progress: Show a bar.
 
@@ -244,8 +246,14 @@ def finetune(
         half=half,
         checkpoint=checkpoint,
         every=every,
+        about=_architecture(graphdef),
         progress=progress,
     )
+
+
+def _architecture(graphdef: nnx.GraphDef) -> str:
+    """Describe a model, the same in every process: functions by name, not address."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(graphdef))
 
 
 def minimise(

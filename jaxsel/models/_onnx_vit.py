@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -25,10 +26,8 @@ _HEAD_WIDTH = 64  # of every DINOv2
 
 def need_onnx() -> None:
     """Refuse to start on what needs `onnx` where it is not installed."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise ImportError("converting a ViT needs onnx: pip install onnx") from error
+    if importlib.util.find_spec("onnx") is None:
+        raise ImportError("converting a ViT needs onnx: pip install onnx")
 
 
 def convert_vit(onnx_path: str | os.PathLike[str], folder: Path) -> Path:

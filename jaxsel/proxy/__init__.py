@@ -17,6 +17,7 @@ from ._build import (
     embedder as embedder,
     emulate as emulate,
     exactly as exactly,
+    proxy_inputs as proxy_inputs,
     prune as prune,
     target_manifest as target_manifest,
 )
@@ -40,6 +41,12 @@ from ._entropy import (
     monotonicity as monotonicity,
 )
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
+from ._files import (
+    load_proxy as load_proxy,
+    read_manifest as read_manifest,
+    read_weights as read_weights,
+    save_proxy as save_proxy,
+)
 from ._forward import (
     Activations as Activations,
     proxy_logits as proxy_logits,
@@ -92,6 +99,7 @@ from ._scores import (
     log_prior as log_prior,
     score as score,
 )
+from ._shapes import array_shapes as array_shapes
 from ._spec import (
     ABLATIONS as ABLATIONS,
     Spec as Spec,

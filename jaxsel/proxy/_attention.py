@@ -23,7 +23,7 @@ from jaxsel._checks import check_choice, check_count
 
 from ._exvivo import Source, train_mlps
 from ._mlp import Nonlinearity, Params, mlp
-from ._power import FORMS, PowerAttention, check_scores, spread
+from ._power import FORMS, PowerAttention, Scores, check_scores, spread
 
 _ROWS = 65_536  # of scores, kept to train an MLP
 
@@ -269,16 +269,40 @@ def observe_attention(
         limit: At most so many rows are kept, drawn without replacement.
         seed: For that draw.
     """
-    scores, mask = np.asarray(scores, np.float32), np.asarray(mask, bool)
-    check_scores(scores, mask)
-    n, heads, rows, _ = scores.shape
-    sample, head, row = np.nonzero(
-        np.broadcast_to(mask[:, None, :rows], (n, heads, rows))
-    )
-    if len(sample) > limit:
-        kept = np.random.default_rng(seed).choice(len(sample), limit, replace=False)
-        sample, head, row = sample[kept], head[kept], row[kept]
-    return Nonlinearity.observe("softmax", scores[sample, head, row], mask[sample])
+    batch = np.asarray(scores), np.asarray(mask, bool)
+    return observe_batches([batch], batch[1], limit=limit, seed=seed)
+
+
+def observe_batches(
+    batches: Scores, mask: np.ndarray, *, limit: int = _ROWS, seed: int = 0
+) -> Nonlinearity:
+    """Do as `observe_attention`, with scores that are too many for the memory.
+
+    Args:
+        batches: All scores; gone through once.
+        mask: That of all samples, `[n, L]`.
+        limit: As in `observe_attention`.
+        seed: Likewise.
+    """
+    mask = np.asarray(mask, bool)
+    sample, head, row, start = *[np.empty(0, int)] * 3, 0
+    kept = np.empty((0, mask.shape[1]), np.float32)
+    for scores, shown in batches:
+        scores = np.asarray(scores, np.float32)
+        check_scores(scores, np.asarray(shown, bool))
+        if not start:
+            _, heads, rows, length = scores.shape
+            counted = np.broadcast_to(mask[:, None, :rows], (len(mask), heads, rows))
+            sample, head, row = np.nonzero(counted)
+            if len(sample) > limit:
+                rng = np.random.default_rng(seed)
+                drawn = rng.choice(len(sample), limit, replace=False)
+                sample, head, row = sample[drawn], head[drawn], row[drawn]
+            kept = np.empty((len(sample), length), np.float32)
+        here = np.flatnonzero((sample >= start) & (sample < start + len(scores)))
+        kept[here] = scores[sample[here] - start, head[here], row[here]]
+        start += len(scores)
+    return Nonlinearity.observe("softmax", kept, mask[sample])
 
 
 def _uniform(mask: jax.Array | None, scores: jax.Array) -> jax.Array:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ._forward import proxy_scores, run
 from ._manifest import power_of_two
+from ._observe import largest
 from ._proxy import Proxy
 
 
@@ -23,12 +22,13 @@ def with_bounds(
 ) -> Proxy:
     """Return a proxy whose manifest bounds what it computes, places by name.
 
-    Measured on samples that the model owner has, such as the bootstrap set; what a
-    manifest shows of them is a power of two.
+    Measured on samples that the model owner has, such as the bootstrap set, in batches;
+    what a manifest shows of them is a power of two.
 
     Args:
         proxy: A trained proxy.
-        x: Embedded samples `[n, L, H]`, or features `[n, d]`.
+        x: Embedded samples `[n, L, H]`, token ids `[n, L]` for one-hot words, or
+            features `[n, d]`.
         mask: `[n, L]`; all rows if None.
         margin: How many times as large numbers may get on other samples.
 
@@ -36,27 +36,29 @@ def with_bounds(
         ValueError: If a number is not finite: the place is named.
     """
     manifest, params = proxy.manifest, proxy.params
-    x = jnp.asarray(x, jnp.float32)
-    shown = None if mask is None or not manifest.layers else jnp.asarray(mask)
-    logits, (seen, final) = run(params, x, shown, manifest=manifest)
-    places = {"inputs": x}
-    for i, activations in enumerate(seen):
+    onehot = manifest.inputs.embed == "onehot"
+    x = np.asarray(x, np.int32 if onehot else np.float32)
+    shown = None if mask is None or not manifest.layers else np.asarray(mask)
+    logits, score, seen = largest(params, manifest, x, shown)
+    places = {"inputs": 1.0 if onehot else np.abs(x).max()}
+    if seen.embedded is not None:
+        places["inputs.variance"] = seen.embedded
+    for i, activations in enumerate(seen.layers):
         places[f"layers.{i}.scores"] = activations.scores
         for name, variance in zip(
             ("variance", "ffn_variance"), activations.variances, strict=False
         ):
             places[f"layers.{i}.{name}"] = variance
-    if final is not None:
-        places["final_norm.variance"] = final
+    if seen.final is not None:
+        places["final_norm.variance"] = seen.final
     places["head.logits"] = logits
-    places["score"] = proxy_scores(params, logits, manifest=manifest)
+    places["score"] = score
     bounds = {}
-    for place, values in places.items():
-        largest = float(np.abs(values).max())
-        if not np.isfinite(largest):
+    for place, value in places.items():
+        if not np.isfinite(value):
             raise ValueError(
-                f"proxy must compute finite numbers, got {place} of {largest}"
+                f"proxy must compute finite numbers, got {place} of {value}"
             )
-        bounds[place] = power_of_two(max(margin * largest, 2.0**-16))
+        bounds[place] = power_of_two(max(margin * float(value), 2.0**-16))
     fixed = dataclasses.replace(manifest.fixed_point, bounds=bounds)
     return Proxy(dataclasses.replace(manifest, fixed_point=fixed), params)

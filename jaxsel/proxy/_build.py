@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,16 @@ from flax import nnx
 from jaxsel._chunk import chunk_slices, take_rows
 from jaxsel.models import Encoder, Target, Tokens
 
-from ._attention import attention_emulator, observe_attention
+from ._attention import MLPAttention, attention_emulator, observe_batches
 from ._entropy import entropy_emulator
 from ._exvivo import Source, train_mlps
-from ._forward import Params, run
+from ._forward import Params
 from ._heads import weight_importance
-from ._manifest import Emulator, Layer, Manifest
+from ._manifest import Emulator, Kind, Layer, Manifest
 from ._mlp import Nonlinearity
 from ._norm import norm_emulator
+from ._observe import Observed
+from ._power import PowerAttention
 from ._probe import Probe, initial_probe
 from ._proxy import Proxy
 from ._spec import Spec, manifest as describe
@@ -69,6 +71,23 @@ def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     return x, np.asarray(mask, np.float32)
 
 
+def proxy_inputs(
+    manifest: Manifest, base: Target, inputs: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return samples as a proxy reads them, and their mask `[n, L]`.
+
+    Rows of the public base model, or where its table is secret token ids `[n, L]`.
+
+    Raises:
+        TypeError: If tokens are not integers.
+        ValueError: If `inputs` doesn't fit the model.
+    """
+    if manifest.inputs.embed == "public":
+        return embed(base, inputs)
+    tokens: Any = base.check(inputs)
+    return np.asarray(tokens.ids, np.int32), np.asarray(tokens.mask, np.float32)
+
+
 @functools.partial(jax.jit, static_argnames="graphdef")
 def _embed(graphdef: nnx.GraphDef, params: Any, inputs: Any) -> jax.Array:
     tokens = inputs.ids if isinstance(inputs, Tokens) else inputs
@@ -81,7 +100,7 @@ def target_manifest(
     *,
     classes: int,
     length: int | None = None,
-    score: Literal["entropy", "prior_entropy", "margin"] = "entropy",
+    score: Kind = "entropy",
 ) -> Manifest:
     """Return the manifest of a proxy of this target.
 
@@ -162,6 +181,8 @@ def prune(
     }
     if manifest.final_norm is not None:
         params["final_norm"] = _norm(model.encoder.final_norm)
+    if manifest.inputs.embed == "onehot":
+        params["inputs"] = _embedding(model.encoder, manifest.inputs.length)
     return Proxy(manifest, params)
 
 
@@ -194,6 +215,15 @@ def _pruned(source: Any, layer: Layer, importance: np.ndarray) -> Params:
     return params
 
 
+def _embedding(encoder: Any, length: int) -> Params:
+    first = encoder.config.position_offset
+    places = encoder.positions[...][first : first + length]
+    if encoder.config.types:
+        places = places + encoder.types[...][0]
+    table = encoder.words.embedding[...]
+    return {"embed": (table, places), "norm": _norm(encoder.embed_norm)}
+
+
 def _norm(norm: Any) -> Params:
     return {"gamma": norm.scale[...], "beta": norm.bias[...], "emulator": {}}
 
@@ -218,8 +248,13 @@ def exactly(manifest: Manifest) -> Manifest:
         for layer in manifest.layers
     )
     final = None if manifest.final_norm is None else _EXACT
+    inputs = manifest.inputs
+    if inputs.norm is not None:
+        inputs = dataclasses.replace(inputs, norm=_EXACT)
     score = dataclasses.replace(manifest.score, secure=_EXACT)
-    return dataclasses.replace(manifest, layers=layers, final_norm=final, score=score)
+    return dataclasses.replace(
+        manifest, inputs=inputs, layers=layers, final_norm=final, score=score
+    )
 
 
 def emulate(
@@ -228,29 +263,41 @@ def emulate(
     mask: npt.ArrayLike | jax.Array | None,
     *,
     key: jax.Array,
+    ids: npt.ArrayLike | None = None,
     source: Source = "rows",
     n_points: int = 1_024_000,
 ) -> list[Proxy]:
     """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
 
     Those with a closed form are fitted by it; the MLPs of all proxies are trained in
-    one loop.
+    one loop. Samples go through each proxy in batches, so that not all of their
+    attention scores are in memory.
 
     Args:
         proxies: Those of `prune`, or probes.
         x: Embedded samples of the bootstrap set, `[n, L, H]`, or their features.
         mask: `[n, L]`; all rows if None.
         key: Of the MLPs.
+        ids: Their token ids `[n, L]`, for proxies of one-hot words.
         source: What MLPs are trained on, see `train_mlps`.
         n_points: Likewise.
 
     Returns:
         The proxies with emulators.
+
+    Raises:
+        ValueError: If a proxy needs token ids, and there are none.
     """
-    x = jnp.asarray(x)
-    mask = jnp.ones(x.shape[:2]) if mask is None else jnp.asarray(mask)
+    x = np.asarray(x)
+    mask = np.ones(x.shape[:2], bool) if mask is None else np.asarray(mask)
     jobs: list[tuple[int, Nonlinearity, Params, str]] = []
-    fitted = [_emulate(proxy, x, mask, key, jobs) for proxy in proxies]
+    fitted = []
+    for proxy in proxies:
+        onehot = proxy.manifest.inputs.embed == "onehot"
+        if onehot and ids is None:
+            raise ValueError("ids must be given for a proxy of one-hot words, got None")
+        rows = np.asarray(ids, np.int32) if onehot else x
+        fitted.append(_emulate(proxy, rows, mask, key, jobs))
     if jobs:
         widths = sorted({width for width, *_ in jobs})
         trained = train_mlps(
@@ -267,64 +314,52 @@ def emulate(
 
 def _emulate(
     proxy: Proxy,
-    x: jax.Array,
-    mask: jax.Array,
+    x: np.ndarray,
+    mask: np.ndarray,
     key: jax.Array,
     jobs: list[tuple[int, Nonlinearity, Params, str]],
 ) -> Proxy:
     """Fit what has a closed form, and note the MLPs with the places they go to."""
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
-    exact = exactly(manifest)
-    logits, (seen, final) = _observe(proxy.params, x, shown, manifest=exact)
+    seen = Observed(proxy.params, exactly(manifest), x, shown)
     params = jax.tree.map(lambda leaf: leaf, proxy.params)  # new containers to fill
 
-    def fit(entry: Emulator, place: Params, name: str, role: str, data: Any) -> None:
+    def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
         if entry.family == "none":
             return
+        rows = np.asarray(mask, bool)[:, : variance.shape[1]]
+        real = variance[rows]  # not those of padding
         if entry.family == "mlp":
-            width = entry.width or 1
-            jobs.append((width, _nonlinearity(role, data, mask), place, name))
+            job = Nonlinearity.observe("rsqrt", real, eps=1e-12)
+            jobs.append((entry.width or 1, job, place, "emulator"))
         else:
-            place[name] = _closed(role, entry, data, mask, key)
+            place["emulator"] = norm_emulator(entry.entry()).fit(real, key=key)
 
-    for layer, found, activations in zip(
-        manifest.layers, params["layers"], seen, strict=True
+    for i, (layer, found) in enumerate(
+        zip(manifest.layers, params["layers"], strict=True)
     ):
-        fit(layer.attention, found, "attention", "attention", activations.scores)
+        family = attention_emulator(layer.attention.entry())
+        if isinstance(family, MLPAttention):
+            job = observe_batches(seen.scores(i), mask)
+            jobs.append((family.width, job, found, "attention"))
+        elif isinstance(family, PowerAttention):
+            scores = functools.partial(seen.scores, i)
+            found["attention"] = family.fit_batches(scores)
+        else:
+            found["attention"] = family.fit()
         norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
-        for norm, variance in zip(norms, activations.variances, strict=True):
-            real = _real(variance, mask)
-            fit(layer.norm, norm, "emulator", "norm", real)
+        for norm, variance in zip(norms, seen.variances[i], strict=True):
+            fit_norm(layer.norm, norm, variance)
+    if manifest.inputs.norm is not None:
+        fit_norm(manifest.inputs.norm, params["inputs"]["norm"], seen.embedded)
     if manifest.final_norm is not None:
-        real = _real(final, mask)
-        fit(manifest.final_norm, params["final_norm"], "emulator", "norm", real)
-    fit(manifest.score.secure, params, "score", "entropy", logits - params["offset"])
+        fit_norm(manifest.final_norm, params["final_norm"], seen.final)
+    secure = manifest.score.secure
+    logits = seen.logits - np.asarray(params["offset"])
+    if secure.family == "mlp":
+        job = Nonlinearity.observe("entropy", logits)
+        jobs.append((secure.width or 1, job, params, "score"))
+    else:
+        params["score"] = entropy_emulator(secure.entry()).fit(logits, key=key)
     return Proxy(manifest, params)
-
-
-_observe = jax.jit(run, static_argnames="manifest")
-
-
-def _real(variance: Any, mask: jax.Array) -> np.ndarray:
-    """Leave out the rows of padding, `[rows]`."""
-    rows = np.asarray(mask, bool)[:, : variance.shape[1]]
-    return np.asarray(variance)[rows]
-
-
-def _nonlinearity(role: str, data: Any, mask: jax.Array) -> Nonlinearity:
-    if role == "attention":
-        return observe_attention(data, mask)
-    if role == "norm":
-        return Nonlinearity.observe("rsqrt", np.ravel(data), eps=1e-12)
-    return Nonlinearity.observe("entropy", data)
-
-
-def _closed(
-    role: str, entry: Emulator, data: Any, mask: jax.Array, key: jax.Array
-) -> Params:
-    if role == "attention":
-        return attention_emulator(entry.entry()).fit(data, mask, key=key)
-    if role == "norm":
-        return norm_emulator(entry.entry()).fit(data, key=key)
-    return entropy_emulator(entry.entry()).fit(data, key=key)

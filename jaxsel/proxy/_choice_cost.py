@@ -16,7 +16,8 @@ class ChoiceCost:
     """What choosing the k highest of n secret scores costs, by batched QuickSelect.
 
     A pass compares every score that is left with one of them, drawn by a public seed,
-    in one batch, and opens the outcomes. How many passes it takes depends on the draw.
+    in one batch, and opens the outcomes, until the set of the k is known. How many
+    passes that takes depends on the draw.
 
     Attributes:
         passes: Expected passes, exact for distinct scores.
@@ -66,7 +67,7 @@ def choice_cost(
 ) -> ChoiceCost:
     """Count the secure choice of the k highest of n scores by QuickSelect.
 
-    The expectations are Knuth's; for the bounds, a random pivot leaves at most
+    The expectations follow Knuth's; for the bounds, a random pivot leaves at most
     max(U, 1 - U) of the scores, U uniform. With p-th moment r of that fraction, m
     passes leave a score with probability at most n^p r^m (Markov), and the comparisons
     have a p-norm of at most n / (1 - r^(1/p)) (Minkowski). The best p of 64 is taken.
@@ -85,15 +86,12 @@ def choice_cost(
         raise ValueError(f"risk must be below 1, got {risk}")
     if k == n:
         return ChoiceCost(0.0, 0.0, 0, 0, risk, network)
-    above, below = _harmonic(k), _harmonic(n + 1 - k)
-    # Knuth counts one comparison of each score but the pivot; so does this.
-    expected = 2 * (
-        (n + 1) * _harmonic(n)
-        - (n + 3 - k) * _harmonic(n + 1 - k)
-        - (k + 2) * _harmonic(k)
-        + n
-        + 3
-    )
+    # Knuth's sums, less what orders the two sides of the border: one comparison of each
+    # score but the pivot.
+    m = n - k
+    above, below = _harmonic(k + 1) - 1, _harmonic(m + 1) - 1
+    expected = 2 * (n - 2 * above - 2 * below + (n + 1) * _harmonic(n))
+    expected -= 2 * ((m + 1) * _harmonic(m) + (k + 1) * _harmonic(k))
     passes, comparisons = n, n * (n - 1) // 2  # whatever the draw
     for p in range(1, 65):
         moment = 2 * (1 - 2.0 ** -(p + 1)) / (p + 1)
@@ -101,7 +99,7 @@ def choice_cost(
         most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
         passes = min(passes, math.ceil(m))
         comparisons = min(comparisons, math.ceil(most))
-    return ChoiceCost(above + below - 1, expected, passes, comparisons, risk, network)
+    return ChoiceCost(above + below, expected, passes, comparisons, risk, network)
 
 
 def _harmonic(n: int) -> float:

@@ -62,17 +62,24 @@ class Cost:
         rows: The operations, in order.
         n: Samples.
         batch: Samples of a batch; the last one has what is left.
+        lanes: Batches that run in step, their small operations as one.
         network: The link that `seconds` is for, if any.
     """
 
     rows: tuple[CostRow, ...]
     n: int
     batch: int
+    lanes: int = 1
     network: Network | None = None
 
     @property
     def batches(self) -> int:
         return -(-self.n // self.batch)
+
+    def calls(self, row: CostRow) -> int:
+        """Return how often an operation is called for all samples."""
+        together = self.lanes if row.operation.coalesced else 1
+        return -(-self.batches // together)
 
     @property
     def rounds_per_batch(self) -> int:
@@ -86,14 +93,14 @@ class Cost:
 
     @property
     def rounds(self) -> int:
-        """Rounds for all samples, one batch after the other."""
-        return self.rounds_per_batch * self.batches
+        """Rounds for all samples, one batch (or group of lanes) after the other."""
+        return sum(row.rounds * self.calls(row) for row in self.rows)
 
     @property
     def bytes(self) -> int:
         """Bytes for all samples."""
-        shared = sum(row.batch_bytes for row in self.rows)
-        return self.n * sum(r.sample_bytes for r in self.rows) + self.batches * shared
+        shared = sum(row.batch_bytes * self.calls(row) for row in self.rows)
+        return self.n * sum(row.sample_bytes for row in self.rows) + shared
 
     @property
     def seconds(self) -> float | None:
@@ -137,7 +144,12 @@ class Cost:
 
 
 def cost(
-    manifest: Manifest, n: int, network: Network | None = None, *, batch: int = 64
+    manifest: Manifest,
+    n: int,
+    network: Network | None = None,
+    *,
+    batch: int = 64,
+    lanes: int = 1,
 ) -> Cost:
     """Count the secure forward pass of a proxy on stock CrypTen.
 
@@ -146,13 +158,16 @@ def cost(
         n: Samples to score.
         network: The link, to get seconds as well.
         batch: Samples that go through together: weights are opened once for each batch.
+        lanes: Batches that run in step: operations with small operands
+            (`Operation.coalesced`) are called once for all of them.
 
     Raises:
-        ValueError: If `n` or `batch` is no positive count; TypeError likewise.
+        ValueError: If `n`, `batch` or `lanes` is no positive count; TypeError likewise.
     """
     if not isinstance(manifest, Manifest):
         raise TypeError(f"manifest must be a Manifest, got {type(manifest).__name__}")
     n, batch = check_count("n", n), check_count("batch", batch)
+    lanes = check_count("lanes", lanes)
     if network is not None and not isinstance(network, Network):
         raise TypeError(f"network must be a Network or None, got {network!r}")
     rows = []
@@ -161,7 +176,7 @@ def cost(
         one, two = operation.count(1), operation.count(2)
         slope = two.bytes - one.bytes
         rows.append(CostRow(operation, one.rounds, slope, one.bytes - slope))
-    return Cost(tuple(rows), n, batch, network)
+    return Cost(tuple(rows), n, batch, lanes, network)
 
 
 def compare_costs(

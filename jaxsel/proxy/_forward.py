@@ -2,21 +2,23 @@
 
 Parameters are a plain pytree:
 
-    {"layers": [{"query": (w, b), "key": (w, b), "value": (w, b), "out": (w, b),
+    {"inputs": {"embed": (table, positions), "norm": {...}},
+     "layers": [{"query": (w, b), "key": (w, b), "value": (w, b), "out": (w, b),
                  "attention": {...}, "norm": {"gamma", "beta", "emulator": {...}},
                  "ffn": {"up": (w, b), "down": (w, b), "norm": {...}}}, ...],
      "final_norm": {"gamma", "beta", "emulator": {...}},
      "head": Probe, "offset": [C], "score": {...}}
 
-`ffn` and `final_norm` are there where the manifest has them. `offset` is the logarithm
-of the prior, that comes off the logits before the score; the model owner folds it into
-the head's bias.
+`inputs` is there for one-hot words: a table `[V, H]` and what is added at each place,
+`[L, H]`. `ffn` and `final_norm` are there where the manifest has them. `offset` is the
+logarithm of the prior, that comes off the logits before the score; the model owner
+folds it into the head's bias.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +54,18 @@ class Activations:
     variances: tuple[jax.Array, ...]
 
 
-Seen = tuple[list[Activations], jax.Array | None]
-"""Those of every layer, and the variances before the final norm, `[n, rows]`."""
+class Seen(NamedTuple):
+    """What goes into all of a proxy's non-linear parts.
+
+    Attributes:
+        layers: Of every layer.
+        embedded: The variances before the norm of a secret table's rows, `[n, L]`.
+        final: The variances before the final norm, `[n, rows]`.
+    """
+
+    layers: list[Activations]
+    embedded: jax.Array | None
+    final: jax.Array | None
 
 
 def proxy_logits(
@@ -63,7 +75,8 @@ def proxy_logits(
 
     Args:
         params: The proxy's parameters, see above.
-        x: Rows after embedding, `[n, L, H]`; features `[n, d]` for a probe.
+        x: Rows after embedding, `[n, L, H]`; token ids `[n, L]` for one-hot words;
+            features `[n, d]` for a probe.
         mask: `[n, L]`, which rows are no padding; all if None.
         manifest: The architecture: static under `jit`.
 
@@ -92,8 +105,13 @@ def run(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, Seen]:
     """Return logits, and what went into the non-linear parts."""
+    seen, embedded, final = [], None, None
+    if manifest.inputs.embed == "onehot":
+        table, positions = params["inputs"]["embed"]
+        x = table[x] + positions
+        assert manifest.inputs.norm is not None
+        x, embedded = _norm(params["inputs"]["norm"], manifest.inputs.norm, x)
     mask = None if mask is None else mask.astype(x.dtype)
-    seen, final = [], None
     for i, layer in enumerate(manifest.layers):
         last = i == len(manifest.layers) - 1
         rows = 1 if last and manifest.read == "cls" else x.shape[1]
@@ -111,7 +129,7 @@ def run(
         else:
             total = jnp.einsum("nl,nlh->nh", mask, x)
             x = total / jnp.maximum(mask.sum(1, keepdims=True), 1)
-    return params["head"](x), (seen, final)
+    return params["head"](x), Seen(seen, embedded, final)
 
 
 def _layer(

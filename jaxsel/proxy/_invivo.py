@@ -133,7 +133,8 @@ def tune(
         raise ValueError(f"targets must be entropies [n], got {y.shape}")
     elif goal == "logits" and (y.ndim != 2 or y.shape[1] != classes):
         raise ValueError(f"targets must be logits [n, {classes}], got {y.shape}")
-    x = np.asarray(x, np.float32)
+    onehot = manifest.inputs.embed == "onehot"
+    x = np.asarray(x, np.int32 if onehot else np.float32)
     shown = np.ones(x.shape[:2]) if mask is None else np.asarray(mask)
     found = minimise(
         ProxyLoss(manifest, goal),

@@ -6,22 +6,23 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel.models import Target
+from jaxsel.models import Target, Tokens
 
 from ._bounds import with_bounds
-from ._build import embed, emulate, prune
+from ._build import embed, emulate, proxy_inputs, prune
 from ._heads import gradient_importance
 from ._invivo import Goal, check_ranking, tune
-from ._manifest import Manifest
+from ._manifest import Kind, Manifest
 from ._plan import Phase, ProbeSpec, Samples
 from ._probe import fit_probe
 from ._proxy import Proxy
-from ._scores import Kind, log_prior, score
+from ._scores import log_prior, score
 from ._spec import Spec
 
 
@@ -51,9 +52,10 @@ class Maker:
         if isinstance(phase.proxy, ProbeSpec):
             return self._probe(phase, phase.proxy, samples, targets, keys)
         assert self.base is not None
+        untrained = self.untrained[phase.proxy]
         proxy, trained = tune(
-            self.untrained[phase.proxy],
-            *embed(self.base, samples.inputs),
+            untrained,
+            *proxy_inputs(untrained.manifest, self.base, samples.inputs),
             targets,
             goal=phase.goal,
             key=keys[1],
@@ -75,12 +77,13 @@ class Maker:
             assert self.bought.features is not None
             return with_bounds(proxy, self.bought.features)
         assert self.base is not None
-        return with_bounds(proxy, *embed(self.base, self.bought.inputs))
+        return with_bounds(
+            proxy, *proxy_inputs(proxy.manifest, self.base, self.bought.inputs)
+        )
 
     @functools.cached_property
     def untrained(self) -> dict[Spec, Proxy]:
         """The proxies of all phases before training, emulators fitted in one loop."""
-        assert self.base is not None
         assert self.tuned is not None
         importance = None
         if self.heads == "gradient":
@@ -92,9 +95,15 @@ class Maker:
             )
             for spec in specs
         ]
-        x, mask = embed(self.base, self.bought.inputs)
-        key = jax.random.fold_in(self.key, 1)
-        return dict(zip(specs, emulate(cut, x, mask, key=key), strict=True))
+        assert self.base is not None
+        inputs: Any = self.bought.inputs
+        fitted = emulate(
+            cut,
+            *embed(self.base, inputs),
+            key=jax.random.fold_in(self.key, 1),
+            ids=inputs.ids if isinstance(inputs, Tokens) else None,
+        )
+        return dict(zip(specs, fitted, strict=True))
 
     def _lessons(self, goal: Goal, *, probe: bool) -> tuple[Samples, np.ndarray]:
         """Return what a proxy is trained on, and its targets."""
@@ -132,9 +141,8 @@ class Maker:
             key=keys[1],
             **dataclasses.asdict(spec),
         )
-        params = {"layers": [], "head": head, "score": {}}
-        params["offset"] = jnp.zeros(self.classes)
-        proxy = self._with_prior(Proxy(self.descriptions[spec], params), phase.goal)
+        proxy = Proxy.of_probe(self.descriptions[spec], head)
+        proxy = self._with_prior(proxy, phase.goal)
         (proxy,) = emulate([proxy], self.bought.features, None, key=keys[0])
         logits = proxy.logits(self.bought.features)
         check_ranking(proxy, logits, least=phase.least)

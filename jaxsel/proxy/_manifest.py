@@ -37,7 +37,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from jaxsel._checks import check_choice, check_count
 
@@ -67,7 +67,10 @@ NORMS = {
 }
 SECURE_SCORES = {"mlp": ("width",), "square": (), "exact": ()}
 ACTIVATIONS = ("relu", "gelu", "quad")
-SCORES = ("entropy", "prior_entropy", "margin")
+
+Kind = Literal["entropy", "prior_entropy", "margin"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What samples are ranked by, see `score`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,11 +211,11 @@ class Score:
     prior of "prior_entropy" is an offset of the logits and costs nothing.
     """
 
-    kind: Literal["entropy", "prior_entropy", "margin"]
+    kind: Kind
     secure: Emulator = dataclasses.field(metadata={"of": Emulator})
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, SCORES)
+        check_choice("kind", self.kind, KINDS)
         _check_emulator("secure", self.secure, SECURE_SCORES)
         if self.kind == "margin" and self.secure.family == "mlp":
             raise ValueError(

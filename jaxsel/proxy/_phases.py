@@ -19,15 +19,14 @@ from jaxsel._types import Selection
 from jaxsel.models import Target, Tokens, finetune
 from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
-from ._build import embed, target_manifest
+from ._build import proxy_inputs, target_manifest
 from ._choice_cost import ChoiceCost, choice_cost
 from ._choose import choose
 from ._cost import Cost, Network, cost
 from ._maker import Maker
-from ._manifest import Manifest
+from ._manifest import KINDS, Kind, Manifest
 from ._plan import Phase, ProbeSpec, Samples, Training, take_rows_at
 from ._proxy import Proxy
-from ._scores import KINDS, Kind
 from ._spec import Spec, probe_manifest
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
@@ -246,18 +245,24 @@ def select(
     left = np.setdiff1d(np.arange(n), rows)
     proxies, survivors = [], []
     for i, (phase, keep) in enumerate(zip(schedule, keeps, strict=True)):
+        fresh: list[Proxy] = []  # none where the phase is read from the folder
 
         def sieve(
-            i: int = i, phase: Phase = phase, keep: int = keep, left: Any = left
+            i: int = i,
+            phase: Phase = phase,
+            keep: int = keep,
+            left: Any = left,
+            fresh: list[Proxy] = fresh,
         ) -> dict[str, np.ndarray]:
-            proxy = maker.make(i, phase, store.place(f"phase-{i}-training"))
-            proxy = maker.bounded(proxy)
+            made = maker.make(i, phase, store.place(f"phase-{i}-training"))
+            proxy = maker.bounded(made)
+            fresh.append(proxy)
             kept = _checked(best(proxy, left, keep), left, keep)
             return {**proxy.arrays(), _LEFT: kept}
 
         found = store.once(f"phase-{i}", sieve)
         left = found.pop(_LEFT)
-        proxies.append(maker.bounded(Proxy.from_arrays(descriptions[i], found)))
+        proxies += fresh or [maker.bounded(Proxy.from_arrays(descriptions[i], found))]
         survivors.append(left)
     chosen = np.concatenate([rows, left]).astype(np.int32)
     return Phased(
@@ -314,7 +319,8 @@ def proxy_ranks(
     parts = []
     for start in range(0, len(samples), batch):
         part = take_rows_at(samples.inputs, slice(start, start + batch))
-        parts.append(proxy.logits(*embed(base, part), batch=batch))
+        read = proxy_inputs(proxy.manifest, base, part)
+        parts.append(proxy.logits(*read, batch=batch))
     return proxy.scores(np.concatenate(parts))
 
 

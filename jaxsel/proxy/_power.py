@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -18,7 +19,10 @@ from ._mlp import Params
 Form = Literal["linear", "quadratic", "cubic", "hinge"]
 FORMS: dict[Form, int] = {"linear": 1, "quadratic": 2, "cubic": 3, "hinge": 1}
 
-_CHUNK = 32  # samples at a time
+Scores = Iterable[tuple[npt.ArrayLike | jax.Array, np.ndarray]]
+"""Batches of attention scores `[n, heads, rows, L]`, each with its mask `[n, L]`."""
+
+CHUNK = 32  # samples at a time
 _KNOTS = np.arange(-0.5, 4.1, 0.5)  # standard deviations of the scores
 _SHRINK = 4.0  # samples that the offset's mean counts for, beside a cell's own
 _REACH = 8  # offsets with a mean of their own
@@ -87,10 +91,18 @@ class PowerAttention:
             for a hinge `slope [heads]` and `knot [heads]`.
         """
         del key
-        scores, mask = np.asarray(scores, np.float32), np.asarray(mask, bool)
-        check_scores(scores, mask)
-        spread = self._spread(scores, mask)
-        sums = self._sums(scores, mask, spread)
+        whole = np.asarray(scores), np.asarray(mask)
+        return self.fit_batches(lambda: [whole])
+
+    def fit_batches(self, batches: Callable[[], Scores]) -> Params:
+        """Fit as `fit` does, to scores that are too many for the memory.
+
+        Args:
+            batches: Gives all scores in batches of a multiple of 32 samples, the last
+                one of any number; called twice.
+        """
+        spread = self._spread(_chunks(batches()))
+        sums = self._sums(_chunks(batches()), spread)
         degree, heads = FORMS[self.form], range(len(spread))
         plain, extra = [*range(degree + 1)], {}
         if self.form == "hinge":
@@ -137,19 +149,19 @@ class PowerAttention:
             return scores
         return scores - jnp.sum(scores * share, -1, keepdims=True)
 
-    def _spread(self, scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def _spread(self, chunks: Scores) -> np.ndarray:
         """The root mean square of the argument by head, or 1 where it is 0."""
         total, count = 0.0, 0.0
-        for s, m in _chunks(scores, mask):
+        for s, m in chunks:
             square, n = _squares(self, s, m)
             total, count = total + np.asarray(square, np.float64), count + float(n)
         spread = np.sqrt(total / count)
         return np.where(spread > 0, spread, 1.0)
 
-    def _sums(self, scores, mask, spread) -> dict[str, np.ndarray]:
+    def _sums(self, chunks: Scores, spread: np.ndarray) -> dict[str, np.ndarray]:
         """Sums over the samples: products of features and weights, and by cell."""
         total: dict[str, np.ndarray] = {}
-        for s, m in _chunks(scores, mask):
+        for s, m in chunks:
             for name, value in _moments(self, s, m, spread.astype("f")).items():
                 total[name] = total.get(name, 0) + np.asarray(value, np.float64)
         return total
@@ -162,12 +174,15 @@ def spread(mask: jax.Array | None, scores: jax.Array) -> jax.Array:
     return mask[..., None, None, :].astype(scores.dtype)
 
 
-def _chunks(scores: np.ndarray, mask: np.ndarray):
+def _chunks(batches: Scores) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Chunks of one size: the last is filled up with samples of no token."""
-    for start in range(0, len(scores), _CHUNK):
-        s, m = scores[start : start + _CHUNK], mask[start : start + _CHUNK]
-        fill = [(0, _CHUNK - len(s))]
-        yield np.pad(s, fill + [(0, 0)] * 3), np.pad(m, [*fill, (0, 0)])
+    for scores, mask in batches:
+        scores, mask = np.asarray(scores, np.float32), np.asarray(mask, bool)
+        check_scores(scores, mask)
+        for start in range(0, len(scores), CHUNK):
+            s, m = scores[start : start + CHUNK], mask[start : start + CHUNK]
+            fill = [(0, CHUNK - len(s))]
+            yield np.pad(s, fill + [(0, 0)] * 3), np.pad(m, [*fill, (0, 0)])
 
 
 def _counted(scores, mask):

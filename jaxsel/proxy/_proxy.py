@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +18,7 @@ from jaxsel._chunk import chunk_slices, take_rows
 from ._forward import Params, proxy_logits, proxy_scores
 from ._manifest import Manifest
 from ._probe import Probe
+from ._shapes import array_shapes
 
 _LINEAR = ("query", "key", "value", "out", "up", "down")
 
@@ -43,7 +45,8 @@ class Proxy:
         """Return the logits of n samples in the clear, `[n, C]`.
 
         Args:
-            x: Embedded rows `[n, L, H]` or, for a probe, features `[n, d]`.
+            x: Embedded rows `[n, L, H]`; token ids `[n, L]` for one-hot words, or
+                features `[n, d]` for a probe.
             mask: `[n, L]`, which rows are no padding; all if None.
             batch: Samples of one forward pass.
 
@@ -51,12 +54,18 @@ class Proxy:
             ValueError: If a shape is not that of the manifest, or a value not finite.
         """
         inputs = self.manifest.inputs
-        x = np.asarray(x, np.float32)
-        row = (inputs.width,)
+        onehot = inputs.embed == "onehot"
+        x = np.asarray(x, np.int32 if onehot else np.float32)
+        row = () if onehot else (inputs.width,)
         shape = row if inputs.kind == "features" else (inputs.length, *row)
         if x.shape[1:] != shape or not len(x):
             raise ValueError(f"x must have shape {('n', *shape)}, got {x.shape}")
         check_finite("x", x)
+        if onehot and not (x.min() >= 0 and x.max() < (inputs.vocab or 0)):
+            raise ValueError(
+                f"x must be token ids in [0, {inputs.vocab}), got {x.min()} to "
+                f"{x.max()}"
+            )
         shown = None if mask is None else np.asarray(mask, np.float32)
         if shown is not None and shown.shape != x.shape[:2]:
             raise ValueError(f"mask must have shape {x.shape[:2]}, got {shown.shape}")
@@ -78,17 +87,44 @@ class Proxy:
         return {name: np.asarray(value) for name, value in _named(self.params)}
 
     @staticmethod
+    def of_probe(manifest: Manifest, probe: Probe) -> Proxy:
+        """Return the proxy of a fitted probe, its score's emulator still to be fitted.
+
+        Args:
+            manifest: Its description, see `probe_manifest`.
+            probe: What `fit_probe` returned.
+        """
+        offset = jnp.zeros(manifest.head.classes)
+        params = {"layers": [], "head": probe, "score": {}, "offset": offset}
+        return Proxy(manifest, params)
+
+    @staticmethod
     def from_arrays(manifest: Manifest, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
         """Return the proxy whose `arrays` these are.
 
         Raises:
-            ValueError: If a name is missing or unknown: it names both.
+            ValueError: If an array is missing, unknown or of another shape than the
+                manifest's; it names the array.
         """
-        left = {name: np.asarray(value) for name, value in arrays.items()}
-        params = _rebuilt(manifest, left)
-        if left:
-            raise ValueError(f"arrays has names that no manifest has: {sorted(left)}")
-        return Proxy(manifest, jax.tree.map(jax.numpy.asarray, params))
+        given = {name: np.asarray(value) for name, value in arrays.items()}
+        shapes = array_shapes(manifest)
+        for name, shape in shapes.items():
+            if name not in given:
+                raise ValueError(
+                    f"arrays must have {name!r} of shape {shape}, got {sorted(given)}"
+                )
+            if given[name].shape != shape:
+                raise ValueError(
+                    f"arrays[{name!r}] must have shape {shape}, got {given[name].shape}"
+                )
+        unknown = sorted(set(given) - set(shapes))
+        if unknown:
+            raise ValueError(
+                f"arrays must have the manifest's names only, {sorted(shapes)}, got "
+                f"also {unknown}"
+            )
+        params = _rebuilt(manifest, given)
+        return Proxy(manifest, jax.tree.map(jnp.asarray, params))
 
 
 _logits = functools.partial(jax.jit, static_argnames="manifest")(proxy_logits)
@@ -109,23 +145,18 @@ def _named(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
     ]
 
 
-def _rebuilt(manifest: Manifest, left: dict[str, Any]) -> Params:
-    """Take the arrays of a manifest out of `left`, and put them in their places."""
-
-    def one(name: str) -> Any:
-        if name not in left:
-            raise ValueError(f"arrays must have {name!r}, got {sorted(left)}")
-        return left.pop(name)
+def _rebuilt(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Params:
+    """Put the arrays of a manifest in their places."""
 
     def linear(place: str) -> tuple[Any, Any]:
-        return one(f"{place}.weight"), one(f"{place}.bias")
+        return arrays[f"{place}.weight"], arrays[f"{place}.bias"]
 
     def emulator(place: str) -> Params:
-        names = [name for name in left if name.startswith(f"{place}.")]
-        return {name.removeprefix(f"{place}."): left.pop(name) for name in names}
+        names = [name for name in arrays if name.startswith(f"{place}.")]
+        return {name.removeprefix(f"{place}."): arrays[name] for name in names}
 
     def norm(place: str) -> Params:
-        parts = {name: one(f"{place}.{name}") for name in ("gamma", "beta")}
+        parts = {name: arrays[f"{place}.{name}"] for name in ("gamma", "beta")}
         return {**parts, "emulator": emulator(f"{place}.emulator")}
 
     layers = []
@@ -138,7 +169,10 @@ def _rebuilt(manifest: Manifest, left: dict[str, Any]) -> Params:
             ffn: Params = {name: linear(f"{at}.ffn.{name}") for name in _LINEAR[4:]}
             found["ffn"] = {**ffn, "norm": norm(f"{at}.ffn.norm")}
         layers.append(found)
-    params: Params = {"layers": layers, "offset": one("offset")}
+    params: Params = {"layers": layers, "offset": arrays["offset"]}
+    if manifest.inputs.embed == "onehot":
+        params["inputs"] = {"embed": linear("inputs.embed")}
+        params["inputs"]["norm"] = norm("inputs.norm")
     if manifest.final_norm is not None:
         params["final_norm"] = norm("final_norm")
     depth = 2 if manifest.head.width else 1

@@ -32,6 +32,9 @@ Kind = Literal[
 N = -1  # stands for the samples of a batch
 Shape = tuple[int, ...]
 
+COALESCED = 4096
+"""Numbers a sample that an operand may have for `Operation.coalesced`."""
+
 _ELEMENTWISE = {
     "square": primitives.SQUARE,
     "relu": primitives.RELU,
@@ -67,6 +70,17 @@ class Operation:
     kind: Kind
     shapes: tuple[Shape, ...]
     degree: int = 0
+
+    @property
+    def coalesced(self) -> bool:
+        """Whether batches that run in step make this operation as one.
+
+        What has small operands costs rounds rather than bytes: one call for several
+        batches costs them once. What is as large as a layer's rows stays apart, for
+        memory.
+        """
+        sizes = [math.prod(shape[1:]) for shape in self.shapes if shape[0] == N]
+        return max(sizes) <= COALESCED
 
     def count(self, samples: int) -> Count:
         """Return the rounds and bytes of this operation on a batch."""
@@ -328,10 +342,8 @@ class _Schedule:
         elif classes == 2:
             self.add("margin", "abs", (N, 1))
         else:
-            self.add("probabilities", "softmax", logits)
             self.add("first", "max", logits)
-            self.add("rest", "mul", logits, logits)
-            self.add("second", "max", logits)
+            self.add("second", "max", logits)  # what was first taken far below
 
 
 def schedule(manifest: Manifest) -> tuple[Operation, ...]:

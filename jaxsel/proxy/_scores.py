@@ -6,8 +6,6 @@ the manifest names: two classes need one squaring, whatever the score.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,10 +14,7 @@ import numpy.typing as npt
 from jaxsel._checks import check_choice
 
 from ._entropy import entropy
-
-Kind = Literal["entropy", "prior_entropy", "margin"]
-
-KINDS = ("entropy", "prior_entropy", "margin")
+from ._manifest import KINDS, Kind
 
 
 def score(

@@ -17,6 +17,7 @@ from ._manifest import (
     FixedPoint,
     Head,
     Inputs,
+    Kind,
     Layer,
     Manifest,
     Score,
@@ -105,7 +106,7 @@ def manifest(
     pre_norm: bool = False,
     masked: bool | None = None,
     head: int = 0,
-    score: Literal["entropy", "prior_entropy", "margin"] = "entropy",
+    score: Kind = "entropy",
     plan: Literal["folded", "plain"] = "folded",
     fixed_point: FixedPoint | None = None,
 ) -> Manifest:
@@ -181,7 +182,7 @@ def probe_manifest(
     width: int,
     classes: int,
     head: int = 0,
-    score: Literal["entropy", "prior_entropy", "margin"] = "entropy",
+    score: Kind = "entropy",
     secure: str | Emulator | None = None,
     hidden: int = 16,
     fixed_point: FixedPoint | None = None,
@@ -222,7 +223,7 @@ def _emulator(
 
 
 def _score(
-    kind: Literal["entropy", "prior_entropy", "margin"],
+    kind: Kind,
     secure: str | Emulator | None,
     classes: int,
     hidden: int,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from jaxsel._progress import track
 from jaxsel.data import load
 
 from ._mycroft_cases import Cases, cases_seed
@@ -21,14 +19,12 @@ from ._mycroft_spurious import FULL_SIZES, SIZES, Spurious, spurious_seed
 from ._mycroft_starved import Starved, starved_seed
 from ._mycroft_store import remembered, stacked
 from ._mycroft_trainer import FULL, Samples, Sizes, images
+from ._seeds import each_seed
 from ._tabular import Tabular, join_tabular, tabular_seed
 
 DATA = ("fashion_mnist", "mnist")
 
 _SPLIT = "train[:40000]"
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,8 +92,7 @@ def run_mycroft(
     jobs = experiments(sizes, backgrounds, full=full)
     folder = Path(folder) / ("full" if full else "default")
 
-    def one(pair: tuple[int, str]) -> dict[str, Any]:
-        seed, name = pair
+    def one(name: str, seed: int) -> dict[str, Any]:
         size, run = jobs[name]
         settings = {
             "seed": seed,
@@ -108,28 +103,8 @@ def run_mycroft(
         path = folder / f"{name}-{seed}.npz"
         return remembered(path, settings, functools.partial(run, seed))
 
-    pairs = [(int(seed), name) for seed in seeds for name in jobs]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
-    results = track(
-        at_once(one, pairs), progress=progress, label="Experiments", total=len(pairs)
-    )
-    for (_, name), result in zip(pairs, results, strict=True):
-        found[name].append(result)
+    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
     return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
-
-
-def at_once(run: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield what `run` returns for each item, one of them running on every core.
-
-    Small trainings, and compiling them, keep one core busy each. After an error no
-    further item is begun.
-    """
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        for future in [pool.submit(run, item) for item in items]:
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def experiments(

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._progress import track
-
-from ._mycroft import at_once
 from ._mycroft_store import remembered, stacked
 from ._proxy_points import candidates, points
 from ._proxy_texts import LAYERS, LENGTH, Sizes, read_texts
 from ._proxy_trial import TUNING, trial
+from ._seeds import each_seed
 
 POOLS = {
     "movie_polarity": Sizes(pool=4000, own=2000),
@@ -32,7 +30,7 @@ MOST = {"movie_polarity": 10_568, "tweets": 8100}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyPool:
-    """What came of one pool, for each of S seeds and P points.
+    """What came of one pool, for each of S seeds, P points and K candidates.
 
     Attributes:
         sizes: How large it is.
@@ -46,6 +44,8 @@ class ProxyPool:
             P]`: first for a random choice and the target's own.
         rare: Share of what is chosen that is of a rare class, likewise.
         bytes: Payload of the secure run, choices included, `[S, P]`.
+        stopped: Whether a candidate's training stopped early, because its loss was not
+            finite, `[S, K]`; never that of a probe.
     """
 
     sizes: Sizes
@@ -56,6 +56,7 @@ class ProxyPool:
     overlap: np.ndarray
     rare: np.ndarray
     bytes: np.ndarray
+    stopped: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,13 +67,29 @@ class Proxies:
         seeds: `[S]`.
         full: Whether the paper's ablations are among the points.
         points: Names of the points, see `ProxyPool`.
+        candidates: Names of the proxies that they are made of.
         pools: By data set.
     """
 
     seeds: np.ndarray
     full: bool
     points: tuple[str, ...]
+    candidates: tuple[str, ...]
     pools: Mapping[str, ProxyPool]
+
+    def stopped_early(self, pool: str) -> dict[str, int]:
+        """Return in how many seeds a point had a training that stopped early.
+
+        Args:
+            pool: Name of the pool. Points without such a training are left out.
+        """
+        stopped, known = self.pools[pool].stopped, points(full=self.full)
+        counts = {}
+        for point in self.points:
+            parts = [name for name, _ in known[point].phases]
+            own = [self.candidates.index(name) for name in parts]
+            counts[point] = int(stopped[:, own].any(axis=1).sum())
+        return {point: count for point, count in counts.items() if count}
 
 
 def run_proxies(
@@ -117,10 +134,10 @@ def run_proxies(
         "length": LENGTH,
         "layers": LAYERS,
         "most": MOST,
+        "fields": [field.name for field in dataclasses.fields(ProxyPool)],
     }
 
-    def one(pair: tuple[int, str]) -> dict[str, Any]:
-        seed, name = pair
+    def one(name: str, seed: int) -> dict[str, Any]:
         sizes = POOLS[name]
         settings = {**about, "seed": seed, "sizes": dataclasses.asdict(sizes)}
         path = Path(folder) / f"{name}-{'full-' if full else ''}{seed}.npz"
@@ -132,17 +149,12 @@ def run_proxies(
 
     for name in POOLS:  # before threads ask for them
         read(name)
-    pairs = [(int(seed), name) for seed in seeds for name in POOLS]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in POOLS}
-    results = track(
-        at_once(one, pairs), progress=progress, label="Pools", total=len(pairs)
-    )
-    for (_, name), result in zip(pairs, results, strict=True):
-        found[name].append(result)
+    found = each_seed(one, [*POOLS], seeds, label="Pools", progress=progress)
     return Proxies(
         seeds=np.asarray(seeds),
         full=full,
         points=tuple(compared),
+        candidates=tuple(made),
         pools={
             name: ProxyPool(sizes=POOLS[name], **stacked(runs))
             for name, runs in found.items()

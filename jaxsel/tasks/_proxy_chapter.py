@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,7 +25,11 @@ from ._purchase_figures import spread
 
 _NAMES = {"movie_polarity": "Movie polarity", "tweets": "Tweets, imbalanced"}
 _PUBLISHED = "paper, 2 phases"  # what costs are compared with
-_PAPERS = ("paper, 1 phase", _PUBLISHED, "paper, 3 phases")
+_ORIGINS = (
+    ("paper", "the paper's", "s"),
+    ("ablation", "ablations of the paper's", "^"),
+    ("ours", "ours", "o"),
+)
 _SHARE = 0.1  # of their bytes: what the best affordable point may take
 
 
@@ -45,9 +50,11 @@ def proxies_chapter(result: Proxies) -> Chapter:
         "bootstrap set, and the share of what is chosen that the target would choose. "
         "Cost is the payload of the secure run, counted from the proxies' manifests.",
     ]
-    for name, pool in named.items():
+    for (key, pool), name in zip(result.pools.items(), named, strict=True):
         blocks += [Heading(name), _about(pool), _table(name, pool, result)]
         blocks += [_figure(name, pool, result), _words(pool, result)]
+        early = result.stopped_early(key)
+        blocks += [_stopped(early, len(result.seeds))] if early else []
     blocks += [Heading("How it was measured"), _method(result)]
     return Chapter(
         title="Proxies: fidelity against secure cost",
@@ -56,6 +63,7 @@ def proxies_chapter(result: Proxies) -> Chapter:
             "seeds": result.seeds,
             "full": result.full,
             "points": result.points,
+            "candidates": result.candidates,
             "overlap_of": ("random", "the target itself", *result.points),
             "pools": {
                 name: dataclasses.asdict(pool) for name, pool in result.pools.items()
@@ -118,17 +126,17 @@ def _table(name: str, pool: ProxyPool, result: Proxies) -> Table:
 
 def _figure(name: str, pool: ProxyPool, result: Proxies) -> Figure:
     known = points(full=result.full)
-    published = np.array([known[key].published for key in result.points])
+    origins = np.array([known[key].origin for key in result.points])
     size, shared = pool.bytes.mean(0) / 1e6, pool.overlap[:, 2:]
     mean = shared.mean(0)
     error = shared.std(0, ddof=1) if len(shared) > 1 else np.zeros_like(mean)
     figure = new_figure(8.8, 3.6)
     with style():
         ax = figure.subplots()
-        for some, label, marker in (
-            (published, "the paper's", "s"),
-            (~published, "ours", "o"),
-        ):
+        for origin, label, marker in _ORIGINS:
+            some = origins == origin
+            if not some.any():
+                continue
             ax.errorbar(
                 size[some], mean[some], error[some], fmt=marker, label=label, capsize=2
             )
@@ -155,8 +163,8 @@ def _words(pool: ProxyPool, result: Proxies) -> str:
     """Say what the front looks like, worded by what was measured."""
     share, mean = _share(pool, result), pool.spearman.mean(0)
     known = points(full=result.full)
-    ours = np.array([not known[key].published for key in result.points])
-    theirs = np.array([key in _PAPERS for key in result.points])
+    origins = np.array([known[key].origin for key in result.points])
+    ours, theirs = origins == "ours", origins == "paper"
     near = np.flatnonzero(ours & (share <= _SHARE))
     if len(near):
         best, text = near[mean[near].argmax()], "Within a tenth of the paper's bytes"
@@ -177,6 +185,15 @@ def _words(pool: ProxyPool, result: Proxies) -> str:
         f"is being sold, and {at['probe, other texts']:.2f} distilled on texts of "
         "another one: in-domain texts are what the data owner sells, so that the last "
         "figure is the one to expect without any."
+    )
+
+
+def _stopped(early: Mapping[str, int], seeds: int) -> str:
+    told = listed([f"“{point}” in {count}" for point, count in early.items()])
+    return (
+        "The training of a proxy stopped early in some seeds, when its loss or "
+        "gradient was not finite, and its best parameters until then were kept: "
+        f"{told} of the {seeds} seeds."
     )
 
 

@@ -39,12 +39,13 @@ class Point:
         says: What it is, for a reader.
         phases: Names of candidates, with the share of the pool that is left, the
             bootstrap set counted; None for the budget.
-        published: Whether it is of the paper.
+        origin: Whose it is: "paper" for the paper's own phases, "ablation" for these
+            with one part undone or replaced by a peer's, as the paper compares them.
     """
 
     says: str
     phases: tuple[tuple[str, float | None], ...]
-    published: bool = False
+    origin: Literal["paper", "ablation", "ours"] = "ours"
 
 
 def _published(layers: int, heads: int, width: int) -> Candidate:
@@ -86,17 +87,17 @@ CANDIDATES: Mapping[str, Candidate] = {
 
 POINTS: Mapping[str, Point] = {
     "paper, 1 phase": Point(
-        "The paper's: 3 layers, 12 heads, d = 16", (("l3 w12 d16", None),), True
+        "The paper's: 3 layers, 12 heads, d = 16", (("l3 w12 d16", None),), "paper"
     ),
     "paper, 2 phases": Point(
         "The paper's: 1 layer, 1 head, d = 2 first",
         (("l1 w1 d2", 0.3), ("l3 w12 d16", None)),
-        True,
+        "paper",
     ),
     "paper, 3 phases": Point(
         "The paper's: d = 2, 8, 16",
         (("l1 w1 d2", 0.5), ("l3 w12 d8", 0.3), ("l3 w12 d16", None)),
-        True,
+        "paper",
     ),
     "words": Point(
         "Linear probe on mean word embeddings, distilled", (("words", None),)
@@ -144,7 +145,11 @@ def points(*, full: bool) -> dict[str, Point]:
     more = {}
     if full:
         more = {
-            name: Point(f"The paper's last phase, {name}", ((name, None),), True)
+            name: Point(
+                f"Ablation of the paper's last phase: {name}",
+                ((name, None),),
+                "ablation",
+            )
             for name in ABLATIONS
         }
     return {**POINTS, **more}

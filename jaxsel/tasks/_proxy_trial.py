@@ -67,11 +67,11 @@ def trial(
     first = draw_bootstrap(n, sizes.bootstrap, keys[1])
     bought, left = dealt.pool[first], np.delete(dealt.pool, first)
     labels = texts.labels[bought]
-    target = _tuned(texts, bought, keys[2])
+    target = tuned(texts, bought, keys[2])
     logits = target.logits(texts.inputs(left))
     oracle = np.asarray(entropy(jnp.asarray(logits)))
     maker = _Maker(texts, other, target, bought, dealt.own, keys[3])
-    scores, manifests = maker.scores(candidates, left)
+    scores, manifests, stopped = maker.scores(candidates, left)
     budget = round(sizes.budget * n) - len(bought)
     rare = _rare(texts.labels[dealt.pool], sizes)
     best = _top(oracle, budget)
@@ -96,10 +96,12 @@ def trial(
                 for point, way in zip(points.values(), ways, strict=True)
             ]
         ),
+        "stopped": np.array([stopped[name] for name in candidates]),
     }
 
 
-def _tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
+def tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
+    """Return the target, fine-tuned on some texts."""
     found = finetune(
         texts.target.graphdef,
         texts.target.params,
@@ -124,8 +126,11 @@ class _Maker:
 
     def scores(
         self, candidates: Mapping[str, Candidate], rows: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict[str, Manifest]]:
-        """Return the scores of some rows by each candidate, and their manifests."""
+    ) -> tuple[dict[str, np.ndarray], dict[str, Manifest], dict[str, bool]]:
+        """Return the scores of some rows by each candidate, by its name.
+
+        Also the candidates' manifests, and whether their training stopped early.
+        """
         asked: list[Lesson] = sorted({c.lesson for c in candidates.values()})
         lessons = {lesson: self._lesson(lesson) for lesson in asked}
         cut = {
@@ -145,16 +150,16 @@ class _Maker:
         key = jax.random.fold_in(self.key, 0)
         fitted = emulate([*cut.values()], x, mask, key=key, source="both")
         ready = dict(zip(cut, fitted, strict=True))
-        scores, manifests = {}, {}
+        scores, manifests, stopped = {}, {}, {}
         for i, (name, one) in enumerate(candidates.items()):
             key = jax.random.fold_in(self.key, 1 + i)
             tokens, features, goals = lessons[one.lesson]
             goal = goals[one.goal]
             if isinstance(one.spec, ProbeSpec):
-                proxy = self._probe(one, features, goal, key)
+                proxy, ended = self._probe(one, features, goal, key), None
                 held = Samples(features=self._features(one, self.texts.features[rows]))
             else:
-                proxy, _ = tune(
+                proxy, trained = tune(
                     ready[name],
                     *embed(self.texts.target, tokens),
                     goal,
@@ -163,12 +168,12 @@ class _Maker:
                     least=-1.0,
                     **dataclasses.asdict(one.training),
                 )
-                held = Samples(self.texts.inputs(rows))
+                held, ended = Samples(self.texts.inputs(rows)), trained.stopped
             found = proxy_ranks(proxy, held, base=self.texts.target)
             # What overflowed ranks last.
             scores[name] = np.nan_to_num(found, nan=-np.inf, posinf=-np.inf)
-            manifests[name] = proxy.manifest
-        return scores, manifests
+            manifests[name], stopped[name] = proxy.manifest, ended is not None
+        return scores, manifests, stopped
 
     def _lesson(self, lesson: Lesson) -> tuple[Tokens, np.ndarray, dict[str, Any]]:
         """Return tokens, features, and targets by goal, of what there is to learn."""
@@ -209,9 +214,7 @@ class _Maker:
         described = probe_manifest(
             width=x.shape[1], classes=classes, head=one.spec.hidden
         )
-        params = {"layers": [], "head": head, "score": {}}
-        params["offset"] = jnp.zeros(classes)
-        return emulate([Proxy(described, params)], x, None, key=key)[0]
+        return emulate([Proxy.of_probe(described, head)], x, None, key=key)[0]
 
 
 def _sieve(

@@ -21,6 +21,7 @@ X = RNG.normal(size=(50, 4)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
 MODEL = MLP(4, 3, rngs=nnx.Rngs(0))
 GRAPHDEF, START = nnx.split(MODEL, nnx.Param)
+ACTIVATE = {"relu": nnx.relu, "gelu": nnx.gelu}
 RECIPE = {"batch_size": 8, "learning_rate": 0.1}
 
 
@@ -198,6 +199,20 @@ def test_goes_on_after_a_kill(tmp_path):
     for change in ({"steps": 101}, {"key": jax.random.key(4)}, {"inputs": X + 1}):
         with pytest.raises(ValueError, match="holds a run with other data"):
             run(**({"steps": 100, "checkpoint": folder} | change))
+
+
+def test_another_model_is_refused(tmp_path):
+    """Also one whose parameters are of the same shapes."""
+    model = {}
+    for activation in ("relu", "gelu"):
+        small = nnx.Sequential(nnx.Linear(4, 3, rngs=nnx.Rngs(0)), ACTIVATE[activation])
+        model[activation] = nnx.split(small, nnx.Param)
+    options = {"key": KEY, "checkpoint": tmp_path / "run", **RECIPE}
+    first = finetune(*model["relu"], X, Y, steps=2, **options)
+    again = finetune(*model["relu"], X, Y, steps=2, **options)
+    assert_equal(again.params, first.params)
+    with pytest.raises(ValueError, match="or of another model: choose another folder"):
+        finetune(*model["gelu"], X, Y, steps=2, **options)
 
 
 def test_fingerprints_differ():

@@ -9,20 +9,11 @@ import numpy as np
 import proxy_parties
 import pytest
 from hypothesis import given, settings, strategies as st
+from small_manifests import SMALL, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import Emulator, Spec, _primitives as primitives
+from jaxsel.proxy import Spec, _primitives as primitives
 
-SMALL = {
-    "layers": 3,
-    "heads": 4,
-    "head_width": 3,
-    "hidden": 8,
-    "length": 5,
-    "classes": 3,
-    "intermediate": 6,
-    "vocab": 7,
-}
 # One block with its head: hidden 384, 128 rows, 12 heads of 32.
 BLOCK = {
     "layers": 6,
@@ -34,37 +25,6 @@ BLOCK = {
     "masked": False,
 }
 PAPER = Spec(1, 1, 2, attention="mlp", norm="mlp", read="mean", secure="mlp")
-
-
-def small_manifests():
-    """Every family, role, plan, way of reading, and input, on a small target."""
-    for plan in ("plain", "folded"):
-        sizes = SMALL | {"plan": plan}
-        for attention in ("mlp", "quadratic", "linear", "2quad", "exact", "uniform"):
-            for read in ("cls", "mean"):
-                spec = Spec(2, 2, 4, attention=attention, norm="polynomial", read=read)
-                yield proxy.manifest(spec, **sizes)
-        for family in ("linear", "quadratic", "cubic", "hinge"):
-            flags = {"centre": family != "quadratic", "bias": family != "linear"}
-            attention = Emulator(family, **flags)
-            for read in ("cls", "mean"):
-                spec = Spec(1, 2, 4, attention=attention, norm="linear", read=read)
-                yield proxy.manifest(spec, **sizes)
-        spec = Spec(2, 2, attention=Emulator("polynomial", degree=6), read="mean")
-        for norm in ("mlp", "hinge", "linear", "exact", "none"):
-            spec = dataclasses.replace(spec, norm=norm, secure="exact")
-            yield proxy.manifest(spec, **sizes)
-            yield proxy.manifest(spec, **sizes, kind="tokens", pre_norm=True)
-        for ffn in ("relu", "gelu", "quad"):
-            spec = Spec(1, 1, ffn=ffn, embed="onehot")
-            yield proxy.manifest(spec, **sizes, head=3, score="margin")
-        spec = Spec(1, 1, read="mean", secure="exact")
-        sizes |= {"kind": "patches", "vocab": None}
-        yield proxy.manifest(spec, **sizes, pre_norm=True, score="margin")
-        yield proxy.manifest(spec, **sizes | {"classes": 2}, score="margin")
-    yield proxy.probe_manifest(width=8, classes=2)
-    yield proxy.probe_manifest(width=8, classes=3, head=4)
-
 
 SAMPLES = 2
 LENGTHS = (2, 3, 8, 33, 128)
@@ -307,12 +267,13 @@ def test_bad_arguments_are_named(call, message):
 @functools.cache
 def expected_selection(n, k):
     """Return expected passes and comparisons by the recursion over the pivot's rank."""
+    if k in (0, n):
+        return 0.0, 0.0
     passes, comparisons = 1.0, n - 1.0
     for rank in range(1, n + 1):
-        if rank != k:
-            rest = (rank - 1, k) if k < rank else (n - rank, k - rank)
-            more = expected_selection(*rest)
-            passes, comparisons = passes + more[0] / n, comparisons + more[1] / n
+        rest = (rank - 1, k) if k < rank else (n - rank, k - rank)
+        more = expected_selection(*rest)
+        passes, comparisons = passes + more[0] / n, comparisons + more[1] / n
     return passes, comparisons
 
 
@@ -335,12 +296,10 @@ def test_choices_stay_within_the_bound():
     passes, comparisons = np.zeros((2, 500))
     for run in range(500):
         left, wanted = n, k
-        while left > 0:
+        while 0 < wanted < left:
             rank = rng.integers(1, left + 1)  # the pivot's, from the top
             passes[run] += 1
             comparisons[run] += left - 1
-            if rank == wanted:
-                break
             left, wanted = (
                 (rank - 1, wanted) if rank > wanted else (left - rank, wanted - rank)
             )

@@ -15,6 +15,7 @@ from jaxsel.proxy import (
     Samples,
     Spec,
     Training,
+    _maker,
     draw_bootstrap,
     embed,
     joint_key,
@@ -104,6 +105,22 @@ def test_bounds_hold(found):
             assert 2 <= bounds[place] / np.abs(values).max() <= 4
 
 
+def test_bounds_are_measured_once(monkeypatch, tmp_path):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return with_bounds(*arguments)
+
+    monkeypatch.setattr(_maker, "with_bounds", counted)
+    labels = lambda rows: CLASSES[rows] % 2
+    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "classes": 2}
+    for times in (1, 2):  # the second time, the phase is read
+        found = run(**options, labels=labels, folder=tmp_path)
+        assert len(calls) == times
+        assert found.proxies[0].manifest.fixed_point.bounds
+
+
 def test_bounds_of_what_overflows(found):
     x = np.full((1, L, 16), 1e30)
     x[:, :, ::2] *= -1
@@ -156,6 +173,7 @@ def test_a_killed_run_goes_on(found, tmp_path, phase):
     for one, other in zip(again.survivors, found.survivors, strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(again.proxies, found.proxies, strict=True):
+        assert one.manifest == other.manifest
         for name, array in other.arrays().items():
             np.testing.assert_array_equal(one.arrays()[name], array)
     for change in (

@@ -6,8 +6,10 @@ import json
 import jax
 import numpy as np
 import pytest
+from commands import run
 from flax import nnx
 
+from jaxsel import tasks
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import Training
 from jaxsel.report import Report
@@ -56,7 +58,10 @@ def invented(classes, n=300):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Pools of invented texts, few and short trainings; how often texts were read."""
+    """Pools of invented texts, few and short trainings; how often texts were read.
+
+    The training of one layer diverges.
+    """
     texts = {"movie_polarity": invented(2), "tweets": invented(2)}
     read = []
 
@@ -73,7 +78,7 @@ def small(monkeypatch):
     small = {
         name: dataclasses.replace(
             one,
-            training=Training(1, 16, 1e-3),
+            training=Training(1, 16, 1e30 if name == "1 layer" else 1e-3),
             # The paper's are all of one kind here, so that few programs are compiled.
             spec=CANDIDATES["l1 w1 d2"].spec if " w" in name else one.spec,
         )
@@ -96,12 +101,17 @@ def test_all_points_in_a_report(small, tmp_path):
         assert at["probe"] < at["hidden probe"] < at["1 layer"]
         assert at["paper, 1 phase"] < at["paper, 2 phases"] < at["paper, 3 phases"]
         assert at["words"] == at["last-layer probe"] < at["probe"]
+        stopped = dict(zip(found.candidates, pool.stopped.T.tolist(), strict=True))
+        assert [name for name in stopped if any(stopped[name])] == ["1 layer"]
+        assert stopped["1 layer"] == [True, True]
     assert (found.pools["tweets"].rare_offered > 0.05).all()
     assert (found.pools["movie_polarity"].rare_offered == 0).all()
     # What is there is not made again.
     small.clear()
     for name in ("movie_polarity-0.npz", "tweets-1.npz"):
-        assert (tmp_path / "runs" / name).exists()
+        with np.load(tmp_path / "runs" / name) as file:
+            kept = json.loads(str(file["__jaxsel__"]))["settings"]
+        assert "stopped" in kept["fields"]
     again = run_proxies(tmp_path / "runs", seeds=(0, 1))
     for name, pool in again.pools.items():
         np.testing.assert_array_equal(pool.spearman, found.pools[name].spearman)
@@ -110,6 +120,7 @@ def test_all_points_in_a_report(small, tmp_path):
     page, numbers = report.write(tmp_path)
     text = page.read_text()
     assert "the best of the paper" in text
+    assert "kept: “1 layer” in 2 and “probe, 1 layer” in 2 of the 2 seeds." in text
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
     assert data["points"] == list(POINTS)
 
@@ -133,6 +144,64 @@ def test_ablations_come_with_the_full_run():
     named = {name for point in points(full=True).values() for name, _ in point.phases}
     assert named <= set(candidates(full=True))
     assert len(LAYERS) == 4
+    origins = {name: point.origin for name, point in points(full=True).items()}
+    assert {name for name in origins if origins[name] == "ablation"} == more
+    assert {name for name in origins if origins[name] == "paper"} == {
+        name for name in POINTS if name.startswith("paper, ")
+    }
+
+
+def random_result(stopped=()):
+    """A full run of one seed, with invented figures."""
+    names, made = tuple(points(full=True)), tuple(candidates(full=True))
+    rng = np.random.default_rng(0)
+    pool = _proxies.ProxyPool(
+        sizes=SIZES,
+        accuracy=np.array([0.5]),
+        prior=np.array([[0.5, 0.5]]),
+        rare_offered=np.zeros(1),
+        spearman=rng.random((1, len(names))),
+        overlap=rng.random((1, 2 + len(names))),
+        rare=np.zeros((1, 2 + len(names))),
+        bytes=np.full((1, len(names)), 1e6),
+        stopped=np.array([[name in stopped for name in made]]),
+    )
+    return _proxies.Proxies(
+        seeds=np.arange(1),
+        full=True,
+        points=names,
+        candidates=made,
+        pools={"movie_polarity": pool},
+    )
+
+
+def test_the_command_says_what_stopped_early(tmp_path, monkeypatch, capsys):
+    result = random_result({"NoAttnLN", "l1 w1 d2"})
+    monkeypatch.setattr(tasks, "run_proxies", lambda folder, **options: result)
+    run("repro", "proxy", "--full", "--out", tmp_path / "out")
+    told = capsys.readouterr().out.splitlines()
+    early = [line for line in told if line.startswith("Training stopped early")]
+    assert [line.removeprefix("Training stopped early: ") for line in early] == [
+        "movie_polarity, “paper, 2 phases”: 1 of 1 seeds",
+        "movie_polarity, “paper, 3 phases”: 1 of 1 seeds",
+        "movie_polarity, “NoAttnLN”: 1 of 1 seeds",
+    ]
+
+
+def test_ablations_are_not_the_papers_in_the_figure():
+    found = random_result()
+    assert found.stopped_early("movie_polarity") == {}
+    chapter = proxies_chapter(found)
+    (figure,) = (block for block in chapter.blocks if hasattr(block, "plot"))
+    axes = figure.plot.axes[0]
+    drawn = {
+        label: len(bars[0].get_xdata())
+        for bars, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    expected = {"the paper's": 3, "ablations of the paper's": 5, "ours": 8}
+    assert drawn == expected
+    texts = [block for block in chapter.blocks if isinstance(block, str)]
+    assert not [text for text in texts if "stopped early" in text]
 
 
 def test_no_seeds(tmp_path):

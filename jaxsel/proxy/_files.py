@@ -1,0 +1,100 @@
+"""A proxy on disk: a public manifest beside the model owner's secret weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from jaxsel._staged import staged
+
+from ._manifest import Manifest
+from ._proxy import Proxy
+from ._shapes import array_shapes
+
+MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
+
+
+def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
+    """Write a proxy's files; return their folder.
+
+    `manifest.json` is public. `weights.safetensors` is the model owner's secret. Either
+    both are written or neither; nothing is pickled.
+
+    Args:
+        proxy: The proxy.
+        folder: Made if it is not there; other files in it stay.
+    """
+    from safetensors.numpy import save_file
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with staged([folder / WEIGHTS, folder / MANIFEST]) as (weights, manifest):
+        # safetensors writes arrays as they lie in memory.
+        arrays = {k: np.asarray(v, order="C") for k, v in proxy.arrays().items()}
+        save_file(arrays, weights)
+        manifest.write_text(proxy.manifest.to_json(), "utf-8")
+    return folder
+
+
+def load_proxy(folder: str | os.PathLike[str]) -> Proxy:
+    """Return the proxy that `save_proxy` wrote.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file does not fit: it is named.
+    """
+    manifest = read_manifest(folder)
+    return Proxy.from_arrays(manifest, read_weights(folder, manifest))
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Return the manifest of a folder of `save_proxy`, or of a file.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not a manifest: the field is named.
+    """
+    path = Path(path)
+    path = path / MANIFEST if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no manifest at {path}")
+    try:
+        return Manifest.from_json(path.read_text("utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_weights(
+    folder: str | os.PathLike[str], manifest: Manifest
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a folder of `save_proxy`.
+
+    Raises:
+        FileNotFoundError: If there are none.
+        ValueError: If a name, shape or type is not the manifest's, or a value not
+            finite.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there are no weights at {path}: the model owner's side needs them"
+        )
+    try:
+        arrays = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: no safetensors file ({error})") from None
+    shapes = array_shapes(manifest)
+    for name in sorted({*shapes, *arrays}):
+        found = arrays[name].shape if name in arrays else None
+        if found != shapes.get(name):
+            raise ValueError(
+                f"{path}: {name} must have shape {shapes.get(name)}, got {found}"
+            )
+        if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{path}: {name} must be finite floating-point numbers")
+    return arrays

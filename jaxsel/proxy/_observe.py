@@ -1,0 +1,107 @@
+"""What goes into the non-linear parts of a proxy, computed in batches.
+
+The scores of all samples' attention are more than a memory holds where texts are long:
+they are made anew, batch by batch, each time that they are asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._chunk import chunk_slices, take_rows
+
+from ._forward import Params, Seen, proxy_scores, run
+from ._manifest import Manifest
+from ._power import CHUNK, Scores
+
+_ENTRIES = 1 << 26  # of attention scores that one pass gives
+
+
+class Observed:
+    """What a proxy computes for n samples, but for the scores within its attention.
+
+    Args:
+        params: The proxy's parameters.
+        manifest: Its architecture.
+        x: Embedded samples `[n, L, H]`, or features `[n, d]`.
+        mask: `[n, L]`; all rows if None.
+
+    Attributes:
+        logits: `[n, C]`.
+        variances: Of each layer, those of each of its norms, `[n, rows]`.
+        embedded: The variances before the norm of a secret table's rows, or None.
+        final: Those before the final norm, `[n, rows]`, or None.
+    """
+
+    def __init__(
+        self, params: Params, manifest: Manifest, x: np.ndarray, mask: np.ndarray | None
+    ):
+        self._run = functools.partial(_observe, params, manifest=manifest)
+        self._x, self._mask = x, mask
+        self._rows = batch_rows(manifest, len(x))
+        self._whole: Any = None
+        parts = [
+            (logits, [each.variances for each in seen.layers], *seen[1:])
+            for _, logits, seen in self._batches()
+        ]
+        self.logits, self.variances, self.embedded, self.final = jax.tree.map(
+            lambda *some: np.concatenate(some), *parts
+        )
+
+    def scores(self, layer: int) -> Scores:
+        """Return the scores of a layer, with the mask, batch by batch."""
+        assert self._mask is not None
+        for chunk, _, seen in self._batches():
+            yield seen.layers[layer].scores, self._mask[chunk]
+
+    def _batches(self) -> Iterator[tuple[slice, np.ndarray, Seen]]:
+        if self._whole is not None:
+            yield self._whole
+            return
+        n = len(self._x)
+        for chunk in chunk_slices(n, self._rows):
+            found = self._run(*take_rows((self._x, self._mask), chunk, self._rows))
+            count = chunk.stop - chunk.start
+            logits, seen = jax.tree.map(
+                lambda array, count=count: np.asarray(array)[:count], found
+            )
+            if count == n:  # it all fits: once is enough
+                self._whole = chunk, logits, seen
+            yield chunk, logits, seen
+
+
+def largest(
+    params: Params, manifest: Manifest, x: np.ndarray, mask: np.ndarray | None
+) -> tuple[Any, Any, Seen]:
+    """Return the largest absolute values of logits, scores, and what `run` has seen."""
+    rows = batch_rows(manifest, len(x))
+    parts = [
+        _largest(params, *take_rows((x, mask), chunk, rows), manifest=manifest)
+        for chunk in chunk_slices(len(x), rows)
+    ]
+    return jax.tree.map(lambda *some: np.max(np.stack(some)), *parts)
+
+
+def batch_rows(manifest: Manifest, n: int) -> int:
+    """Return how many of n samples go through a proxy at once."""
+    heads = sum(layer.heads for layer in manifest.layers)
+    most = _ENTRIES // max(heads * manifest.inputs.length**2, 1)
+    return min(n, max(most // CHUNK, 1) * CHUNK)
+
+
+_observe = jax.jit(run, static_argnames="manifest")
+
+
+@functools.partial(jax.jit, static_argnames="manifest")
+def _largest(
+    params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
+) -> tuple[jax.Array, jax.Array, Seen]:
+    logits, seen = run(params, x, mask, manifest=manifest)
+    found = logits, proxy_scores(params, logits, manifest=manifest), seen
+    return jax.tree.map(lambda array: jnp.abs(array).max(), found)

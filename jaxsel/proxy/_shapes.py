@@ -1,0 +1,99 @@
+"""Names and shapes of a proxy's arrays: they follow from its manifest."""
+
+from __future__ import annotations
+
+import itertools
+
+from ._manifest import Emulator, Layer, Manifest
+from ._power import FORMS
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def array_shapes(manifest: Manifest) -> Shapes:
+    """Return the shape of every array of a proxy, by the names of `Proxy.arrays`."""
+    inputs, head = manifest.inputs, manifest.head
+    shapes: Shapes = {}
+    if inputs.embed == "onehot":
+        table, places = (inputs.vocab or 0, inputs.width), (inputs.length, inputs.width)
+        shapes |= {"inputs.embed.weight": table, "inputs.embed.bias": places}
+        if inputs.norm is not None:
+            shapes |= _under("inputs.norm", _norm(inputs.norm, inputs.width))
+    for i, layer in enumerate(manifest.layers):
+        last = i == len(manifest.layers) - 1
+        rows = 1 if last and manifest.read == "cls" else inputs.length
+        found = _layer(layer, inputs.width, rows, inputs.length)
+        shapes |= _under(f"layers.{i}", found)
+    if manifest.final_norm is not None:
+        shapes |= _under("final_norm", _norm(manifest.final_norm, inputs.width))
+    hidden = (head.width,) if head.width else ()
+    sizes = (inputs.width, *hidden, head.classes)
+    for i, pair in enumerate(itertools.pairwise(sizes)):
+        shapes |= _linear(f"head.{i}", *pair)
+    if manifest.score.secure.family == "mlp":
+        shapes |= _under("score", _mlp(manifest.score.secure, head.classes, 1))
+    return {**shapes, "offset": (head.classes,)}
+
+
+def _layer(layer: Layer, hidden: int, rows: int, length: int) -> Shapes:
+    inner = layer.heads * layer.head_width
+    shapes = _linear("out", inner, hidden)
+    for name in ("query", "key", "value"):
+        shapes |= _linear(name, hidden, inner)
+    attention = _attention(layer.attention, layer.heads, rows, length)
+    norm = _under("norm", _norm(layer.norm, hidden))
+    shapes |= _under("attention", attention) | norm
+    if layer.ffn is None:
+        return shapes
+    up = _linear("up", hidden, layer.ffn.width)
+    down = _linear("down", layer.ffn.width, hidden)
+    return shapes | _under("ffn", up | down | norm)
+
+
+def _attention(entry: Emulator, heads: int, rows: int, length: int) -> Shapes:
+    if entry.family == "mlp":
+        return _mlp(entry, length, length)
+    degrees: dict[str, int] = {**FORMS}
+    if entry.family not in degrees:
+        return {}
+    shapes: Shapes = {"coefficients": (heads, degrees[entry.family] + 1)}
+    if entry.family == "hinge":
+        shapes |= {"slope": (heads,), "knot": (heads,)}
+    return shapes | ({"bias": (heads, rows, length)} if entry.bias else {})
+
+
+def _norm(entry: Emulator, hidden: int) -> Shapes:
+    return {
+        "gamma": (hidden,),
+        "beta": (hidden,),
+        **_under("emulator", _root(entry)),
+    }
+
+
+def _root(entry: Emulator) -> Shapes:
+    width = entry.width or 0
+    if entry.family == "mlp":
+        return _mlp(entry, 1, 1)
+    if entry.family == "hinge":
+        return {"affine": (2,), "slopes": (width,), "knots": (width,)}
+    if entry.family in ("linear", "polynomial"):
+        return {"coefficients": ((entry.degree or 1) + 1,), "shift": (), "scale": ()}
+    return {}
+
+
+def _mlp(entry: Emulator, inputs: int, outputs: int) -> Shapes:
+    width = entry.width or 0
+    return {
+        "w1": (inputs, width),
+        "b1": (width,),
+        "w2": (width, outputs),
+        "b2": (outputs,),
+    }
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Shapes:
+    return {f"{name}.weight": (inputs, outputs), f"{name}.bias": (outputs,)}
+
+
+def _under(place: str, shapes: Shapes) -> Shapes:
+    return {f"{place}.{name}": shape for name, shape in shapes.items()}

@@ -1,0 +1,47 @@
+"""Every family, role, plan and input on a small target, for tests of all of them."""
+
+import dataclasses
+
+from jaxsel import proxy
+from jaxsel.proxy import Emulator, Spec
+
+SMALL = {
+    "layers": 3,
+    "heads": 4,
+    "head_width": 3,
+    "hidden": 8,
+    "length": 5,
+    "classes": 3,
+    "intermediate": 6,
+    "vocab": 7,
+}
+
+
+def small_manifests():
+    """Every family, role, plan, way of reading, and input, on a small target."""
+    for plan in ("plain", "folded"):
+        sizes = SMALL | {"plan": plan}
+        for attention in ("mlp", "quadratic", "linear", "2quad", "exact", "uniform"):
+            for read in ("cls", "mean"):
+                spec = Spec(2, 2, 4, attention=attention, norm="polynomial", read=read)
+                yield proxy.manifest(spec, **sizes)
+        for family in ("linear", "quadratic", "cubic", "hinge"):
+            flags = {"centre": family != "quadratic", "bias": family != "linear"}
+            attention = Emulator(family, **flags)
+            for read in ("cls", "mean"):
+                spec = Spec(1, 2, 4, attention=attention, norm="linear", read=read)
+                yield proxy.manifest(spec, **sizes)
+        spec = Spec(2, 2, attention=Emulator("polynomial", degree=6), read="mean")
+        for norm in ("mlp", "hinge", "linear", "exact", "none"):
+            spec = dataclasses.replace(spec, norm=norm, secure="exact")
+            yield proxy.manifest(spec, **sizes)
+            yield proxy.manifest(spec, **sizes, kind="tokens", pre_norm=True)
+        for ffn in ("relu", "gelu", "quad"):
+            spec = Spec(1, 1, ffn=ffn, embed="onehot")
+            yield proxy.manifest(spec, **sizes, head=3, score="margin")
+        spec = Spec(1, 1, read="mean", secure="exact")
+        sizes |= {"kind": "patches", "vocab": None}
+        yield proxy.manifest(spec, **sizes, pre_norm=True, score="margin")
+        yield proxy.manifest(spec, **sizes | {"classes": 2}, score="margin")
+    yield proxy.probe_manifest(width=8, classes=2)
+    yield proxy.probe_manifest(width=8, classes=3, head=4)
