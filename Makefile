@@ -14,7 +14,7 @@ help: ## Show this list
 
 setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 
-demo: $(STAMPS)/run ## Value and buy digits, choose texts; writes demo/report.html
+demo: $(STAMPS)/secure ## Buy digits, choose texts in secret; writes demo/report.html
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
 	$(BIN)/jaxsel demo --out demo --force
 
@@ -67,11 +67,17 @@ $(STAMPS)/run: $(BUILD) | $(BIN)/python
 
 # torch before all else, so that nothing pulls in a larger build of it. CrypTen and
 # pyDVL without their dependencies: see the remarks in pyproject.toml.
+$(STAMPS)/secure: $(BUILD) | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[data,report,text,mpc]'
+	$(PIP) --no-deps crypten==0.4.1
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run
+
 $(STAMPS)/test: $(BUILD) | $(BIN)/python
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[data,report,text,mpc,bench,dev,docs]'
 	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
-	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/docs
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/secure $(STAMPS)/docs
 
 $(STAMPS)/docs: $(BUILD) | $(BIN)/python
 	$(PIP) --editable '.[data,report,docs]'

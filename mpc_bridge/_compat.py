@@ -13,6 +13,7 @@ import warnings
 from typing import Any
 
 _MOVED = "torch.onnx._internal.registration"
+_KNOWN = "0.4.1"
 _NOW = "torch.onnx._internal.torchscript_exporter.registration"
 
 
@@ -20,9 +21,11 @@ def import_crypten() -> Any:
     """Import and return the `crypten` module.
 
     Raises:
-        ImportError: If torch or CrypTen is not installed, with how to install them.
+        ImportError: If torch or CrypTen is not installed, with how to install them, or
+            of a version that this file does not know.
     """
     try:
+        torch = importlib.import_module("torch")
         importlib.import_module("torch.onnx")
     except ImportError as error:
         raise ImportError(
@@ -40,8 +43,14 @@ def import_crypten() -> Any:
         except ImportError as error:
             raise ImportError(
                 "the secure phase needs CrypTen, without its dependencies: "
-                "pip install --no-deps crypten==0.4.1"
+                f"pip install --no-deps crypten=={_KNOWN} (with torch "
+                f"{torch.__version__} the import failed: {error})"
             ) from error
+    if crypten.__version__ != _KNOWN:
+        raise ImportError(
+            f"the secure phase knows CrypTen {_KNOWN}, got {crypten.__version__}: "
+            f"pip install --no-deps crypten=={_KNOWN}"
+        )
     return crypten
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import jaxsel
+import mpc_bridge
 from jaxsel import cli, data, models
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +137,12 @@ def test_api_is_whole(room):
             is_top = getattr(jaxsel, name, None) is thing  # jaxsel.retrieve is a room
             where = "jaxsel" if is_top else f"jaxsel.{room}"
             assert f"::: {where}.{name}\n" in listed + "\n", name
+
+
+def test_api_of_the_bridge_is_whole():
+    page = (ROOT / "docs" / "api" / "mpc_bridge.md").read_text()
+    listed = re.findall(r"^::: mpc_bridge\.(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(mpc_bridge.__all__)
 
 
 def test_api_of_the_package_is_whole():

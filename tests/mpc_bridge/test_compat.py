@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+import sys
 
 import numpy as np
 import pytest
@@ -59,3 +60,16 @@ def test_two_parties_multiply_and_compare():
     for _, product, expected, larger, expected_larger in results:
         np.testing.assert_allclose(product, expected, atol=1e-3)  # 16 fraction bits
         np.testing.assert_array_equal(larger, expected_larger)
+
+
+def test_other_versions_are_refused(monkeypatch):
+    crypten = mpc_bridge.import_crypten()
+    monkeypatch.setattr(crypten, "__version__", "0.5.0")
+    with pytest.raises(ImportError, match=r"knows CrypTen 0\.4\.1, got 0\.5\.0: pip"):
+        mpc_bridge.import_crypten()
+
+
+def test_a_missing_crypten_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "crypten", None)
+    with pytest.raises(ImportError, match=r"--no-deps crypten==0\.4\.1 \(with torch"):
+        mpc_bridge.import_crypten()

@@ -209,14 +209,27 @@ def test_no_seeds(tmp_path):
         run_proxies(tmp_path, seeds=())
 
 
-def test_the_demo_shows_texts(monkeypatch):
+@pytest.mark.parametrize(
+    "secret", [False, pytest.param(True, marks=[pytest.mark.mpc, pytest.mark.slow])]
+)
+def test_the_demo_shows_texts(monkeypatch, secret):
     texts = invented(2, 400)
+    monkeypatch.setattr(_proxy_demo, "private_ready", lambda: secret)
     monkeypatch.setattr(_proxy_demo, "read_texts", lambda *args, **kwargs: texts)
     sizes = Sizes(pool=200, own=100, bootstrap=0.1)
     monkeypatch.setattr(_proxy_demo, "SIZES", sizes)
     found = _proxy_demo.run_texts()
     assert (found.offered, found.bootstrap, found.chosen) == (200, 20, 20)
-    assert found.left == (80, 20)
+    assert found.left == (60, 20)
+    assert found.tested == 100
+    assert (found.private is not None) == secret
+    assert found.agreed >= (0.9 if secret else 1)
+    if found.private is not None:
+        assert found.private.mean == pytest.approx(found.mean, abs=0.01)
+        # Half of the payload is counted in passes: expected ones beforehand.
+        assert found.private.megabytes == pytest.approx(found.megabytes, rel=0.3)
+        assert len(found.private.compared) == 2
+    assert 0 < found.mean < np.log(2)
     assert len(set(found.texts[0]) | set(found.texts[1])) == 16
     assert found.doubts.shape == found.labels.shape == (2, 8)
     assert 0 < found.megabytes < 100

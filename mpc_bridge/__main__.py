@@ -1,0 +1,155 @@
+"""The command line: `python -m mpc_bridge --help`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ._config import ConfigError, read_config
+from ._handshake import ROLES, Refused, SessionError
+from ._local import run_local
+from ._session import RANKS, run
+
+_DESCRIPTION = """\
+Two parties choose samples in secret. Each starts its role on its own machine, with a
+run.toml whose public part is the same for all; `local` runs all three here."""
+
+_HELP = {
+    "model-owner": "with the weights; the others connect to it",
+    "data-owner": "with the samples",
+    "third-party": "deals correlated randomness, and sees no secret by itself",
+    "local": "all three on this machine, for measurement",
+    "estimate": "what a run will send, from the manifests alone",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Returns:
+        0 if it succeeded, 1 if the session did not, 2 after an error in the command or
+        the configuration, 130 if it was interrupted.
+    """
+    args = _parser().parse_args(argv)
+    name = ROLES[RANKS[args.command]] if args.command in RANKS else args.command
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return _fail(name, "interrupted", 130)
+    except (ConfigError, FileNotFoundError) as error:
+        if args.debug:
+            raise
+        return _fail(name, str(error), 2)
+    except (Refused, SessionError) as error:
+        if args.debug:
+            raise
+        return _fail(name, str(error), 1)
+    except Exception as error:
+        if args.debug:
+            raise
+        message = f"{type(error).__name__}: {error} (--debug shows where)"
+        return _fail(name, message, 1)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "estimate":
+        from ._estimate import estimate
+
+        bandwidth = None if args.bandwidth is None else args.bandwidth * 1e6
+        config = read_config(args.config)
+        latency = None if args.latency is None else args.latency / 1e3
+        _print(estimate(config, bandwidth=bandwidth, latency=latency))
+        return 0
+    options: dict[str, Any] = {
+        "test_only_first_party": args.test_only_first_party,
+        "force": args.force,
+        "progress": args.progress or sys.stderr.isatty(),
+    }
+    if args.command == "local":
+        result = run_local(args.config, **options)
+    else:
+        result = run(
+            args.command,
+            args.config,
+            rendezvous=args.rendezvous,
+            notice=not args.part_of_local,
+            **options,
+        )
+    if result is not None and not getattr(args, "part_of_local", False):
+        from ._estimate import summary
+
+        _print(summary(result))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m mpc_bridge", description=_DESCRIPTION, formatter_class=kind
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command, text in _HELP.items():
+        each = commands.add_parser(
+            command, help=text, description=text, allow_abbrev=False
+        )
+        each.add_argument("--config", metavar="RUN.TOML", required=True)
+        each.add_argument(
+            "--debug", action="store_true", help="show where an error came from"
+        )
+        if command == "estimate":
+            each.add_argument(
+                "--bandwidth", type=_positive, metavar="MB/S", help="of the link"
+            )
+            each.add_argument(
+                "--latency", type=_positive, metavar="MS", help="one way, of the link"
+            )
+            continue
+        each.add_argument(
+            "--force", action="store_true", help="replace a result that is there"
+        )
+        each.add_argument(
+            "--progress", action="store_true", help="show bars off a terminal as well"
+        )
+        each.add_argument(
+            "--test-only-first-party",
+            action="store_true",
+            help="no third party; protects nothing, for tests only",
+        )
+        if command in RANKS:
+            each.add_argument(
+                "--rendezvous", metavar="TCP://HOST:PORT", help="not the config's"
+            )
+            each.add_argument(
+                "--part-of-local", action="store_true", help=argparse.SUPPRESS
+            )
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be finite and above zero, got {text}")
+    return value
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _fail(name: str, message: str, status: int) -> int:
+    sys.stderr.write(f"{name}: error: {' '.join(message.split())}\n")
+    return status
+
+
+if __name__ == "__main__":
+    code = main()
+    # Threads of a broken connection must not keep the process.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

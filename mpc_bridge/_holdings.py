@@ -1,0 +1,218 @@
+"""What a party brings to a session, checked before anybody hears of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsel.proxy import Manifest
+
+from ._config import Config, Inputs
+from ._handshake import Refused, digest
+
+Read = Callable[[slice], Any]
+
+_CHUNK = 1 << 26  # bytes of an array that are checked at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Public:
+    """What follows from the public part of a run.toml.
+
+    Attributes:
+        manifests: Of each phase.
+        pool: The rows that are for sale, ascending.
+    """
+
+    manifests: tuple[Manifest, ...]
+    pool: np.ndarray
+
+    def terms(self, config: Config) -> dict[str, Any]:
+        """Return what both parties must have the same, by name."""
+        session, appraisal = config.session, config.appraisal
+        terms = {
+            "session.name": digest(session.name),
+            "session.seed": session.seed,
+            "session.samples": session.samples,
+            "session.exclude": digest(self.pool.astype("<i8").tobytes()),
+            "number of phases": len(config.phases),
+            "appraisal.mode": appraisal.mode,
+            "appraisal.threshold": appraisal.threshold,
+        }
+        for i, phase in enumerate(config.phases):
+            manifest = self.manifests[i]
+            terms |= {
+                f"phases[{i}].keep": phase.keep,
+                f"phases[{i}].batch": phase.batch or "by memory",
+                f"fraction bits of phase {i + 1}": manifest.fixed_point.fraction_bits,
+                f"manifest of phase {i + 1}": digest(manifest.to_json()),
+            }
+        return terms
+
+
+def read_public(config: Config) -> Public:
+    """Read the manifests and the excluded rows.
+
+    Raises:
+        Refused: If a file is missing, damaged, or does not fit.
+    """
+    if not config.phases:
+        raise Refused("phases must have at least one entry")
+    manifests = tuple(
+        _manifest(f"phases[{i}].manifest", phase.manifest)
+        for i, phase in enumerate(config.phases)
+    )
+    n, exclude = config.session.samples, config.session.exclude
+    if isinstance(exclude, Path):
+        rows = _array("session.exclude", exclude)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise Refused(
+                "session.exclude must hold whole numbers [m]",
+                f"{rows.dtype} of shape {rows.shape}",
+            )
+    else:
+        rows = np.array(exclude, np.int64)
+    if rows.size and (rows.min() < 0 or rows.max() >= n):
+        raise Refused(
+            f"session.exclude must hold rows in [0, {n})",
+            f"rows from {rows.min()} to {rows.max()}",
+        )
+    if len(np.unique(rows)) < len(rows):
+        raise Refused("session.exclude must hold each row once")
+    pool = np.setdiff1d(np.arange(n), rows)
+    first, last = config.phases[0].keep, config.phases[-1].keep
+    if first >= len(pool):
+        raise Refused(
+            f"phases[0].keep must be below the {len(pool)} rows that are left before",
+            str(first),
+        )
+    threshold = config.appraisal.threshold
+    limit = 2.0**62 / 2 ** manifests[-1].fixed_point.fraction_bits / last
+    if threshold is not None and abs(threshold) >= limit:
+        raise Refused(
+            f"appraisal.threshold must be below {limit:g} in size", f"{threshold}"
+        )
+    return Public(manifests, pool)
+
+
+def check_weights(config: Config, public: Public) -> None:
+    """Check the model owner's folders.
+
+    Raises:
+        Refused: If weights are missing, or are not those of the manifest.
+    """
+    assert config.model_owner is not None
+    from ._export import read_weights
+    from ._ring import check_ring
+
+    for i, folder in enumerate(config.model_owner.weights):
+        name = f"model_owner.weights[{i}]"
+        manifest = public.manifests[i]
+        if _manifest(f"{name}/manifest.json", folder / "manifest.json") != manifest:
+            raise Refused(f"{name} must be of the manifest of phase {i + 1}")
+        try:
+            check_ring(manifest, read_weights(folder, manifest))
+        except (OSError, ValueError, TypeError) as error:
+            raise Refused(
+                f"{name} must hold the manifest's weights", str(error)
+            ) from None
+
+
+def open_samples(config: Config, public: Public) -> list[Callable[[np.ndarray], Read]]:
+    """Check the data owner's files and return, for each phase, what reads of them.
+
+    Each maps rows of the pool to a reader of slices of these rows.
+
+    Raises:
+        Refused: If an array is missing, or has another shape or values than agreed.
+    """
+    assert config.data_owner is not None
+    return [
+        _open(f"data_owner.inputs[{i}]", inputs, manifest, config.session.samples)
+        for i, (inputs, manifest) in enumerate(
+            zip(config.data_owner.inputs, public.manifests, strict=True)
+        )
+    ]
+
+
+def _open(
+    name: str, given: Inputs, manifest: Manifest, n: int
+) -> Callable[[np.ndarray], Read]:
+    inputs, onehot = manifest.inputs, manifest.inputs.embed == "onehot"
+    shape: tuple[int, ...] = (n, inputs.length, inputs.width)
+    if inputs.kind == "features":
+        shape = (n, inputs.width)
+    elif onehot:
+        shape = (n, inputs.length)
+    x = _array(f"{name}.x", given.x)
+    kind = "token ids" if onehot else "numbers of float32"
+    if x.shape != shape or (x.dtype.kind not in "iu" if onehot else x.dtype != "f4"):
+        raise Refused(
+            f"{name}.x must hold {kind} of shape {shape}",
+            f"{x.dtype} of shape {x.shape}",
+        )
+    vocab, bound = inputs.vocab or 0, manifest.fixed_point.bounds.get("inputs", 2.0**15)
+    for part in _chunks(x):
+        if onehot and (part.min() < 0 or part.max() >= vocab):
+            raise Refused(f"{name}.x must hold token ids in [0, {vocab})")
+        # A NaN is not below anything. What is larger could leave the ring.
+        if not onehot and not np.abs(part).max() <= bound:
+            raise Refused(
+                f"{name}.x must hold finite numbers of at most {bound:g} in size, the "
+                "manifest's bound of the inputs"
+            )
+    mask = None
+    if given.mask is not None:
+        if not inputs.masked:
+            raise Refused(f"{name}.mask must not be given: the manifest has no mask")
+        mask = _array(f"{name}.mask", given.mask)
+        if mask.shape != shape[:2] or mask.dtype.kind not in "biuf":
+            raise Refused(
+                f"{name}.mask must hold zeros and ones of shape {shape[:2]}",
+                f"{mask.dtype} of shape {mask.shape}",
+            )
+        for part in _chunks(mask):
+            if not np.isin(part, (0, 1)).all() or not part.any(1).all():
+                raise Refused(
+                    f"{name}.mask must hold zeros and ones, a one in each row at least"
+                )
+
+    def reader(rows: np.ndarray) -> Read:
+        def read(part: slice) -> Any:
+            at = rows[part]
+            return np.asarray(x[at]), None if mask is None else np.asarray(mask[at])
+
+        return read
+
+    return reader
+
+
+def _chunks(array: np.ndarray) -> Any:
+    rows = max(1, _CHUNK // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        yield np.asarray(array[start : start + rows])
+
+
+def _array(name: str, path: Path) -> np.ndarray:
+    """Return an `.npy` file, memory-mapped."""
+    if not path.is_file():
+        raise Refused(f"{name} must be a file", f"{path}: there is none")
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise Refused(f"{name} must be an .npy file", f"{path}: {error}") from None
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise Refused(f"{name} must be an .npy file", f"{path}: several arrays")
+    return found
+
+
+def _manifest(name: str, path: Path) -> Manifest:
+    try:
+        return Manifest.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError) as error:
+        raise Refused(f"{name} must be a manifest", f"{path}: {error}") from None
