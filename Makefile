@@ -40,6 +40,7 @@ bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench_match
 	$(BIN)/python -m benchmarks.bench_retrieve
 	$(BIN)/python -m benchmarks.bench_proxy
+	$(BIN)/python -m benchmarks.bench_mpc
 	$(BIN)/python -m benchmarks.report
 
 docs: $(STAMPS)/docs ## Build the documentation in site/

@@ -82,7 +82,7 @@ class Ledger:
         self.steps.setdefault((self.phase, place, name), Spent()).add(spent)
 
     def open(self, kind: Opening, secret: Any) -> Any:
-        """Open a secret to both parties, and note it.
+        """Open a secret to both parties, float64, and note it.
 
         Raises:
             ValueError: If this run is not to open such a thing.
@@ -90,7 +90,8 @@ class Ledger:
         if kind not in self._allow:
             raise ValueError(f"kind must be one of {self._allow}, got {kind!r}")
         self.opened.append((kind, self.phase, secret.nelement()))
-        return secret.get_plain_text()
+        # CrypTen's own decoding is one too low just above a negative whole number.
+        return secret.reveal().double() / secret.encoder.scale
 
     def total(self, phase: str | None = None, place: str | None = None) -> Spent:
         """Return the sum over the steps of a phase and place; None for all of them."""

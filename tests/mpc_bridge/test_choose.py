@@ -163,7 +163,7 @@ def test_everything_that_is_opened_passes_the_ledger():
     for result in both(run_watched, [3, 1, 2, 2, 9, 4] * 4, 5, 0):
         asked, rounds, opened, outcomes, *_ = result
         assert len(asked) == rounds  # nothing goes another way
-        assert set(asked) == {(), ("ledger", "get_plain_text")}
+        assert set(asked) == {(), ("ledger", "reveal")}
         assert sum(map(bool, asked)) == opened == len(outcomes) > 0
         assert {bit for outcome in outcomes for bit in outcome} == {0, 1}
 

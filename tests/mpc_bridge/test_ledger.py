@@ -123,3 +123,14 @@ def run_failing(rank):
 def test_a_failing_party_is_named():
     with pytest.raises(RuntimeError, match=r"(?s)party 1 failed:.*KeyError: 'here'"):
         both(run_failing)
+
+
+def open_numbers(rank, ring):
+    return Ledger(allow=("scores",)).open("scores", secret(ring)).tolist()
+
+
+def test_what_is_opened_is_decoded_exactly():
+    # CrypTen's decoding takes the first of these, just above -13, for -13.9999.
+    ring = [-851960, -851968, -1, 0, 1, 65537, -(2**40) + 1]
+    for found in both(open_numbers, ring):
+        assert found == [number / 2**16 for number in ring]
