@@ -27,8 +27,8 @@ repro-proxy: $(STAMPS)/run ## Proxies' fidelity against secure cost; FULL=1: abl
 	$(BIN)/jaxsel data prepare movie_polarity tweets
 	$(BIN)/jaxsel repro proxy --out repro-proxy --force $(if $(FULL),--full)
 
-test: $(STAMPS)/test ## Install everything and run all tests
-	$(BIN)/python -m pytest -n auto
+test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
+	$(BIN)/python -m pytest -n auto $(if $(SLOW),,-m "not slow")
 
 lint: $(STAMPS)/test ## Check style, formatting and types
 	$(BIN)/ruff check .

@@ -200,8 +200,9 @@ class _Forward:
         masked = self.masked and family != "exact"
         on_weights = masked and (by_sum or rows < width)
         context = family == "linear" and not emulator.bias and self.folded and rows > 1
-        # Attention by powers divides by the length, the others by a sum or not at all.
-        mask = self.inputs.share if powers else self.inputs.mask
+        # Powers are divided by the length. So is what a sum divides: then that sum is a
+        # mean over the tokens, which does not shrink with their number.
+        mask = self.inputs.share if powers or by_sum else self.inputs.mask
 
         if emulator.centre and not self.masked:
             key = key - key.sum(1, keepdim=True) / self.length
@@ -245,10 +246,9 @@ class _Forward:
             found = yield "mask_weights", found, row_mask
         inverse = None
         if by_sum:
-            unit = _sum_unit(self.manifest, at, emulator)
-            mean = found.sum(-1, keepdim=True) / (self.length * unit)
+            found = found / _sum_unit(self.manifest, at, emulator)
+            mean = found.sum(-1, keepdim=True) / self.length
             inverse = yield "inverse_sum", mean
-            inverse = inverse / unit
             if not self.folded:
                 found = yield "normalise", found, inverse
         mixed = yield "attend", found, value
@@ -371,16 +371,18 @@ def _below(manifest: Manifest, at: str) -> int:
 
 
 def _sum_unit(manifest: Manifest, at: str, emulator: Emulator) -> int:
-    """Return what means of weights are divided by, to be within CrypTen's reciprocal.
+    """Return what weights are divided by, for a mean that suits CrypTen's reciprocal.
 
-    It converges up to 666; a power of two, from the bound on the scores.
+    It converges up to 666, and loses the fewest digits near 1, where most weights are:
+    (t + 5)² over 32, or exp(t). A power of two, from the bound on the scores.
     """
     largest = manifest.fixed_point.bounds.get(f"{at}.scores", 16.0)
     if emulator.family == "2quad":
-        most = (largest + _SHIFT) ** 2
+        least, most = 32, (largest + _SHIFT) ** 2
     else:
-        most = sum(largest**i / math.factorial(i) for i in range(emulator.degree + 1))
-    return 2 ** max(0, math.ceil(math.log2(most / 512)))
+        powers = range((emulator.degree or 0) + 1)
+        least, most = 1, sum(largest**i / math.factorial(i) for i in powers)
+    return max(least, 2 ** math.ceil(math.log2(most / 512)))
 
 
 def _times(x: Any, factor: float) -> Any:

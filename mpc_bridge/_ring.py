@@ -7,13 +7,14 @@ wrong by 2^(64 - 2f) with a probability of |product| / 2^(64 - 2f).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from jaxsel.proxy import Layer, Manifest
 
-from ._fold import cubic, far, fold, quadratic
+from ._fold import cubic, far, fold, hinge, quadratic
 
 _EXP = 512  # CrypTen's exponential of x is sound down to minus this
 
@@ -107,20 +108,40 @@ class _Check:
             hidden = weight.sum(0) * largest + bias
             out = hidden @ np.abs(self.weights[f"{at}.emulator_out.weight"])
             self.fits(place, "a weight's emulator", float(out.max()))
-        elif family == "2quad":
-            self.fits(place, "a squared score", (largest + 5) ** 2)
-        elif family == "polynomial":
-            self.fits(place, "a power", largest ** (layer.attention.degree or 0))
-        elif family in ("quadratic", "cubic"):
-            c = np.asarray(self.arrays[f"{at}.attention.coefficients"], np.float64).T
-            found, scale, _ = quadratic(*c) if family == "quadratic" else cubic(*c)
-            u = largest * np.abs(scale)
-            inner = (u + np.abs(found["shift"])) ** 2
-            self.fits(place, "a squared score", float(inner.max()))
-            if family == "cubic":
-                outer = inner + np.abs(found["offset"])
-                outer = outer * (u + np.abs(found["root"]))
-                self.fits(place, "a cubed score", float(outer.max()))
+        elif family != "polynomial":
+            self.sum_fits(place, self.weight(at, family, largest))
+        else:
+            powers = [largest**i for i in range((layer.attention.degree or 0) + 1)]
+            self.fits(place, "a power", powers[-1])
+            terms = (x / math.factorial(i) for i, x in enumerate(powers))
+            self.sum_fits(place, sum(terms))
+
+    def sum_fits(self, place: str, weight: float) -> None:
+        """Check a row's weights: over the tokens they come to L times their mean."""
+        length = self.manifest.inputs.length
+        self.fits(place, "the sum of a row's weights", weight * length)
+
+    def weight(self, at: str, family: str, largest: float) -> float:
+        """Return how large a weight gets, of scores up to `largest`."""
+        if family == "2quad":
+            return (largest + 5) ** 2
+        get = lambda name: np.asarray(self.arrays[f"{at}.attention.{name}"], np.float64)
+        c = get("coefficients").T
+        if family == "linear":
+            return float((np.abs(c[0]) + largest * np.abs(c[1])).max())
+        if family == "hinge":
+            found, scale, _ = hinge(*c, get("slope"), get("knot"))
+        else:
+            found, scale, _ = (quadratic if family == "quadratic" else cubic)(*c)
+        found = {name: np.abs(value) for name, value in found.items()}
+        u = largest * np.abs(scale)
+        if family == "hinge":
+            bent = found["slope"] * (u + found["knot"])
+            return float((u + bent + found["offset"]).max())
+        weight = (u + found["shift"]) ** 2 + found["offset"]
+        if family == "cubic":
+            weight = weight * (u + found["root"])
+        return float(weight.max())
 
     def score(self, largest: float) -> None:
         score, classes = self.manifest.score, self.manifest.head.classes

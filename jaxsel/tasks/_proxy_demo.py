@@ -37,7 +37,7 @@ from ._proxy_texts import Deal, Sizes, Texts, deal, read_texts
 from ._proxy_trial import tuned
 
 DATA, MODEL = "movie_polarity", "minilm"
-SIZES = Sizes(pool=800, own=500, bootstrap=0.1)
+SIZES = Sizes(pool=700, own=400, bootstrap=0.1)
 SCHEDULE = (
     Phase(ProbeSpec(l2=1.0), keep=0.4, goal="logits"),
     Phase(
@@ -52,7 +52,7 @@ SCHEDULE = (
         training=Training(4, 32, 1e-3),
     ),
 )
-_READ = 1900  # reviews that are encoded
+_READ = 1600  # reviews that are encoded
 _SHOWN = 8
 
 

@@ -13,109 +13,22 @@ import time
 
 import numpy as np
 import pytest
+from sessions import EXCLUDED, WIDTHS, config_of, in_the_clear
 
 from mpc_bridge._config import (
-    Appraisal,
-    Config,
-    ConfigError,
     DataOwner,
     Inputs,
     ModelOwner,
     PhaseConfig,
-    Session,
 )
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
-
-N, KEEPS, EXCLUDED = 60, (25, 7), (3, 17, 50)
-WIDTHS = (6, 5)
 
 
 def free_port():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Two exported probes, the samples for each, and the configuration of a run."""
-    from jaxsel.proxy import Proxy, array_shapes, probe_manifest, with_bounds
-    from mpc_bridge._export import export
-
-    folder = tmp_path_factory.mktemp("session")
-    rng = np.random.default_rng(0)
-    for i, (width, classes) in enumerate(zip(WIDTHS, (3, 2), strict=True)):
-        x = rng.normal(size=(N, width)).astype(np.float32)
-        secure = None if classes == 2 else "exact"
-        manifest = probe_manifest(width=width, classes=classes, secure=secure)
-        arrays = {
-            name: 0.7 * rng.normal(size=shape)
-            for name, shape in array_shapes(manifest).items()
-        }
-        arrays["offset"] = np.zeros(classes)  # no prior
-        proxy = with_bounds(Proxy.from_arrays(manifest, arrays), x)
-        export(proxy, folder / f"probe{i}")
-        np.save(folder / f"x{i}.npy", x)
-    return folder
-
-
-def config_of(folder, name, **changes):
-    """Return the configuration of a run, with its outputs in folders of their own."""
-    session = Session(
-        name="reviews",
-        seed=changes.pop("seed", 5),
-        rendezvous="tcp://127.0.0.1:0",
-        samples=changes.pop("samples", N),
-        exclude=EXCLUDED,
-    )
-    phases = tuple(
-        PhaseConfig(manifest=folder / f"probe{i}" / "manifest.json", keep=keep, batch=b)
-        for i, (keep, b) in enumerate(zip(KEEPS, (16, None), strict=True))
-    )
-    weights = tuple(folder / f"probe{i}" for i in range(2))
-    inputs = tuple(Inputs(x=folder / f"x{i}.npy") for i in range(2))
-    parts = {
-        "session": session,
-        "phases": phases,
-        "appraisal": Appraisal(mode="mean"),
-        "model_owner": ModelOwner(weights=weights, output=folder / name / "model"),
-        "data_owner": DataOwner(inputs=inputs, output=folder / name / "data"),
-    }
-    return Config(**parts | changes)
-
-
-def in_the_clear(folder):
-    """Return the rows that two phases leave, and the scores of the second one."""
-    from jaxsel.proxy import Manifest, Proxy
-    from mpc_bridge._export import read_weights
-
-    left = np.setdiff1d(np.arange(N), EXCLUDED)
-    for i, keep in enumerate(KEEPS):
-        text = (folder / f"probe{i}" / "manifest.json").read_text()
-        manifest = Manifest.from_json(text)
-        weights = read_weights(folder / f"probe{i}", manifest)
-        proxy = Proxy.from_arrays(manifest, weights)
-        logits = proxy.logits(np.load(folder / f"x{i}.npy")[left])
-        scores = proxy.scores(logits)
-        order = np.argsort(-scores, kind="stable")
-        # The border is wide enough for fixed point.
-        assert scores[order[keep - 1]] - scores[order[keep]] > 2e-3
-        best = np.sort(order[:keep])
-        left, logits = left[best], logits[best]
-    return left, logits
-
-
-@pytest.fixture(scope="module")
-def local(files):
-    """A whole run with the third party: the results of both parties."""
-    from mpc_bridge._local import run_local
-    from mpc_bridge._result import Result
-
-    config = config_of(files, "local")
-    result = run_local(config, notice=False)
-    assert result == Result.read(files / "local" / "model")
-    return result, Result.read(files / "local" / "data")
 
 
 def test_a_run_chooses_what_clear_scores_choose(files, local):
@@ -445,33 +358,6 @@ def test_local_names_the_role_that_failed(files, tmp_path, monkeypatch):
         _local.run_local(config_of(files, "failing"), notice=False)
 
 
-def test_local_checks_both_parts(files):
-    from mpc_bridge._local import run_local
-
-    config = config_of(files, "same")
-    same = DataOwner(inputs=config.data_owner.inputs, output=config.model_owner.output)
-    config.data_owner.output.mkdir(parents=True)
-    (config.data_owner.output / "result.json").touch()
-    with pytest.raises(ConfigError, match=r"data/result.json exists: --force replaces"):
-        run_local(config)
-    with pytest.raises(ConfigError, match="must be two folders"):
-        run_local(config_of(files, "same", data_owner=same))
-    with pytest.raises(ConfigError, match="needs model_owner and data_owner"):
-        run_local(config_of(files, "same", data_owner=None))
-
-
-@pytest.mark.parametrize("error", ["SessionError", "Refused"])
-def test_a_session_that_fails_ends_with_status_1(files, monkeypatch, capsys, error):
-    from mpc_bridge import __main__ as cli, _handshake
-
-    def fail(*args, **kwargs):
-        raise getattr(_handshake, error)("the other one is gone")
-
-    monkeypatch.setattr(cli, "run", fail)
-    assert command("data-owner", "--config", files / "any.toml") == 1
-    assert capsys.readouterr().err == "data owner: error: the other one is gone\n"
-
-
 def test_a_stalled_party_is_named():
     from mpc_bridge._session import explain
 
@@ -490,67 +376,3 @@ def test_a_lost_third_party_is_named():
         ttp_request()
     text = explain("model-owner", raised.value, "phase 1")
     assert text.startswith("phase 1: the third party is gone")
-
-
-def command(*arguments):
-    from mpc_bridge.__main__ import main
-
-    return main(list(map(str, arguments)))
-
-
-def test_an_estimate_needs_no_run(files, capsys):
-    from jaxsel.proxy import Manifest, choice_cost, cost
-    from mpc_bridge._scoring import LANES
-
-    path = files / "estimate.toml"
-    config = config_of(files, "estimate", model_owner=None, data_owner=None)
-    config.write(path)
-    assert command("estimate", "--config", path) == 0
-    lines = capsys.readouterr().out.splitlines()
-    text = (files / "probe0" / "manifest.json").read_text()
-    forward = cost(Manifest.from_json(text), 57, batch=16, lanes=LANES)
-    cells = lines[1].split()
-    assert lines[1].startswith("phase 1: score 57 by 16")
-    assert cells[-2] == str(forward.rounds)
-    assert float(cells[-1]) == pytest.approx(forward.bytes / 1e6, rel=0.01)
-    choice = choice_cost(57, 25)
-    assert lines[2].startswith("phase 1: choose 25")
-    assert lines[2].split()[-2] == f"{choice.rounds:,.0f}"
-    options = ("--bandwidth", 100, "--latency", 50)
-    assert command("estimate", "--config", path, *options) == 0
-    assert "hours" in capsys.readouterr().out.splitlines()[0]
-    assert command("estimate", "--config", path, "--latency", 50) == 2
-    assert "must be given together" in capsys.readouterr().err
-
-
-def test_the_command_names_its_errors(files, local, capsys):
-    path = files / "errors.toml"
-    assert command("data-owner", "--config", files / "none.toml") == 2
-    assert "none.toml" in capsys.readouterr().err
-    config_of(files, "local").write(path)
-    options = ("--config", path, "--rendezvous", "tcp://127.0.0.1:1")
-    assert command("model-owner", *options) == 2
-    assert "result.json exists: --force replaces it" in capsys.readouterr().err
-    assert command("data-owner", "--config", path) == 2
-    assert "0 is for local only" in capsys.readouterr().err
-    config_of(files, "errors", data_owner=None).write(path)
-    assert command("data-owner", *options) == 2
-    assert "data_owner is missing" in capsys.readouterr().err
-    assert command("third-party", *options, "--test-only-first-party") == 2
-    assert "there is no third party" in capsys.readouterr().err
-
-
-def test_the_first_party_provider_warns(files, capsys):
-    path = files / "warns.toml"
-    config_of(files, "warns", data_owner=None).write(path)
-    command(
-        "data-owner",
-        "--config",
-        path,
-        "--rendezvous",
-        "tcp://127.0.0.1:1",
-        "--test-only-first-party",
-    )
-    shown = capsys.readouterr().err
-    assert "protects nothing" in shown
-    assert "without TLS" in shown

@@ -1,0 +1,141 @@
+"""Folded coefficients are the polynomials they came from, and names tell no numbers."""
+
+import dataclasses
+
+import numpy as np
+from hypothesis import example, given, settings, strategies as st
+from proxies import random_arrays, small_manifests
+
+from jaxsel import proxy
+from jaxsel.proxy import FixedPoint, Spec, array_shapes
+from mpc_bridge._fold import cubic, fold, hinge, quadratic, scaled_root, variance_unit
+
+T = np.linspace(-20, 20, 81)
+ROUNDING = 1e-9  # of the largest term
+
+sizes = st.sampled_from([0.0, 1e-12, 1e-6, 1e-3, 2.0**-10, 0.1, 1.0, 7.0, 40.0])
+coefficients = st.one_of(
+    st.floats(-50, 50), st.builds(lambda s, c: s * c, sizes, st.sampled_from([-1, 1]))
+)
+
+
+def powers(c):
+    return sum(each * T**i for i, each in enumerate(c))
+
+
+def largest(c):
+    return sum(abs(each) * np.abs(T) ** i for i, each in enumerate(c)) + 1
+
+
+def folded(form, *c):
+    """Return what a form of one head adds to a score, its factor and its sign."""
+    found, scale, sign = form(*(np.array([each]) for each in c))
+    assert all(value.shape == (1,) for value in found.values())
+    assert all(np.isfinite(value).all() for value in (*found.values(), scale, sign))
+    return {k: v[0] for k, v in found.items()}, scale[0], sign[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(coefficients, coefficients, coefficients)
+@example(0.9, 0.7, 0.0)
+@example(0.9, -0.7, -1e-9)
+@example(0.0, 0.0, 0.0)
+def test_quadratic(c0, c1, c2):
+    found, scale, sign = folded(quadratic, c0, c1, c2)
+    u = scale * T
+    value = sign * ((u + found["shift"]) ** 2 + found["offset"])
+    least = max(abs(c1) / 128, 2.0**-10) ** 2
+    raised = least * T**2 if abs(c2) < least else 0
+    error = np.abs(value - powers([c0, c1, c2]))
+    size = largest([c0, c1, c2]) + found["shift"] ** 2
+    assert (error <= raised + ROUNDING * size).all()
+    assert sign in (-1, 1)
+    assert scale >= 2.0**-10
+    assert abs(found["shift"]) <= 64 * (1 + 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(coefficients, coefficients, coefficients, coefficients)
+@example(0.9, 0.7, 0.3, 0.0)
+@example(0.9, 0.7, -0.3, -1e-12)
+@example(0.0, 0.0, 0.0, 0.0)
+@example(1.0, 3.0, 3.0, 1.0)  # a triple root
+@example(0.0, 0.0, 3.0, 1.0)  # a double root, at 0
+def test_cubic(c0, c1, c2, c3):
+    found, scale, sign = folded(cubic, c0, c1, c2, c3)
+    u = scale * T
+    square = (u + found["shift"]) ** 2 + found["offset"]
+    value = sign * (u + found["root"]) * square
+    least = max((abs(c2) / 256) ** 1.5, (abs(c1) / 256) ** 3, 2.0**-30)
+    raised = least * np.abs(T) ** 3 if abs(c3) < least else 0
+    error = np.abs(value - powers([c0, c1, c2, c3]))
+    root, shift = abs(found["root"]), abs(found["shift"])
+    terms = (np.abs(u) + root) * ((np.abs(u) + shift) ** 2 + abs(found["offset"]))
+    terms += root**3  # the root itself is rounded
+    assert (error <= raised + ROUNDING * (terms + 1)).all()
+    assert abs(scale) >= 2.0**-10 * (1 - 1e-9)
+    assert abs(c2) / scale**2 <= 256 * (1 + 1e-9)
+    assert abs(c1 / scale) <= 256 * (1 + 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(coefficients, coefficients, coefficients, st.floats(-10, 10))
+@example(1.0, 0.0, 0.7, 0.5)
+@example(1.0, 0.7, -0.7, 0.5)
+@example(1.0, -0.7, 0.2, 0.5)
+@example(1.0, 1e-12, -2e-12, 0.5)
+@example(0.0, 0.0, 0.0, 0.0)
+def test_hinge(c0, c1, slope, knot):
+    found, scale, sign = folded(hinge, c0, c1, slope, knot)
+    u = scale * T
+    bent = found["slope"] * np.maximum(u - found["knot"], 0)
+    value = sign * (u + bent + found["offset"])
+    steepest = max(abs(c1), abs(c1 + slope))
+    raised = 2.0**-10 * np.abs(T) if steepest < 2.0**-10 else 0
+    expected = c0 + c1 * T + slope * np.maximum(T - knot, 0)
+    size = largest([c0, abs(c1) + 2 * abs(slope)]) + abs(slope * knot)
+    assert (np.abs(value - expected) <= raised + ROUNDING * size).all()
+    assert abs(scale) >= 2.0**-10
+    assert abs(found["slope"]) <= 2 * (1 + 1e-9)
+
+
+def test_heads_are_folded_each_by_itself():
+    rng = np.random.default_rng(0)
+    for form, terms in ((quadratic, 3), (cubic, 4), (hinge, 4)):
+        c = rng.normal(size=(terms, 6))
+        found, scale, sign = form(*c)
+        for head in range(6):
+            alone = form(*c[:, head : head + 1])
+            assert scale[head] == alone[1][0]
+            assert sign[head] == alone[2][0]
+            for name, values in found.items():
+                assert values[head] == alone[0][name][0]
+
+
+def test_operands_do_not_depend_on_the_numbers():
+    # The data owner makes room for them from the manifest alone.
+    rng = np.random.default_rng(0)
+    for m in small_manifests():
+        shapes = [
+            {name: value.shape for name, value in fold(m, arrays).items()}
+            for arrays in (
+                random_arrays(m, rng),
+                {k: np.ones(shape) for k, shape in array_shapes(m).items()},
+                {k: np.zeros(shape) for k, shape in array_shapes(m).items()},
+            )
+        ]
+        assert list(shapes[0].items()) == list(shapes[1].items())
+        assert shapes[0] == shapes[2]
+
+
+def test_units_are_public_powers_of_two():
+    spec, sizes = Spec(1, 1, norm="exact"), {"layers": 1, "heads": 1, "head_width": 2}
+    m = proxy.manifest(spec, **sizes, hidden=4, length=3, classes=2)
+    assert variance_unit(m, "layers.0.variance") == 1
+    for bound in 2.0 ** np.arange(-16, 40):
+        fixed = FixedPoint(bounds={"layers.0.variance": bound})
+        bounded = dataclasses.replace(m, fixed_point=fixed)
+        assert variance_unit(bounded, "layers.0.variance") == bound
+        # Within a factor of four below 32, where CrypTen's root converges.
+        divided = bound / 4.0 ** scaled_root(bounded, "layers.0.variance")
+        assert 8 < divided <= 32
