@@ -157,6 +157,7 @@ def test_bad_answers_are_refused_by_name_and_others_ranked(capsys):
     assert not Path("other.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", market.METHODS)
 def test_owners_by_every_method(method, capsys):
     ask("--method", method, budget=8)

@@ -65,6 +65,7 @@ def anchors(path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if "python" in languages(p)], ids=page_id
 )

@@ -62,6 +62,7 @@ def test_enough_validation(capsys):
     assert difference.max() < 0.2 / int(some.count)
 
 
+@pytest.mark.slow
 def test_match_a_hard_set():
     runs = [load("match_a_hard_set").compare(seed) for seed in range(3)]
     mean = {name: np.mean([run[name] for run in runs]) for name in runs[0]}

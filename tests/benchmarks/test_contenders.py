@@ -12,6 +12,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "contender"),
     [pytest.param(c, x, id=f"{c.name}-{x.name}") for c in CASES for x in c.contenders],

@@ -21,6 +21,7 @@ def rows(record):
     return {row["name"]: row for row in record["cases"][0]["contenders"]}
 
 
+@pytest.mark.slow
 def test_the_record_is_json_and_says_what_it_was_measured_on(record):
     assert json.loads(json.dumps(record)) == record
     assert set(record) == {
@@ -140,6 +141,7 @@ def test_an_unknown_case_is_refused(capsys):
     assert "expected one of squares, elsewhere" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_exit_status_tells_of_wrong_results(monkeypatch):
     monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
     argv = ["--quick", "--only", "squares"]

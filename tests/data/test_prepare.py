@@ -343,6 +343,7 @@ def test_missing_tfds_says_what_to_install(data_dir, monkeypatch):
         data.prepare("mnist", data_dir=data_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.network
 def test_really_prepares_movie_polarity(data_dir):
     reachable = subprocess.run(

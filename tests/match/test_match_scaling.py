@@ -127,6 +127,7 @@ def test_no_global_configuration_is_changed():
     assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
 def test_looking_ahead_reads_a_file_a_few_times(score, positive):
     """Each pass brings 16 columns, most of them of coming choices.

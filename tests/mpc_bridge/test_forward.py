@@ -34,6 +34,7 @@ def assert_same(target, x, mask):
         assert error <= BOUND * max(1, np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_the_clear_module_is_the_proxy(part):
     for seed, m in enumerate(list(small_manifests())[part::4]):

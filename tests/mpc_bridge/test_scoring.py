@@ -112,6 +112,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_family_scores_as_in_the_clear(folder):
     calls = [(path.name, 3, 2, 2) for path in sorted(folder.iterdir())]
     assert len(calls) > 45

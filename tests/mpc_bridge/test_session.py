@@ -253,6 +253,7 @@ def many_samples(files):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "model_owner", "data_owner"),
     [

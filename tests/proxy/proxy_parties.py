@@ -32,7 +32,7 @@ def both_parties(*arguments):
     return results[0]
 
 
-def _party(rank, port, queue, calls, samples, model):
+def _party(rank, port, queue, calls, samples):
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": "2",
@@ -93,49 +93,5 @@ def _party(rank, port, queue, calls, samples, model):
         if kind == "powers":
             function = lambda x, degree=degree: x.polynomial([0.5] * degree)
         counts[kind, shapes, degree] = count(function, *operands)[1]
-    share = lambda array, src: crypten.cryptensor(torch.tensor(array), src=src)
-    queue.put((rank, (counts, quadratic_forward(model, share, count))))
+    queue.put((rank, counts))
     crypten.uninit()
-
-
-def quadratic_forward(model, share, count):
-    """Return the opened scores and the counts of each operation of `fold`'s model.
-
-    One layer: quadratic attention, polynomial norm, the mean row, two classes, masked.
-    """
-    weights = {name: share(array, 0) for name, array in model["weights"].items()}
-    x, mask = share(model["x"], 1), share(model["mask"], 1)
-    n, length, hidden = model["x"].shape
-    heads, width = model["heads"], model["width"]
-    counted = []
-
-    def step(name, function, *arguments):
-        result, spent = count(function, *arguments)
-        counted.append((name, *spent))
-        return result
-
-    matmul, mul, square = lambda a, b: a.matmul(b), lambda a, b: a * b, type(x).square
-    per_head = lambda t: t.reshape(n, length, heads, width).transpose(1, 2)
-    everything = step("projections", matmul, x, weights["projections"])
-    everything = everything + weights["projections_bias"]
-    total = heads * width
-    q, k, v = (everything[:, :, i * total : (i + 1) * total] for i in range(3))
-    v = per_head(step("mask_rows", mul, v, mask))
-    scores = step("scores", matmul, per_head(q), per_head(k).transpose(2, 3))
-    attention = step("square", square, scores + weights["shift"]) + weights["offset"]
-    attended = step("attend", matmul, attention, v)
-    attended = attended.transpose(1, 2).reshape(n, length, total)
-    out = step("output", matmul, attended, weights["output"]) + weights["output_bias"]
-    rows = x + out[:, :, :hidden]
-    columns = everything[:, :, 3 * total :] + out[:, :, hidden:]
-    squares = step("variance", square, rows - rows.mean(2, keepdim=True))
-    variance = squares.sum(2, keepdim=True) / hidden
-    # The powers are those that CrypTen's polynomial takes with public coefficients.
-    second = step("norm_powers", square, variance)
-    terms = type(x).cat([variance, second], 2)
-    root = step("norm", matmul, terms, weights["norm"]) + weights["norm_bias"]
-    root = step("mask_scale", mul, root, mask)
-    logits = step("pool", matmul, root.transpose(1, 2), columns)
-    logits = logits.reshape(n, 2) + weights["logits_bias"]
-    margin = step("margin", square, logits[:, 1:] - logits[:, :1])
-    return -margin.get_plain_text().numpy()[:, 0], counted

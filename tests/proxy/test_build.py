@@ -292,6 +292,7 @@ def test_arrays_must_be_those_of_the_manifest(of_every_family, i):
             Proxy.from_arrays(made.manifest, {**arrays, name: array[None]})
 
 
+@pytest.mark.slow
 def test_batches_change_nothing(monkeypatch):
     model = target(TEXT)
     x, mask = embedded(model, TEXT)

@@ -35,6 +35,7 @@ def ready():
     return proxy, x, mask, goal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", ["labels", "logits"])
 def test_training_learns_and_the_emulator_follows(ready, goal):
     proxy, x, mask, logits = ready

@@ -149,6 +149,7 @@ def test_the_key_is_of_both_parties():
     assert 60 < counts.min() < counts.max() < 140
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", [0, 1, 2])
 def test_a_killed_run_goes_on(found, tmp_path, phase):
     """It ends as one that was not, and buys the labels once."""
@@ -199,6 +200,7 @@ def test_the_prior_comes_off():
     np.testing.assert_allclose(proxy.scores(logits), -(lead**2), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

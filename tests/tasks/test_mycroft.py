@@ -118,6 +118,7 @@ def result(parity, tmp_path_factory):
     return whole
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_numbers(result, parity):
     again = starved_seed(parity, TINY, 0)
     for name, value in again.items():

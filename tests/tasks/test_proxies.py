@@ -88,6 +88,7 @@ def small(monkeypatch):
     return read
 
 
+@pytest.mark.slow
 def test_all_points_in_a_report(small, tmp_path):
     found = run_proxies(tmp_path / "runs", seeds=(0, 1))
     assert found.points == tuple(POINTS)

@@ -8,6 +8,7 @@ from jaxsel.data import Dataset
 from jaxsel.report import Report
 from jaxsel.tasks import (
     OWNERS,
+    _demo,
     choose,
     draw_market,
     purchase_chapter,
@@ -65,7 +66,9 @@ def test_the_chapter_shows_the_numbers(purchase, tmp_path):
     assert text.count("<svg") == 7
 
 
-def test_the_demo_writes_its_report(tmp_path):
+@pytest.mark.slow
+def test_the_demo_writes_its_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(_demo, "texts_ready", lambda: False)  # test_proxies has them
     html, numbers, summary = run_demo(tmp_path / "demo", seeds=(3,), progress=False)
     assert html.stat().st_size > 50_000
     accuracy = json.loads(numbers.read_text())["chapters"][0]["data"]["accuracy"]

@@ -44,6 +44,7 @@ def test_all_points_identical(method, ties):
         np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 @cases.each_method
 @each_size
 def test_cosine(method, n):

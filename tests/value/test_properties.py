@@ -195,6 +195,7 @@ def certified(hybrid, exact):
 KINDS = ["normal", "grid", "same", "outliers", "clusters", "line"]
 
 
+@pytest.mark.slow
 @each_hybrid
 @examples(25)
 @given(
@@ -257,6 +258,7 @@ def test_hybrid_kernel_keeps_its_bound(n, levels, size, scale, k, alpha, binary,
     assert (error <= np.asarray(bound, np.float64)).all()
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     n=st.sampled_from([129, 600]),

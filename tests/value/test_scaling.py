@@ -54,6 +54,7 @@ def same(a, b, tolerance=1e-6):
     assert (a.method, a.reduce) == (b.method, b.reduce)
 
 
+@pytest.mark.slow
 @each_form
 def test_chunk_sizes_agree(data, name, how):
     method = cases.BY_NAME[name]
