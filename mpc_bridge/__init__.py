@@ -51,7 +51,7 @@ _MODULES = {
     "WEAKNESSES": "_session",
     "run": "_session",
 }
-__all__ = list(_MODULES)
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

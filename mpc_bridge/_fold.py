@@ -172,7 +172,7 @@ class _Folder:
             slope, knot = (
                 self.arrays[f"{at}.attention.{name}"] for name in ("slope", "knot")
             )
-            found, scale, sign = hinge(*c, slope, knot)
+            found, scale, sign = hinge(c[0], c[1], slope, knot)
         for name, value in found.items():
             self.out[f"{at}.attention.{name}"] = value[:, None, None]
         if attention.bias:

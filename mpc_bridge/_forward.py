@@ -142,6 +142,7 @@ class _Forward:
         squares = yield f"{prefix}variance", centred
         unit = variance_unit(self.manifest, f"{at}.{prefix}variance")
         name, variance = f"{prefix}norm", squares.sum(-1, keepdim=True)
+        factor: Any = None
         weights, to = self.weights, f"{at}.{prefix}norm"
         if norm.family == "exact":
             power = scaled_root(self.manifest, f"{at}.{prefix}variance")
@@ -150,6 +151,7 @@ class _Forward:
             factor = _times(factor, 2.0**-power)
         else:
             variance = _times(variance, 1 / (self.hidden * unit))
+            factor = None
         if norm.family == "linear":
             factor = yield name, variance, weights[f"{to}.weight"]
             factor = factor + weights[f"{to}.bias"]
@@ -202,7 +204,7 @@ class _Forward:
         context = family == "linear" and not emulator.bias and self.folded and rows > 1
         # Powers are divided by the length. So is what a sum divides: then that sum is a
         # mean over the tokens, which does not shrink with their number.
-        mask = self.inputs.share if powers or by_sum else self.inputs.mask
+        mask: Any = self.inputs.share if powers or by_sum else self.inputs.mask
 
         if emulator.centre and not self.masked:
             key = key - key.sum(1, keepdim=True) / self.length
@@ -233,7 +235,7 @@ class _Forward:
             column = self.inputs.share.unsqueeze(1).unsqueeze(3)
             mean = yield "score_mean", found, column
             found = found - mean / self.length
-        if family == "exact" and self.masked:
+        if family == "exact" and row_mask is not None:
             found = found + (row_mask - 1) * _below(self.manifest, at)
         found = yield from self.emulate(at, emulator, found)
         if emulator.bias:

@@ -120,7 +120,7 @@ class ClearProxy(torch.nn.Module):
 
     def _inputs(self, x: Any, mask: Any) -> Inputs:
         arrays = prepare(self.manifest, x, mask)
-        return Inputs(*(a if a is None else a.float() for a in arrays))
+        return Inputs(*(array.float() for array in arrays))
 
 
 class SecureProxy(crypten.nn.Module):
@@ -167,7 +167,7 @@ class SecureProxy(crypten.nn.Module):
             return execute(SECRET, operation, operands)
 
 
-def prepare(manifest: Manifest, x: Any, mask: Any) -> tuple[torch.Tensor | None, ...]:
+def prepare(manifest: Manifest, x: Any, mask: Any) -> tuple[torch.Tensor, ...]:
     """Return the fields of `Inputs` of a batch in the clear, float64.
 
     Raises:

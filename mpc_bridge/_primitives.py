@@ -73,7 +73,7 @@ def execute(
 ) -> Any:
     """Return the result of one operation; of "powers" and "max" it is a tuple."""
     if operation.kind == "powers":
-        return powers(*operands, operation.degree)
+        return powers(operands[0], operation.degree)
     return kinds[operation.kind](*operands)
 
 

@@ -130,7 +130,7 @@ class _Check:
         if family == "linear":
             return float((np.abs(c[0]) + largest * np.abs(c[1])).max())
         if family == "hinge":
-            found, scale, _ = hinge(*c, get("slope"), get("knot"))
+            found, scale, _ = hinge(c[0], c[1], get("slope"), get("knot"))
         else:
             found, scale, _ = (quadratic if family == "quadratic" else cubic)(*c)
         found = {name: np.abs(value) for name, value in found.items()}

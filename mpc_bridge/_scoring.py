@@ -55,7 +55,7 @@ def share_inputs(manifest: Manifest, x: Any, mask: Any = None) -> Inputs:
         scale = 2.0**manifest.fixed_point.fraction_bits
         parts = [torch.round(array * scale) / scale for array in arrays]
     else:
-        width = inputs.vocab if inputs.embed == "onehot" else inputs.width
+        width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
         rows = (width,) if inputs.kind == "features" else (inputs.length, width)
         sizes = [(x, *rows)]
         if inputs.masked:

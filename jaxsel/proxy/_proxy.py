@@ -171,8 +171,8 @@ def _rebuilt(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Params:
         layers.append(found)
     params: Params = {"layers": layers, "offset": arrays["offset"]}
     if manifest.inputs.embed == "onehot":
-        params["inputs"] = {"embed": linear("inputs.embed")}
-        params["inputs"]["norm"] = norm("inputs.norm")
+        embed = linear("inputs.embed")
+        params["inputs"] = {"embed": embed, "norm": norm("inputs.norm")}
     if manifest.final_norm is not None:
         params["final_norm"] = norm("final_norm")
     depth = 2 if manifest.head.width else 1
