@@ -151,7 +151,6 @@ class _Forward:
             factor = _times(factor, 2.0**-power)
         else:
             variance = _times(variance, 1 / (self.hidden * unit))
-            factor = None
         if norm.family == "linear":
             factor = yield name, variance, weights[f"{to}.weight"]
             factor = factor + weights[f"{to}.bias"]

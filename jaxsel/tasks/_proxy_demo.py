@@ -160,7 +160,9 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
         exact_megabytes=_exact_bytes(texts, len(rest)) / 1e6,
         private=private,
         agreed=float(np.isin(bought, chosen).mean()),
-        mean=float(entropy_of_square(jnp.asarray(scores[np.isin(rest, chosen)])).mean()),
+        mean=float(
+            entropy_of_square(jnp.asarray(scores[np.isin(rest, chosen)])).mean()
+        ),
         accuracy=_accuracy(texts, dealt, found, bought, keys[2:]),
         tested=len(texts.labels) - len(dealt.pool) - len(dealt.own),
         texts=(words[:_SHOWN], words[_SHOWN:]),
