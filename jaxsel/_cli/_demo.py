@@ -17,7 +17,7 @@ budget, and trains again. In a second market it sees nothing of what is on offer
 each owner samples that it gets wrong, and ranks the owners by what they send.
 
 Prints a summary, and writes report.html, to be opened in a browser; report.json, the
-same numbers; and manifest.json, which records how they came about. Takes about two
+same numbers; and manifest.json, which records how they came about. Takes about three
 minutes on two cores with 10 seeds, and downloads nothing. A chapter on texts is added
 if `jaxsel models prepare minilm` and `jaxsel data prepare movie_polarity` were run."""
 
