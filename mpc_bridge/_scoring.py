@@ -23,8 +23,10 @@ DATA_OWNER = 1
 LANES = 4
 """Batches that run in step."""
 
-_COPIES = {"relu": 40, "gelu": 40, "abs": 40, "max": 40, "softmax": 40}
-_PLAIN = 10  # words that a product holds for each number of its operands and result
+# Words that an operation holds for each number of its operands, rounded up from what
+# parties took with budgets of 256 MiB and 1 GiB: comparisons are circuits of bits.
+_COMPARING = {"relu", "gelu", "abs", "max", "softmax", "log_softmax"}
+_COPIES = {True: 120, False: 16}
 
 Read = Callable[[slice], tuple[Any, Any]]
 
@@ -78,7 +80,7 @@ def batch_for(manifest: Manifest, memory: int, lanes: int = LANES) -> int:
         words = sum(
             int(np.prod(shape[1:])) for shape in operation.shapes if shape[0] == -1
         )
-        copies = _COPIES.get(operation.kind, _PLAIN)
+        copies = _COPIES[operation.kind in _COMPARING]
         most = max(most, words * (copies + 3 * (lanes - 1)))
     return max(1, memory // (8 * most))
 
