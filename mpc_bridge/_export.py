@@ -19,7 +19,8 @@ def export(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     """Write a proxy for its secure run; return the folder.
 
     `manifest.json` is public: the data owner gets a copy. `weights.safetensors` is the
-    model owner's secret. Either both files are written or neither.
+    model owner's secret. A write that fails leaves both as
+    they were.
 
     Args:
         proxy: With bounds in its manifest: of `jaxsel.proxy.with_bounds`, or of

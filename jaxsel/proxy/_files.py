@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -19,8 +20,9 @@ MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     """Write a proxy's files; return their folder.
 
-    `manifest.json` is public. `weights.safetensors` is the model owner's secret. Either
-    both are written or neither; nothing is pickled.
+    `manifest.json` is public. `weights.safetensors` is the model owner's secret.
+    Nothing is pickled. A write that fails leaves both as they were; weights that stand
+    beside another manifest, after a run that was killed, are refused when read.
 
     Args:
         proxy: The proxy.
@@ -33,7 +35,7 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     with staged([folder / WEIGHTS, folder / MANIFEST]) as (weights, manifest):
         # safetensors writes arrays as they lie in memory.
         arrays = {k: np.asarray(v, order="C") for k, v in proxy.arrays().items()}
-        save_file(arrays, weights)
+        save_file(arrays, weights, {"manifest": _digest(proxy.manifest)})
         manifest.write_text(proxy.manifest.to_json(), "utf-8")
     return folder
 
@@ -73,10 +75,10 @@ def read_weights(
 
     Raises:
         FileNotFoundError: If there are none.
-        ValueError: If a name, shape or type is not the manifest's, or a value not
-            finite.
+        ValueError: If they were saved with another manifest, a name, shape or type is
+            not the manifest's, or a value not finite.
     """
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
     from safetensors.numpy import load_file
 
     path = Path(folder) / WEIGHTS
@@ -86,6 +88,8 @@ def read_weights(
         )
     try:
         arrays = load_file(path)
+        with safe_open(path, "np") as file:
+            written_with = (file.metadata() or {}).get("manifest")
     except SafetensorError as error:
         raise ValueError(f"{path}: no safetensors file ({error})") from None
     shapes = array_shapes(manifest)
@@ -97,4 +101,11 @@ def read_weights(
             )
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{path}: {name} must be finite floating-point numbers")
+    if written_with not in (None, _digest(manifest)):
+        raise ValueError(f"{path}: these weights were saved with another manifest")
     return arrays
+
+
+def _digest(manifest: Manifest) -> str:
+    """Return what ties weights to their manifest: a run may end between two renames."""
+    return hashlib.sha256(manifest.to_json().encode()).hexdigest()

@@ -1,5 +1,6 @@
 """Exported proxies: whole or not at all, without pickle, and read with suspicion."""
 
+import dataclasses
 import pickle
 import re
 from pathlib import Path
@@ -69,7 +70,7 @@ def fail(*_, **__):
     raise OSError("no space left")
 
 
-def save_a_part(_, path):
+def save_a_part(_, path, *args):
     Path(path).write_bytes(b"half of it")
     fail()
 
@@ -255,3 +256,14 @@ def test_refused_ranges_leave_no_folder(made, tmp_path):
     with pytest.raises(ValueError, match=r"must have fixed_point\.bounds"):
         export(plain, tmp_path / "proxy")
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_two_writes_are_told_apart(made, folder):
+    """Of one shape, but with other bounds: a run may end between two renames."""
+    old = made[0].manifest
+    bounds = {**old.fixed_point.bounds, "head.logits": 2.0**11}
+    fixed = dataclasses.replace(old.fixed_point, bounds=bounds)
+    other = dataclasses.replace(old, fixed_point=fixed)
+    (folder / MANIFEST).write_text(other.to_json(), "utf-8")
+    with pytest.raises(ValueError, match="saved with another manifest"):
+        load(folder)

@@ -363,12 +363,13 @@ def run_calls(rank, folder):
     refused(score_pool, module, 0, read)
     with pytest.MonkeyPatch.context() as patch:
         opened = []
-        show = crypten.mpc.MPCTensor.get_plain_text
-        patch.setattr(
-            crypten.mpc.MPCTensor,
-            "get_plain_text",
-            lambda *args, **kwargs: opened.append(1) or show(*args, **kwargs),
-        )
+        for name in ("get_plain_text", "reveal"):
+            show = getattr(crypten.mpc.MPCTensor, name)
+            patch.setattr(
+                crypten.mpc.MPCTensor,
+                name,
+                lambda *args, show=show: opened.append(1) or show(*args),
+            )
         with contextlib.redirect_stderr(io.StringIO()) as stream:
             scores = score_pool(module, 3, read, progress=True)
         assert scores.size() == (3,)
