@@ -20,6 +20,9 @@ from jaxsel.proxy import Emulator, Layer, Manifest
 
 Arrays = dict[str, np.ndarray]
 
+SHIFT = 5.0  # of 2quad
+SUM_BELOW = 512  # means of weights, for CrypTen's reciprocal
+
 
 def variance_unit(manifest: Manifest, place: str) -> float:
     """Return what a place's variances are divided by: a public power of two."""
@@ -310,6 +313,26 @@ def scaled_root(manifest: Manifest, place: str) -> int:
     variances is brought to 32.
     """
     return math.ceil((math.log2(variance_unit(manifest, place)) - 5) / 2)
+
+
+def sum_unit(manifest: Manifest, at: str, emulator: Emulator) -> int:
+    """Return what weights are divided by, for a mean that suits CrypTen's reciprocal.
+
+    It converges up to 666, and loses the fewest digits near 1, where most weights are:
+    (t + 5)² over 32, or exp(t). A power of two, from the bound on the scores.
+    """
+    bound = manifest.fixed_point.bounds.get(f"{at}.scores", 16.0)
+    least = 32 if emulator.family == "2quad" else 1
+    most = largest_weight(emulator, bound)
+    return max(least, 2 ** math.ceil(math.log2(most / SUM_BELOW)))
+
+
+def largest_weight(emulator: Emulator, bound: float) -> float:
+    """Return the largest weight, before its sum divides it, of scores up to a bound."""
+    if emulator.family == "2quad":
+        return (bound + SHIFT) ** 2
+    powers = range((emulator.degree or 0) + 1)
+    return sum(bound**i / math.factorial(i) for i in powers)
 
 
 def far(manifest: Manifest) -> int:

@@ -15,13 +15,11 @@ from typing import Any
 
 from jaxsel.proxy import FFN, Emulator, Layer, Manifest
 
-from ._fold import far, scaled_root, variance_unit
+from ._fold import SHIFT, far, scaled_root, sum_unit, variance_unit
 from ._primitives import cat
 
 Call = tuple[Any, ...]  # the operation's name, then its operands
 Steps = Generator[Call, Any, Any]
-
-_SHIFT = 5.0  # of 2quad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +245,7 @@ class _Forward:
             found = yield "mask_weights", found, row_mask
         inverse = None
         if by_sum:
-            found = found / _sum_unit(self.manifest, at, emulator)
+            found = found / sum_unit(self.manifest, at, emulator)
             mean = found.sum(-1, keepdim=True) / self.length
             inverse = yield "inverse_sum", mean
             if not self.folded:
@@ -283,7 +281,7 @@ class _Forward:
             bent = yield "slope", bent, get("slope")
             return t + bent + get("offset")
         if family == "2quad":
-            return (yield "square", t + _SHIFT)
+            return (yield "square", t + SHIFT)
         terms = yield "powers", t
         # Divided by whole numbers, which is exact; a factor would be rounded.
         return sum(x / math.factorial(i) for i, x in enumerate(terms, 1)) + 1
@@ -369,21 +367,6 @@ def part(x: Any, index: int, width: int) -> Any:
 def _below(manifest: Manifest, at: str) -> int:
     """Return what a softmax takes off padded scores: then exp is 0 in fixed point."""
     return int(2 * manifest.fixed_point.bounds.get(f"{at}.scores", 24.0)) + 16
-
-
-def _sum_unit(manifest: Manifest, at: str, emulator: Emulator) -> int:
-    """Return what weights are divided by, for a mean that suits CrypTen's reciprocal.
-
-    It converges up to 666, and loses the fewest digits near 1, where most weights are:
-    (t + 5)² over 32, or exp(t). A power of two, from the bound on the scores.
-    """
-    largest = manifest.fixed_point.bounds.get(f"{at}.scores", 16.0)
-    if emulator.family == "2quad":
-        least, most = 32, (largest + _SHIFT) ** 2
-    else:
-        powers = range((emulator.degree or 0) + 1)
-        least, most = 1, sum(largest**i / math.factorial(i) for i in powers)
-    return max(least, 2 ** math.ceil(math.log2(most / 512)))
 
 
 def _times(x: Any, factor: float) -> Any:
