@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy test lint bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy repro-values test lint bench docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -26,6 +26,11 @@ repro-proxy: $(STAMPS)/run ## Proxies' fidelity against secure cost; FULL=1: abl
 	$(BIN)/jaxsel models prepare minilm
 	$(BIN)/jaxsel data prepare movie_polarity tweets
 	$(BIN)/jaxsel repro proxy --out repro-proxy --force $(if $(FULL),--full)
+
+repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 points
+	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
+	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
+	$(BIN)/jaxsel repro values --out repro-values --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
 	$(BIN)/python -m pytest -n auto $(if $(SLOW),,-m "not slow")
@@ -50,7 +55,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo repro repro-proxy site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo repro repro-proxy repro-values site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/neighbors/_native/kernels.so
 

@@ -39,7 +39,8 @@ class Values:
     Attributes:
         values: Array of shape `[n]`, or `[n_val, n]` with `reduce=None`: one row for
             each validation point.
-        count: Scalar int32: how many validation points (or permutations) were averaged.
+        count: Scalar int32: how many validation points (or permutations) were averaged;
+            `[n]` where each training point has its own number.
         m2: Array of shape `[n]`: the sum over those of the squared deviation from the
             mean, from which `stderr` follows and with which disjoint results merge.
             None unless `reduce="mean"`.
@@ -63,12 +64,12 @@ class Values:
     def __repr__(self) -> str:
         return (
             f"Values({self.method or 'unnamed'}, n={len(self)}, "
-            f"count={_show(self.count)}, reduce={self.reduce!r})"
+            f"count={_show_count(self.count)}, reduce={self.reduce!r})"
         )
 
     @property
     def stderr(self) -> jax.Array | None:
-        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is 1)."""
+        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is below 2)."""
         if self.m2 is None:
             return None
         count = self.count.astype(self.m2.dtype)
@@ -172,18 +173,21 @@ class Values:
             )
         dtype = self.values.dtype
         a, b = (np.asarray(v.values, np.float64) for v in (self, other))
-        n_a, n_b = int(self.count), int(other.count)
+        n_a, n_b = (np.asarray(v.count, np.int64) for v in (self, other))
+        total = np.maximum(n_a + n_b, 1)
         bounds = _both(self.error_bound, other.error_bound, a, b)
         m2 = None
         if self.reduce == "mean":
+            # Of no samples the mean is NaN, and the other one counts.
+            a, b = np.where(n_a == 0, b, a), np.where(n_b == 0, a, b)
             delta = b - a
-            values = a + delta * (n_b / (n_a + n_b))
+            values = a + delta * (n_b / total)
             if self.m2 is not None and other.m2 is not None:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
-                m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / (n_a + n_b)), dtype)
+                m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / total), dtype)
             bound = None if bounds is None else (n_a * bounds[0] + n_b * bounds[1])
             if bound is not None:
-                bound = _round_up(bound / (n_a + n_b), values, dtype)
+                bound = _round_up(bound / total, values, dtype)
         elif self.reduce == "max":
             # |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|)
             values = np.maximum(a, b)
@@ -321,6 +325,14 @@ def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
     """Widen a bound by what rounding the values, and itself, may cost."""
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
     return np.nextafter(bound, np.inf, dtype=dtype)
+
+
+def _show_count(count: jax.Array) -> str:
+    """A count in a repr, or the least and the greatest of several."""
+    if count.ndim == 0 or isinstance(count, Tracer):
+        return _show(count)
+    counts = np.asarray(count)
+    return f"{counts.min()}..{counts.max()}"
 
 
 def _show(scalar: jax.Array) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import kernels_retraining as retraining
 import numpy as np
 
 from jaxsel import gradients, match, neighbors, proxy, retrieve, value
@@ -199,4 +200,5 @@ KERNELS = [
     Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),
     Kernel("proxy_logits", _proxy_logits, _embedded),
     Kernel("proxy_scores", _proxy_scores, lambda rng: _points(rng)[:1]),
+    *(Kernel(*call) for call in retraining.KERNELS),
 ]

@@ -24,6 +24,11 @@ proxy: SelectFormer's proxies and cheaper ones choose texts from two pools; how 
 and for how many bytes of a secure run. Needs movie_polarity, tweets and the model
 minilm (`jaxsel models prepare`); forty minutes on two cores.
 
+values: KNN-Shapley beside values that train models again, on wrong labels,
+watermarks, summarisation, acquisition and adaptation; which of the study's claims
+hold. Needs mnist, fashion_mnist and adult, and takes movie_polarity and minilm where
+they are there.
+
 What each experiment finds for each seed is kept in a folder beside the report, and read
 where it is there already: run a killed run again, and it goes on."""
 
@@ -31,7 +36,8 @@ _EXAMPLES = """\
 examples:
   jaxsel repro mycroft
   jaxsel repro mycroft --full --out repro --force
-  jaxsel repro proxy --out repro-proxy"""
+  jaxsel repro proxy --out repro-proxy
+  jaxsel repro values --out repro-values"""
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -43,13 +49,16 @@ def add(commands: Commands[Parser]) -> None:
     )
     parser.set_defaults(run=run)
     parser.add_argument(
-        "paper", metavar="PAPER", choices=tuple(_PAPERS), help="mycroft or proxy"
+        "paper",
+        metavar="PAPER",
+        choices=tuple(_PAPERS),
+        help="mycroft, proxy or values",
     )
     parser.add_argument(
         "--full",
         action="store_true",
         help="mycroft: whole images, and all selectors on the table; proxy: the "
-        "paper's ablations too",
+        "paper's ablations too; values: 1000 points rather than 300",
     )
     add_report_options(parser, out="repro", seeds=None)
 
@@ -104,4 +113,19 @@ def _proxy(folder: Path, **options: Any) -> tuple[Report, str]:
     return report, "\n".join(lines)
 
 
-_PAPERS = {"mycroft": (_mycroft, 5), "proxy": (_proxy, 10)}
+def _values(folder: Path, **options: Any) -> tuple[Report, str]:
+    from jaxsel.report import Report
+    from jaxsel.tasks import run_study, study_chapter, study_tally
+
+    result = run_study(folder, **options)
+    report = Report(
+        title="Values of data in miniature",
+        summary="Is a closed form for nearest neighbours as good as values that train "
+        "models again and again? The experiments of a study of KNN-Shapley, small and "
+        "on other data, with a verdict on each of its claims.",
+        chapters=[study_chapter(result)],
+    )
+    return report, f"Claims on single data sets: {study_tally(result)}"
+
+
+_PAPERS = {"mycroft": (_mycroft, 5), "proxy": (_proxy, 10), "values": (_values, 10)}

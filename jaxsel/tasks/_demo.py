@@ -15,6 +15,7 @@ from ._proxy_demo import DATA, MODEL, run_texts, texts_chapter, texts_ready
 from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
 from ._scenario import OWNERS
+from ._study_demo import Worth, run_worth, worth_chapter
 
 
 def run_demo(
@@ -40,8 +41,13 @@ def run_demo(
     """
     purchase = run_purchase(seeds, progress=progress)
     requests = run_requests(seeds[:3], progress=progress)
-    chapters = [purchase_chapter(purchase), requests_chapter(requests)]
-    lines = [_summary(purchase, requests)]
+    worth = run_worth(min(3, len(seeds)), progress=progress)
+    chapters = [
+        purchase_chapter(purchase),
+        requests_chapter(requests),
+        worth_chapter(worth),
+    ]
+    lines = [_summary(purchase, requests), _worth_summary(worth)]
     if texts_ready():
         texts = run_texts(progress=progress)
         chapters.append(texts_chapter(texts))
@@ -92,3 +98,12 @@ def _summary(result: Purchase, requests: Requests) -> str:
         f"information {correlation:.2f}"
     )
     return "\n".join(lines)
+
+
+def _worth_summary(worth: Worth) -> str:
+    found = worth.curves.summary
+    parts = [
+        f"{name} {found[name]['auc'].mean():.3f} ({worth.seconds[name]:.2g} s)"
+        for name in ("KNN-Shapley", "KNN-LOO", "TMC-Shapley")
+    ]
+    return f"AUC of finding wrong labels by values: {', '.join(parts)}"

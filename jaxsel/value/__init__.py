@@ -1,6 +1,14 @@
-"""What data is worth: KNN semivalues, and the pure kernels under them."""
+"""What data is worth: KNN semivalues, values that retrain models, and their kernels."""
 
+from ._exact import (
+    exact_semivalue as exact_semivalue,
+    exact_shapley as exact_shapley,
+)
+from ._examples import Examples as Examples, Learner as Learner
+from ._g_shapley import g_shapley as g_shapley, linear_passes as linear_passes
+from ._group_testing import group_testing_shapley as group_testing_shapley
 from ._hybrid import semivalue_hybrid as semivalue_hybrid
+from ._influence import influence as influence
 from ._knn import (
     knn_banzhaf as knn_banzhaf,
     knn_beta_shapley as knn_beta_shapley,
@@ -9,21 +17,65 @@ from ._knn import (
     knn_shapley as knn_shapley,
     soft_knn_shapley as soft_knn_shapley,
 )
+from ._learners import (
+    KNN as KNN,
+    ClassMoments as ClassMoments,
+    FlaxLearner as FlaxLearner,
+    GaussianNB as GaussianNB,
+    LinearParams as LinearParams,
+    LogisticRegression as LogisticRegression,
+    NearestCentroid as NearestCentroid,
+    RidgeRegression as RidgeRegression,
+    SklearnLearner as SklearnLearner,
+    fit_softmax as fit_softmax,
+    fit_two_classes as fit_two_classes,
+)
+from ._loo import loo as loo
+from ._metrics import METRICS as METRICS, MetricName as MetricName
+from ._msr import banzhaf as banzhaf
+from ._oob import data_oob as data_oob
+from ._permutation import (
+    beta_shapley as beta_shapley,
+    marginal_weights as marginal_weights,
+    tmc_shapley as tmc_shapley,
+)
 from ._regression import (
     RegressionTable as RegressionTable,
     knn_regression_shapley as knn_regression_shapley,
     regression_shapley as regression_shapley,
     regression_table as regression_table,
 )
+from ._sampling import (
+    bootstrap_counts as bootstrap_counts,
+    permutation_ranks as permutation_ranks,
+    prefix_masks as prefix_masks,
+    random_coalitions as random_coalitions,
+    sized_coalitions as sized_coalitions,
+)
 from ._semivalue import (
     semivalue as semivalue,
     semivalue_tied as semivalue_tied,
     semivalue_top as semivalue_top,
 )
+from ._stopping import (
+    MaxSamples as MaxSamples,
+    MaxTime as MaxTime,
+    RankStability as RankStability,
+    RunInfo as RunInfo,
+    StandardError as StandardError,
+    StoppingRule as StoppingRule,
+)
 from ._threshold import (
     harmonic_numbers as harmonic_numbers,
     threshold_knn_shapley as threshold_knn_shapley,
     threshold_shapley as threshold_shapley,
+)
+from ._utility import (
+    FunctionUtility as FunctionUtility,
+    ModelUtility as ModelUtility,
+    Utility as Utility,
+    as_utility as as_utility,
+    evaluate as evaluate,
 )
 from ._weights import (
     RankTable as RankTable,

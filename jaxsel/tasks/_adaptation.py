@@ -1,0 +1,142 @@
+"""Domain adaptation: keep only what helps in the target domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._progress import track
+from jaxsel.data import Dataset
+
+from ._application import (
+    Embed,
+    Source,
+    ValueFunction,
+    check_methods,
+    check_source,
+    draw_runs,
+    features,
+    value_all,
+    valued_rows,
+    warn_if_seen,
+)
+from ._curves import Curves, stack
+from ._learners import LOGISTIC, Learner, Scorer
+
+Domain = Dataset | tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+def domain_adaptation(
+    source: Domain,
+    target: Domain,
+    methods: Mapping[str, ValueFunction],
+    *,
+    n: int = 1000,
+    n_val: int = 1000,
+    n_test: int = 1000,
+    learner: Learner = LOGISTIC,
+    embed_learner: bool = False,
+    seeds: int = 10,
+    key: jax.Array,
+    embed: Embed | None = None,
+    progress: bool = False,
+) -> Curves:
+    """Value source points for the target domain, and train on the positive ones alone.
+
+    Args:
+        source: Where training points come from: a `Dataset`, or samples `[m, ...]` and
+            classes `[m]`. Bytes count as 0..1.
+        target: Where validation and test points come from, with samples of the same
+            shape and classes numbered alike.
+        methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
+            added: it keeps half of the points, any of them alike.
+        n: Training points, of the source.
+        n_val: Validation points, of the target.
+        n_test: Test points, of the target.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`.
+        embed_learner: Whether the learner too sees embedded samples.
+        seeds: Number of repetitions.
+        key: Key of every draw; repetition s has `fold_in(key, s)`.
+        embed: Optional function from samples to features `[n, d]`, which value
+            functions then see. It must come from other data: see `train_embedding`.
+        progress: Whether to show a bar.
+
+    Returns:
+        Test accuracy in the target domain before and after, `[seeds, 2]`. Measures are
+        "before", "after", "gain" and "kept", the share of positive values. Where a
+        method finds no positive value nothing is removed: "kept" is 0, and "after"
+        equals "before".
+
+    Costs one call of each method, and one training for each and one more, for each
+    seed.
+
+    Raises:
+        ValueError: If there are too few rows, the domains' samples differ in shape, or
+            a method's values do not fit.
+        TypeError: If a method is not a function.
+
+    References:
+        Jia et al., Scalability vs. utility, CVPR 2021, section 4.3 and Table 2;
+        Ghorbani and Zou, Data Shapley, ICML 2019.
+    """
+    check_methods(methods)
+    ours, theirs = _domain("source", source), _domain("target", target)
+    if ours.x.shape[1:] != theirs.x.shape[1:]:
+        raise ValueError(
+            f"source and target must have samples of one shape, got {ours.x.shape[1:]} "
+            f"and {theirs.x.shape[1:]}"
+        )
+    ours_runs = draw_runs(ours, {"n": n}, seeds=seeds, key=key)
+    sizes = {"n_val": n_val, "n_test": n_test}
+    their_runs = draw_runs(theirs, sizes, seeds=seeds, key=key, which=1)
+    warn_if_seen(embed, ours.x[valued_rows(ours_runs, 0)])
+    found, kept = [], []
+    pairs = list(zip(ours_runs, their_runs, strict=True))
+    for run, their_run in track(pairs, progress=progress, label="Domain adaptation"):
+        x, y = ours.take(run.parts[0])
+        (x_val, y_val), (x_test, y_test) = map(theirs.take, their_run.parts)
+        seen = features(embed, x)
+        values = value_all(methods, seen, y, features(embed, x_val), y_val, run.keys)
+        if embed_learner:
+            x, x_test = seen, features(embed, x_test)
+        score = Scorer(learner, x, y, [(x_test, y_test)], run.keys.learn)
+        everything = np.arange(n)
+        before = score(everything)[0]
+        after = {}
+        for name, v in values.items():
+            positive = np.flatnonzero(v > 0)
+            after[name] = score(positive if len(positive) else everything)[0]
+        found.append({name: np.array([before, a]) for name, a in after.items()})
+        kept.append({name: np.mean(v > 0) for name, v in values.items()})
+    curves, shares = stack(found), stack(kept)
+    return Curves(
+        name=f"Domain adaptation (n={n}, n_val={n_val}, n_test={n_test})",
+        x=np.array([0.0, 1.0]),
+        curves=curves,
+        summary={
+            name: {
+                "before": c[:, 0],
+                "after": c[:, 1],
+                "gain": c[:, 1] - c[:, 0],
+                "kept": shares[name],
+            }
+            for name, c in curves.items()
+        },
+        reference={"before": next(iter(curves.values()))[:, 0]},
+        xlabel="Training data",
+        ylabel="Test accuracy in the target domain",
+        ticks=("all of the source", "positive values"),
+    )
+
+
+def _domain(name: str, given: Domain) -> Source:
+    if isinstance(given, Dataset):
+        given = (given.x, given.y)
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise TypeError(
+            f"{name} must be a Dataset or a pair (x, y), got {type(given).__name__}"
+        )
+    return check_source(*given, names=(f"{name} x", f"{name} y"))

@@ -1,0 +1,120 @@
+"""Wrong labels: how soon inspection finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._progress import track
+from jaxsel.data import flip_labels
+
+from ._application import (
+    Embed,
+    ValueFunction,
+    check_methods,
+    check_share,
+    check_source,
+    draw_runs,
+    features,
+    value_all,
+    valued_rows,
+    warn_if_seen,
+)
+from ._curves import Curves, stack
+from ._detection import Detection, detection_curve
+
+
+def noisy_labels(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    methods: Mapping[str, ValueFunction],
+    *,
+    n: int = 1000,
+    n_val: int = 500,
+    share: float = 0.1,
+    seeds: int = 10,
+    key: jax.Array,
+    embed: Embed | None = None,
+    progress: bool = False,
+) -> Curves:
+    """Flip a share of the training labels, and inspect the lowest values first.
+
+    For each seed, training and validation sets are drawn anew and disjointly, and each
+    chosen label becomes one of the other classes, all equally likely. Validation labels
+    stay right.
+
+    Args:
+        x: Source, images `[m, h, w, c]` or a table `[m, d]`. Bytes count as 0..1;
+            columns of a table must be on one scale.
+        y: Its classes `[m]`, counted from 0.
+        methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
+            added.
+        n: Training points.
+        n_val: Validation points.
+        share: Share of the training labels to flip.
+        seeds: Number of repetitions.
+        key: Key of every draw; repetition s has `fold_in(key, s)`.
+        embed: Optional function from samples to features `[n, d]`, which value
+            functions then see. It must come from other data: see `train_embedding`.
+        progress: Whether to show a bar.
+
+    Returns:
+        Share of the wrong labels found, against the share inspected, `[seeds, n + 1]`.
+        The measures are "auc" and "found_at_bad", as in `Detection`.
+
+    Costs one call of each method for each seed.
+
+    Raises:
+        ValueError: If there are too few rows, `share` is out of range, or a method's
+            values do not fit.
+        TypeError: If a method is not a function.
+
+    References:
+        Jia et al., Scalability vs. utility, CVPR 2021, section 4.3 and appendix E.1
+        (10 % flipped); Ghorbani and Zou, Data Shapley, ICML 2019.
+    """
+    check_methods(methods)
+    source = check_source(x, y)
+    check_share("share", share, n)
+    sizes = {"n": n, "n_val": n_val}
+    runs = draw_runs(source, sizes, seeds=seeds, key=key)
+    warn_if_seen(embed, source.x[valued_rows(runs, 0)])
+    found = []
+    for run in track(runs, progress=progress, label="Noisy labels"):
+        (x_train, y_train), (x_val, y_val) = map(source.take, run.parts)
+        given, wrong = (
+            np.asarray(a)
+            for a in flip_labels(
+                run.keys.corrupt, y_train, share, n_classes=source.n_classes
+            )
+        )
+        seen = [features(embed, part) for part in (x_train, x_val)]
+        values = value_all(
+            methods, seen[0], given.astype(np.int64), seen[1], y_val, run.keys
+        )
+        found.append({m: detection_curve(v, wrong) for m, v in values.items()})
+    return Curves(
+        name=f"Noisy labels (n={n}, n_val={n_val}, share={share:g})",
+        x=found[0][next(iter(found[0]))].inspected,
+        curves=stack([{m: d.found for m, d in f.items()} for f in found]),
+        summary=detection_summary(found),
+        xlabel="Share of samples inspected",
+        ylabel="Share of wrong labels found",
+        percent_x=True,
+    )
+
+
+def detection_summary(
+    found: list[dict[str, Detection]],
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return each method's AUC and share found at the number of bad ones, `[seeds]`."""
+    return {
+        m: {
+            measure: np.array([getattr(f[m], measure) for f in found])
+            for measure in ("auc", "found_at_bad")
+        }
+        for m in found[0]
+    }

@@ -1,0 +1,123 @@
+"""What the two kinds of watermark share: detection, removal, and training again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxsel._progress import track
+
+from ._application import (
+    Embed,
+    Run,
+    Source,
+    ValueFunction,
+    check_methods,
+    check_share,
+    draw_runs,
+    features,
+    lowest_first,
+    value_all,
+    valued_rows,
+    warn_if_seen,
+)
+from ._curves import Curves, stack
+from ._detection import detection_curve
+from ._learners import Learner, Scorer, Test
+from ._noisy import detection_summary
+
+
+class Planted(NamedTuple):
+    """A watermarked training set, and what its owner asks a model about."""
+
+    x: np.ndarray
+    y: np.ndarray
+    marked: np.ndarray
+    question: Test
+
+
+def watermark_curves(
+    source: Source,
+    methods: Mapping[str, ValueFunction],
+    plant: Callable[[Run, Test, Test], Planted],
+    *,
+    name: str,
+    sizes: Mapping[str, int],
+    share: float,
+    remove: float | None,
+    learner: Learner,
+    seeds: int,
+    key: jax.Array,
+    embed: Embed | None,
+    progress: bool,
+    foreign: np.ndarray | None = None,
+) -> Curves:
+    """Run either application: see `pattern_watermark`.
+
+    Args:
+        source: What training, validation and test sets are drawn from.
+        methods: Value functions by name.
+        plant: From a run, its training and its test set to a watermarked set.
+        name: Of the application, with its settings.
+        sizes: Of the training, validation and test sets, by argument.
+        share: Share of the training set that is planted.
+        remove: Share to remove; as many as are planted if None.
+        learner: What is trained.
+        seeds: Number of repetitions.
+        key: Key of every draw.
+        embed: What value functions see.
+        progress: Whether to show a bar.
+        foreign: Samples that are planted, for the check of `embed`.
+    """
+    check_methods(methods)
+    n_marked = check_share("share", share, sizes["n"])
+    n_removed = (
+        n_marked if remove is None else check_share("remove", remove, sizes["n"])
+    )
+    runs = draw_runs(source, sizes, seeds=seeds, key=key)
+    valued = [source.x[valued_rows(runs, 0)], *([] if foreign is None else [foreign])]
+    warn_if_seen(embed, *valued, stacklevel=4)
+    found, after, reference = [], [], []
+    for run in track(runs, progress=progress, label=name.split(" (")[0]):
+        train, val, test = map(source.take, run.parts)
+        planted = plant(run, train, test)
+        tests = (planted.question, test)
+        score = Scorer(learner, planted.x, planted.y, tests, run.keys.learn)
+        unmarked = Scorer(learner, *train, tests, run.keys.learn)
+        rows = np.arange(len(planted.y))
+        reference.append(
+            {
+                f"{what}_{when}": result[i]
+                for when, result in (
+                    ("before", score(rows)),
+                    ("unmarked", unmarked(rows)),
+                )
+                for i, what in enumerate(("success", "accuracy"))
+            }
+        )
+        values = value_all(
+            methods,
+            features(embed, planted.x),
+            planted.y,
+            features(embed, val[0]),
+            val[1],
+            run.keys,
+        )
+        found.append({m: detection_curve(v, planted.marked) for m, v in values.items()})
+        after.append({m: score(lowest_first(v)[n_removed:]) for m, v in values.items()})
+    summary = detection_summary(found)
+    for m, results in stack(after).items():
+        summary[m] |= {"success_after": results[:, 0], "accuracy_after": results[:, 1]}
+    return Curves(
+        name=name,
+        x=found[0][next(iter(found[0]))].inspected,
+        curves=stack([{m: d.found for m, d in f.items()} for f in found]),
+        summary=summary,
+        reference=stack(reference),
+        xlabel="Share of samples inspected",
+        ylabel="Share of watermarks found",
+        percent_x=True,
+    )

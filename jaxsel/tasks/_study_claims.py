@@ -1,0 +1,262 @@
+"""Which of the study's claims hold here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ._curves import Curves
+from ._mycroft_words import listed
+from ._study import Study
+from ._study_cases import TITLES
+from ._study_embeddings import VALUED, top_overlap
+from ._study_judge import (
+    FAILS,
+    HOLDS,
+    Claim,
+    above,
+    beaten_by,
+    below,
+    best,
+    every,
+    gap,
+    groups,
+    within,
+)
+from ._study_methods import MAX
+from ._study_order import COUNTS, SETTINGS
+from ._study_ranks import BINS, TESTED
+from ._study_runtime import TIMED
+
+SHAPLEY = ("KNN-Shapley", "TMC-Shapley", "G-Shapley")
+LEFT_OUT = ("KNN-LOO", "LOO")
+NEAR, LITTLE, LOW, ORDERS = 0.05, 0.02, 0.3, 2.0
+"""Bounds of words: an AUC near another, a small loss, a low correlation, and the
+powers of ten that are orders of magnitude."""
+
+
+def study_claims(result: Study) -> list[Claim]:
+    """Judge the study's claims by paired tests over seeds."""
+    found: list[Claim] = []
+    for name, curves in result.applications.items():
+        kind = name.split("-")[0]
+        if kind == "noisy":
+            found += _noisy(TITLES[name], curves)
+        elif kind in ("pattern", "instance"):
+            found += _marks(TITLES[name], curves, foreign=kind == "instance")
+        elif kind == "summary":
+            found += _summary(TITLES[name], curves)
+        elif kind == "acquisition":
+            found.append(
+                _first(
+                    "KNN-Shapley buys best", TITLES[name], _of(curves, "mean_accuracy")
+                )
+            )
+        else:
+            found += _adaptation(TITLES[name], curves)
+    found += _embeddings(result) + _ranks(result) + _runtime(result)
+    return found + _order(result)
+
+
+def _of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
+    return {m: found[measure] for m, found in curves.summary.items()}
+
+
+def _first(
+    text: str, where: str, figures: Mapping[str, np.ndarray], name: str = SHAPLEY[0]
+) -> Claim:
+    """Judge that a method is best, and say by how much, or what is better."""
+    others = {m: v for m, v in figures.items() if m != name}
+    second = max(others, key=lambda m: others[m].mean())
+    better = beaten_by(figures, name)
+    said = gap(name, figures[name], second, figures[second])
+    if better:
+        said += f"; above it are {listed(better)}"
+    return Claim(text, where, said, best(figures, name))
+
+
+def _split(text: str, where: str, figures: Mapping[str, np.ndarray]) -> Claim:
+    """Judge that Shapley values are above leave-one-out ones."""
+    upper = [m for m in SHAPLEY if m in figures]
+    lower = [m for m in LEFT_OUT if m in figures]
+    worst = min(upper, key=lambda m: figures[m].mean())
+    most = max(lower, key=lambda m: figures[m].mean())
+    said = gap(worst, figures[worst], most, figures[most])
+    return Claim(text, where, said, groups(figures, upper, lower))
+
+
+def _noisy(where: str, curves: Curves) -> list[Claim]:
+    auc = _of(curves, "auc")
+    ours = {m: auc[m] for m in (SHAPLEY[0], *LEFT_OUT)}
+    near = auc["KNN-LOO"] - 0.5
+    said = f"AUC {auc['KNN-LOO'].mean():.3f}"
+    return [
+        _first("KNN-Shapley finds more wrong labels than leave-one-out", where, ours),
+        _first("KNN-Shapley finds more than all others", where, auc),
+        _split("Shapley values find more than leave-one-out", where, auc),
+        Claim("KNN-LOO is near random", where, said, within(near, NEAR)),
+    ]
+
+
+def _marks(where: str, curves: Curves, *, foreign: bool) -> list[Claim]:
+    auc = _of(curves, "auc")
+    if foreign:
+        text = f"{MAX} finds more foreign samples than all others"
+        return [_first(text, where, auc, MAX)]
+    auc.pop(MAX)
+    return [_first("KNN-Shapley finds more marks than all others", where, auc)]
+
+
+def _summary(where: str, curves: Curves) -> list[Claim]:
+    mean = _of(curves, "mean_accuracy")
+    knn, half = mean["KNN-Shapley"], curves.summary["KNN-Shapley"]["last_accuracy"]
+    whole = curves.reference["all"]
+    ahead = [mean[m] - knn for m in ("TMC-Shapley", "G-Shapley")]
+    words = [gap(m, mean[m], "KNN-Shapley", knn) for m in ("TMC-Shapley", "G-Shapley")]
+    return [
+        _split("Shapley values summarise better than leave-one-out", where, mean),
+        Claim(
+            "TMC- and G-Shapley are above KNN-Shapley",
+            where,
+            "; ".join(words),
+            every([above(d) for d in ahead]),
+        ),
+        Claim(
+            "Half by KNN-Shapley costs less than 2 points",
+            where,
+            gap("half", half, "all", whole),
+            above(half - whole, -LITTLE),
+        ),
+    ]
+
+
+def _adaptation(where: str, curves: Curves) -> list[Claim]:
+    gain = _of(curves, "gain")
+    order = ("KNN-Shapley", "TMC-Shapley", "KNN-LOO", "LOO")
+    steps = [gain[a] - gain[b] for a, b in zip(order, order[1:], strict=False)]
+    said = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in order)
+    return [
+        Claim(
+            "Gains in the order of Table 2: " + ", ".join(order),
+            where,
+            said + " points",
+            every([above(s, tests=1) for s in steps]),
+        ),
+        _first("KNN-Shapley adapts best", where, gain),
+        Claim(
+            "KNN-Shapley gains",
+            where,
+            f"{100 * gain['KNN-Shapley'].mean():+.1f} points",
+            above(gain["KNN-Shapley"]),
+        ),
+    ]
+
+
+def _embeddings(result: Study) -> list[Claim]:
+    found = []
+    for kind, one in result.embeddings.items():
+        shapley, loo = one["auc"][:, 0], one["auc"][:, 1]
+        measure = (shapley - loo).mean(1)
+        spread = np.ptp(shapley, axis=1)
+        found.append(
+            Claim(
+                "The embedding matters less than the measure",
+                f"Wrong labels, {kind}",
+                f"AUC: {spread.mean():.3f} between embeddings, {measure.mean():.3f} "
+                "between KNN-Shapley and KNN-LOO",
+                above(measure - spread),
+            )
+        )
+    counts = result.embeddings["images"]["counts"]
+    pairs = np.triu_indices(counts.shape[1], 1)
+    shared = np.array([top_overlap(c)[pairs].mean() for c in counts])
+    chance = 3 / VALUED
+    return [
+        *found,
+        Claim(
+            "Top classes of embeddings overlap",
+            "Fashion-MNIST",
+            f"{shared.mean():.0%} of the top 3 of {VALUED}, by chance {chance:.0%}",
+            above(shared - chance),
+        ),
+    ]
+
+
+def _ranks(result: Study) -> list[Claim]:
+    where = "Adversarial and other 3s and 8s"
+    by = dict(zip(TESTED, result.ranks["spearman"].T, strict=True))
+    smooth = dict(zip(TESTED, result.ranks["smoothed"][:, 0].T, strict=True))
+    knn, g = by["KNN-Shapley"], by["G-Shapley"]
+    return [
+        Claim(
+            "KNN-Shapley's rank correlation with Shapley values is low",
+            where,
+            f"{knn.mean():.2f} (the paper's .08)",
+            below(knn, LOW),
+        ),
+        Claim(
+            f"Smoothing over {BINS[0]} percentiles raises it",
+            where,
+            f"{smooth['KNN-Shapley'].mean():.2f}",
+            above(smooth["KNN-Shapley"] - knn),
+        ),
+        Claim(
+            "KNN-Shapley keeps the order better than G-Shapley",
+            where,
+            f"{knn.mean():.2f} and {g.mean():.2f}",
+            above(knn - g),
+        ),
+    ]
+
+
+def _runtime(result: Study) -> list[Claim]:
+    seconds = result.runtime["seconds"][..., -1]
+    ratio = np.log10(seconds[:, 1:] / seconds[:, :1])
+    return [
+        Claim(
+            f"KNN-Shapley is faster than {name} by orders of magnitude (100 times)",
+            f"MNIST, n = {result.runtime['n'][-1]}",
+            f"{10 ** one.mean():,.0f} times",
+            above(one, ORDERS),
+        )
+        for name, one in zip(TIMED[1:], ratio.T, strict=True)
+    ]
+
+
+def _order(result: Study) -> list[Claim]:
+    counts = result.order["counts"]
+    at = lambda name: counts[..., COUNTS.index(name)]
+    wrong, tied, pairs = (at(name).sum(0)[0] for name in ("disagree", "tied", "pairs"))
+    known = at("agree").sum(0)[0] + wrong
+    said = [
+        f"{w:,} of {k:,} pairs whose order is known are wrong; {t / p:.0%} of all tie"
+        for w, k, t, p in zip(wrong, known, tied, pairs, strict=True)
+    ]
+    near = result.order["near"][:, 1, COUNTS.index("disagree")].sum()
+    # It errs only elsewhere if it errs at all, and never among the nearest.
+    only = HOLDS if wrong[1] > near == 0 else FAILS
+    found = [
+        Claim(
+            "KNN-Shapley keeps the order of all pairs",
+            f"Theorem 2, {SETTINGS[0]}",
+            said[0],
+            FAILS if wrong[0] else HOLDS,
+        ),
+        Claim(
+            "KNN-LOO keeps the order of the K nearest only",
+            f"Theorem 2, {SETTINGS[0]}",
+            said[1],
+            only,
+        ),
+    ]
+    share = at("agree") / at("pairs")
+    return found + [
+        Claim(
+            "KNN-Shapley tells the order of more pairs than KNN-LOO",
+            f"Theorem 2, {setting}",
+            f"{share[:, m, 0].mean():.0%} and {share[:, m, 1].mean():.0%} of all pairs",
+            above(share[:, m, 0] - share[:, m, 1]),
+        )
+        for m, setting in enumerate(SETTINGS)
+    ]

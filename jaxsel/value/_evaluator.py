@@ -1,0 +1,147 @@
+"""How estimators call utilities: one key, whole batches, on the devices of a mesh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import check_count
+from jaxsel._mesh import check_mesh, gather, shard
+
+_ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
+
+
+class Evaluator:
+    """A utility with the key of a run, called in batches on the devices of a mesh.
+
+    Args:
+        utility: Has `n`, and returns the utilities `[B]` of masks `[B, n]` and a key.
+        key: Split in one for the samples and one for all calls of the utility.
+        batch_size: Coalitions of a call, or None to choose.
+        mesh: Devices to split each call's coalitions over.
+
+    Attributes:
+        n: Number of training points.
+        key: Of the samples.
+        rows: Coalitions of a call.
+        mesh: Devices, or None.
+        about: The utility's `repr`, without addresses, n, and the key.
+    """
+
+    def __init__(
+        self,
+        utility: Any,
+        key: jax.Array,
+        *,
+        batch_size: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+    ):
+        if not callable(utility) or not hasattr(utility, "n"):
+            raise TypeError(
+                "utility must be a ModelUtility, or a function wrapped by "
+                f"as_utility(function, n), got {utility!r}"
+            )
+        check_mesh(mesh)
+        self.n = check_count("utility.n", utility.n)  # pyright: ignore
+        self.rows = batch_rows(batch_size, self.n)
+        self.key, self._own = jax.random.split(check_key(key))
+        self.mesh, self._utility = mesh, utility
+        self.about = f"{plain_repr(utility)} with {describe(self.n, key)}"
+
+    def __call__(self, masks: jax.Array) -> np.ndarray:
+        """Return the utility of coalitions, `[B]` float64."""
+        return self.evaluate(masks)[0]
+
+    def evaluate(
+        self, masks: jax.Array, like: tuple[Any, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, Any]:
+        """Return the utility of coalitions, and parameters of their models if any.
+
+        Args:
+            masks: `[B, n]` bool.
+            like: What an earlier call returned as parameters, and `[B]`: in which row
+                of these the training for each coalition starts.
+
+        Returns:
+            Utilities `[B]` float64, and parameters or None.
+
+        Raises:
+            ValueError: If they have another shape, or are not finite.
+        """
+        count, params = len(masks), None
+        masks = _padded(masks, self.mesh)
+        key = jax.random.clone(self._own)
+        evaluate = getattr(self._utility, "evaluate", None)
+        if evaluate is None:
+            found = self._utility(masks, key)
+        elif like is None or like[0] is None:
+            found, params = evaluate(masks, key)
+        else:
+            rows = np.pad(like[1], (0, len(masks) - count))
+            found, params = evaluate(masks, key, _take(like[0], rows))
+        found = gather(found) if isinstance(found, jax.Array) else found
+        found = np.asarray(found, np.float64)
+        if found.shape != (len(masks),):
+            raise ValueError(
+                f"utility must return shape [B] = [{len(masks)}], one number for each "
+                f"coalition, got {found.shape}"
+            )
+        found = found[:count]
+        bad = np.flatnonzero(~np.isfinite(found))
+        if bad.size:
+            size = int(gather(masks)[bad[0]].sum())
+            raise ValueError(
+                f"utility must return finite numbers, got {found[bad[0]]} for a "
+                f"coalition of {size} of {self.n} points"
+            )
+        return found, params
+
+    def batches(self, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """Yield the first sample of each batch, and how many rows of it are used."""
+        for start in range(first, first + count, self.rows):
+            yield start, min(self.rows, first + count - start)
+
+    def ends(self) -> np.ndarray:
+        """Return the utility of no points and of all, `[2]`."""
+        return self(jnp.asarray([[False], [True]]) & jnp.ones(self.n, bool))
+
+
+def plain_repr(thing: Any) -> str:
+    """Return the repr without addresses, the same in another process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+
+
+def describe(n: int, key: jax.Array) -> str:
+    return f"n={n}, key={np.asarray(jax.random.key_data(key)).tolist()}"
+
+
+def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> int:
+    """Return how many coalitions a call has, of so many entries each."""
+    if batch_size is not None:
+        return check_count("batch_size", batch_size)
+    return max(1, min(most, _ENTRIES // row_length))
+
+
+def check_key(key: Any) -> jax.Array:
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(
+        key.dtype, jax.dtypes.prng_key
+    ):
+        raise TypeError(f"key must be a key as of jax.random.key(0), got {key!r}")
+    return key
+
+
+def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
+    """Add empty coalitions until they divide among the devices, and spread them."""
+    if mesh is None:
+        return masks
+    return shard(jnp.pad(masks, ((0, -len(masks) % mesh.size), (0, 0))), mesh)
+
+
+@jax.jit
+def _take(params: Any, rows: np.ndarray) -> Any:
+    return jax.tree.map(lambda a: a[rows], params)

@@ -1,0 +1,134 @@
+"""Semivalues by enumeration of every coalition."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from jaxsel._checks import check_choice
+from jaxsel._progress import track
+from jaxsel._types import Values
+
+from ._evaluator import Evaluator
+from ._utility import Utility
+from ._weights import check_beta
+
+Kind = Literal["shapley", "banzhaf", "beta"]
+_MOST = 16
+
+
+def exact_semivalue(
+    utility: Utility,
+    *,
+    kind: Kind = "shapley",
+    alpha: float = 16.0,
+    beta: float = 1.0,
+    key: jax.Array | None = None,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Values:
+    """Return a semivalue of each of at most 16 training points, exactly.
+
+    For checks, and for few groups of points instead of points: it calls the utility
+    with all 2**n coalitions.
+
+    Args:
+        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        kind: "shapley"; "banzhaf", where all coalitions count alike; or "beta".
+        alpha: First parameter of "beta", in the convention of Kwon and Zou.
+        beta: Second parameter of "beta".
+        key: Source of the utility's key; a fixed one, for utilities that draw nothing,
+            if None.
+        batch_size: Coalitions of a call; 1024 if None.
+        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        progress: Whether to show a bar.
+
+    Returns:
+        `Values`, `[n]`, exact: `count` is the 2**(n - 1) coalitions to which each point
+        is added, and there is no standard error.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there are more points, or an option is unknown or out of range.
+
+    References:
+        Kwon and Zou, Beta Shapley, AISTATS 2022, equations 3 and 5. Wang and Jia, Data
+        Banzhaf, AISTATS 2023.
+    """
+    check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
+    check_beta(alpha, beta)
+    key = jax.random.key(0) if key is None else key
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    n, total = work.n, 1 << work.n
+    if n > _MOST:
+        raise ValueError(
+            f"utility must be of at most {_MOST} points to enumerate its coalitions, "
+            f"got utility.n = {n}"
+        )
+    rows = min(work.rows, total)
+    parts = [
+        work(_members(first, count=rows, n=n))
+        for first in track(
+            range(0, total, rows),
+            progress=progress,
+            label="coalitions",
+            total=-(-total // rows),
+        )
+    ]
+    table = np.concatenate(parts)[:total]
+    index = np.arange(total)
+    size = (index[:, None] >> np.arange(n) & 1).sum(1)
+    weights = _weights(n, kind, alpha, beta)
+    values = np.empty(n)
+    for i in range(n):
+        without = index[index >> i & 1 == 0]
+        gained = table[without | 1 << i] - table[without]
+        values[i] = gained @ weights[size[without]]
+    method = f"exact_semivalue(kind={kind!r}"
+    if kind == "beta":
+        method += f", alpha={alpha:g}, beta={beta:g}"
+    return Values(
+        values=jnp.asarray(values, jnp.float32),
+        count=jnp.asarray(total // 2, jnp.int32),
+        method=method + ")",
+    )
+
+
+def exact_shapley(
+    utility: Utility,
+    *,
+    key: jax.Array | None = None,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> Values:
+    """Return the Shapley value of each of at most 16 training points, exactly.
+
+    `exact_semivalue` with `kind="shapley"`; see there.
+    """
+    return exact_semivalue(
+        utility, key=key, batch_size=batch_size, mesh=mesh, progress=progress
+    )
+
+
+def _weights(n: int, kind: Kind, alpha: float, beta: float) -> np.ndarray:
+    """Return the weight of one coalition by its size, `[n]`."""
+    if kind == "banzhaf":
+        return np.full(n, 0.5 ** (n - 1))
+    if kind == "shapley":
+        alpha = beta = 1.0
+    size = np.arange(n)
+    scale = special.betaln(beta, alpha)
+    return np.exp(special.betaln(size + beta, n - 1 - size + alpha) - scale)
+
+
+@partial(jax.jit, static_argnames=("count", "n"))
+def _members(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
+    """Return the coalitions of which the bits of first, first + 1, ... are members."""
+    return (first + jnp.arange(count))[:, None] >> jnp.arange(n) & 1 == 1

@@ -1,0 +1,80 @@
+"""What learners are trained on: features, and classes or targets."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Training data of a learner.
+
+    Attributes:
+        x: Features, `[n, d]`; examples of any shape `[n, ...]` for Flax models.
+        y: Classes `[n]`, integers in `[0, classes)`, or targets `[n]`, floats.
+        extra: What the learner worked out beforehand.
+        classes: Number of classes; 0 where y holds targets.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    extra: Any = None
+    classes: int = dataclasses.field(default=0, metadata={"static": True})
+
+
+class Learner(Protocol):
+    """A model that is trained on many weighted subsets of one data set at once.
+
+    Learners are immutable and hashable: their fields are hyperparameters.
+    """
+
+    @property
+    def probabilistic(self) -> bool:
+        """Whether scores are log probabilities, up to a constant for each sample."""
+        ...
+
+    @property
+    def regression(self) -> bool:
+        """Whether targets may be numbers."""
+        ...
+
+    @property
+    def warm(self) -> bool:
+        """Whether `fit` makes use of `start`."""
+        ...
+
+    @property
+    def host(self) -> bool:
+        """Whether it runs outside JAX: no `jit`, no devices."""
+        ...
+
+    def prepare(self, data: Examples) -> Examples:
+        """Return the examples with what `fit` needs to know of all of them."""
+        ...
+
+    def fit(
+        self, data: Examples, weights: jax.Array, key: jax.Array, start: Any = None
+    ) -> Any:
+        """Train on each of B weighted subsets.
+
+        Args:
+            data: Of `prepare`.
+            weights: `[B, n]`, how often each example counts, 0 for not at all.
+            key: One key for all subsets.
+            start: Parameters of similar subsets, to begin from.
+
+        Returns:
+            Parameters of all B models.
+        """
+        ...
+
+    def predict(self, params: Any, x: jax.Array) -> jax.Array:
+        """Return the scores of samples, `[B, m, classes]` or `[B, m, 1]`.
+
+        The highest is the class predicted; -inf for classes that a subset lacks.
+        """
+        ...

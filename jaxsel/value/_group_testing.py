@@ -1,0 +1,115 @@
+"""Shapley values by group testing."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import jax
+import numpy as np
+
+from jaxsel._types import Values
+
+from ._evaluator import Evaluator
+from ._run import ENDS, Moments, State, merge_moments, moments, run
+from ._sampling import permutation_ranks, prefix_masks, sized_coalitions
+from ._stopping import MaxSamples, StoppingRule
+from ._utility import Utility
+
+_DEFAULT = MaxSamples(10_000)
+_HALVES = 16
+_APART = 2**32 - 1  # no sample has this number
+
+
+def group_testing_shapley(
+    utility: Utility,
+    *,
+    key: jax.Array,
+    stop: StoppingRule = _DEFAULT,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Values:
+    """Estimate the Shapley value of each training point by group testing.
+
+    Each sample is one coalition, of a random size, and serves all points: those in it
+    gain by its utility, those outside it lose. Mostly needs more utilities than
+    `tmc_shapley` for the same error: the noise grows with the variance of utilities,
+    not of marginal contributions.
+
+    Args:
+        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        key: Draws the coalitions, and is the source of the utility's own key. Sample t
+            depends on the key and t alone.
+        stop: When to stop, asked after every 1024 coalitions; samples are coalitions.
+        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
+            sets speed and memory, not results.
+        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
+            a run that finds its own state there goes on.
+
+    Returns:
+        `Values`, `[n]`, whose sum is the utility of all points less that of none.
+        Costs one utility and n operations a sample.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is one point only, the utility is not finite, or the folder
+            holds another run.
+
+    References:
+        Jia et al., Towards efficient data valuation based on the Shapley value, AISTATS
+        2019, Algorithm 1. We deviate twice. Where the paper looks for values that agree
+        with all estimated differences, ours are their mean, which is unbiased. And the
+        mean utility of 16 coalitions of half the points, drawn beforehand, is
+        subtracted from every utility: expectations stay the same, variances fall.
+    """
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    if work.n < 2:
+        raise ValueError("utility must be of at least two points, got utility.n = 1")
+    return run(_Groups(), work, stop=stop, progress=progress, checkpoint=checkpoint)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Groups:
+    """The mean of what each test says of each point."""
+
+    method: str = "group_testing_shapley"
+    round: int = 1024
+
+    def init(self, work: Evaluator) -> State:
+        ranks = permutation_ranks(
+            jax.random.fold_in(work.key, _APART), 0, count=_HALVES, n=work.n
+        )
+        half = work.n // 2
+        halves = prefix_masks(ranks, np.arange(_HALVES), half, half, block=1)
+        zeros = np.zeros(work.n)
+        return {
+            "count": np.array(0),
+            "mean": zeros,
+            "m2": zeros,
+            ENDS: work.ends(),
+            "centre": work(halves).mean(),
+        }
+
+    def step(self, work: Evaluator, state: State, first: int, count: int) -> State:
+        n = work.n
+        sizes = np.arange(1, n)
+        chance = 1 / sizes + 1 / (n - sizes)
+        cumulative = (chance.cumsum() / chance.sum()).astype(np.float32)
+        none, full = state[ENDS]
+        sums = state["count"], state["mean"], state["m2"]
+        for start, used in work.batches(first, count):
+            masks = sized_coalitions(
+                work.key, start, used, cumulative, count=work.rows, n=n
+            )
+            gain = (work(masks)[:used] - state["centre"]) * chance.sum()
+            members = np.asarray(masks)[:used]
+            told = gain[:, None] * (members - members.mean(1, keepdims=True))
+            sums = merge_moments(sums, moments(told + (full - none) / n))
+        return dict(zip(("count", "mean", "m2"), map(np.asarray, sums), strict=True))
+
+    def finalize(self, state: State) -> Moments:
+        return int(state["count"]), state["mean"], state["m2"]

@@ -1,0 +1,155 @@
+"""Any Flax model with an optax recipe, on many subsets at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from jaxsel._checks import check_count
+from jaxsel.value._examples import Examples
+
+
+class Trained(NamedTuple):
+    """B models.
+
+    Attributes:
+        params: Of each, every array with a leading axis B.
+        present: Which classes a subset has, `[B, C]`.
+    """
+
+    params: Any
+    present: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FlaxLearner:
+    """A Flax model, trained by optax on minibatches of each subset.
+
+    All subsets start from the same initial parameters and draw by the same random
+    numbers, so that what a subset is worth depends on it and the key alone. Training
+    is `vmap`ped over subsets: on an accelerator that is what makes it fast; on a CPU
+    it gains nothing over one model after the other (measured: 438 against 426 fits a
+    second), and learners in closed form are up to hundreds of times faster.
+
+    Args:
+        model: Either a function of `flax.nnx.Rngs` that returns an NNX module, or a
+            Linen module: it maps examples `[b, ...]` to logits `[b, classes]`, or to
+            predictions `[b, 1]` of targets.
+        optimizer: The recipe, with its schedule.
+        steps: Number of steps.
+        batch_size: Examples in a step, drawn with replacement in proportion to their
+            weight.
+        loss: Of outputs `[b, K]` and labels or targets `[b]`, to `[b]`; cross-entropy
+            for classes and the squared error for targets if None.
+    """
+
+    model: Any
+    optimizer: optax.GradientTransformation
+    _: dataclasses.KW_ONLY
+    steps: int = 200
+    batch_size: int = 32
+    loss: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+
+    probabilistic = True
+    regression = True
+    warm = False
+    host = False
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+        check_count("batch_size", self.batch_size)
+        linen = hasattr(self.model, "apply")
+        if not (linen or callable(self.model)) or isinstance(self.model, nnx.Module):
+            raise TypeError(
+                "model must be a function of flax.nnx.Rngs that returns a module, or a "
+                f"Linen module, got {self.model!r}"
+            )
+
+    def prepare(self, data: Examples) -> Examples:
+        """Refuse a model whose outputs do not fit.
+
+        Raises:
+            ValueError: If it has another number of outputs than there are classes.
+        """
+        first = jnp.asarray(data.x[:1], jnp.float32)
+        outputs = jax.eval_shape(
+            lambda: self.apply(self.init(jax.random.key(0), first), first)
+        ).shape
+        wanted = (1, data.classes or 1)
+        if outputs != wanted:
+            raise ValueError(
+                f"model must map an example {first.shape} to {wanted}, got {outputs}"
+            )
+        return data
+
+    def fit(
+        self,
+        data: Examples,
+        weights: jax.Array,
+        key: jax.Array,
+        start: Any = None,
+    ) -> Trained:
+        """Train on each subset: see `Learner.fit`."""
+        del start
+        weights = jnp.asarray(weights, jnp.float32)
+        x, y = jnp.asarray(data.x, jnp.float32), jnp.asarray(data.y)
+        init_key, draw_key = jax.random.split(key)
+        params = self.init(init_key, x[:1])
+
+        def train(weights: jax.Array) -> Any:
+            total = jnp.cumsum(weights)
+
+            def loss(params: Any, rows: jax.Array) -> jax.Array:
+                outputs = self.apply(params, x[rows])
+                return jnp.mean(self.losses(outputs, y[rows], data.classes))
+
+            def step(i: jax.Array, carry: Any) -> Any:
+                params, state = carry
+                here = jax.random.fold_in(draw_key, i)
+                draws = jax.random.uniform(here, (self.batch_size,)) * total[-1]
+                rows = jnp.searchsorted(total, draws, side="right")
+                grads = jax.grad(loss)(params, rows)
+                updates, state = self.optimizer.update(grads, state, params)
+                return optax.apply_updates(params, updates), state
+
+            carry = params, self.optimizer.init(params)
+            return jax.lax.fori_loop(0, self.steps, step, carry)[0]
+
+        present = jnp.ones((len(weights), 1), bool)
+        if data.classes:
+            onehot = jax.nn.one_hot(y, data.classes, dtype=jnp.float32)
+            present = jnp.matmul(weights, onehot) > 0
+        return Trained(jax.vmap(train)(weights), present)
+
+    def predict(self, params: Trained, x: jax.Array) -> jax.Array:
+        """Return outputs, `[B, m, K]`: see `Learner.predict`."""
+        x = jnp.asarray(x, jnp.float32)
+        outputs = jax.vmap(lambda one: self.apply(one, x))(params.params)
+        return jnp.where(params.present[:, None], outputs, -jnp.inf)
+
+    def init(self, key: jax.Array, x: jax.Array) -> Any:
+        """Return initial parameters."""
+        if hasattr(self.model, "apply"):
+            return self.model.init(key, x)
+        return nnx.split(self.model(nnx.Rngs(key)), nnx.Param)[1]
+
+    def apply(self, params: Any, x: jax.Array) -> jax.Array:
+        """Return the outputs of one model, `[b, K]`."""
+        if hasattr(self.model, "apply"):
+            return self.model.apply(params, x)
+        made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
+        return nnx.merge(nnx.split(made, nnx.Param)[0], params)(x)
+
+    def losses(self, outputs: jax.Array, y: jax.Array, classes: int) -> jax.Array:
+        """Return the loss of each example, `[b]`."""
+        if self.loss is not None:
+            return self.loss(outputs, y)
+        if classes:
+            return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
+        return (outputs[:, 0] - y) ** 2

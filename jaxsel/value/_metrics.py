@@ -1,0 +1,149 @@
+"""How well scores predict validation labels, for many models at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+MetricName = Literal[
+    "accuracy",
+    "balanced_accuracy",
+    "neg_log_loss",
+    "f1_macro",
+    "roc_auc",
+    "likelihood",
+    "r2",
+]
+
+_GRID = 2.0**14  # steps of log odds that are told apart, by unit
+_LEAST = -36.04365  # log of float64's epsilon, where scikit-learn cuts probabilities
+
+
+def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
+    """Return the class of the highest score along an axis, the first of equal ones."""
+    classes = scores.shape[axis]
+    if classes > 16:
+        return scores.argmax(axis)
+    # XLA's argmax on CPUs takes twice as long.
+    of = lambda c: jax.lax.index_in_dim(scores, c, axis, keepdims=False)
+    best = of(0)
+    found = jnp.zeros(best.shape, jnp.int32)
+    for c in range(1, classes):
+        better = of(c) > best
+        best, found = jnp.maximum(best, of(c)), jnp.where(better, c, found)
+    return found
+
+
+def accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the share of samples whose highest score is their class, `[B]`."""
+    return jnp.mean(predicted(scores) == y, axis=-1)
+
+
+def balanced_accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the mean over classes of the share found, `[B]`."""
+    onehot = jax.nn.one_hot(y, scores.shape[-1], dtype=jnp.float32)
+    right = (predicted(scores) == y).astype(jnp.float32)
+    size = onehot.sum(0)
+    found = jnp.matmul(right, onehot, precision="highest") / jnp.maximum(size, 1)
+    return found.sum(-1) / jnp.sum(size > 0)
+
+
+def f1_macro(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the mean F1 over classes that occur or are predicted, `[B]`."""
+    classes = scores.shape[-1]
+    onehot = jax.nn.one_hot(y, classes, dtype=jnp.float32)
+    given = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
+    both = jnp.einsum("bmc,mc->bc", given, onehot)
+    sizes = given.sum(1) + onehot.sum(0)
+    return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / jnp.sum(sizes > 0, axis=-1)
+
+
+def roc_auc(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the area under the ROC curve, `[B]`.
+
+    Of more than two classes the mean over classes of each against the rest, by
+    probability. Ties count half. Costs a sort of the samples for each class.
+    """
+    classes = scores.shape[-1]
+    if classes == 2:
+        return _area(_minus(scores[..., 1], scores[..., 0]), y == 1)
+    size = jax.nn.one_hot(y, classes, dtype=jnp.float32).sum(0)
+    counted = (size > 0) & (size < len(y))
+    areas = []
+    for c in range(classes):
+        rest = jax.nn.logsumexp(jnp.delete(scores, c, axis=-1), axis=-1)
+        # Rounded, so that equal probabilities are equal.
+        odds = jnp.round(_minus(scores[..., c], rest) * _GRID) / _GRID
+        areas.append(_area(odds, y == c))
+    total = jnp.where(counted, jnp.stack(areas, -1), 0).sum(-1)
+    return total / jnp.maximum(counted.sum(), 1)
+
+
+def neg_log_loss(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the mean log probability of the right class, in nats, `[B]`.
+
+    Probabilities are cut at float64's epsilon, as scikit-learn does.
+    """
+    return jnp.mean(jnp.maximum(_right(scores, y), _LEAST), axis=-1)
+
+
+def likelihood(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the mean probability of the right class, `[B]`."""
+    return jnp.mean(jnp.exp(_right(scores, y)), axis=-1)
+
+
+def r2(scores: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the share of the targets' variance that is explained, `[B]`."""
+    residual = jnp.sum((scores[..., 0] - y) ** 2, axis=-1)
+    return 1 - residual / jnp.sum((y - y.mean()) ** 2)
+
+
+def _right(scores: jax.Array, y: jax.Array) -> jax.Array:
+    log_p = jax.nn.log_softmax(scores, axis=-1)
+    return jnp.take_along_axis(log_p, y[None, :, None], axis=-1)[..., 0]
+
+
+def _minus(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return a - b, 0 where both are the same infinity."""
+    return jnp.where(a == b, 0, a - b)
+
+
+def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
+    def one(lead: jax.Array) -> jax.Array:
+        ordered = jnp.sort(lead)
+        below = jnp.searchsorted(ordered, lead, side="left")
+        to = jnp.searchsorted(ordered, lead, side="right")
+        rank = (below + to).astype(jnp.float32) / 2  # from 0, ties in the middle
+        n = positive.sum()
+        over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
+        return over / jnp.maximum(n * (len(lead) - n), 1)
+
+    return jax.vmap(one)(lead)
+
+
+METRICS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    each.__name__: each
+    for each in (
+        accuracy,
+        balanced_accuracy,
+        neg_log_loss,
+        f1_macro,
+        roc_auc,
+        likelihood,
+        r2,
+    )
+}
+OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
+"""What asks for a learner that gives probabilities."""
+
+
+def chance_level(metric: str, classes: int) -> float:
+    """Return what a model gets that gives every class the same probability."""
+    if metric == "neg_log_loss":
+        import math
+
+        return -math.log(classes)
+    return {"roc_auc": 0.5, "f1_macro": 0.0, "r2": 0.0}.get(metric, 1 / max(classes, 1))

@@ -1,0 +1,168 @@
+"""Out-of-bag values."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array
+from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._types import Values
+
+from ._evaluator import batch_rows, check_key, describe, plain_repr
+from ._examples import Examples, Learner
+from ._run import Moments, State, merge_moments, run
+from ._sampling import bootstrap_counts
+from ._stopping import MaxSamples, StoppingRule
+from ._utility import examples
+
+_DEFAULT = MaxSamples(1000)
+_BAGS = 256
+
+
+def data_oob(
+    learner: Learner,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    key: jax.Array,
+    stop: StoppingRule = _DEFAULT,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Values:
+    """Return how often models that were not trained on a point predict it right.
+
+    Each sample is a bag of n points drawn with replacement, on which a model is
+    trained; it then predicts the points that are not in the bag, about n / e. Needs no
+    validation data, and a thousand models whatever n. Low values are what the other
+    points contradict, such as wrong labels.
+
+    Args:
+        learner: Such as `LogisticRegression()`.
+        x: Training features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
+        y: Training labels `[n]`. Floats are targets where the learner takes these; a
+            value is then the mean of the squared errors, negative.
+        key: Draws the bags, and is the source of the learner's own key. Bag t depends
+            on the key and t alone.
+        stop: When to stop, asked after every 256 bags; samples are bags.
+        batch_size: Models trained at once; up to 256, fewer of many points, if None. It
+            sets speed and memory, not results.
+        mesh: Devices to split the bags over, from `jaxsel.make_mesh`.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
+            a run that finds its own state there goes on.
+
+    Returns:
+        `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
+        bags without each point; where it is zero, the value is NaN.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes do not fit, numbers are not finite, or the folder holds
+            another run.
+
+    References:
+        Kwon and Zou, Data-OOB: out-of-bag estimate as a simple and efficient data
+        value, ICML 2023, equation 2.
+    """
+    work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
+    estimator = _OutOfBag(method=f"data_oob(learner={plain_repr(learner)})")
+    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+
+
+class _Bags:
+    """A learner with data on which bags are drawn."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        key: jax.Array,
+        *,
+        batch_size: int | None,
+        mesh: jax.sharding.Mesh | None,
+    ):
+        check_mesh(mesh)
+        self.key, self._own = jax.random.split(check_key(key))
+        floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
+        targets = learner.regression and bool(floats)
+        data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
+        self.n, self.mesh, self.learner = len(data.y), mesh, learner
+        self.rows = batch_rows(batch_size, self.n * max(data.classes, 1), _BAGS)
+        if mesh is not None:
+            self.rows = -(-self.rows // mesh.size) * mesh.size
+        self._described = describe(self.n, key)
+        self.data = data if learner.host else replicate(data, mesh)
+
+    @property
+    def about(self) -> str:
+        """A digest of the data, n, and the key."""
+        from jaxsel.models._checkpoints import fingerprint
+
+        about = {"classes": self.data.classes}
+        digest = fingerprint(about, self.data.x, self.data.y)[:12]
+        return f"data {digest} with {self._described}"
+
+    def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
+        bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)
+        key = jax.random.clone(self._own)
+        if self.learner.host:
+            found = _scores(self.learner, self.data, np.asarray(bags), key)
+        else:
+            found = gather(
+                _compiled(self.learner, self.data, shard(bags, self.mesh), key)
+            )
+        found = np.asarray(found, np.float64)
+        if not np.isfinite(found).all():
+            raise ValueError(
+                f"learner must predict finite numbers, got {self.learner!r}"
+            )
+        return np.asarray(bags) == 0, found
+
+
+@dataclasses.dataclass(frozen=True)
+class _OutOfBag:
+    """The mean over the bags that a point is not in."""
+
+    method: str
+    round: int = _BAGS
+
+    def init(self, work: _Bags) -> State:
+        zeros = np.zeros(work.n)
+        return {"count": zeros, "mean": zeros, "m2": zeros}
+
+    def step(self, work: _Bags, state: State, first: int, count: int) -> State:
+        sums = state["count"], state["mean"], state["m2"]
+        for start in range(first, first + count, work.rows):
+            used = min(work.rows, first + count - start)
+            outside, found = (rows[:used] for rows in work(start))
+            many = outside.sum(0).astype(np.float64)
+            mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
+            m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
+            sums = merge_moments(sums, (many, mean, m2))
+        return dict(zip(("count", "mean", "m2"), sums, strict=True))
+
+    def finalize(self, state: State) -> Moments:
+        count = state["count"]
+        return count, np.where(count > 0, state["mean"], np.nan), state["m2"]
+
+
+def _scores(learner: Learner, data: Examples, bags: Any, key: jax.Array) -> Any:
+    scores = learner.predict(learner.fit(data, bags, key), data.x)
+    if data.classes:
+        return scores.argmax(-1) == data.y
+    return -((scores[..., 0] - data.y) ** 2)
+
+
+_compiled = partial(jax.jit, static_argnames=("learner",))(_scores)

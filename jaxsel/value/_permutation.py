@@ -1,0 +1,196 @@
+"""Shapley and Beta Shapley values by sampling permutations."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import jax
+import numpy as np
+from scipy import special
+
+from jaxsel._checks import check_count, check_positive
+from jaxsel._types import Values
+
+from ._evaluator import Evaluator
+from ._prefixes import prefix_utilities
+from ._run import ENDS, Moments, State, merge_moments, moments, run
+from ._sampling import permutation_ranks
+from ._stopping import MaxSamples, StoppingRule
+from ._utility import Utility
+from ._weights import check_beta
+
+_DEFAULT = MaxSamples(1000)
+_NEGLIGIBLE = 1e-9  # weight of the largest, or smallest, coalitions left out
+
+
+def tmc_shapley(
+    utility: Utility,
+    *,
+    key: jax.Array,
+    stop: StoppingRule = _DEFAULT,
+    tolerance: float = 0.01,
+    patience: int = 5,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Values:
+    """Estimate the Shapley value of each training point from random permutations.
+
+    Each sample adds the points one after the other, in a random order, and notes by how
+    much each raises the utility. Truncation ends a permutation when what is left to
+    gain seems negligible, at a small bias that the standard error does not show;
+    `tolerance=0` turns it off, and values then sum to the utility of all points less
+    that of none.
+
+    Prefixes of 64 permutations are trained in one batch, and those of a model that can
+    start from a related one do so from the prefix of the block before.
+
+    Args:
+        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        key: Draws the permutations, and is the source of the utility's own key. Sample
+            t depends on the key and t alone.
+        stop: When to stop, asked after every 64 permutations; samples are permutations.
+        tolerance: A permutation ends when the utility of its prefixes differs from that
+            of all points by at most this share of the difference between all and none.
+        patience: How many prefixes in a row must; the empty one does not count.
+        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
+            sets speed and memory, not results.
+        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
+            a run that finds its own state there goes on.
+
+    Returns:
+        `Values`, `[n]`; `count` is the number of permutations. Costs up to n - 1
+        utilities a sample.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is out of range, the utility is not finite, or the
+            folder holds another run.
+
+    References:
+        Ghorbani and Zou, Data Shapley: equitable valuation of data for machine
+        learning, ICML 2019, Algorithm 1.
+    """
+    tolerance = check_positive("tolerance", tolerance, zero=True)
+    patience = check_count("patience", patience)
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    estimator = _Permutations(
+        method=f"tmc_shapley(tolerance={tolerance:g}, patience={patience})",
+        tolerance=tolerance,
+        patience=patience,
+    )
+    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+
+
+def beta_shapley(
+    utility: Utility,
+    *,
+    key: jax.Array,
+    alpha: float = 16.0,
+    beta: float = 1.0,
+    stop: StoppingRule = _DEFAULT,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Values:
+    """Estimate the Beta(alpha, beta) Shapley value of each training point.
+
+    Beta(1, 1) is the Shapley value; a larger alpha gives more weight to small
+    coalitions, where contributions are larger and noise less, a larger beta to large
+    ones. Coalitions beyond those that have all but 1e-9 of the weight are left out: of
+    Beta(16, 1), those of more than about three quarters of the points.
+
+    Arguments, result and errors as for `tmc_shapley`, and:
+
+    Args:
+        utility: What coalitions are worth.
+        key: Draws the permutations.
+        alpha: First parameter, above zero, in the convention of Kwon and Zou.
+        beta: Second parameter, above zero.
+        stop: When to stop; samples are permutations.
+        batch_size: Coalitions of a call.
+        mesh: Devices.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state.
+
+    References:
+        Kwon and Zou, Beta Shapley: a unified and noise-reduced data valuation framework
+        for machine learning, AISTATS 2022, equation 5.
+    """
+    check_beta(alpha, beta)
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    estimator = _Permutations(
+        method=f"beta_shapley(alpha={alpha:g}, beta={beta:g})",
+        parameters=(float(alpha), float(beta)),
+    )
+    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Permutations:
+    """The mean of weighted marginal contributions."""
+
+    method: str
+    tolerance: float = 0.0
+    patience: int = 1
+    parameters: tuple[float, float] | None = None
+    round: int = 64
+
+    def init(self, work: Evaluator) -> State:
+        zeros = np.zeros(work.n)
+        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: work.ends()}
+
+    def step(self, work: Evaluator, state: State, first: int, count: int) -> State:
+        n = work.n
+        weights = np.ones(n)
+        if self.parameters is not None:
+            weights = marginal_weights(n, *self.parameters)
+        used = np.flatnonzero(weights)
+        # Of a point at place p, the prefixes with p and with p + 1 points.
+        sizes = max(1, used[0]), min(n - 1, used[-1] + 1)
+        most = 1 << (work.rows.bit_length() - 1)
+        lanes = min(1 << (count - 1).bit_length(), most)
+        rows = []
+        for start in range(first, first + count, lanes):
+            ranks = permutation_ranks(work.key, start, count=lanes, n=n)
+            found, ended = prefix_utilities(
+                work,
+                ranks,
+                min(lanes, first + count - start),
+                state[ENDS],
+                sizes=sizes,
+                tolerance=self.tolerance,
+                patience=self.patience,
+            )
+            kept = (np.arange(n) < ended[:, None]) & (weights > 0)
+            gained = np.where(kept, np.diff(found, axis=1), 0.0) * weights
+            places = np.asarray(ranks)[: len(found)]
+            rows.append(np.take_along_axis(gained, places, axis=1))
+        sums = state["count"], state["mean"], state["m2"]
+        sums = merge_moments(sums, moments(np.concatenate(rows)))
+        return dict(zip(("count", "mean", "m2"), map(np.asarray, sums), strict=True))
+
+    def finalize(self, state: State) -> Moments:
+        return int(state["count"]), state["mean"], state["m2"]
+
+
+def marginal_weights(n: int, alpha: float, beta: float) -> np.ndarray:
+    """Return the weight of a marginal by the number of points before, `[n]`.
+
+    n times the chance of so many points, where they are BetaBinomial(n - 1; beta,
+    alpha): the mean over all places is 1. Tails of a share below 1e-9 are zero.
+    """
+    before = np.arange(n)
+    choose = -special.betaln(n - before, before + 1.0) - np.log(n)
+    chance = np.exp(
+        choose
+        + special.betaln(before + beta, n - 1 - before + alpha)
+        - special.betaln(beta, alpha)
+    )
+    tails = np.minimum(chance.cumsum(), chance[::-1].cumsum()[::-1])
+    return np.where(tails < _NEGLIGIBLE, 0.0, n * chance)

@@ -1,0 +1,255 @@
+"""The loop that all sampling estimators share, and how they call utilities.
+
+A run takes rounds of samples until its stopping rule is content. Rounds are of a fixed
+length, whatever the batches in which utilities are called, so that neither the samples
+nor the decision to stop depends on these. Running means are float64 on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from jaxsel._types import Values
+
+from ._stopping import RunInfo, StoppingRule
+
+State: TypeAlias = dict[str, np.ndarray]
+Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
+
+SAVE_EVERY = 30.0  # seconds
+ENDS = "ends"  # in a state: the utility of no points and of all
+
+
+class Work(Protocol):
+    """What an estimator works on.
+
+    Attributes:
+        n: Number of training points.
+        key: Of the samples.
+        mesh: Devices, or None.
+        about: What tells this work from other, in words, n and the key among it.
+    """
+
+    n: int
+    key: jax.Array
+    mesh: jax.sharding.Mesh | None
+
+    @property
+    def about(self) -> str: ...
+
+
+class Estimator(Protocol):
+    """A way to estimate values from samples; immutable.
+
+    Attributes:
+        method: Its name, with every parameter that matters.
+        round: Samples between two questions to the stopping rule.
+    """
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def round(self) -> int: ...
+
+    def init(self, work: Any) -> State:
+        """Return the state before the first sample: a dict of arrays."""
+        ...
+
+    def step(self, work: Any, state: State, first: int, count: int) -> State:
+        """Return the state after samples first, ..., first + count - 1 as well."""
+        ...
+
+    def finalize(self, state: State) -> Moments:
+        """Return count (`[n]` or a number), values and m2, as `Values` has them."""
+        ...
+
+
+def run(
+    estimator: Estimator,
+    work: Work,
+    *,
+    stop: StoppingRule,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Values:
+    """Sample until the stopping rule is content.
+
+    Args:
+        estimator: What to compute of the samples.
+        work: What it works on.
+        stop: Asked after each round.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state, every 30 seconds and at the end.
+            A run that finds its own state there goes on, and returns at once where the
+            rule is content with what there is; a rule that asks for more gets more.
+
+    Raises:
+        TypeError: If `stop` is no rule.
+        ValueError: If the folder holds another run.
+    """
+    if not isinstance(stop, StoppingRule):
+        raise TypeError(
+            "stop must be a rule such as MaxSamples(1000) or StandardError(0.01), got "
+            f"{stop!r}"
+        )
+    state = {
+        **estimator.init(work),
+        "run_samples": np.array(0),
+        "run_seconds": np.array(0.0),
+        "run_before": np.full(work.n, np.nan),
+        "run_agreement": np.array([np.nan]),
+    }
+    saved = None
+    if checkpoint is not None:
+        saved = _Saved(checkpoint, estimator, work)
+        state = saved.load(state)
+    count, info = _look(estimator, state)
+    begun = time.monotonic() - info.seconds
+    kept, written = info.samples, info.seconds
+    with _bar(estimator.method, stop.limit, kept, shown=progress) as show:
+        while not (info.samples and stop.done(info)):
+            # Rounds end at multiples of their length, also after a shorter one.
+            more = estimator.round - info.samples % estimator.round
+            if stop.limit is not None:
+                more = max(1, min(more, stop.limit - info.samples))
+            state = {**state, **estimator.step(work, state, info.samples, more)}
+            state["run_samples"] = np.array(info.samples + more)
+            state["run_seconds"] = _agreed(time.monotonic() - begun, work.mesh)
+            count, info = _look(estimator, state)
+            if info.samples % estimator.round == 0:
+                agreed = _correlation(state["run_before"], info.values)
+                history = np.append(info.agreement, agreed)
+                state.update(run_before=info.values, run_agreement=history)
+                info = dataclasses.replace(info, agreement=history)
+            show(more, info)
+            if saved is not None and info.seconds - written >= SAVE_EVERY:
+                saved.save(state)
+                kept, written = info.samples, info.seconds
+    if saved is not None and kept != info.samples:
+        saved.save(state)
+    _, values, m2 = estimator.finalize(state)
+    return Values(
+        values=jnp.asarray(values, jnp.float32),
+        count=jnp.asarray(count, jnp.int32),
+        m2=jnp.asarray(m2, jnp.float32),
+        method=estimator.method,
+    )
+
+
+def moments(samples: np.ndarray) -> Moments:
+    """Return count, mean and m2 over the first axis."""
+    mean = samples.mean(0)
+    return len(samples), mean, ((samples - mean) ** 2).sum(0)
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """Combine two disjoint sets of samples, by the update of Chan et al.; 0 is none."""
+    total = np.maximum(a[0] + b[0], 1)
+    delta = b[1] - a[1]
+    mean = a[1] + delta * (b[0] / total)
+    return a[0] + b[0], mean, a[2] + b[2] + delta**2 * (a[0] * b[0] / total)
+
+
+def standard_error(count: Any, m2: np.ndarray) -> np.ndarray:
+    """Return the standard error of means, NaN of fewer than two samples."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(
+            np.greater(count, 1), np.sqrt(m2 / ((count - 1.0) * count)), np.nan
+        )
+
+
+class _Saved:
+    """The state of a run in a folder."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], estimator: Estimator, work: Work
+    ):
+        from jaxsel.models._checkpoints import Checkpoints
+
+        self._about = f"{estimator.method} of {work.about}"
+        self._checkpoints = Checkpoints(folder, "jaxsel.value")
+
+    def load(self, fresh: State) -> State:
+        """Return the state that was saved; the fresh one if there is none."""
+        found = self._checkpoints.load_arrays()
+        if found is None:
+            return fresh
+        where = f"checkpoint {self._checkpoints.folder} holds"
+        about = bytes(found.pop("run_about")).decode()
+        if about != self._about:
+            raise ValueError(
+                f"{where} {about}, not {self._about}: choose another folder"
+            )
+        was, now = (state.get(ENDS, np.zeros(2)) for state in (found, fresh))
+        if not np.allclose(was, now, rtol=1e-3, atol=1e-4):
+            raise ValueError(
+                f"{where} a run whose utility of no points and of all was "
+                f"{was.tolist()}, not {now.tolist()}: choose another folder"
+            )
+        return found
+
+    def save(self, state: State) -> None:
+        about = np.frombuffer(self._about.encode(), np.uint8)
+        self._checkpoints.save(int(state["run_samples"]), {**state, "run_about": about})
+
+
+def _look(estimator: Estimator, state: State) -> tuple[Any, RunInfo]:
+    count, values, m2 = estimator.finalize(state)
+    return count, RunInfo(
+        samples=int(state["run_samples"]),
+        seconds=float(state["run_seconds"]),
+        values=values,
+        stderr=standard_error(count, m2),
+        agreement=state["run_agreement"],
+    )
+
+
+def _correlation(before: np.ndarray, now: np.ndarray) -> float:
+    """Return Spearman's correlation, ties at their mean rank; 1 if ranks are equal."""
+    if np.isnan(before).any() or np.isnan(now).any():
+        return np.nan
+    a, b = stats.rankdata(before), stats.rankdata(now)
+    if (a == b).all():
+        return 1.0
+    a, b = a - a.mean(), b - b.mean()
+    return float(a @ b / max(np.sqrt((a @ a) * (b @ b)), 1.0))
+
+
+def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
+    """Return the time of process 0, where several must stop together."""
+    if mesh is None or not mesh.is_multi_process:
+        return np.array(seconds)
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.broadcast_one_to_all(seconds), np.float64)
+
+
+@contextlib.contextmanager
+def _bar(
+    method: str, total: int | None, begun: int, *, shown: bool
+) -> Iterator[Callable[[int, RunInfo], None]]:
+    """Yield what is told of each round, and shows it."""
+    if not shown:
+        yield lambda more, info: None
+        return
+    from tqdm.auto import tqdm
+
+    label = method.partition("(")[0]
+    with tqdm(desc=label, total=total, initial=begun, leave=False) as bar:
+
+        def show(more: int, info: RunInfo) -> None:
+            bar.update(more)
+            bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
+
+        yield show

@@ -1,0 +1,353 @@
+"""What a coalition of training points is worth: utilities of models trained on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.core import Tracer
+
+from jaxsel._checks import (
+    as_array,
+    check_choice,
+    check_count,
+    check_features,
+    check_finite,
+    check_numeric,
+    check_same_length,
+    encode_labels,
+)
+from jaxsel._mesh import AXIS
+
+from ._examples import Examples, Learner
+from ._metrics import METRICS, OF_PROBABILITIES, MetricName, chance_level
+
+# Coalitions that are trained in step: as many as fit the cache, since each waits for
+# the slowest, but enough for a matrix product.
+_GROUP = 1 << 18
+_LANES = 16
+
+
+class Utility(Protocol):
+    """What estimators of values ask for: a function of coalitions that knows n.
+
+    Attributes:
+        n: Number of training points.
+    """
+
+    n: int
+
+    def __call__(self, masks: jax.Array, key: jax.Array) -> Any:
+        """Return the utility of coalitions `[B, n]`, `[B]`; one key for all."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionUtility:
+    """A function of coalitions as a utility.
+
+    Attributes:
+        function: Of masks `[B, n]` and a key, to `[B]`.
+        n: Number of training points.
+    """
+
+    function: Callable[[Any, Any], Any]
+    n: int
+
+    def __call__(self, masks: Any, key: Any = None) -> Any:
+        """Return the utility of each coalition, `[B]`."""
+        return self.function(masks, key)
+
+
+def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
+    """Return a utility of a function of coalitions.
+
+    Args:
+        function: Takes masks `[B, n]` (bool) and a key, and returns `[B]` numbers. It
+            should depend on each mask and the key alone, not on what else is in the
+            batch.
+        n: Number of training points.
+
+    Raises:
+        TypeError: If `function` cannot be called.
+        ValueError: If `n` is not a positive whole number.
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r}")
+    return FunctionUtility(function, check_count("n", n))
+
+
+class ModelUtility:
+    """How well a learner, trained on a coalition, predicts validation data.
+
+    The coalition of no points is worth `empty`, and one whose points are of one class
+    predicts that class. Calls may be made with NumPy or JAX arrays; weights other than
+    0 and 1 count points so often.
+
+    Args:
+        learner: Such as `LogisticRegression()`.
+        x: Training features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
+        y: Training labels `[n]` of any kind; targets with metric "r2".
+        x_val: Validation features, `[m, d]`.
+        y_val: Validation labels `[m]`.
+        metric: "accuracy", "balanced_accuracy", "f1_macro", "roc_auc", "neg_log_loss"
+            (nats), "likelihood" (the mean probability of the right class), or "r2" for
+            targets. Higher is better in all.
+        empty: What no points are worth; if None, what a model gets that gives every
+            class the same probability: 1 / C for accuracies and the likelihood, -log C
+            for the log loss, 1/2 for the area, 0 for F1 and R², with the C classes of
+            `y` and `y_val` together.
+
+    Attributes:
+        n: Number of training points.
+        empty: See above.
+
+    Raises:
+        TypeError: If labels are of different kinds.
+        ValueError: If shapes do not fit, numbers are not finite, or the metric asks for
+            what the learner does not give.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        x_val: npt.ArrayLike,
+        y_val: npt.ArrayLike,
+        *,
+        metric: MetricName = "accuracy",
+        empty: float | None = None,
+    ):
+        check_choice("metric", metric, list(METRICS))
+        data, (x_val, codes) = examples(
+            learner, x, y, x_val, y_val, targets=metric == "r2"
+        )
+        if metric in OF_PROBABILITIES and not learner.probabilistic:
+            raise ValueError(
+                f"metric {metric!r} needs probabilities, which "
+                f"{type(learner).__name__} does not give: choose 'accuracy', "
+                "'balanced_accuracy' or 'f1_macro'"
+            )
+        if metric == "roc_auc" and len(np.unique(codes)) < 2:
+            raise ValueError("y_val must have two classes or more for metric 'roc_auc'")
+        self.learner, self.metric, self.data = learner, metric, data
+        self.n = len(data.y)
+        self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
+        if empty is None:
+            empty = chance_level(metric, data.classes)
+        elif not np.isfinite(empty):
+            raise ValueError(f"empty must be a finite number or None, got {empty}")
+        self.empty = float(empty)
+
+    def __repr__(self) -> str:
+        return (
+            f"ModelUtility({self.learner!r}, n={self.n}, m={len(self.y_val)}, "
+            f"metric={self.metric!r}, empty={self.empty:g})"
+        )
+
+    def __call__(self, masks: Any, key: Any = None) -> jax.Array:
+        """Return the utility of each coalition.
+
+        Args:
+            masks: `[B, n]`, true or 1 for points that take part.
+            key: Of learners that draw; the same for all coalitions that are compared.
+
+        Returns:
+            `[B]` float32.
+        """
+        return self.evaluate(masks, key)[0]
+
+    def evaluate(
+        self, masks: Any, key: Any = None, start: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """Return the utility of each coalition, and the parameters of its model.
+
+        Args:
+            masks: `[B, n]`.
+            key: See `__call__`.
+            start: Parameters of similar coalitions, B of them, to train from: it saves
+                steps where the learner is `warm`, and changes results by its tolerance.
+
+        Returns:
+            Utilities `[B]`, and parameters whose arrays have a leading axis B, or None
+            where the learner has no use for them.
+        """
+        if not isinstance(masks, jax.Array):
+            masks = np.asarray(masks)
+        if masks.ndim != 2 or masks.shape[1] != self.n:
+            raise ValueError(
+                f"masks must have shape ['B', {self.n}], got {masks.shape}"
+            )
+        if key is None:
+            key = jax.random.key(0)
+        if self.learner.host:
+            return self._on_host(np.asarray(masks), key), None
+        masks = jnp.asarray(masks, jnp.float32)
+        sharding = None if isinstance(masks, Tracer) else masks.sharding
+        mesh = sharding.mesh if isinstance(sharding, jax.NamedSharding) else None
+        kernel = _kernel(self.learner, self.metric, mesh)
+        shared = self.data, self.x_val, self.y_val, key, jnp.float32(self.empty)
+        return kernel(masks, start if self.learner.warm else None, *shared)
+
+    def _on_host(self, masks: np.ndarray, key: jax.Array) -> jax.Array:
+        weights = masks.astype(np.float32)
+        params = self.learner.fit(self.data, jnp.asarray(weights), key)
+        scores = jnp.asarray(self.learner.predict(params, self.x_val))
+        found = METRICS[self.metric](scores, self.y_val)
+        return jnp.where(weights.any(1), found, self.empty)
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(learner: Learner, metric: str, mesh: Any) -> Callable[..., Any]:
+    """Return the compiled kernel; on a mesh each device trains its own coalitions."""
+
+    def kernel(
+        masks: jax.Array,
+        start: Any,
+        data: Examples,
+        x_val: jax.Array,
+        y_val: jax.Array,
+        key: jax.Array,
+        empty: jax.Array,
+    ) -> tuple[jax.Array, Any]:
+        return evaluate(
+            learner, data, masks, x_val, y_val, key, start, empty, metric=metric
+        )
+
+    if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
+        lanes = jax.P(AXIS)
+        kernel = jax.shard_map(
+            kernel,
+            mesh=mesh,
+            in_specs=(lanes, lanes, *[jax.P()] * 5),
+            out_specs=lanes,
+            check_vma=False,
+        )
+    return jax.jit(kernel)
+
+
+def evaluate(
+    learner: Learner,
+    data: Examples,
+    weights: jax.Array,
+    x_val: jax.Array,
+    y_val: jax.Array,
+    key: jax.Array,
+    start: Any = None,
+    empty: float | jax.Array = 0.0,
+    *,
+    metric: str = "accuracy",
+) -> tuple[jax.Array, Any]:
+    """Train on each coalition and measure: the kernel of `ModelUtility`.
+
+    Args:
+        learner: Hashable; static.
+        data: What its `prepare` returned.
+        weights: `[B, n]`.
+        x_val: Validation features, `[m, d]`.
+        y_val: Validation classes or targets, `[m]`.
+        key: One key for all.
+        start: Parameters to start from, or None.
+        empty: What no points are worth.
+        metric: See `ModelUtility`.
+
+    Returns:
+        Utilities `[B]`, and the models' parameters where the learner is `warm`.
+    """
+
+    def group(given: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        weights, start = given
+        params = learner.fit(data, weights, key, start)
+        found = METRICS[metric](learner.predict(params, x_val), y_val)
+        found = jnp.where(jnp.any(weights > 0, axis=1), found, empty)
+        return found.astype(jnp.float32), params if learner.warm else None
+
+    length = max(len(data.y), len(y_val)) * max(data.classes, 1)
+    size = max(_LANES, _GROUP // length)
+    if len(weights) <= size:
+        return group((weights, start))
+    count = -(-len(weights) // size)
+    size = -(-len(weights) // count)
+
+    def split(array: jax.Array) -> jax.Array:
+        # The last group's missing coalitions are empty ones.
+        missing = [(0, count * size - len(array))] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, missing).reshape(count, size, *array.shape[1:])
+
+    found = jax.lax.map(group, jax.tree.map(split, (weights, start)))
+    join = lambda array: array.reshape(-1, *array.shape[2:])[: len(weights)]
+    return jax.tree.map(join, found)
+
+
+def examples(
+    learner: Learner,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    x_val: npt.ArrayLike,
+    y_val: npt.ArrayLike,
+    *,
+    targets: bool = False,
+    names: tuple[str, str] = ("x_val", "y_val"),
+) -> tuple[Examples, tuple[jax.Array, np.ndarray]]:
+    """Return what a learner is trained on, and validation data in the same codes.
+
+    Raises:
+        TypeError: If arrays are of the wrong kind.
+        ValueError: If shapes do not fit, or numbers are not finite.
+    """
+    rows = {}
+    for name, value in (("x", x), (names[0], x_val)):
+        array = as_array(name, value)
+        if array.ndim == 2:
+            check_features(name, array)
+        else:
+            check_numeric(name, array)
+            check_finite(name, array)
+        rows[name] = np.asarray(array, np.float32)
+    if rows["x"].shape[1:] != rows[names[0]].shape[1:]:
+        raise ValueError(
+            f"x and {names[0]} must have samples of one shape, got "
+            f"{rows['x'].shape[1:]} and {rows[names[0]].shape[1:]}"
+        )
+    if targets:
+        if not learner.regression:
+            raise ValueError(
+                f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
+                "predicts classes"
+            )
+        found = []
+        for name, value in (("y", y), (names[1], y_val)):
+            array = np.asarray(as_array(name, value))
+            check_numeric(name, array)
+            if array.ndim != 1:
+                raise ValueError(
+                    f"{name} must be targets of shape [n], got {array.shape}"
+                )
+            check_finite(name, array)
+            found.append(array.astype(np.float32))
+        codes, codes_val, classes = *found, 0
+        if np.ptp(codes_val) == 0:
+            raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
+    else:
+        for name, value in (("y", y), (names[1], y_val)):
+            array = np.asarray(as_array(name, value))
+            if array.dtype.kind == "f" and (array != np.round(array)).any():
+                raise ValueError(
+                    f"{name} must hold class labels, got "
+                    f"{array[array != np.round(array)][0]}: for numeric targets use "
+                    "metric='r2' and a learner of targets, such as RidgeRegression()"
+                )
+        codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
+        if classes < 2:
+            raise ValueError(f"y and {names[1]} must have two classes or more, got one")
+    check_same_length("x", rows["x"], "y", codes)
+    check_same_length(names[0], rows[names[0]], names[1], codes_val)
+    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), classes=classes)
+    return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)

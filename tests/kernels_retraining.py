@@ -1,0 +1,146 @@
+"""The pure kernels of values that retrain models, listed in `kernels.py`."""
+
+from functools import partial
+
+import jax
+import numpy as np
+
+from jaxsel import value
+
+N, D, _CLASSES, _SUBSETS = 40, 3, 3, 4
+
+
+def _subsets(rng):
+    # One of them empty, and one of all points.
+    masks = rng.integers(0, 2, (_SUBSETS, N)).astype(np.float32)
+    masks[0], masks[1] = 0, 1
+    return (masks,)
+
+
+def _classified(rng):
+    """Points with a column of ones, and their class by the first coordinate."""
+    x = rng.normal(size=(N, D + 1)).astype(np.float32)
+    x[:, D] = 1
+    return x, np.digitize(x[:, 0], (-0.5, 0.5))
+
+
+def _two_classes(rng):
+    x, classes = _classified(rng)
+    rows, columns = np.tril_indices(D + 1)
+    return x, x.T[rows] * x.T[columns], np.float32(classes > 0), _subsets(rng)[0].T
+
+
+def _many_classes(rng):
+    x, classes = _classified(rng)
+    return x, np.float32(classes == np.arange(_CLASSES)[:, None]), _subsets(rng)[0]
+
+
+_PENALTY = np.append(np.ones(D, np.float32), np.float32(0))
+
+
+@jax.jit
+def _fit_two_classes(x, products, positive, weights):
+    start = np.zeros((D + 1, _SUBSETS), np.float32)
+    active = weights.any(0)
+    return value.fit_two_classes(
+        x, products, positive, weights, _PENALTY, start, active, 1e-3
+    )
+
+
+@jax.jit
+def _fit_softmax(x, onehot, weights):
+    start = np.zeros((_SUBSETS, _CLASSES, D + 1), np.float32)
+    active = weights.any(1)
+    present = weights @ onehot.T > 0
+    penalty = np.broadcast_to(_PENALTY, (_SUBSETS, D + 1))
+    return value.fit_softmax(x, onehot, weights, penalty, present, start, active, 1e-4)
+
+
+def _examples(seed):
+    x, classes = _classified(np.random.default_rng(seed))
+    return value.Examples(x=x[:, :D], y=classes.astype(np.int32), classes=_CLASSES)
+
+
+_DATA, _VAL = _examples(0), _examples(1)
+
+
+@jax.jit
+def _evaluate(masks):
+    return value.evaluate(
+        value.GaussianNB(),
+        _DATA,
+        masks,
+        _VAL.x,
+        _VAL.y,
+        jax.random.key(0),
+        empty=1 / _CLASSES,
+        metric="accuracy",
+    )[0]
+
+
+def _scores(rng):
+    # Whole numbers, so that some tie.
+    scores = rng.integers(-3, 4, (_SUBSETS, N, _CLASSES)).astype(np.float32)
+    return scores, rng.integers(0, _CLASSES, N).astype(np.int32)
+
+
+def _predictions(rng):
+    scores = rng.normal(size=(_SUBSETS, N, 1)).astype(np.float32)
+    return scores, rng.normal(size=N).astype(np.float32)
+
+
+@jax.jit
+def _linear_passes(ranks):
+    return value.linear_passes(
+        value.LogisticRegression(),
+        "likelihood",
+        _DATA,
+        _VAL.x,
+        _VAL.y,
+        ranks,
+        jax.random.key(0),
+        0.1,
+    )
+
+
+def _ranks(rng):
+    return (np.stack([rng.permutation(N) for _ in range(_SUBSETS)]).astype(np.int32),)
+
+
+def _draw(sample, seed):
+    return sample(jax.random.key(seed), 3, count=_SUBSETS, n=N)
+
+
+def _coalitions(sample, *arguments):
+    return lambda key, first, **sizes: sample(key, first, 3, *arguments, **sizes)
+
+
+def _prefixes(ranks):
+    return value.prefix_masks(ranks, np.array([2, -1, 0]), 3, 9, block=8)
+
+
+_SAMPLES = {
+    "permutation_ranks": value.permutation_ranks,
+    "random_coalitions": _coalitions(value.random_coalitions),
+    "sized_coalitions": _coalitions(
+        value.sized_coalitions, np.linspace(0, 1, N, dtype=np.float32)[1:]
+    ),
+    "bootstrap_counts": value.bootstrap_counts,
+}
+
+# Names, functions, and arguments, as of `kernels.Kernel`.
+KERNELS = [
+    ("fit_two_classes", _fit_two_classes, _two_classes),
+    ("fit_softmax", _fit_softmax, _many_classes),
+    ("evaluate", _evaluate, _subsets),
+    ("linear_passes", _linear_passes, _ranks),
+    *(
+        (f"metric-{name}", jax.jit(metric), _predictions if name == "r2" else _scores)
+        for name, metric in value.METRICS.items()
+    ),
+    *(
+        (name, partial(_draw, sample), lambda rng: (rng.integers(100),))
+        for name, sample in _SAMPLES.items()
+    ),
+    ("prefix_masks", _prefixes, _ranks),
+]
