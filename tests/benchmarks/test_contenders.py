@@ -2,11 +2,17 @@
 
 import pytest
 
-from benchmarks import bench_knn, bench_match, bench_proxy, bench_retrieve
+from benchmarks import (
+    bench_knn,
+    bench_match,
+    bench_proxy,
+    bench_retrain,
+    bench_retrieve,
+)
 
 CASES = [
     case
-    for bench in (bench_knn, bench_match, bench_proxy, bench_retrieve)
+    for bench in (bench_knn, bench_match, bench_proxy, bench_retrain, bench_retrieve)
     for case in bench.cases(quick=True)
     if not case.platforms
 ]
