@@ -182,9 +182,7 @@ class ModelUtility:
         if not isinstance(masks, jax.Array):
             masks = np.asarray(masks)
         if masks.ndim != 2 or masks.shape[1] != self.n:
-            raise ValueError(
-                f"masks must have shape ['B', {self.n}], got {masks.shape}"
-            )
+            raise ValueError(f"masks must have shape [B, {self.n}], got {masks.shape}")
         if key is None:
             key = jax.random.key(0)
         if self.learner.host:

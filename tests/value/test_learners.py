@@ -245,3 +245,11 @@ def test_equal_points_of_two_classes(name):
     found, _ = cases.scores(CLASSIFIERS[name], task, weights)
     assert np.isfinite(found[0, :, 1:]).all()
     assert np.isneginf(found[0, :, 0]).all()
+
+
+def test_ridge_of_many_classes_and_features_comes_to_an_end():
+    # Ten calls of LAPACK side by side used to wait for each other for ever.
+    task = cases.blobs(10, 200, d=64)
+    utility = value.ModelUtility(value.RidgeRegression(), *task.arrays())
+    masks = np.random.default_rng(0).random((200, utility.n)) < 0.5
+    assert np.asarray(utility(masks)).mean() > 0.2

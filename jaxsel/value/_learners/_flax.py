@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from flax import nnx
 
 from jaxsel._checks import check_count
 from jaxsel.value._examples import Examples
+
+if TYPE_CHECKING:
+    import optax
 
 
 class Trained(NamedTuple):
@@ -64,6 +65,8 @@ class FlaxLearner:
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
+        from flax import nnx
+
         linen = hasattr(self.model, "apply")
         if not (linen or callable(self.model)) or isinstance(self.model, nnx.Module):
             raise TypeError(
@@ -96,6 +99,8 @@ class FlaxLearner:
         start: Any = None,
     ) -> Trained:
         """Train on each subset: see `Learner.fit`."""
+        import optax
+
         del start
         weights = jnp.asarray(weights, jnp.float32)
         x, y = jnp.asarray(data.x, jnp.float32), jnp.asarray(data.y)
@@ -137,12 +142,16 @@ class FlaxLearner:
         """Return initial parameters."""
         if hasattr(self.model, "apply"):
             return self.model.init(key, x)
+        from flax import nnx
+
         return nnx.split(self.model(nnx.Rngs(key)), nnx.Param)[1]
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
         """Return the outputs of one model, `[b, K]`."""
         if hasattr(self.model, "apply"):
             return self.model.apply(params, x)
+        from flax import nnx
+
         made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
         return nnx.merge(nnx.split(made, nnx.Param)[0], params)(x)
 
@@ -151,5 +160,7 @@ class FlaxLearner:
         if self.loss is not None:
             return self.loss(outputs, y)
         if classes:
+            import optax
+
             return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
         return (outputs[:, 0] - y) ** 2

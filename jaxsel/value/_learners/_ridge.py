@@ -87,11 +87,8 @@ class RidgeRegression:
         diagonal = diagonal * (diagonal + 3) // 2
         # An empty subset has no intercept to find.
         packed = packed.at[diagonal].add(self.l2).at[-1].add(w.sum(0) == 0)
-        found = [
-            solve_packed(packed, dot(extra.inner.T, w * target[:, None]))
-            for target in extra.targets
-        ]
-        theta = jnp.stack(found).transpose(2, 0, 1)
+        sides = [dot(extra.inner.T, w * target[:, None]) for target in extra.targets]
+        theta = solve_packed(packed, jnp.stack(sides)).transpose(2, 0, 1)
         weight = theta[..., :-1]
         bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift
         present = jnp.ones((w.shape[1], len(extra.targets)), bool)

@@ -19,19 +19,24 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
 
     Args:
         packed: Lower triangles in the order of `pairs`, `[p (p + 1) / 2, B]`.
-        right: `[p, B]`.
+        right: `[p, B]`, or `[K, p, B]` for K right sides of each system.
 
     Returns:
-        `[p, B]`. Costs p³ / 6 multiplications a system.
+        Of the shape of `right`. Costs p³ / 6 multiplications a system.
     """
-    size = right.shape[0]
+    size = right.shape[-2]
     if size > UNROLLED:
         rows, columns = pairs(size)
         matrix = jnp.zeros((packed.shape[1], size, size), packed.dtype)
         matrix = matrix.at[:, rows, columns].set(packed.T)
         lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-        solved = jax.scipy.linalg.cho_solve((lower, True), right.T[..., None])
-        return solved[..., 0].T
+        # All right sides in one call: XLA's CPU runtime makes several calls of LAPACK
+        # at once, and then they wait for each other for ever.
+        sides = right.reshape(-1, size, right.shape[-1]).transpose(2, 1, 0)
+        solved = jax.scipy.linalg.cho_solve((lower, True), sides)
+        return solved.transpose(2, 1, 0).reshape(right.shape)
+    if right.ndim == 3:
+        return jnp.stack([solve_packed(packed, side) for side in right])
     # Column by column, with a barrier after each: XLA's fusions would compute a column
     # anew for each entry that makes use of it.
     barrier = jax.lax.optimization_barrier
