@@ -29,11 +29,16 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
         rows, columns = pairs(size)
         matrix = jnp.zeros((packed.shape[1], size, size), packed.dtype)
         matrix = matrix.at[:, rows, columns].set(packed.T)
-        lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-        # All right sides in one call: XLA's CPU runtime makes several calls of LAPACK
-        # at once, and then they wait for each other for ever.
         sides = right.reshape(-1, size, right.shape[-1]).transpose(2, 1, 0)
-        solved = jax.scipy.linalg.cho_solve((lower, True), sides)
+
+        # One after the other on CPUs: several batches of LAPACK calls at once, as of
+        # several devices, wait for each other for ever in XLA's runtime.
+        solved = jax.lax.platform_dependent(
+            matrix,
+            sides,
+            cpu=lambda *systems: jax.lax.map(lambda each: _solve(*each), systems),
+            default=_solve,
+        )
         return solved.transpose(2, 1, 0).reshape(right.shape)
     if right.ndim == 3:
         return jnp.stack([solve_packed(packed, side) for side in right])
@@ -67,3 +72,9 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
             entry = entry - factor[k, i] * found[k]
         found[i] = entry * inverse[i]
     return barrier(jnp.stack(found))
+
+
+def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """Solve systems `[..., p, p]` of which the lower triangle is given."""
+    lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+    return jax.scipy.linalg.cho_solve((lower, True), right)
