@@ -197,6 +197,7 @@ def test_versions_agree():
     assert f"\nversion: {jaxsel.__version__}\n" in citation
 
 
+@pytest.mark.slow
 def test_site_builds(tmp_path):
     pytest.importorskip("mkdocs", reason="comes with the docs extra")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]

@@ -60,6 +60,7 @@ def test_public_names_are_documented(room):
             assert name.startswith("_") or item.__doc__, name
 
 
+@pytest.mark.slow
 def test_without_compiled_operations():
     script = """
         import numpy as np, jaxsel

@@ -100,6 +100,7 @@ def test_weights_that_go_back_to_zero_do_occur_and_would_not_help():
     assert dropped > 0
 
 
+@pytest.mark.slow
 def test_hundreds_of_choices_do_not_wear_the_weights_out():
     """Three times as many choices as dimensions: K is far from a multiple of 1."""
     rng = np.random.default_rng(0)

@@ -86,6 +86,7 @@ def manifests(draw, **changes):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(manifests(), st.integers(0, 99))
 def test_every_combination_is_the_proxy(m, seed):

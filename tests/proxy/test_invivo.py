@@ -67,6 +67,7 @@ def test_training_learns_and_the_emulator_follows(ready, goal):
     assert after > max(before, 0.6)
 
 
+@pytest.mark.slow
 def test_the_emulator_does_not_pull_at_the_logits(ready):
     proxy, x, mask, logits = ready
     inputs = x, mask.astype(np.float32)
