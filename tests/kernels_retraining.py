@@ -53,7 +53,14 @@ def _fit_softmax(x, onehot, weights):
     active = weights.any(1)
     present = weights @ onehot.T > 0
     penalty = np.broadcast_to(_PENALTY, (_SUBSETS, D + 1))
-    return value.fit_softmax(x, onehot, weights, penalty, present, start, active, 1e-4)
+    return value.fit_softmax(
+        x, onehot, weights, penalty, present, start, active, _CURVATURE, 1e-4
+    )
+
+
+_CURVATURE = value.curvature(
+    *(np.float64(a) for a in _many_classes(np.random.default_rng(0))[:2]), l2=1.0
+)
 
 
 def _examples(seed):

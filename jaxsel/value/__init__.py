@@ -20,6 +20,7 @@ from ._knn import (
 from ._learners import (
     KNN as KNN,
     ClassMoments as ClassMoments,
+    Curvature as Curvature,
     FlaxLearner as FlaxLearner,
     GaussianNB as GaussianNB,
     LinearParams as LinearParams,
@@ -27,6 +28,7 @@ from ._learners import (
     NearestCentroid as NearestCentroid,
     RidgeRegression as RidgeRegression,
     SklearnLearner as SklearnLearner,
+    curvature as curvature,
     fit_softmax as fit_softmax,
     fit_two_classes as fit_two_classes,
 )

@@ -30,7 +30,7 @@ from ._metrics import METRICS, OF_PROBABILITIES, MetricName, chance_level
 
 # Coalitions that are trained in step: as many as fit the cache, since each waits for
 # the slowest, but enough for a matrix product.
-_GROUP = 1 << 18
+_GROUP = 1 << 17
 _LANES = 16
 
 

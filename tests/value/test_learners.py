@@ -120,7 +120,9 @@ def test_logistic_of_badly_scaled_features(classes, d):
 @pytest.mark.parametrize("permutations", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_logistic_accuracies_of_all_prefixes(classes, permutations):
     task = cases.blobs(classes, N)
-    utility = value.ModelUtility(LOGISTIC, *task.arrays())
+    # Of 28,800 predictions some lie within 1e-4, the default, of the border.
+    learner = value.LogisticRegression(l2=L2, tol=1e-6)
+    utility = value.ModelUtility(learner, *task.arrays())
     for seed in range(permutations):
         masks = cases.prefixes(N, seed=seed)
         right = np.asarray(utility(masks, cases.KEY)) * len(task.y_val)
@@ -253,3 +255,35 @@ def test_ridge_of_many_classes_and_features_comes_to_an_end():
     utility = value.ModelUtility(value.RidgeRegression(), *task.arrays())
     masks = np.random.default_rng(0).random((200, utility.n)) < 0.5
     assert np.asarray(utility(masks)).mean() > 0.2
+
+
+def test_curvature_is_that_of_the_hessian():
+    # More coefficients than vectors: the largest eigenvalues, and the sum of all.
+    classes, n, d, l2 = 4, 120, 40, 1.0
+    task = cases.blobs(classes, n, d=d)
+    x = np.append(task.x, np.ones((n, 1)), axis=1).astype(np.float64)
+    found = value.curvature(x, np.eye(classes)[:, task.y], l2)
+    weights = np.concatenate([np.full(d, l2), [l2]])
+
+    def loss(theta):
+        logits = theta.reshape(classes, -1) @ x.T
+        return -jnp.mean(jax.nn.log_softmax(logits, axis=0)[task.y, np.arange(n)])
+
+    def whole(theta):
+        penalty = jnp.sum(weights * theta.reshape(classes, -1) ** 2) / 2
+        return n * loss(theta) + penalty
+
+    from scipy import optimize
+
+    start = np.zeros(classes * (d + 1))
+    best = optimize.minimize(jax.value_and_grad(whole), start, jac=True).x
+    hessian = np.asarray(jax.hessian(loss)(best))
+    expected = np.linalg.eigvalsh(hessian)[::-1]
+    r = len(found.values)
+    assert r < len(expected)
+    largest = np.sort(np.asarray(found.values))[::-1]
+    np.testing.assert_allclose(largest[:20], expected[:20], rtol=0.1)
+    close(found.trace, np.trace(hessian), atol=0.05 * np.trace(hessian))
+    close(found.trace, largest.sum() + (len(expected) - r) * found.rest)
+    vectors = np.asarray(found.vectors).reshape(r, -1)
+    close(vectors @ vectors.T, np.eye(r))

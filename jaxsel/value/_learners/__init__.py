@@ -5,6 +5,7 @@ from ._bayes import (
     GaussianNB as GaussianNB,
     NearestCentroid as NearestCentroid,
 )
+from ._curvature import Curvature as Curvature, curvature as curvature
 from ._flax import FlaxLearner as FlaxLearner
 from ._logistic import (
     LinearParams as LinearParams,

@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
 
+from ._curvature import Curvature, curvature
 from ._newton import fit_two_classes
 from ._softmax import fit_softmax
 from ._solve import UNROLLED, pairs
@@ -34,8 +35,9 @@ class LinearParams(NamedTuple):
 class _Prepared(NamedTuple):
     inner: jax.Array  # features as the solver sees them, a column of ones last, [n, p]
     mean: jax.Array  # [d]
-    turn: jax.Array  # from features to inner ones, [d, d], or their factors [d]
+    factor: jax.Array  # from features to inner ones, [d]
     products: jax.Array | None  # [p (p + 1) / 2, n]
+    curvature: Curvature | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,24 +71,25 @@ class LogisticRegression:
         check_positive("tol", self.tol)
 
     def prepare(self, data: Examples) -> Examples:
-        """Centre the features, and scale them or turn them to their principal axes."""
+        """Centre the features, and work out what their Hessians are made of."""
         x = np.asarray(data.x, np.float64)
         mean = x.mean(0)
         x = x - mean
-        products = None
-        if _explicit(data):
+        factor = np.ones(x.shape[1])
+        explicit = _explicit(data)
+        if explicit:
             deviation = x.std(0)
-            turn = 1 / np.where(deviation > 0, deviation, 1.0)
-            x = x * turn
-        else:
-            turn = np.linalg.eigh(x.T @ x)[1]
-            x = x @ turn
-        x = np.append(x, np.ones((len(x), 1)), axis=1)
-        if _explicit(data):
+            factor = 1 / np.where(deviation > 0, deviation, 1.0)
+        x = np.append(x * factor, np.ones((len(x), 1)), axis=1)
+        products = curved = None
+        if explicit:
             rows, columns = pairs(x.shape[1])
             products = jnp.asarray(x.T[rows] * x.T[columns], jnp.float32)
+        else:
+            onehot = np.asarray(data.y) == np.arange(data.classes)[:, None]
+            curved = curvature(x, onehot, self.l2)
         to = lambda a: jnp.asarray(a, jnp.float32)
-        extra = _Prepared(to(x), to(mean), to(turn), products)
+        extra = _Prepared(to(x), to(mean), to(factor), products, curved)
         return dataclasses.replace(data, extra=extra)
 
     def fit(
@@ -114,7 +117,7 @@ class LogisticRegression:
         theta = jnp.where(kept[:, :, None] & jnp.isfinite(theta), theta, 0)
         if explicit and extra.products is not None:
             # Squares of weights in the scale of the features.
-            penalty = jnp.append(self.l2 * extra.turn**2, 0.0)
+            penalty = jnp.append(self.l2 * extra.factor**2, 0.0)
             theta = fit_two_classes(
                 extra.inner,
                 extra.products,
@@ -126,6 +129,7 @@ class LogisticRegression:
                 self.tol,
             ).T[:, None]
         else:
+            assert extra.curvature is not None
             d = data.x.shape[1]
             two = jnp.where(present.sum(1) == 2, 2 * self.l2, self.l2)
             penalty = jnp.append(
@@ -141,6 +145,7 @@ class LogisticRegression:
                 present,
                 theta,
                 active,
+                extra.curvature,
                 self.tol,
             )
         return _outward(extra, theta, present)
@@ -168,16 +173,12 @@ def _explicit(data: Examples) -> bool:
 
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
     """Return coefficients of the solver's features, `[B, K, p]`."""
-    weight, bias = start.weight, start.bias + start.weight @ extra.mean
-    weight = weight / extra.turn if extra.turn.ndim == 1 else weight @ extra.turn
+    bias = start.bias + start.weight @ extra.mean
+    weight = start.weight / extra.factor
     return jnp.concatenate([weight, bias[..., None]], axis=-1)
 
 
 def _outward(extra: _Prepared, theta: jax.Array, present: jax.Array) -> LinearParams:
-    weight, bias = theta[..., :-1], theta[..., -1]
-    if extra.turn.ndim == 1:
-        weight = weight * extra.turn
-    else:
-        weight = jnp.matmul(weight, extra.turn.T, precision="highest")
+    weight, bias = theta[..., :-1] * extra.factor, theta[..., -1]
     shift = jnp.matmul(weight, extra.mean, precision="highest")
     return LinearParams(weight, bias - shift, present)

@@ -1,28 +1,30 @@
 """Multinomial logistic regression on many weighted subsets, by Newton steps.
 
 Their systems are solved by conjugate gradients. Hessians are never formed: a product
-with one costs as much as a gradient. Features come rotated to their principal axes,
-where the Hessian's diagonal preconditions well.
+with one costs as much as a gradient. The curvature on all data, as far as it reaches,
+preconditions them. Points are taken in blocks, and those that no subset has are left
+out: prefixes of one permutation cost what their length does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from ._curvature import Curvature
 from ._newton import damped
 
 STEPS = 100
 _INNER = 25  # conjugate gradients in a step
 _LOOSE, _TIGHT = 0.3, 0.03  # shares of the residual that a step may leave
+_BLOCK = 128  # points
 
 
 class _State(NamedTuple):
     theta: jax.Array  # [B, C, p]
-    logits: jax.Array  # [B, C, n]
     spread: jax.Array  # [B], the largest change by the last step
     done: jax.Array  # [B]
     step: jax.Array
@@ -37,6 +39,15 @@ class _Inner(NamedTuple):
     step: jax.Array
 
 
+class _Points(NamedTuple):
+    """Points in blocks of s, those that some subset has first."""
+
+    x: jax.Array  # [k, s, p]
+    right: jax.Array  # of which class, [k, C, s]
+    weights: jax.Array  # [k, B, 1, s]
+    blocks: jax.Array  # how many of them some subset has points in
+
+
 def fit_softmax(
     x: jax.Array,
     onehot: jax.Array,
@@ -45,6 +56,7 @@ def fit_softmax(
     present: jax.Array,
     theta: jax.Array,
     active: jax.Array,
+    curvature: Curvature,
     tol: float,
 ) -> jax.Array:
     """Minimise the weighted cross-entropy + Σ penalty θ² / 2 for each subset.
@@ -59,64 +71,101 @@ def fit_softmax(
         present: Which classes a subset has, `[B, C]`: others get no probability.
         theta: Where to start, `[B, C, p]`; 0 for classes that are not present.
         active: Which subsets to fit, `[B]`; others are left at `theta`.
-        tol: A subset is done once no difference of logits changes by more than ten
-            times this: of the last step, a tenth or less was left to go.
+        curvature: On all data.
+        tol: A subset is done once differences of logits are about this far from those
+            of the optimum, by what the last step changed and left.
 
     Returns:
         Coefficients, `[B, C, p]`.
     """
     dot = lambda a, b: jnp.matmul(a, b, precision="highest")
     here = present[:, :, None]
+    points = _in_blocks(x, onehot, weights)
+    ridge = penalty[:, :1]
     penalty = penalty[:, None, :]
-    w = weights[:, None, :]
-    used = w > 0
-    squared = x * x
-    right = onehot > 0
 
-    def objective(theta: jax.Array, z: jax.Array) -> jax.Array:
-        top = jax.nn.logsumexp(jnp.where(here, z, -jnp.inf), axis=1)
-        found = jnp.sum(jnp.where(right, z, 0), axis=1)
-        losses = jnp.where(used[:, 0], weights * (top - found), 0)
-        return losses.sum(1) + jnp.sum(penalty * theta**2, axis=(1, 2)) / 2
+    def each(look: Callable[[_Points, Any, Any], Any], first: Any) -> Any:
+        """Go through the blocks: `look` gets one, its number, and what was found."""
+
+        def block(i: jax.Array, found: Any) -> Any:
+            x, right, weights, blocks = points
+            part = _Points(x[i], right[i], weights[i], blocks)
+            return look(part, i, found)
+
+        return jax.lax.fori_loop(0, points.blocks, block, first)
+
+    def objective(theta: jax.Array) -> jax.Array:
+        def look(part: _Points, _: Any, total: jax.Array) -> jax.Array:
+            z = dot(theta, part.x.T)
+            top = jax.nn.logsumexp(jnp.where(here, z, -jnp.inf), axis=1)
+            found = jnp.sum(jnp.where(part.right, z, 0), axis=1)
+            w = part.weights[:, 0]
+            return total + jnp.where(w > 0, w * (top - found), 0).sum(1)
+
+        losses = each(look, jnp.zeros_like(weights[:, 0]))
+        return losses + jnp.sum(penalty * theta**2, axis=(1, 2)) / 2
+
+    def gradient(theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return it, probabilities `[k, B, C, s]`, and the trace of the curvature."""
+
+        def look(part: _Points, i: Any, found: Any) -> Any:
+            slope, chances, trace = found
+            z = jnp.where(here, dot(theta, part.x.T), -jnp.inf)
+            p = jax.nn.softmax(z, axis=1)
+            # The chance of all other classes, to as many digits where it is tiny.
+            wrong = jnp.sum(jnp.where(part.right, 0, p), axis=1, keepdims=True)
+            slope += dot(part.weights * jnp.where(part.right, -wrong, p), part.x)
+            own = jnp.sum(p * jnp.where(part.right, wrong, 1 - p), axis=1)
+            trace += dot(part.weights[:, 0] * own, (part.x**2).sum(1))
+            return slope, jax.lax.dynamic_update_index_in_dim(chances, p, i, 0), trace
+
+        shape = len(points.x), *theta.shape[:2], points.x.shape[1]
+        chances = jnp.broadcast_to(jnp.zeros_like(theta[None, :, :, :1]), shape)
+        first = penalty * theta, chances, jnp.zeros_like(weights[:, 0])
+        slope, chances, trace = each(look, first)
+        return jnp.where(here, slope, 0), chances, trace
+
+    def spread_of(delta: jax.Array) -> jax.Array:
+        """Return the largest change of a difference of logits, `[B]`."""
+
+        def look(part: _Points, _: Any, most: jax.Array) -> jax.Array:
+            change = dot(delta, part.x.T)
+            # An absent class's delta is 0, as those of present ones are not.
+            used = here & (part.weights > 0)
+            high = jnp.where(used, change, -jnp.inf).max(1)
+            low = jnp.where(used, change, jnp.inf).min(1)
+            apart = jnp.where(part.weights[:, 0] > 0, high - low, 0)
+            # Not a number stays one.
+            return jnp.where(jnp.isnan(most), most, jnp.maximum(most, apart.max(-1)))
+
+        return each(look, jnp.zeros_like(weights[:, 0]))
 
     def step(state: _State) -> _State:
-        p = jax.nn.softmax(jnp.where(here, state.logits, -jnp.inf), axis=1)
-        # The chance of all other classes, to as many digits where it is tiny.
-        wrong = jnp.sum(jnp.where(right, 0, p), axis=1, keepdims=True)
-        gradient = dot(w * jnp.where(right, -wrong, p), x) + penalty * state.theta
-        gradient = jnp.where(here, gradient, 0)
-        diagonal = dot(w * p * jnp.where(right, wrong, 1 - p), squared) + penalty
-        # Without a penalty, as the intercept's, nothing but probabilities keep it up.
-        scale = 1 / jnp.maximum(diagonal, 1e-12)
+        slope, chances, trace = gradient(state.theta)
 
         def product(v: jax.Array) -> jax.Array:
-            u = dot(v, x.T)
-            u = p * (u - jnp.sum(p * u, axis=1, keepdims=True))
-            return dot(w * u, x) + penalty * v
+            def look(part: _Points, i: Any, total: jax.Array) -> jax.Array:
+                p, u = chances[i], dot(v, part.x.T)
+                u = p * (u - jnp.sum(p * u, axis=1, keepdims=True))
+                return total + dot(part.weights * u, part.x)
+
+            return each(look, penalty * v)
 
         # Looser while far away, so that steps get better as fast as they get smaller.
         forcing = jnp.clip(_LOOSE * state.spread, _TIGHT, _LOOSE)
-        delta = _solve(product, gradient, scale, forcing, state.done)
-        change = dot(delta, x.T)
-        # An absent class's delta is 0, as those of present ones are not.
-        high = jnp.where(here & used, change, -jnp.inf).max(1)
-        low = jnp.where(here & used, change, jnp.inf).min(1)
-        spread = jnp.where(used[:, 0], high - low, 0).max(-1)
+        near = _inverse(curvature, trace, ridge)
+        solve = lambda r: jnp.where(here, near(r), 0)
+        delta, left = _solve(product, slope, solve, forcing, state.done)
+        spread = spread_of(delta)
         sound = jnp.isfinite(spread)
         go = sound & ~state.done
-        slope = jnp.sum(gradient * delta, axis=(1, 2))
-
-        def along(t: jax.Array) -> jax.Array:
-            t = t[:, None, None]
-            return objective(state.theta - t * delta, state.logits - t * change)
-
-        t = _line_search(along, slope, spread, go)[:, None, None]
-        go = go[:, None, None]
+        rate = jnp.sum(slope * delta, axis=(1, 2))
+        along = lambda t: objective(state.theta - t[:, None, None] * delta)
+        t = _line_search(along, rate, spread, go)[:, None, None]
         return _State(
-            jnp.where(go, state.theta - t * delta, state.theta),
-            jnp.where(go, state.logits - t * change, state.logits),
+            jnp.where(go[:, None, None], state.theta - t * delta, state.theta),
             spread,
-            state.done | ~sound | (spread <= 10 * tol),
+            state.done | ~sound | (spread * (4 * left + spread) <= tol),
             state.step + 1,
         )
 
@@ -124,12 +173,10 @@ def fit_softmax(
         return (state.step < STEPS) & ~state.done.all()
 
     # At zero all classes are equally likely: a start must not be worse than that.
-    logits = dot(theta, x.T)
     even = weights.sum(1) * jnp.log(jnp.maximum(present.sum(1), 1))
-    worse = (active & ~(objective(theta, logits) <= even))[:, None, None]
+    worse = active & ~(objective(theta) <= even)
     start = _State(
-        jnp.where(worse, 0, theta),
-        jnp.where(worse, 0, logits),
+        jnp.where(worse[:, None, None], 0, theta),
         1 + 0 * even,
         ~active,
         jnp.zeros((), jnp.int32),
@@ -137,18 +184,58 @@ def fit_softmax(
     return jax.lax.while_loop(going, step, start).theta
 
 
+def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
+    n = len(x)
+    used = (weights > 0).any(0)
+    size = min(_BLOCK, n)
+    count = -(-n // size)
+    order = jnp.argsort(~used)
+    order = jnp.concatenate([order, jnp.full(count * size - n, n)])
+    at = lambda a, axis: jnp.take(a, order, axis=axis, mode="fill", fill_value=0)
+    split = lambda a: a.reshape(len(a), count, size).swapaxes(0, 1)
+    return _Points(
+        at(x, 0).reshape(count, size, -1),
+        split(at(onehot, 1)) > 0,
+        split(at(weights, 1))[:, :, None],
+        -(-used.sum() // size),
+    )
+
+
+def _inverse(
+    curvature: Curvature, trace: jax.Array, ridge: jax.Array
+) -> Callable[[jax.Array], jax.Array]:
+    """Return the preconditioner of subsets whose curvature has these traces, `[B]`.
+
+    It solves systems of the curvature on all data, scaled to the trace, with ridge
+    `[B, 1]`; what lies outside its vectors is as large as it is there on average.
+    """
+    scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
+    outside = 1 / (ridge + scale * curvature.rest)
+    inside = 1 / (ridge + scale * curvature.values) - outside
+    vectors = curvature.vectors.reshape(len(curvature.values), -1)
+
+    def apply(right: jax.Array) -> jax.Array:
+        flat = right.reshape(len(right), -1)
+        # It need not be exact: default precision.
+        along = jnp.matmul(flat, vectors.T)
+        found = outside * flat + jnp.matmul(inside * along, vectors)
+        return found.reshape(right.shape)
+
+    return apply
+
+
 def _solve(
     product: Callable[[jax.Array], jax.Array],
     right: jax.Array,
-    scale: jax.Array,
+    precondition: Callable[[jax.Array], jax.Array],
     forcing: jax.Array,
     skip: jax.Array,
-) -> jax.Array:
-    """Return x with |A x - b| below a share of |b|, by conjugate gradients."""
+) -> tuple[jax.Array, jax.Array]:
+    """Return x with |A x - b| below a share of |b|, and the share, by CG."""
     inner = lambda a, b: jnp.sum(a * b, axis=(1, 2))
-    first = scale * right
-    size = inner(right, first)
-    wanted = forcing**2 * size
+    first = precondition(right)
+    whole = inner(right, first)
+    wanted = forcing**2 * whole
 
     def step(state: _Inner) -> _Inner:
         image = product(state.direction)
@@ -158,8 +245,8 @@ def _solve(
         length = length[:, None, None]
         found = state.found + length * state.direction
         residual = state.residual - length * image
-        ahead = scale * residual
-        size = inner(residual, ahead)
+        ahead = precondition(residual)
+        size = jnp.where(sound, inner(residual, ahead), state.size)
         ratio = jnp.where(sound, size / jnp.where(sound, state.size, 1), 0)
         direction = ahead + ratio[:, None, None] * state.direction
         done = state.done | ~sound | (size <= wanted)
@@ -172,11 +259,13 @@ def _solve(
         jnp.zeros_like(right),
         right,
         first,
-        size,
-        skip | (size <= 0),
+        whole,
+        skip | (whole <= 0),
         jnp.zeros((), jnp.int32),
     )
-    return jax.lax.while_loop(going, step, start).found
+    end = jax.lax.while_loop(going, step, start)
+    share = jnp.maximum(end.size, 0) / jnp.where(whole > 0, whole, 1)
+    return end.found, jnp.sqrt(share)
 
 
 def _line_search(
