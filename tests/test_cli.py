@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -331,3 +332,17 @@ def test_info(capsys, monkeypatch):
     monkeypatch.setattr(_native, "LIBRARY", Path("gone.so"))
     run("info")
     assert "not built; pure JAX takes their place" in capsys.readouterr().out
+
+
+def test_experiments_have_one_thread_each(monkeypatch):
+    from jaxsel._cli._repro import one_thread_each
+
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
+    one_thread_each()
+    own = "--xla_cpu_multi_thread_eigen=false"
+    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=here {own}"
+    # What the user says stays.
+    theirs = "--xla_cpu_multi_thread_eigen=true"
+    monkeypatch.setenv("XLA_FLAGS", theirs)
+    one_thread_each()
+    assert os.environ["XLA_FLAGS"] == theirs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    one_thread_each()
     make, seeds = _PAPERS[args.paper]
     args.seeds = seeds if args.seeds is None else args.seeds
 
@@ -76,6 +78,17 @@ def run(args: argparse.Namespace) -> None:
         return *report.write(folder), summary
 
     write_report(args, write, config={"paper": args.paper, "full": args.full})
+
+
+def one_thread_each() -> None:
+    """Let a computation on the CPU have one thread, if JAX has not started yet.
+
+    Experiments run side by side, one on every core: their threads would wait for one
+    another.
+    """
+    flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
+    if name not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {name}=false".strip()
 
 
 def _mycroft(folder: Path, **options: Any) -> tuple[Report, str]:

@@ -42,12 +42,15 @@ def each_seed(
 def at_once(run: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
     """Yield what `run` returns for each item, one of them running on every core.
 
-    Small trainings, and compiling them, keep one core busy each. After an error no
-    further item is begun.
+    Small trainings, and compiling them, keep one core busy each; so NumPy gets one
+    thread. After an error no further item is begun.
     """
+    from threadpoolctl import threadpool_limits
+
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
-        for future in [pool.submit(run, item) for item in items]:
-            yield future.result()
+        with threadpool_limits(1):
+            for future in [pool.submit(run, item) for item in items]:
+                yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
