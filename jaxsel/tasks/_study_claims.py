@@ -72,7 +72,7 @@ def _first(
     better = beaten_by(figures, name)
     said = gap(name, figures[name], second, figures[second])
     if better:
-        said += f"; above it are {listed(better)}"
+        said += f"; above it: {listed(better)}"
     return Claim(text, where, said, best(figures, name))
 
 
