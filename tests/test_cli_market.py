@@ -62,6 +62,7 @@ def reply(name, *options):
     return Answer.load(f"from_{name}.npz", Request.load("request.npz"))
 
 
+@pytest.mark.slow
 def test_two_processes_by_files(capsys, tmp_path):
     asked = ask()
     shown = capsys.readouterr().out

@@ -70,6 +70,7 @@ def test_match_a_hard_set():
     assert mean["any of the two classes"] > mean["any"]
 
 
+@pytest.mark.slow
 @pytest.mark.multihost
 def test_multihost():
     with socket.socket() as probe:

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import _harness, report
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.benchmarks.fake_bench"
 TIMED = ["jax", "slow", "hungry"]
 
@@ -21,7 +23,6 @@ def rows(record):
     return {row["name"]: row for row in record["cases"][0]["contenders"]}
 
 
-@pytest.mark.slow
 def test_the_record_is_json_and_says_what_it_was_measured_on(record):
     assert json.loads(json.dumps(record)) == record
     assert set(record) == {
@@ -141,7 +142,6 @@ def test_an_unknown_case_is_refused(capsys):
     assert "expected one of squares, elsewhere" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_exit_status_tells_of_wrong_results(monkeypatch):
     monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
     argv = ["--quick", "--only", "squares"]

@@ -98,6 +98,7 @@ def test_every_combination_is_the_proxy(m, seed):
     assert_same(*made)
 
 
+@pytest.mark.slow
 def test_without_bounds_and_masks_it_is_the_proxy_too():
     for m in list(small_manifests())[::5]:
         target, x, _ = random_proxy(m, bound=8.0)

@@ -121,6 +121,7 @@ def test_every_family_scores_as_in_the_clear(folder):
     assert_sound(folder, calls, both(run, str(folder), calls))
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_batches_and_lanes(tmp_path):
     from proxies import SMALL, random_proxy
 

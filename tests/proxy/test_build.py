@@ -142,7 +142,11 @@ def test_the_heads_that_are_kept_are_those_that_matter():
     np.testing.assert_allclose(few, all_, atol=1e-5)
 
 
-@pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
+@pytest.mark.parametrize(
+    "config",
+    [TEXT, pytest.param(IMAGE, marks=pytest.mark.slow)],
+    ids=["text", "image"],
+)
 def test_emulators_are_fitted_to_what_they_will_see(config):
     """Rich ones come close to the exact proxy, poor ones less so."""
     model = target(config)

@@ -89,6 +89,7 @@ def test_the_emulator_does_not_pull_at_the_logits(ready):
     assert any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(one["score"]))
 
 
+@pytest.mark.slow
 def test_what_diverges_stops_with_a_reason(ready):
     proxy, x, mask, logits = ready
     found, training = tune(

@@ -136,6 +136,7 @@ def test_logits_as_ridge_regression():
     np.testing.assert_allclose(found, peer.predict(standard), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_hidden_units_and_ranks_learn_what_a_line_cannot():
     """Doubt is where the first feature is near 0; half the samples are held out."""
     x = normal(400, D)

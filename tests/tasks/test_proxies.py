@@ -210,9 +210,8 @@ def test_no_seeds(tmp_path):
         run_proxies(tmp_path, seeds=())
 
 
-@pytest.mark.parametrize(
-    "secret", [False, pytest.param(True, marks=[pytest.mark.mpc, pytest.mark.slow])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("secret", [False, pytest.param(True, marks=pytest.mark.mpc)])
 def test_the_demo_shows_texts(monkeypatch, secret):
     texts = invented(2, 400)
     monkeypatch.setattr(_proxy_demo, "private_ready", lambda: secret)

@@ -13,7 +13,9 @@ from . import cases
 # Float32, and at most a dozen operations on numbers below 4 (regression: below 16).
 TOLERANCE = {"rtol": 0, "atol": 2e-6}
 
-each_size = pytest.mark.parametrize("n", range(1, 10))
+each_size = pytest.mark.parametrize(
+    "n", [*range(1, 8), *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 9))]
+)
 
 
 @cases.each_method

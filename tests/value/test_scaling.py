@@ -127,6 +127,7 @@ def test_second_call_traces_nothing(data, name, how, sharded):
     assert np.isfinite(second.values).all()
 
 
+@pytest.mark.slow
 def test_without_the_compiled_operations(data, tmp_path):
     # In a process of its own: what is compiled for a CPU is settled at the first call.
     script = """if True:
