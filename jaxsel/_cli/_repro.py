@@ -65,7 +65,6 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    one_thread_each()
     make, seeds = _PAPERS[args.paper]
     args.seeds = seeds if args.seeds is None else args.seeds
 
@@ -83,8 +82,8 @@ def run(args: argparse.Namespace) -> None:
 def one_thread_each() -> None:
     """Let a computation on the CPU have one thread, if JAX has not started yet.
 
-    Experiments run side by side, one on every core: their threads would wait for one
-    another.
+    Experiments run side by side, one on every core. Where their computations are small
+    and many, threads of one would wait for those of another.
     """
     flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
     if name not in flags:
@@ -130,6 +129,7 @@ def _values(folder: Path, **options: Any) -> tuple[Report, str]:
     from jaxsel.report import Report
     from jaxsel.tasks import run_study, study_chapter, study_tally
 
+    one_thread_each()
     result = run_study(folder, **options)
     report = Report(
         title="Values of data in miniature",
