@@ -23,7 +23,7 @@ mnist, fashion_mnist and adult (`jaxsel data prepare`); nine minutes on two core
 
 proxy: SelectFormer's proxies and cheaper ones choose texts from two pools; how well,
 and for how many bytes of a secure run. Needs movie_polarity, tweets and the model
-minilm (`jaxsel models prepare`); forty minutes on two cores.
+minilm (`jaxsel models prepare`); 75 minutes of processor time.
 
 values: KNN-Shapley beside values that train models again, on wrong labels,
 watermarks, summarisation, acquisition and adaptation; which of the study's claims

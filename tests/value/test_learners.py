@@ -116,12 +116,19 @@ def test_logistic_of_badly_scaled_features(classes, d):
     same_classes(found, cases.expected_probabilities(logistic, task, weights))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("permutations", [3, pytest.param(30, marks=pytest.mark.slow)])
-def test_logistic_accuracies_of_all_prefixes(classes, permutations):
+@pytest.mark.parametrize(
+    ("classes", "permutations", "tol"),
+    [
+        (2, 3, 1e-4),
+        (3, 3, 1e-4),
+        pytest.param(2, 30, 1e-4, marks=pytest.mark.slow),
+        # Of so many predictions one is 1e-5 from the border, within the default.
+        pytest.param(3, 30, 1e-6, marks=pytest.mark.slow),
+    ],
+)
+def test_logistic_accuracies_of_all_prefixes(classes, permutations, tol):
     task = cases.blobs(classes, N)
-    # Of 28,800 predictions some lie within 1e-4, the default, of the border.
-    learner = value.LogisticRegression(l2=L2, tol=1e-6)
+    learner = value.LogisticRegression(l2=L2, tol=tol)
     utility = value.ModelUtility(learner, *task.arrays())
     for seed in range(permutations):
         masks = cases.prefixes(N, seed=seed)
