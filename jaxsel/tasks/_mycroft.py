@@ -69,9 +69,9 @@ def run_mycroft(
     Args:
         folder: Where those files are, or will be, in "default" or "full".
         seeds: Each deals the data, and draws noise and weights, anew.
-        full: Whether to take whole images, more budgets, and all of the tabular
-            experiments. Otherwise images are averaged to 14×14 pixels, and five seeds
-            take nine minutes on two cores, the first of them three.
+        full: Whether to take whole images, wider networks, more budgets, and all of
+            the tabular experiments. Otherwise images are averaged to 14×14 pixels, and
+            five seeds take six minutes on two cores.
         progress: Whether to show a progress bar.
 
     Returns:

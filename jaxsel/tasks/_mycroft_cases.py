@@ -10,7 +10,7 @@ import numpy as np
 from jaxsel.data import color_jitter, mask_patches, permute_labels, perspective
 from jaxsel.retrieve import pseudo_labels, retrieve
 
-from ._mycroft_models import new_net, steps_for
+from ._mycroft_models import steps_for
 from ._mycroft_owner import CHECKPOINT, SELECTORS, SPACES, Owner, choose, new_owner
 from ._mycroft_starved import draw_starved
 from ._mycroft_trainer import Samples, Sizes, joined, take
@@ -103,7 +103,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
 
     chosen = pick("func_feat", clean.view(hard)), pick("random", clean.view(hard))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
-    fresh = new_net(sizes.net, offer[0].shape[1:], scene.classes, keys[4])
+    fresh = sizes.untrained(offer[0].shape[1:], scene.classes, keys[4])
     retrained = []
     for rows in sets:
         samples = joined(trainer.own, take(offer, rows))

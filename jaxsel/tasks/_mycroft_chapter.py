@@ -257,14 +257,16 @@ def _space_words(result: Mycroft) -> str:
 def _method(result: Mycroft) -> str:
     sizes = result.sizes
     n = len(result.seeds)
+    channels = " and ".join(str(c) for c in sizes.channels)
     return (
         f"All figures are of {n} seed{'s' if n > 1 else ''}; each deals the images "
-        "anew and draws noise and weights. Images are averaged to "
+        "anew and draws noise and weights. Images have "
         f"{sizes.side}×{sizes.side} pixels. Trainer and owner have a CNN of two "
-        "blocks, 16 and 32 channels, trained by Adam; gradients are those of its last "
-        "layer, and features what that layer sees, of the owner's checkpoint after "
-        f"{result.cases.steps[CHECKPOINT]} of {result.cases.steps[-1]} steps, except "
-        "where checkpoints are compared. Fine-tuning takes "
+        f"blocks, {channels} channels, trained by Adam; "
+        "gradients are those of its last layer, and features what that layer sees, of "
+        f"the owner's checkpoint after {result.cases.steps[CHECKPOINT]} of "
+        f"{result.cases.steps[-1]} steps, except where checkpoints are compared. "
+        "Fine-tuning takes "
         f"{sizes.epochs} passes over the trainer's own samples and those it got, their "
         f"number rounded up to a power of two, and at least {sizes.least} steps. "
         "“Nothing” is the same fine-tuning without anything received: hard samples "
@@ -272,7 +274,12 @@ def _method(result: Mycroft) -> str:
         "Owners choose without held-out and test samples. ± in sentences is one "
         "standard error of the difference over seeds, in tables one standard "
         "deviation; what a paired t-test at 5 % does not tell from 0 counts as no "
-        "difference. How to train was settled on seeds 100 to 102, but for the length "
-        "of a fine-tuning and the budget of the case studies, which were raised after "
-        "a look at seed 0; the early checkpoint is the paper's choice."
+        "difference. How to train was settled on seeds 100 to 102, but for "
+        + (
+            "the length of a fine-tuning and the budget of the case studies, which "
+            "were raised after a look at seed 0"
+            if result.full
+            else "the learning rate, which was raised after a run of seeds 0 to 4"
+        )
+        + "; the early checkpoint is the paper's choice."
     )

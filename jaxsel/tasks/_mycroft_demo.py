@@ -42,6 +42,7 @@ SIZES = Sizes(
     first=150,
     epochs=6,
     least=30,
+    rate=3e-3,
     cycles=(20,),
     offered=400,
     val=600,

@@ -13,7 +13,6 @@ from flax import nnx
 from jaxsel.models import CNN, MLP, Params, fit, logits
 
 BATCH = 64
-RECIPE: Any = {"batch_size": BATCH, "learning_rate": 3e-3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +22,18 @@ class Net:
     Attributes:
         graphdef: Its static part.
         params: Its parameters.
+        rate: Learning rate of its training, in the first step.
     """
 
     graphdef: nnx.GraphDef
     params: Params
+    rate: float = 3e-3
 
     def trained(self, x: np.ndarray, y: np.ndarray, steps: int, key: jax.Array) -> Net:
         """Return it after so many steps on minibatches of 64."""
-        params = fit(self.graphdef, self.params, x, y, key=key, steps=steps, **RECIPE)
-        return Net(self.graphdef, params)
+        recipe: Any = {"batch_size": BATCH, "learning_rate": self.rate}
+        params = fit(self.graphdef, self.params, x, y, key=key, steps=steps, **recipe)
+        return dataclasses.replace(self, params=params)
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """Return the scores of each class, `[n, classes]`."""
@@ -59,15 +61,22 @@ class _Through(nnx.Module):
 
 
 def new_net(
-    kind: str, shape: Sequence[int], classes: int, key: jax.Array, *, hidden: int = 128
+    kind: str,
+    shape: Sequence[int],
+    classes: int,
+    key: jax.Array,
+    *,
+    channels: Sequence[int] = (16, 32),
+    hidden: int = 128,
+    rate: float = 3e-3,
 ) -> Net:
     """Return an untrained "cnn", or an "mlp" with one layer of `hidden` units."""
     rngs = nnx.Rngs(key)
     if kind == "cnn":
-        model = CNN(shape, classes, rngs=rngs)
+        model = CNN(shape, classes, channels=channels, rngs=rngs)
     else:
         model = MLP(int(np.prod(shape)), hidden, classes, rngs=rngs)
-    return Net(*nnx.split(model, nnx.Param))
+    return Net(*nnx.split(model, nnx.Param), rate)
 
 
 def checkpoints(

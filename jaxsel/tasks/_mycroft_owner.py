@@ -12,7 +12,7 @@ from jaxsel.gradients import Factored, last_layer
 from jaxsel.match import class_budgets, func_feat, grad_match
 from jaxsel.retrieve import retrieve
 
-from ._mycroft_models import Net, checkpoints, new_net
+from ._mycroft_models import Net, checkpoints
 from ._mycroft_trainer import Samples, Sizes
 
 CHECKPOINT = 1
@@ -113,7 +113,7 @@ def new_owner(
 ) -> Owner:
     """Return an owner with a model of its own, of a kind, or else `sizes.net`."""
     keys = [jax.random.fold_in(key, i) for i in range(2)]
-    net = new_net(kind or sizes.net, samples[0].shape[1:], classes, keys[0])
+    net = sizes.untrained(samples[0].shape[1:], classes, keys[0], kind=kind)
     nets = checkpoints(net, *samples, sizes.cycles, keys[1])
     return Owner(samples=samples, nets=nets)
 

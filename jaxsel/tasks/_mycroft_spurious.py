@@ -9,7 +9,7 @@ import numpy as np
 
 from ._mycroft_owner import CHECKPOINT, SPACES, View, choose, new_owner
 from ._mycroft_starved import deal
-from ._mycroft_trainer import Samples, Sizes, Trainer, hire, joined, take
+from ._mycroft_trainer import FULL, Samples, Sizes, Trainer, hire, joined, take
 
 PAIR = (0, 3)
 """The classes of Fashion-MNIST that play dogs and wolves: T-shirts and dresses."""
@@ -17,7 +17,15 @@ PAIR = (0, 3)
 SIZES = Sizes(
     own=250, val=1500, test=1000, offered=2000, shared=50, budgets=(8, 32, 128)
 )
-FULL_SIZES = dataclasses.replace(SIZES, side=28, budgets=(8, 16, 32, 64, 128))
+FULL_SIZES = dataclasses.replace(
+    FULL,
+    own=250,
+    val=1500,
+    test=1000,
+    offered=2000,
+    shared=50,
+    budgets=FULL.budgets[:5],
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

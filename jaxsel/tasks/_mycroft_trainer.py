@@ -25,6 +25,7 @@ class Sizes:
 
     Attributes:
         net: Model of trainer and owners, "cnn" or "mlp".
+        channels: Channels of a CNN's blocks.
         side: Pixels along a side: larger images are averaged down to it.
         own: The trainer's samples of a class that is not starved.
         kept: Share of them that it has of a starved class.
@@ -40,9 +41,11 @@ class Sizes:
         epochs: Passes of a fine-tuning over all samples; see `steps_for`.
         least: Its least number of steps.
         cycles: Steps of each cycle of the owner's training.
+        rate: Learning rate of all trainings.
     """
 
     net: str = "cnn"
+    channels: Sequence[int] = (8, 16)
     side: int = 14
     own: int = 130
     kept: float = 0.1
@@ -53,15 +56,40 @@ class Sizes:
     shared: int = 100
     held_out: int = MIN_HELD_OUT
     budgets: Sequence[int] = (8, 32, 128)
-    main: int = 64
+    main: int = 32
     first: int = 400
     epochs: int = 6
-    least: int = 256
+    least: int = 128
     cycles: Sequence[int] = (20, 60, 180)
+    rate: float = 1e-2
+
+    def untrained(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        key: jax.Array,
+        kind: str | None = None,
+    ) -> Net:
+        """Return a model of trainer or owner, of `net`'s kind unless told otherwise."""
+        return new_net(
+            kind or self.net,
+            shape,
+            classes,
+            key,
+            channels=self.channels,
+            rate=self.rate,
+        )
 
 
-FULL = Sizes(side=28, budgets=(8, 16, 32, 64, 128, 256, 512, 1024))
-"""`jaxsel repro mycroft --full`: whole images, and more budgets."""
+FULL = Sizes(
+    channels=(16, 32),
+    side=28,
+    budgets=(8, 16, 32, 64, 128, 256, 512, 1024),
+    main=64,
+    least=256,
+    rate=3e-3,
+)
+"""`jaxsel repro mycroft --full`: whole images, wider networks, longer training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +161,7 @@ def hire(
         ValueError: If fewer hard samples are left to hold out than asked for.
     """
     keys = [jax.random.fold_in(key, i) for i in range(4)]
-    net = new_net(sizes.net, own[0].shape[1:], classes, keys[0])
+    net = sizes.untrained(own[0].shape[1:], classes, keys[0])
     net = net.trained(*own, sizes.first, keys[1])
     of_interest = np.flatnonzero(np.isin(val[1], wanted))
     x, y = take(val, of_interest)
