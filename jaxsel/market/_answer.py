@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 
 from jaxsel._checks import check_choice, check_same_length
+from jaxsel._wire import (
+    MAX_BYTES,
+    check_fields,
+    check_id,
+    check_text,
+    reading,
+    write,
+)
 
-from ._request import METHODS, Request
-from ._schema import check_fields, check_id, check_rows, check_text
-from ._wire import MAX_BYTES, reading, write
+from ._request import FORMAT, METHODS, Request
+from ._schema import check_rows
 
 STATUSES = ("complete", "short", "capped", "refused")
 
@@ -132,7 +139,7 @@ class Answer:
         """Write to one `.npz` file in one step, and return its path."""
         fields = {name: getattr(self, name) for name in _FIELDS}
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return write(path, "answer", fields, arrays)
+        return write(FORMAT, path, "answer", fields, arrays)
 
     @classmethod
     def load(
@@ -156,7 +163,7 @@ class Answer:
                 pass `check`; the message names the file and the field. If `max_bytes`
                 is less than 1.
         """
-        with reading(path, "answer", _ARRAYS, max_bytes) as (fields, arrays):
+        with reading(FORMAT, path, "answer", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, set(_FIELDS))
             if "weights" not in arrays:
                 raise ValueError("weights are missing")

@@ -12,17 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_same_length
+from jaxsel._wire import (
+    MAX_BYTES,
+    Format,
+    check_fields,
+    check_id,
+    reading,
+    write,
+)
 
 from ._schema import (
     Schema,
     as_labels,
     as_samples,
     as_vectors,
-    check_fields,
-    check_id,
     kind_of,
 )
-from ._wire import MAX_BYTES, reading, write
+
+FORMAT = Format("jaxsel.market", 1)
 
 METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
 """The ways to choose samples that a request may ask for; `answer` explains them."""
@@ -96,7 +103,7 @@ class Request:
             "schema": self.schema.to_fields(),
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return write(path, "request", fields, arrays)
+        return write(FORMAT, path, "request", fields, arrays)
 
     @classmethod
     def load(
@@ -114,7 +121,7 @@ class Request:
             ValueError: If it holds anything else, is damaged or too large; the message
                 names the file and the field. If `max_bytes` is less than 1.
         """
-        with reading(path, "request", _ARRAYS, max_bytes) as (fields, arrays):
+        with reading(FORMAT, path, "request", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, {"id", "budget", "method", "schema"})
             schema = Schema.from_fields(fields["schema"])
             return cls(**{**fields, **arrays, "schema": schema})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_count, check_finite, check_numeric
-
-from ._wire import dtype_name, is_dtype
+from jaxsel._wire import check_fields, check_text, dtype_name, is_dtype
 
 _LARGEST_SAMPLE = 1 << 31  # numbers
 _LARGEST_NAMES = 1 << 26  # bytes of all classes, each as long as the longest
-_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,38 +130,6 @@ class Schema:
             for name, value in fields.items()
         }
         return cls(**values)
-
-
-def check_fields(name: str, fields: Any, names: set[str]) -> None:
-    """Refuse a JSON object that lacks fields, or has others."""
-    if not isinstance(fields, dict) or set(fields) != names:
-        found = sorted(fields) if isinstance(fields, dict) else fields
-        raise ValueError(
-            f"{name} must have the fields {', '.join(sorted(names))}, got "
-            f"{str(found)[:200]!r}"
-        )
-
-
-def check_text(
-    name: str, value: Any, *, longest: int = 1000, empty: bool = False
-) -> str:
-    """Return a printable text: nothing that could act on a terminal."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, got {str(value)[:40]!r}")
-    if not value.isprintable() or len(value) > longest or not (value or empty):
-        raise ValueError(
-            f"{name} must be printable, on one line, {'' if empty else 'not empty '}"
-            f"and of at most {longest} characters, got {value[:40]!r}"
-        )
-    return value
-
-
-def check_id(name: str, value: Any) -> None:
-    """Refuse what is not 128 bits in hexadecimal digits."""
-    if not isinstance(value, str) or _ID.fullmatch(value) is None:
-        raise ValueError(
-            f"{name} must be 32 hexadecimal digits, got {str(value)[:40]!r}"
-        )
 
 
 def check_rows(name: str, array: Any) -> None:

@@ -6,8 +6,8 @@ import json
 import jax
 import numpy as np
 
+from jaxsel._archive import pieces, unpack
 from jaxsel.market import answer, make_request
-from jaxsel.market._archive import pieces, unpack
 
 RNG = np.random.default_rng(0)
 HARD = RNG.normal(size=(12, 4)).astype(np.float32)

@@ -61,7 +61,7 @@ def unpack(data: memoryview) -> dict[str, memoryview]:
         if flags or packing or n_extra:
             raise ValueError(
                 f"{name} is compressed, encrypted or has extra fields, which no file "
-                "of jaxsel.market has"
+                "of jaxsel's has"
             )
         if start + size > len(data):
             raise ValueError(f"{name} is cut short, or its size is wrong")
@@ -73,7 +73,7 @@ def unpack(data: memoryview) -> dict[str, memoryview]:
         parts[name] = content
         offset = start + size
     if not parts:
-        raise ValueError("it is no file of jaxsel.market")
+        raise ValueError("it is no file of jaxsel's")
     offset = 0
     for piece in pieces(parts):
         if data[offset : offset + len(piece)] != piece:

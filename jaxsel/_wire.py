@@ -1,7 +1,8 @@
-"""Requests and answers as files: named arrays and a JSON header, each with a sha256."""
+"""Messages as files: named arrays and a JSON header, each with a sha256."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -14,12 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from jaxsel._checks import check_count
-from jaxsel._staged import staged
-
 from ._archive import pieces, unpack
+from ._checks import check_count
+from ._staged import staged
 
-FORMAT, VERSION = "jaxsel.market", 1
 MAX_BYTES = 1 << 30
 
 _LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
@@ -28,6 +27,20 @@ _MAX_DIMENSIONS = 8
 _LONGEST = 500  # characters of a reason: what is refused may hold long texts
 # Real numbers and booleans, little-endian, and texts of fixed length.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """What a room's files are.
+
+    Attributes:
+        name: Such as "jaxsel.market".
+        version: The only one that is read.
+    """
+
+    name: str
+    version: int
 
 
 def dtype_name(array: np.ndarray) -> str:
@@ -48,6 +61,7 @@ def is_dtype(name: str) -> bool:
 
 
 def write(
+    form: Format,
     path: str | os.PathLike[str],
     kind: str,
     fields: Mapping[str, Any],
@@ -56,8 +70,9 @@ def write(
     """Write a message beside `path`, then put it in its place in one step.
 
     Args:
+        form: The format.
         path: Where to; `.npz` is appended if it does not end so.
-        kind: "request" or "answer".
+        kind: What it is, such as "request".
         fields: What goes into the header, of types that JSON knows; no floats.
         arrays: The arrays by name; None is left out.
 
@@ -84,8 +99,8 @@ def write(
         }
     header = _to_json(
         {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": form.name,
+            "version": form.version,
             "kind": kind,
             "fields": fields,
             "arrays": declared,
@@ -96,7 +111,7 @@ def write(
     digest = hashlib.sha256(header).hexdigest().encode()
     parts = {"header.json": header, "header.sha256": digest, **contents}
     if sum(map(len, parts.values())) > _LARGEST:
-        raise ValueError(f"a {kind} must be below 4 GB in all: send fewer samples")
+        raise ValueError(f"a {kind} must be below 4 GB in all")
     with staged([path]) as [part], part.open("wb") as file:
         file.writelines(pieces(parts))
     return path
@@ -104,13 +119,18 @@ def write(
 
 @contextmanager
 def reading(
-    path: str | os.PathLike[str], kind: str, names: tuple[str, ...], max_bytes: int
+    form: Format,
+    path: str | os.PathLike[str],
+    kind: str,
+    names: tuple[str, ...],
+    max_bytes: int,
 ) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
     """Read what `write` wrote, and nothing else, and say in errors which file it was.
 
     What is found wrong with the content inside the `with` block is reported alike.
 
     Args:
+        form: The format.
         path: The file.
         kind: What it must hold.
         names: The arrays that it may hold.
@@ -126,14 +146,46 @@ def reading(
     """
     file, max_bytes = Path(path), check_count("max_bytes", max_bytes)
     try:
-        yield _read(file, kind, names, max_bytes)
+        yield _read(form, file, kind, names, max_bytes)
     except (ValueError, TypeError) as error:
         name = os.fspath(path)
         raise ValueError(f"{name} is refused: {str(error)[:_LONGEST]}") from error
 
 
+def check_fields(name: str, fields: Any, names: set[str]) -> None:
+    """Refuse a JSON object that lacks fields, or has others."""
+    if not isinstance(fields, dict) or set(fields) != names:
+        found = sorted(fields) if isinstance(fields, dict) else fields
+        raise ValueError(
+            f"{name} must have the fields {', '.join(sorted(names))}, got "
+            f"{str(found)[:200]!r}"
+        )
+
+
+def check_text(
+    name: str, value: Any, *, longest: int = 1000, empty: bool = False
+) -> str:
+    """Return a printable text: nothing that could act on a terminal."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {str(value)[:40]!r}")
+    if not value.isprintable() or len(value) > longest or not (value or empty):
+        raise ValueError(
+            f"{name} must be printable, on one line, {'' if empty else 'not empty '}"
+            f"and of at most {longest} characters, got {value[:40]!r}"
+        )
+    return value
+
+
+def check_id(name: str, value: Any) -> None:
+    """Refuse what is not 128 bits in hexadecimal digits."""
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise ValueError(
+            f"{name} must be 32 hexadecimal digits, got {str(value)[:40]!r}"
+        )
+
+
 def _read(
-    path: Path, kind: str, names: tuple[str, ...], max_bytes: int
+    form: Format, path: Path, kind: str, names: tuple[str, ...], max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there, or is not a file")
@@ -144,7 +196,7 @@ def _read(
         # Not more than was seen: it may be growing.
         data = memoryview(file.read(size))
     parts = unpack(data)
-    header = _header(parts, kind)
+    header = _header(form, parts, kind)
     declared = header["arrays"]
     for name in declared:
         if name not in names:
@@ -162,7 +214,7 @@ def _read(
     return header["fields"], arrays
 
 
-def _header(parts: Mapping[str, memoryview], kind: str) -> dict[str, Any]:
+def _header(form: Format, parts: Mapping[str, memoryview], kind: str) -> dict[str, Any]:
     if "header.json" not in parts or "header.sha256" not in parts:
         raise ValueError("header.json or header.sha256 is missing")
     text = bytes(parts["header.json"][: _MAX_HEADER + 1])
@@ -177,12 +229,12 @@ def _header(parts: Mapping[str, memoryview], kind: str) -> dict[str, Any]:
             raise ValueError("header.json is not in canonical form")
     except RecursionError:
         raise ValueError("header.json is nested too deeply") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError(f"header.json is not one of {FORMAT}")
-    if type(header.get("version")) is not int or header["version"] != VERSION:
+    if not isinstance(header, dict) or header.get("format") != form.name:
+        raise ValueError(f"header.json is not one of {form.name}")
+    if type(header.get("version")) is not int or header["version"] != form.version:
         raise ValueError(
             f"version {str(header.get('version'))[:40]!r} is not known: this is "
-            f"jaxsel.market of version {VERSION}"
+            f"{form.name} of version {form.version}"
         )
     if header.get("kind") != kind:
         raise ValueError(f"it is no {kind} but holds {str(header.get('kind'))[:40]!r}")
