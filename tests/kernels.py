@@ -13,7 +13,7 @@ import jax
 import kernels_retraining as retraining
 import numpy as np
 
-from jaxsel import gradients, match, neighbors, proxy, retrieve, value
+from jaxsel import filter, gradients, match, neighbors, proxy, retrieve, value
 
 N, D, K = 40, 3, 5
 
@@ -195,6 +195,7 @@ KERNELS = [
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
     Kernel("merge_nearest", _merge_nearest, _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
+    Kernel("ks_threshold", filter.ks_threshold, lambda rng: _matches(rng)[::-1]),
     Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),
     Kernel("mlp", _mlp, lambda rng: _points(rng)[:1]),
     Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),

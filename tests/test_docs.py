@@ -27,6 +27,7 @@ ROOMS = (
     "gradients",
     "match",
     "retrieve",
+    "filter",
     "market",
     "data",
     "models",

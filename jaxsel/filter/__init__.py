@@ -1,0 +1,36 @@
+"""Which samples fit a benchmark model? Thresholds of losses, across clients too."""
+
+from ._baselines import (
+    mixture_threshold as mixture_threshold,
+    quantile_threshold as quantile_threshold,
+)
+from ._classes import (
+    ClassThresholds as ClassThresholds,
+    class_thresholds as class_thresholds,
+)
+from ._cross_fit import cross_fitted_losses as cross_fitted_losses
+from ._federated import (
+    federated_threshold as federated_threshold,
+    secure_sum as secure_sum,
+)
+from ._kernel import KSThreshold as KSThreshold, ks_threshold as ks_threshold
+from ._messages import (
+    Counted as Counted,
+    Question as Question,
+    Verdict as Verdict,
+    count_losses as count_losses,
+)
+from ._sample_losses import sample_losses as sample_losses
+from ._secure import (
+    Keys as Keys,
+    Revealed as Revealed,
+    SecureClient as SecureClient,
+    Shares as Shares,
+    open_sum as open_sum,
+)
+from ._server import FilterServer as FilterServer, filter_server as filter_server
+from ._threshold import (
+    Band as Band,
+    LossThreshold as LossThreshold,
+    loss_threshold as loss_threshold,
+)

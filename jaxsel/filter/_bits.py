@@ -1,0 +1,37 @@
+"""Floats by their place in their order: what lies between two can be split evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_PLACES = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
+
+
+def to_place(values: npt.NDArray[np.floating]) -> np.ndarray:
+    """Return each float's place, int64: neighbours differ by one; -0.0 counts as 0.0.
+
+    Args:
+        values: float32 or float64, without NaN.
+    """
+    kind = _PLACES[values.dtype]
+    bits = (values + 0.0).view(kind)
+    return np.where(bits < 0, np.iinfo(kind).min - bits, bits).astype(np.int64)
+
+
+def to_float(places: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the floats at those places."""
+    kind = _PLACES[dtype]
+    bits = np.asarray(places, np.int64).astype(kind)
+    return np.where(bits < 0, np.iinfo(kind).min - bits, bits).view(dtype)
+
+
+def split(low: int, high: int, parts: int) -> np.ndarray:
+    """Return places strictly between two, cutting what is there into about equal parts.
+
+    All of them where there are fewer than `parts`.
+    """
+    inside = high - low - 1
+    cuts = min(inside, parts - 1)
+    # Python's integers: the places between two float64 need more than 63 bits.
+    return np.array([low + i * (inside + 1) // (cuts + 1) for i in range(1, cuts + 1)])

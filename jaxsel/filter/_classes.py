@@ -1,0 +1,97 @@
+"""One threshold for each class: some classes are harder than others."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array, check_choice, check_same_length
+
+from ._inputs import as_losses
+from ._threshold import LossThreshold, loss_threshold
+
+Missing = Literal["pooled", "keep", "drop"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassThresholds:
+    """Samples whose loss is at most that of their class are kept.
+
+    Attributes:
+        thresholds: By class, of those that have benchmark losses and others.
+        otherwise: The largest loss that is kept of any other class.
+    """
+
+    thresholds: dict[Any, LossThreshold]
+    otherwise: float
+
+    def keeps(
+        self, losses: npt.ArrayLike | jax.Array, labels: npt.ArrayLike | jax.Array
+    ) -> np.ndarray:
+        """Return which losses are kept, `[n]` of bool.
+
+        Raises:
+            ValueError: If the losses are not finite, or the lengths differ.
+        """
+        found, classes = as_losses("losses", losses), np.asarray(labels)
+        check_same_length("losses", found, "labels", classes)
+        limits = np.full(len(found), self.otherwise)
+        for label, threshold in self.thresholds.items():
+            limits[classes == label] = threshold.value
+        return found <= limits
+
+
+def class_thresholds(
+    benchmark_losses: npt.ArrayLike | jax.Array,
+    benchmark_labels: npt.ArrayLike | jax.Array,
+    losses: npt.ArrayLike | jax.Array,
+    labels: npt.ArrayLike | jax.Array,
+    *,
+    missing: Missing = "pooled",
+) -> ClassThresholds:
+    """Find a threshold for each class, from the losses of that class alone.
+
+    A class that is hard has larger losses, clean samples too, which one threshold for
+    all classes drops. The price is that each threshold rests on fewer benchmark losses.
+
+    Args:
+        benchmark_losses: Losses of clean samples, `[m]`.
+        benchmark_labels: Their classes, `[m]`.
+        losses: Losses of the samples to choose from, `[n]`.
+        labels: The classes that they are labelled with, `[n]`.
+        missing: What becomes of samples of a class that the benchmark lacks: the
+            threshold of all losses ("pooled"), or "keep" or "drop" all of them.
+
+    Returns:
+        The thresholds. Costs as much as one of all losses.
+
+    Raises:
+        ValueError: If lengths differ, losses are not finite or none, or `missing` is
+            none of these.
+    """
+    check_choice("missing", missing, ("pooled", "keep", "drop"))
+    sides = []
+    for name, values, classes in (
+        ("benchmark_", benchmark_losses, benchmark_labels),
+        ("", losses, labels),
+    ):
+        found = as_losses(f"{name}losses", values)
+        known = np.asarray(as_array(f"{name}labels", classes))
+        check_same_length(f"{name}losses", found, f"{name}labels", known)
+        sides.append((found, known))
+    (clean, clean_labels), (all_losses, all_labels) = sides
+    thresholds = {
+        label: loss_threshold(
+            clean[clean_labels == label], all_losses[all_labels == label]
+        )
+        for label in np.unique(all_labels).tolist()
+        if np.any(clean_labels == label)
+    }
+    otherwise = {"keep": np.inf, "drop": -np.inf}.get(missing)
+    if otherwise is None:
+        otherwise = loss_threshold(clean, all_losses).value
+    return ClassThresholds(thresholds=thresholds, otherwise=otherwise)

@@ -1,0 +1,81 @@
+"""Server and clients in one process: to try what runs on many machines otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from ._messages import Counted, count_losses
+from ._secure import SecureClient, open_sum
+from ._server import FilterServer, filter_server
+
+Sum: TypeAlias = Callable[[Sequence[Counted]], tuple[np.ndarray, Sequence[str]]]
+"""From answers to the sum of their counts, and the clients that are in it."""
+
+
+def federated_threshold(
+    benchmark_losses: npt.ArrayLike | jax.Array,
+    losses: Mapping[str, npt.ArrayLike],
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    secure: Sum | None = None,
+) -> FilterServer:
+    """Run server and clients in one process, until the threshold is known.
+
+    Args:
+        benchmark_losses: The server's, `[m]`.
+        losses: Those of each client, `[n_i]`, by name.
+        dtype: What losses are rounded to.
+        secure: How to sum counts without showing them, such as `secure_sum`; None to
+            show them to the server.
+
+    Returns:
+        The server in the end: `threshold`, `verdict`, and who was left out.
+
+    Raises:
+        ValueError: If losses are not finite, or there is no client.
+    """
+    server = filter_server(benchmark_losses, [*losses], dtype=dtype)
+    while (question := server.question) is not None:
+        answers = [
+            count_losses(question, losses[name], client=name) for name in server.clients
+        ]
+        if secure is None:
+            server = server.receive(answers)
+        else:
+            server = server.receive_sum(*secure(answers))
+    return server
+
+
+def secure_sum(
+    answers: Sequence[Counted],
+    *,
+    needed: int | None = None,
+    silent: Collection[str] = (),
+) -> tuple[np.ndarray, list[str]]:
+    """Sum counts by pairwise masks, all clients in one process.
+
+    Args:
+        answers: The clients' answers to one question.
+        needed: How many must be left in the end; two thirds, rounded up, if None.
+        silent: Clients that drop out once they have shared their keys.
+
+    Returns:
+        The sum of the others' counts, `[2 E + 1]` int64, and their names.
+
+    Raises:
+        ValueError: If fewer clients are left than needed, or no more than half of all
+            are.
+    """
+    needed = max(2, -(-2 * len(answers) // 3)) if needed is None else needed
+    clients = {one.client: SecureClient(one, needed) for one in answers}
+    keys = [client.keys() for client in clients.values()]
+    shares = [client.share(keys) for client in clients.values()]
+    left = [name for name in clients if name not in silent]
+    masked = [clients[name].masked(shares) for name in left]
+    revealed = [clients[name].reveal(left) for name in left]
+    return open_sum(keys, shares, masked, revealed, needed), left

@@ -1,0 +1,103 @@
+"""The threshold as a pure function of arrays, for `jit` and `vmap`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ._wide import Wide, excess, largest, less, times, to_float, wide
+
+
+class KSThreshold(NamedTuple):
+    """What `ks_threshold` returns.
+
+    Attributes:
+        value: Scalar: the largest loss that is kept.
+        n_kept: Scalar int32: how many are kept.
+        distance: Scalar float32: their KS distance to the benchmark's losses.
+    """
+
+    value: jax.Array
+    n_kept: jax.Array
+    distance: jax.Array
+
+
+def ks_threshold(benchmark_losses: jax.Array, losses: jax.Array) -> KSThreshold:
+    """Find the losses to keep so that they are distributed most like a benchmark's.
+
+    The kernel of `loss_threshold`, without its checks, weights and chunks, and as
+    exact: fractions are compared as whole numbers of 96 bits. Two sorts, and
+    O(m log n) after them.
+
+    Args:
+        benchmark_losses: `[m]`, finite.
+        losses: `[n]`, finite, of the same type.
+
+    Returns:
+        The threshold; the smallest of several that are as good.
+    """
+    v, p = jnp.sort(benchmark_losses), jnp.sort(losses)
+    m, n = len(v), len(p)
+    at, upto, before, under = (
+        wide(jnp.searchsorted(a, v, side=side))
+        for side in ("right", "left")
+        for a in (v, p)
+    )
+    of_all = wide(m)
+
+    def leads(k: jax.Array) -> tuple[Wide, Wide]:
+        kept = wide(k)
+        least = lambda a: _least(a, kept)
+        ahead = excess(times(at, kept), times(least(upto), of_all))
+        behind = excess(times(least(under), of_all), times(before, kept))
+        return largest(ahead), largest(behind)
+
+    def crossed(k: jax.Array) -> jax.Array:
+        return ~less(*leads(k))
+
+    k = _first(crossed, n + 1)
+    found = p[jnp.minimum(k, n) - 1]
+    last = jnp.where(k > n, n, jnp.searchsorted(p, found, side="left"))
+    after = jnp.searchsorted(p, found, side="right")
+    of_last, of_after = leads(jnp.maximum(last, 1))[1], leads(after)[0]
+    later = (k <= n) & (
+        (last == 0) | less(times(of_after, wide(last)), times(of_last, wide(after)))
+    )
+
+    def as_good(j: jax.Array) -> jax.Array:
+        return ~less(times(of_last, wide(j)), times(leads(j)[1], wide(last)))
+
+    first = jnp.where(later, after, _first(as_good, jnp.maximum(last, 1)))
+    value = p[first - 1]
+    n_kept = jnp.searchsorted(p, value, side="right").astype(jnp.int32)
+    ahead, behind = leads(n_kept)
+    distance = jnp.maximum(to_float(ahead), to_float(behind)) / (
+        jnp.float32(m) * n_kept.astype(jnp.float32)
+    )
+    return KSThreshold(value, n_kept, distance)
+
+
+def _least(a: Wide, b: Wide) -> Wide:
+    smaller = less(a, b)
+    return tuple(jnp.where(smaller, x, y) for x, y in zip(a, b, strict=True))
+
+
+def _first(holds: Callable[[jax.Array], jax.Array], last: jax.Array | int) -> jax.Array:
+    """Return the least k in [1, last) from which a condition holds on; else last."""
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = low + (high - low) // 2
+        yes = holds(jnp.minimum(middle, high - 1))
+        open_ = low < high
+        return (
+            jnp.where(open_ & ~yes, middle + 1, low),
+            jnp.where(open_ & yes, middle, high),
+        )
+
+    last = jnp.asarray(last, jnp.int32)
+    return lax.fori_loop(0, 32, halve, (jnp.ones_like(last), last))[0]

@@ -1,0 +1,243 @@
+"""What a server and its clients send each other: arrays and a JSON header."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_count
+from jaxsel._wire import Format, check_fields, check_id, check_text, reading, write
+
+from ._inputs import as_losses
+
+FORMAT = Format("jaxsel.filter", 1)
+MAX_BYTES = 1 << 26
+
+_LARGEST = (1 << 32) - 1  # of counts, and of their sum over clients
+_T = TypeVar("_T", bound="Message")
+
+
+class Message:
+    """A message with a file form: fields of JSON's types, and arrays."""
+
+    _kind: str
+    _fields: tuple[str, ...]
+    _arrays: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays; a file has about 1 KB more."""
+        return sum(getattr(self, name).nbytes for name in self._arrays)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file in one step, and return its path."""
+        fields = {name: getattr(self, name) for name in self._fields}
+        arrays = {name: getattr(self, name) for name in self._arrays}
+        return write(FORMAT, path, self._kind, fields, arrays)
+
+    @classmethod
+    def load(
+        cls: type[_T], path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES
+    ) -> _T:
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+            max_bytes: Largest file to read.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it holds anything else, is damaged or too large; the message
+                names the file and the field.
+        """
+        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as (
+            fields,
+            arrays,
+        ):
+            check_fields("fields", fields, set(cls._fields))
+            if set(arrays) != set(cls._arrays):
+                raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
+            return cls(**fields, **arrays)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Question(Message):
+    """How many losses lie below some edges? A server asks its clients.
+
+    Attributes:
+        task: 32 hexadecimal digits, drawn at random for each filtering.
+        round: Counted from 1.
+        limit: How many losses a client may have at most, so that sums fit 32 bits.
+        edges: `[E]`, ascending and distinct, float32 or float64: those of the first
+            round are the benchmark's losses.
+    """
+
+    task: str
+    round: int
+    limit: int
+    edges: np.ndarray
+
+    _kind = "question"
+    _fields = ("task", "round", "limit")
+    _arrays = ("edges",)
+
+    def __post_init__(self) -> None:
+        check_id("task", self.task)
+        check_count("round", self.round)
+        if check_count("limit", self.limit) > _LARGEST:
+            raise ValueError(f"limit must be below 2^32, got {self.limit}")
+        edges = self.edges
+        if not (
+            isinstance(edges, np.ndarray)
+            and edges.ndim == 1
+            and edges.dtype in (np.float32, np.float64)
+            and len(edges)
+            and np.all(np.isfinite(edges))
+            and np.all(np.diff(edges) > 0)
+        ):
+            raise ValueError(
+                "edges must be finite, ascending and distinct, float32 or float64, of "
+                "shape [E]"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Counted(Message):
+    """A client's answer to a question.
+
+    Attributes:
+        task: The question's.
+        round: The question's.
+        client: The client's name.
+        counts: `[2 E + 1]`, uint32: losses below the first edge, up to it, below the
+            second one, and so on, and how many there are. Masked under secure
+            aggregation: then they may be any numbers.
+    """
+
+    task: str
+    round: int
+    client: str
+    counts: np.ndarray
+
+    _kind = "counts"
+    _fields = ("task", "round", "client")
+    _arrays = ("counts",)
+
+    def __post_init__(self) -> None:
+        check_sender(self)
+        counts = self.counts
+        if not (
+            isinstance(counts, np.ndarray)
+            and counts.ndim == 1
+            and counts.dtype.kind in "iu"
+        ):
+            raise ValueError("counts must be whole numbers, of shape [2 E + 1]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Verdict(Message):
+    """What the server tells its clients in the end.
+
+    Attributes:
+        task: 32 hexadecimal digits.
+        value: `[1]`, of the edges' type: losses up to this are kept.
+    """
+
+    task: str
+    value: np.ndarray
+
+    _kind = "verdict"
+    _fields = ("task",)
+    _arrays = ("value",)
+
+    def __post_init__(self) -> None:
+        check_id("task", self.task)
+        value = self.value
+        if not (
+            isinstance(value, np.ndarray)
+            and value.shape == (1,)
+            and value.dtype in (np.float32, np.float64)
+            and np.isfinite(value[0])
+        ):
+            raise ValueError("value must be one finite float32 or float64")
+
+    def keeps(self, losses: npt.ArrayLike) -> np.ndarray:
+        """Return which of a client's losses are kept, `[n]` of bool.
+
+        Raises:
+            ValueError: If they are not finite, or have another shape.
+        """
+        return as_losses("losses", losses).astype(self.value.dtype) <= self.value
+
+
+def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> Counted:
+    """Answer a question: the client's part.
+
+    Losses are rounded to the type of the question's edges first. Costs a sort.
+
+    Args:
+        question: What the server asks.
+        losses: The client's losses, `[n]`; there may be none.
+        client: Its name.
+
+    Raises:
+        TypeError: If the losses are not numeric.
+        ValueError: If they are not finite, or more than the question's limit.
+    """
+    own = np.sort(as_losses("losses", losses).astype(question.edges.dtype))
+    if len(own) > question.limit:
+        raise ValueError(
+            f"losses must be at most {question.limit}, the question's limit, got "
+            f"{len(own)}"
+        )
+    counts = np.empty(2 * len(question.edges) + 1, np.uint32)
+    counts[:-1:2] = np.searchsorted(own, question.edges, "left")
+    counts[1::2] = np.searchsorted(own, question.edges, "right")
+    counts[-1] = len(own)
+    return Counted(
+        task=question.task, round=question.round, client=client, counts=counts
+    )
+
+
+def check_counts(question: Question, answer: Any) -> np.ndarray:
+    """Return the counts of an answer that can be one, `[2 E + 1]` int64.
+
+    Raises:
+        ValueError: If it answers something else, or its counts are not possible.
+    """
+    if (answer.task, answer.round) != (question.task, question.round):
+        raise ValueError("it answers another question")
+    expected = 2 * len(question.edges) + 1
+    if len(answer.counts) != expected:
+        raise ValueError(f"counts must be {expected}, got {len(answer.counts)}")
+    low, high = answer.counts.min(), answer.counts.max()
+    if low < 0 or high > question.limit:
+        raise ValueError(
+            f"counts must lie between 0 and {question.limit}, the limit, got "
+            f"{low if low < 0 else high}"
+        )
+    counts = answer.counts.astype(np.int64)
+    check_ascending(counts)
+    return counts
+
+
+def check_sender(message: Any) -> None:
+    """Refuse a message of no question or of no client."""
+    check_id("task", message.task)
+    check_count("round", message.round)
+    check_text("client", message.client, longest=100)
+
+
+def check_ascending(counts: np.ndarray) -> None:
+    """Refuse counts that fall from one edge to a later one."""
+    fall = np.flatnonzero(np.diff(counts) < 0)
+    if fall.size:
+        raise ValueError(
+            f"counts must not fall, but do from {counts[fall[0]]} to "
+            f"{counts[fall[0] + 1]} behind entry {fall[0]}"
+        )

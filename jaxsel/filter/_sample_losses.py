@@ -1,0 +1,96 @@
+"""The loss of every sample, under any model."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
+from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._progress import track
+from jaxsel.gradients._filter import Loss, Parameters, check_loss, example_loss, split
+from jaxsel.gradients._rows import activations
+
+# Numbers that the samples of a chunk compute: on a CPU about a cache's worth.
+_ENTRIES = {"cpu": 1 << 22}
+_ENTRIES_ELSEWHERE = 1 << 26
+
+
+def sample_losses(
+    loss: Loss,
+    params: Any,
+    examples: Any,
+    *,
+    chunk_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: bool = False,
+) -> np.ndarray:
+    """Compute the loss of each sample, one forward pass each.
+
+    Args:
+        loss: `loss(params, example) -> scalar`, for one example. Pass the same function
+            each time: it is compiled once for each.
+        params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
+            an Equinox module.
+        examples: A pytree of arrays `[n, ...]`, one entry a sample. Memory-mapped ones
+            are read chunk by chunk.
+        chunk_size: Samples computed at once; changes speed and memory only.
+        mesh: Devices that share each chunk, as `make_mesh` returns them, or None.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Losses, `[n]`.
+
+    Raises:
+        TypeError: If `loss` is no hashable function.
+        ValueError: If the examples' lengths differ or are 0, if the loss is not a real
+            scalar, or if a sample's is NaN or infinite (the first is named).
+    """
+    check_loss(loss)
+    check_mesh(mesh)
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in _leaves(examples)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "examples must be one or more arrays with the same first axis, one entry a "
+            f"sample, got lengths {sorted(lengths) or 'none'}"
+        )
+    (n,) = lengths
+    parameters = split(params)
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), examples)
+    each = activations(functools.partial(_loss, loss), parameters, one)
+    rows = chunk_rows(
+        n,
+        max(1, each),
+        chunk_size=chunk_size,
+        devices=1 if mesh is None else mesh.size,
+        entries=_ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE),
+    )
+    parameters, found = replicate(parameters, mesh), []
+    chunks = list(chunk_slices(n, rows))
+    for chunk in track(chunks, progress=progress, label="Losses"):
+        part = shard(take_rows(examples, chunk, rows), mesh)
+        losses = gather(_losses(loss, parameters, part))[: chunk.stop - chunk.start]
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if bad.size:
+            raise ValueError(
+                "loss must be finite for every example, but that of example "
+                f"{chunk.start + bad[0]} is {losses[bad[0]]}"
+            )
+        found.append(losses)
+    return np.concatenate(found)
+
+
+def _leaves(examples: Any) -> list[Any]:
+    return jax.tree.leaves(examples)
+
+
+def _loss(loss: Loss, parameters: Parameters, example: Any) -> jax.Array:
+    return example_loss(loss, parameters, parameters.selected, example)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _losses(loss: Loss, parameters: Parameters, examples: Any) -> jax.Array:
+    return jax.vmap(functools.partial(_loss, loss, parameters))(examples)

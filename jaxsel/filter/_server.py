@@ -1,0 +1,270 @@
+"""The server's part of filtering across clients, in rounds of questions."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxsel._checks import check_choice
+from jaxsel._wire import check_text
+
+from ._inputs import as_benchmark
+from ._messages import Counted, Question, Verdict, check_ascending, check_counts
+from ._objective import Benchmark, Counts
+from ._solve import Solution, solve
+from ._threshold import LossThreshold
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_RING = 1 << 32
+
+Asked = tuple[np.ndarray, np.ndarray]
+"""Edges `[E]` and counts at them `[2 E + 1]`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FilterServer:
+    """What the server knows: immutable, each step returns a new one.
+
+    `filter_server` makes one. While `question` is not None, send it to all `clients`
+    and hand what comes back to `receive`; then send `verdict`. Clients that drop out,
+    or whose counts are not possible, are left out of the whole: what they answered
+    before does not count any more.
+
+    Attributes:
+        task: 32 hexadecimal digits.
+        benchmark: The benchmark's distribution: its losses go to the clients.
+        clients: Those that still take part.
+        left_out: Why the others do not, by name.
+        round: Questions that were answered.
+        answers: What each client has answered, if that is known to the server.
+        sums: What all clients together have answered, under secure aggregation.
+    """
+
+    task: str
+    benchmark: Benchmark
+    clients: tuple[str, ...]
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    round: int = 0
+    answers: Mapping[str, tuple[Asked, ...]] = dataclasses.field(default_factory=dict)
+    sums: tuple[Asked, ...] = ()
+
+    @property
+    def question(self) -> Question | None:
+        """What to ask next; None if the threshold is known."""
+        found = self._replay()
+        if isinstance(found, Solution):
+            return None
+        return Question(
+            task=self.task,
+            round=self.round + 1,
+            limit=(_RING - 1) // len(self.clients),
+            edges=found,
+        )
+
+    @property
+    def threshold(self) -> LossThreshold:
+        """The threshold, once there is no question left.
+
+        Its value lies between the largest kept loss and the next one: no client's loss
+        is told exactly, unless several are equal or it is one of the benchmark's.
+
+        Raises:
+            ValueError: If there is a question left.
+        """
+        found = self._replay()
+        if not isinstance(found, Solution):
+            raise ValueError("threshold is not known yet: ask the question first")
+        counts = self._sum(self.benchmark.edges)
+        assert counts is not None
+        return LossThreshold(
+            value=found.value,
+            distance=found.distance,
+            n_kept=found.kept,
+            n=counts.total,
+            n_benchmark=self.benchmark.total,
+            share=found.kept / counts.total,
+            benchmark=self.benchmark,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """What to tell the clients, once there is no question left."""
+        value = np.array([self.threshold.value], self.benchmark.edges.dtype)
+        return Verdict(task=self.task, value=value)
+
+    def receive(self, answers: Iterable[Counted]) -> FilterServer:
+        """Take the answers to the question, in the clear.
+
+        Leaves out clients that did not answer, and those whose counts are of another
+        form, negative, fall, exceed the limit, or contradict what they said before.
+
+        Raises:
+            ValueError: If there is no question, or no client is left.
+        """
+        question = self._asked()
+        found: dict[str, tuple[Asked, ...]] = {}
+        left_out = dict(self.left_out)
+        for answer in answers:
+            name = answer.client
+            try:
+                if name not in self.clients:
+                    raise ValueError("it was not asked")
+                if name in found:
+                    raise ValueError("it answered twice")
+                asked = question.edges, check_counts(question, answer)
+                before = self.answers.get(name, ())
+                _check_agreement([*before, asked])
+                found[name] = *before, asked
+            except ValueError as error:
+                left_out[name] = f"round {question.round}: {error}"
+        for name in self.clients:
+            if name not in found:
+                left_out.setdefault(name, f"round {question.round}: no answer")
+        clients = tuple(name for name in self.clients if name not in left_out)
+        return self._next(clients, left_out, answers={c: found[c] for c in clients})
+
+    def receive_sum(
+        self, counts: npt.NDArray[np.integer], clients: Sequence[str]
+    ) -> FilterServer:
+        """Take the sum of the answers to the question, from secure aggregation.
+
+        If clients have dropped out since an earlier round, their counts are in its sum,
+        and nobody can take them out: the rest is asked again.
+
+        Only the sum can be checked. A single client can move it, and with it the
+        threshold, as it likes, without being found out.
+
+        Args:
+            counts: Sum of the counts of `clients`, `[2 E + 1]`.
+            clients: Whose counts are in it.
+
+        Raises:
+            ValueError: If there is no question, no client, one that was not asked, or
+                the sum is not possible: then nothing was received.
+        """
+        question = self._asked()
+        strangers = set(clients) - set(self.clients)
+        if strangers:
+            raise ValueError(f"clients must be among those asked, got {strangers}")
+        same = set(clients) == set(self.clients)
+        total = Counted(
+            task=self.task, round=question.round, client="all", counts=counts
+        )
+        limit = question.limit * max(1, len(clients))
+        whole = dataclasses.replace(question, limit=limit)
+        asked = question.edges, check_counts(whole, total)
+        before = self.sums if same else ()
+        _check_agreement([*before, asked])
+        left_out = dict(self.left_out)
+        for name in self.clients:
+            if name not in clients:
+                left_out[name] = f"round {question.round}: no answer"
+        kept = tuple(name for name in self.clients if name in set(clients))
+        return self._next(kept, left_out, sums=(*before, asked))
+
+    def _asked(self) -> Question:
+        question = self.question
+        if question is None:
+            raise ValueError("the threshold is known: there is no question")
+        return question
+
+    def _next(
+        self, clients: tuple[str, ...], left_out: dict[str, str], **known: Any
+    ) -> FilterServer:
+        if not clients:
+            raise ValueError(
+                "clients must answer, but none is left: "
+                + "; ".join(f"{name!r}, {why}" for name, why in left_out.items())
+            )
+        return dataclasses.replace(
+            self, clients=clients, left_out=left_out, round=self.round + 1, **known
+        )
+
+    def _replay(self) -> Solution | np.ndarray:
+        """Return the solution, or the edges whose counts it lacks."""
+        search = solve(self.benchmark, exact=False)
+        try:
+            edges = next(search)
+            while (counts := self._sum(edges)) is not None:
+                edges = search.send(counts)
+        except StopIteration as end:
+            return end.value
+        return edges
+
+    def _sum(self, edges: np.ndarray) -> Counts | None:
+        """Return the sum of all clients' counts at the edges, if all have answered."""
+        sides = [self.answers.get(name, ()) for name in self.clients]
+        found = [
+            counts
+            for asked in ([self.sums] if self.sums else sides)
+            for own, counts in asked
+            if np.array_equal(own, edges)
+        ]
+        if len(found) < (1 if self.sums else len(sides)):
+            return None
+        total = np.sum(found, axis=0)
+        return Counts(total[:-1:2], total[1::2], int(total[-1]))
+
+
+def filter_server(
+    benchmark_losses: npt.ArrayLike,
+    clients: Sequence[str],
+    *,
+    dtype: npt.DTypeLike = np.float32,
+) -> FilterServer:
+    """Begin to filter across clients: the server's part of `loss_threshold`.
+
+    The kept samples are those that `loss_threshold` would keep with all losses in one
+    place, rounded to `dtype`. The first question holds the benchmark's distinct losses;
+    further ones cut the interval in which the threshold turns out to lie into a
+    thousand, at most four times in float32 and nine in float64, and seldom more than
+    twice, for each of one or two intervals.
+
+    Args:
+        benchmark_losses: Losses of clean samples, `[m]`. The clients learn them.
+        clients: Names of those who take part.
+        dtype: "float32" or "float64": what losses are rounded to.
+
+    Returns:
+        The server, with its first question.
+
+    Raises:
+        ValueError: If the losses are not finite, there is no client, or two have one
+            name.
+
+    References:
+        Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
+        Learning, ICPR 2021, section III; there clients send the distribution of their
+        losses.
+    """
+    dtype = np.dtype(dtype)
+    check_choice("dtype", dtype, (np.dtype(np.float32), np.dtype(np.float64)))
+    names = tuple(check_text("a client's name", name, longest=100) for name in clients)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"clients must be one or more distinct names, got {names}")
+    return FilterServer(
+        task=secrets.token_hex(16),
+        benchmark=as_benchmark(np.asarray(benchmark_losses, dtype)),
+        clients=names,
+    )
+
+
+def _check_agreement(asked: Sequence[Asked]) -> None:
+    """Refuse counts at some edges that contradict those at others."""
+    totals = {int(counts[-1]) for _, counts in asked}
+    if len(totals) > 1:
+        raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
+    edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
+    side = np.arange(len(edges)) % 2
+    counts = np.concatenate([own[:-1] for _, own in asked])
+    order = np.lexsort((counts, side, edges))
+    check_ascending(counts[order])
+    twice = (np.diff(edges[order]) == 0) & (np.diff(side[order]) == 0)
+    if np.any(np.diff(counts[order])[twice]):
+        raise ValueError("counts must be the same at an edge that is asked for again")

@@ -1,0 +1,135 @@
+"""The threshold of least distance, found by asking how many losses lie below edges.
+
+Whoever has the losses answers: an array, a file read again and again, or clients who
+show nothing but sums of counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._bits import split, to_float, to_place
+from ._objective import Benchmark, Counts, Objective
+
+PARTS = 1000
+"""Into so many parts an interval is cut by one question."""
+
+Questions = Generator[np.ndarray, Counts, "Solution"]
+"""Yields edges, ascending and distinct; is sent the counts at them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """Where the threshold is.
+
+    Attributes:
+        value: Losses up to this are kept.
+        kept: Their weight.
+        distance: The KS distance between them and the benchmark's.
+    """
+
+    value: float
+    kept: int
+    distance: float
+
+
+def solve(
+    benchmark: Benchmark, counts: Counts | None = None, *, exact: bool = True
+) -> Questions:
+    """Find the threshold of least distance, the smallest of several.
+
+    Args:
+        benchmark: The benchmark's losses.
+        counts: Those at its edges, if they are known: then that is not asked.
+        exact: Whether the value must be the largest kept loss itself. Otherwise it may
+            be a number between that and the next one, which takes fewer questions.
+
+    Returns:
+        A generator that returns the solution.
+    """
+    if counts is None:
+        counts = yield benchmark.edges
+    objective = Objective(benchmark, counts)
+    k, after = objective.crossing(), None
+    before = objective.n
+    if k <= objective.n:
+        after = yield from _order(k, benchmark.edges, counts, exact)
+        before = after.below
+    if after is not None and (before == 0 or _less(objective, after.upto, before)):
+        return Solution(after.value, after.upto, objective.distance(after.upto))
+    first = objective.first_as_good(before)
+    found = yield from _order(first, benchmark.edges, counts, exact)
+    return Solution(found.value, found.upto, objective.distance(found.upto))
+
+
+def _less(objective: Objective, after: int, before: int) -> bool:
+    """Whether the distance at `after`, behind the crossing, is less than before it."""
+    return objective.leads(after)[0] * before < objective.leads(before)[1] * after
+
+
+@dataclasses.dataclass(frozen=True)
+class _Order:
+    """A loss of some rank: its value, and the weight below it and up to it."""
+
+    value: float
+    below: int
+    upto: int
+
+
+def _order(
+    k: int, edges: np.ndarray, counts: Counts, exact: bool
+) -> Generator[np.ndarray, Counts, _Order]:
+    """Find the loss at which the weight, summed in ascending order, reaches k."""
+    low, high = to_place(np.array([-np.inf, np.inf], edges.dtype)).tolist()
+    below, upto = 0, counts.total
+    while True:
+        at = int(np.searchsorted(counts.upto, k))
+        if at < len(edges) and counts.below[at] < k:
+            return _Order(float(edges[at]), int(counts.below[at]), int(counts.upto[at]))
+        if at:
+            low, below = int(to_place(edges[at - 1 : at])[0]), int(counts.upto[at - 1])
+        if at < len(edges):
+            high, upto = int(to_place(edges[at : at + 1])[0]), int(counts.below[at])
+        if not exact and upto - below == 1:
+            last = to_float(np.array([high - 1]), edges.dtype)
+            return _Order(float(last[0]), below, upto)
+        edges = to_float(split(low, high, PARTS), edges.dtype)
+        counts = yield edges
+
+
+def run(
+    runs: Sequence[Questions], ask: Callable[[np.ndarray], Counts]
+) -> list[Solution]:
+    """Run several at once: what they ask together is one question.
+
+    Args:
+        runs: Generators of `solve`.
+        ask: Returns the counts at edges.
+
+    Returns:
+        The solution of each.
+    """
+    found: dict[int, Solution] = {}
+    waiting: dict[int, tuple[Questions, Any]] = {
+        i: (each, None) for i, each in enumerate(runs)
+    }
+    while waiting:
+        asked = {}
+        for i, (each, counts) in waiting.items():
+            try:
+                asked[i] = each, each.send(counts)
+            except StopIteration as end:
+                found[i] = end.value
+        if not asked:
+            break
+        edges = np.unique(np.concatenate([own for _, own in asked.values()]))
+        counts = ask(edges)
+        waiting = {
+            i: (each, counts.at(np.searchsorted(edges, own)))
+            for i, (each, own) in asked.items()
+        }
+    return [found[i] for i in range(len(runs))]

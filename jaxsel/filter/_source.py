@@ -1,0 +1,127 @@
+"""Losses that answer how many of them lie below edges: in memory, or read in passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from ._objective import Counts
+
+Chunk = tuple[np.ndarray, np.ndarray | None]
+"""Losses `[c]` and their whole weights, or None where each counts once."""
+
+GATHERED = 1 << 22
+"""Losses that a pass may collect, to spare the passes after it."""
+
+
+class Sorted:
+    """Losses in memory, in ascending order.
+
+    Args:
+        losses: `[n]`.
+        weights: Whole numbers, `[n]` int64, or None where each counts once.
+    """
+
+    def __init__(self, losses: np.ndarray, weights: np.ndarray | None = None):
+        if weights is None:
+            self._losses, self._upto = np.sort(losses), None
+        else:
+            order = np.argsort(losses)
+            self._losses = losses[order]
+            self._upto = np.append(0, np.cumsum(weights[order]))
+
+    def counts(self, edges: np.ndarray) -> Counts:
+        """Return how much weight lies below the edges."""
+        below, upto = (
+            self._weight(np.searchsorted(self._losses, edges, side))
+            for side in ("left", "right")
+        )
+        return Counts(below, upto, int(self._weight(len(self._losses))))
+
+    def number(self, value: float) -> int:
+        """Return how many losses are at most `value`."""
+        return int(np.searchsorted(self._losses, value, "right"))
+
+    def _weight(self, rows: np.ndarray | int) -> np.ndarray:
+        return np.asarray(rows if self._upto is None else self._upto[rows], np.int64)
+
+
+class Streamed:
+    """Losses that are read as often as need be, and never held all at once.
+
+    Where few of them lie in the intervals that new edges cut, between the edges known
+    so far, one pass collects these, and later questions about them need none.
+
+    Args:
+        read: Returns an iterator over all chunks, the same ones each time.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Chunk]]):
+        self._read = read
+        self._edges = np.empty(0)
+        self._counts = Counts(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+        self._cells: dict[int, Sorted] = {}
+
+    def counts(self, edges: np.ndarray) -> Counts:
+        """Return how much weight lies below the edges."""
+        if not len(self._edges):
+            self._count(edges)
+        new = ~np.isin(edges, self._edges)
+        cell = np.searchsorted(self._edges, edges)
+        cells = np.unique(cell[new])
+        above = np.append(self._counts.below, self._counts.total)
+        lower = np.append(0, self._counts.upto)
+        if (above - lower)[cells].sum() > GATHERED:
+            self._count(np.union1d(self._edges, edges))
+            return self._counts.at(np.searchsorted(self._edges, edges))
+        self._gather([c for c in cells.tolist() if c not in self._cells])
+        below, upto = lower[cell], lower[cell]
+        known = np.flatnonzero(~new)
+        below[known] = self._counts.below[cell[known]]
+        upto[known] = self._counts.upto[cell[known]]
+        for c in cells.tolist():
+            rows = np.flatnonzero(new & (cell == c))
+            inside = self._cells[c].counts(edges[rows])
+            below[rows] += inside.below
+            upto[rows] += inside.upto
+        return Counts(below, upto, self._counts.total)
+
+    def number(self, value: float) -> int:
+        """Return how many losses are at most `value`."""
+        return sum(
+            int((losses <= np.float64(value)).sum()) for losses, _ in self._read()
+        )
+
+    def _count(self, edges: np.ndarray) -> None:
+        """Count at these edges, in one pass."""
+        none = np.zeros(len(edges), np.int64)
+        counts = Counts(none, none, 0)
+        for losses, weights in self._read():
+            counts = counts + Sorted(losses, weights).counts(edges)
+        self._edges, self._counts, self._cells = edges, counts, {}
+
+    def _gather(self, cells: list[int]) -> None:
+        """Collect the losses in some intervals between the edges, in one pass."""
+        if not cells:
+            return
+        bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
+        low, high = bounds[cells[0]], bounds[cells[-1] + 1]
+        found: list[list[Chunk]] = [[] for _ in cells]
+        for losses, weights in self._read():
+            rows = np.flatnonzero((losses > low) & (losses < high))
+            cell = np.searchsorted(self._edges, losses[rows])
+            # What lies on an edge is counted already, and not inside its interval.
+            cell[losses[rows] == bounds[cell + 1]] = -1
+            for own, c in zip(found, cells, strict=True):
+                part = rows[cell == c]
+                own.append((losses[part], None if weights is None else weights[part]))
+        for own, c in zip(found, cells, strict=True):
+            self._cells[c] = Sorted(*joined(own))
+
+
+def joined(chunks: Iterable[Chunk]) -> Chunk:
+    """Return the losses and weights of all chunks, one after the other."""
+    losses, weights = zip(*chunks, strict=True)
+    whole = [w for w in weights if w is not None]
+    return np.concatenate(losses), np.concatenate(whole) if whole else None

@@ -1,0 +1,203 @@
+"""The threshold below which losses look like those of a clean benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from jaxsel._checks import check_count, check_positive
+
+from ._inputs import Losses, as_benchmark, as_losses, as_source
+from ._objective import Benchmark
+from ._solve import run, solve
+from ._source import Sorted, Streamed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Band:
+    """Thresholds for benchmarks that were drawn again.
+
+    Attributes:
+        values: Threshold of each of R replicates, `[R]`.
+        shares: Share of the losses' weight that each keeps, `[R]`.
+        low: Lower end of the band.
+        high: Upper end.
+        level: Share of the replicates between both.
+    """
+
+    values: np.ndarray
+    shares: np.ndarray
+    low: float
+    high: float
+    level: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossThreshold:
+    """Samples whose loss is at most `value` are kept.
+
+    Attributes:
+        value: The largest loss that is kept.
+        distance: KS distance between the kept losses and the benchmark's, in [0, 1].
+        n_kept: How many are kept.
+        n: Of how many.
+        n_benchmark: Number of benchmark losses.
+        share: Share of the weight that is kept: `n_kept / n` without weights.
+        benchmark: The benchmark's distribution, for `band`.
+        source: The losses, for `band`; None if the clients have them.
+    """
+
+    value: float
+    distance: float
+    n_kept: int
+    n: int
+    n_benchmark: int
+    share: float
+    benchmark: Benchmark = dataclasses.field(repr=False, compare=False)
+    source: Sorted | Streamed | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
+
+    def keeps(self, losses: npt.ArrayLike | jax.Array) -> np.ndarray:
+        """Return which losses are kept, `[n]` of bool.
+
+        Raises:
+            ValueError: If they are not finite, or have another shape.
+        """
+        return as_losses("losses", losses) <= np.float64(self.value)
+
+    def band(
+        self,
+        key: jax.Array,
+        replicates: int = 200,
+        *,
+        level: float = 0.9,
+    ) -> Band:
+        """Estimate how far the threshold depends on the benchmark's sample.
+
+        Benchmark losses are drawn again with replacement, as many as there are, and the
+        threshold is found anew; the other losses stay. Takes no pass over these more
+        than a few, for all replicates together.
+
+        Args:
+            key: Of the draws.
+            replicates: How often.
+            level: Share of the replicates between the band's ends.
+
+        Returns:
+            The thresholds, and the quantiles that leave out as many at either end.
+
+        Raises:
+            TypeError: If `replicates` is no whole number.
+            ValueError: If it is less than 1, `level` is not in (0, 1), or the losses
+                are with clients.
+
+        References:
+            Efron, Bootstrap methods: another look at the jackknife, Annals of
+            Statistics 7, 1979.
+        """
+        check_count("replicates", replicates)
+        if not 0 < check_positive("level", level) < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}")
+        benchmark, source = self.benchmark, self.source
+        if source is None:
+            raise ValueError("band needs the losses, which are with the clients here")
+        counts = source.counts(benchmark.edges)
+        found = run(
+            [
+                solve(again, counts.at(np.searchsorted(benchmark.edges, again.edges)))
+                for again in _replicates(benchmark, self.n_benchmark, key, replicates)
+            ],
+            source.counts,
+        )
+        values = np.array([one.value for one in found])
+        low, high = np.quantile(
+            values, [(1 - level) / 2, (1 + level) / 2], method="closest_observation"
+        )
+        return Band(
+            values=values,
+            shares=np.array([one.kept for one in found]) / counts.total,
+            low=float(low),
+            high=float(high),
+            level=level,
+        )
+
+
+def loss_threshold(
+    benchmark_losses: npt.ArrayLike | jax.Array,
+    losses: Losses,
+    *,
+    weights: npt.ArrayLike | jax.Array | None = None,
+    benchmark_weights: npt.ArrayLike | jax.Array | None = None,
+    progress: bool = False,
+) -> LossThreshold:
+    """Find the losses to keep so that they are distributed most like a benchmark's.
+
+    A model that was trained on clean data has some loss on each sample. The threshold
+    is the loss `t` for which the distribution of the losses up to `t` has the least
+    Kolmogorov-Smirnov distance to that of held-out clean samples, the smallest such
+    `t` if there are several. Exact, also with ties, which stay together: distances are
+    compared as fractions of whole numbers.
+
+    Takes a sort, O((n + m) log(n + m)), and O(m log n) after it. Arrays above 16
+    million losses, memory-mapped ones for example, and functions are read in chunks, in
+    memory O(chunk): about three times, once for each interval in which the threshold
+    turns out to lie.
+
+    Args:
+        benchmark_losses: Losses of clean samples that the model was not trained on,
+            `[m]`.
+        losses: Losses of the samples to choose from, `[n]`; or a function that returns
+            an iterator over arrays of them, or over pairs of losses and whole weights,
+            the same ones at each call.
+        weights: How much each loss counts, `[n]`. Whole numbers are taken as they are,
+            others rounded to 2^-38 of their sum.
+        benchmark_weights: The same for the benchmark, `[m]`; others than whole numbers
+            are rounded to 2^-24 of their sum.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The threshold. `keeps` applies it, `band` says how sure it is.
+
+    Raises:
+        TypeError: If losses or weights are not numeric, or are being traced.
+        ValueError: If there are none, if one is NaN or infinite (it is named), if a
+            weight is negative or all are zero, or if the weights' totals, multiplied,
+            exceed 2^62.
+
+    References:
+        Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
+        Learning, ICPR 2021, section III-D, equation 10.
+    """
+    benchmark = as_benchmark(benchmark_losses, benchmark_weights)
+    source, benchmark = as_source(losses, weights, benchmark, progress=progress)
+    (found,) = run([solve(benchmark)], source.counts)
+    counts = source.counts(benchmark.edges)
+    return LossThreshold(
+        value=found.value,
+        distance=found.distance,
+        n_kept=source.number(found.value),
+        n=source.number(np.inf),
+        n_benchmark=np.shape(benchmark_losses)[0],
+        share=found.kept / counts.total,
+        benchmark=benchmark,
+        source=source,
+    )
+
+
+def _replicates(
+    benchmark: Benchmark, m: int, key: jax.Array, replicates: int
+) -> Iterator[Benchmark]:
+    """Yield a benchmark's losses as drawn again, m of them with replacement."""
+    for i in range(replicates):
+        draws = jax.random.randint(jax.random.fold_in(key, i), (m,), 0, benchmark.total)
+        at = np.searchsorted(benchmark.steps, np.asarray(draws), "right")
+        rows, counts = np.unique(at, return_counts=True)
+        yield Benchmark(benchmark.edges[rows], np.cumsum(counts))
