@@ -29,6 +29,11 @@ from ._encoder import (
     pool as pool,
 )
 from ._features import text_features as text_features
+from ._federated import (
+    FederatedRun as FederatedRun,
+    fed_avg as fed_avg,
+    federated_round as federated_round,
+)
 from ._finetune import (
     CrossEntropy as CrossEntropy,
     FineTuned as FineTuned,

@@ -1,0 +1,264 @@
+"""Federated averaging: clients train on what they have, and a server averages."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+from flax import nnx
+
+from jaxsel._checks import check_count, check_finite, check_same_length
+from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._progress import track
+
+from ._checkpoints import Checkpoints, fingerprint
+from ._fit import Params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FederatedRun:
+    """What federated training gave.
+
+    Attributes:
+        params: Of the last round.
+        rounds: `[T]`: the rounds after which it was evaluated.
+        scores: `[T]`: what `evaluate` returned then.
+    """
+
+    params: Params
+    rounds: np.ndarray
+    scores: np.ndarray
+
+    def rounds_to(self, score: float) -> int | None:
+        """Return the first evaluated round that reached a score; None if none did."""
+        reached = np.flatnonzero(self.scores >= score)
+        return int(self.rounds[reached[0]]) if reached.size else None
+
+
+def federated_round(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    x: jax.Array,
+    y: jax.Array,
+    rows: jax.Array,
+    sizes: jax.Array,
+    key: jax.Array,
+    *,
+    optimizer: optax.GradientTransformation,
+    local_steps: int,
+    batch_share: float,
+    batch_size: int,
+) -> Params:
+    """Train every client from the same parameters, and average: a kernel.
+
+    All clients at once, under `vmap`: shard `rows` and `sizes` over their first axis,
+    and each device trains its part. A step takes `batch_size` samples of each client,
+    of which the first `ceil(batch_share * sizes)` count.
+
+    Args:
+        graphdef: Static part of the model.
+        params: Parameters that all start from.
+        x: All samples, `[n, ...]`.
+        y: Their classes, `[n]`.
+        rows: Each client's samples, `[C, R]`; entries from its size on are not read.
+        sizes: How many it has, `[C]`. Clients without any have no weight.
+        key: Of the minibatches.
+        optimizer: Of the clients; its state begins anew in each round.
+        local_steps: Steps of each client.
+        batch_share: Share of a client's samples in a minibatch.
+        batch_size: The largest client's, at least.
+
+    Returns:
+        The mean of the clients' parameters, weighted by their sizes.
+
+    References:
+        McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-efficient
+        learning of deep networks from decentralized data, AISTATS 2017, Algorithm 1.
+    """
+    x, y, rows, sizes = (jnp.asarray(array) for array in (x, y, rows, sizes))
+
+    def loss(params: Params, at: jax.Array, weights: jax.Array) -> jax.Array:
+        scores = nnx.merge(graphdef, params)(x[at])
+        losses = optax.softmax_cross_entropy_with_integer_labels(scores, y[at])
+        return weights @ losses
+
+    def client(own: jax.Array, size: jax.Array, key: jax.Array) -> Params:
+        counted = jnp.ceil(batch_share * size)
+        weights = (jnp.arange(batch_size) < counted) / jnp.maximum(counted, 1)
+
+        def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
+            params, state = carry
+            drawn = jax.random.randint(
+                jax.random.fold_in(key, i), (batch_size,), 0, jnp.maximum(size, 1)
+            )
+            gradient = jax.grad(loss)(params, own[drawn], weights)
+            updates, state = optimizer.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state
+
+        begin = params, optimizer.init(params)
+        return jax.lax.fori_loop(0, local_steps, step, begin)[0]
+
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(sizes)))
+    trained = jax.vmap(client)(rows, sizes, keys)
+    share = sizes / jnp.sum(sizes)
+    return jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), trained)
+
+
+_round = jax.jit(
+    federated_round,
+    static_argnames=(
+        "graphdef",
+        "optimizer",
+        "local_steps",
+        "batch_share",
+        "batch_size",
+    ),
+)
+
+
+def fed_avg(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    clients: npt.ArrayLike,
+    *,
+    key: jax.Array,
+    rounds: int = 50,
+    local_steps: int = 10,
+    batch_share: float = 0.08,
+    optimizer: optax.GradientTransformation | None = None,
+    clients_per_round: int | None = None,
+    evaluate: Callable[[Params], float] | None = None,
+    evaluate_every: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> FederatedRun:
+    """Train a classifier by federated averaging, all clients in one process.
+
+    In each round every client takes steps on minibatches of its own samples, whose size
+    is a share of how many it has, and the server averages the results, weighted by
+    these numbers. Clients train side by side under `vmap`. For what real deployments
+    need besides (stragglers, other algorithms), take a federated library like Flower.
+
+    Args:
+        graphdef: Static part of the model, from `nnx.split(model, nnx.Param)`.
+        params: Parameters to start from.
+        x: Samples of all clients, `[n, ...]`.
+        y: Their classes, `[n]`.
+        clients: Whose each sample is, `[n]` integers; -1 for samples to leave out.
+        key: Of the minibatches, and of which clients take part.
+        rounds: How many.
+        local_steps: Steps of each client in a round.
+        batch_share: Share of a client's samples in a minibatch, rounded up.
+        optimizer: Of the clients, anew in each round; SGD with step 0.1 if None. Pass
+            the same one to several runs: each is compiled once.
+        clients_per_round: How many take part in a round, drawn at random; all if None.
+        evaluate: From parameters to a score, larger is better; none if None.
+        evaluate_every: Rounds between two evaluations; the last is always evaluated.
+        mesh: Devices that share the clients, as `make_mesh` returns them, or None.
+        checkpoint: Folder in which to keep the parameters after each evaluation. A run
+            that finds its own there goes on.
+        progress: Whether to show a bar.
+
+    Returns:
+        The parameters, and the scores by rounds.
+
+    Raises:
+        TypeError: If a count is no whole number.
+        ValueError: If arrays differ in length or are not finite, no sample is left, or
+            a number lies out of range.
+    """
+    samples, labels, owner = np.asarray(x), np.asarray(y), np.asarray(clients)
+    check_same_length("x", samples, "y", labels)
+    check_same_length("x", samples, "clients", owner)
+    check_finite("x", samples)
+    check_mesh(mesh)
+    for name, count in (
+        ("rounds", rounds),
+        ("local_steps", local_steps),
+        ("evaluate_every", evaluate_every),
+    ):
+        check_count(name, count)
+    if not 0 < batch_share <= 1:
+        raise ValueError(f"batch_share must lie in (0, 1], got {batch_share}")
+    rows, sizes = _client_rows(owner)
+    taken = len(sizes)
+    if clients_per_round is not None:
+        taken = check_count("clients_per_round", clients_per_round)
+        if taken > len(sizes):
+            raise ValueError(
+                f"clients_per_round must be at most the {len(sizes)} clients that have "
+                f"samples, got {taken}"
+            )
+    step = functools.partial(
+        _round,
+        graphdef,
+        optimizer=_SGD if optimizer is None else optimizer,
+        local_steps=local_steps,
+        batch_share=batch_share,
+        batch_size=int(np.ceil(batch_share * sizes.max())),
+    )
+    begun, scores, saved = 0, np.full(rounds, np.nan), None
+    if checkpoint is not None:
+        settings = {
+            "rounds": rounds,
+            "local_steps": local_steps,
+            "batch_share": batch_share,
+            "clients_per_round": taken,
+            "evaluate_every": evaluate_every,
+        }
+        data = params, samples, labels, owner, jax.random.key_data(key)
+        saved = Checkpoints(checkpoint, fingerprint(settings, *data))
+        begun, (params, scores) = saved.load((params, scores))
+    data = replicate((samples.astype(np.float32), labels.astype(np.int32)), mesh)
+    params = replicate(params, mesh)
+    for i in track(range(begun, rounds), progress=progress, label="Rounds"):
+        own = jax.random.fold_in(key, i)
+        chosen = np.arange(len(sizes))
+        if taken < len(sizes):
+            chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
+        part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
+        params = step(params, *data, *part, jax.random.fold_in(own, 1))
+        last = i + 1 == rounds
+        if last or (i + 1) % evaluate_every == 0:
+            if evaluate is not None:
+                scores[i] = evaluate(gather(params))
+            if saved is not None:
+                saved.save(i + 1, (gather(params), scores))
+    done = np.flatnonzero(~np.isnan(scores))
+    return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
+
+
+_SGD = optax.sgd(0.1)
+
+
+def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each client's samples, `[C, R]` padded with 0, and how many it has."""
+    if clients.ndim != 1 or clients.dtype.kind not in "iu":
+        raise ValueError(f"clients must be whole numbers [n], got {clients.dtype}")
+    order = np.argsort(clients, kind="stable")
+    order = order[clients[order] >= 0]
+    if not len(order):
+        raise ValueError("clients must have a sample that is not left out")
+    sizes = np.bincount(np.unique(clients[order], return_inverse=True)[1])
+    rows = np.zeros((len(sizes), sizes.max()), np.int32)
+    rows[np.arange(sizes.max()) < sizes[:, None]] = order
+    return rows, sizes.astype(np.int32)
+
+
+def _padded(
+    rows: np.ndarray, sizes: np.ndarray, mesh: jax.sharding.Mesh | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Append clients without samples until the devices share them evenly."""
+    missing = 0 if mesh is None else -len(sizes) % mesh.size
+    return np.pad(rows, ((0, missing), (0, 0))), np.pad(sizes, (0, missing))

@@ -1,0 +1,215 @@
+"""Federated averaging against a loop over clients, on any devices, and resumed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from sklearn.datasets import load_digits
+
+import jaxsel
+from jaxsel.models import MLP, accuracy, fed_avg, federated_round
+
+SGD = optax.sgd(0.3)
+
+
+def problem(sizes, seed=0):
+    """Return clients whose samples are all alike, so that no draw matters."""
+    rng = np.random.default_rng(seed)
+    x = np.repeat(rng.normal(size=(len(sizes), 4)).astype(np.float32), sizes, axis=0)
+    y = np.repeat(rng.integers(0, 3, len(sizes)), sizes)
+    model = nnx.Linear(4, 3, rngs=nnx.Rngs(seed))
+    return *nnx.split(model, nnx.Param), x, y, np.repeat(np.arange(len(sizes)), sizes)
+
+
+def by_hand(params, x, y, clients, steps, rate, rounds=1):
+    """Average SGD by the formula of its gradient."""
+    w, b = (np.asarray(params[name].get_value(), float) for name in ("kernel", "bias"))
+    for _ in range(rounds):
+        total, new = 0, (np.zeros_like(w), np.zeros_like(b))
+        for c in np.unique(clients[clients >= 0]):
+            rows = clients == c
+            own_w, own_b = w.copy(), b.copy()
+            for _ in range(steps):
+                scores = x[rows] @ own_w + own_b
+                p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+                p[np.arange(len(p)), y[rows]] -= 1
+                own_w -= rate * x[rows].T @ p / len(p)
+                own_b -= rate * p.mean(0)
+            new = new[0] + rows.sum() * own_w, new[1] + rows.sum() * own_b
+            total += rows.sum()
+        w, b = (part / total for part in new)
+    return w, b
+
+
+def assert_close(params, expected):
+    for name, value in zip(("kernel", "bias"), expected, strict=True):
+        np.testing.assert_allclose(params[name].get_value(), value, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_share", [0.08, 0.5, 1.0])
+def test_a_loop_over_clients(batch_share):
+    graphdef, params, x, y, clients = problem([3, 1, 20, 7])
+    run = fed_avg(
+        graphdef,
+        params,
+        x,
+        y,
+        clients,
+        key=jax.random.key(0),
+        rounds=3,
+        local_steps=4,
+        batch_share=batch_share,
+        optimizer=SGD,
+    )
+    assert_close(run.params, by_hand(params, x, y, clients, 4, 0.3, rounds=3))
+    assert not len(run.rounds)
+
+
+def test_samples_left_out():
+    graphdef, params, x, y, clients = problem([3, 5, 4])
+    clients[clients == 1] = -1
+    clients[[0, 8]] = -1
+    options = {"rounds": 2, "local_steps": 3, "optimizer": SGD}
+    run = fed_avg(graphdef, params, x, y, clients, key=jax.random.key(0), **options)
+    assert_close(run.params, by_hand(params, x, y, clients, 3, 0.3, rounds=2))
+
+
+def test_minibatches_are_a_share_of_the_clients_samples():
+    # A client with 30 samples and a share of .1 sees 3 of them in its one step.
+    rng = np.random.default_rng(0)
+    x = np.eye(30, dtype=np.float32)
+    y = rng.integers(0, 2, 30)
+    graphdef, params = nnx.split(nnx.Linear(30, 2, rngs=nnx.Rngs(0)), nnx.Param)
+    run = fed_avg(
+        graphdef,
+        params,
+        x,
+        y,
+        np.zeros(30, int),
+        key=jax.random.key(0),
+        rounds=1,
+        local_steps=1,
+        batch_share=0.1,
+        optimizer=SGD,
+    )
+    change = run.params["kernel"].get_value() - params["kernel"].get_value()
+    assert 1 <= (np.abs(change).max(1) > 0).sum() <= 3
+
+
+def digits():
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype(np.float32)
+    clients = np.random.default_rng(0).integers(0, 20, len(y))
+    return x, y, np.where(np.arange(len(y)) < 1200, clients, -1)
+
+
+def digits_run(**options):
+    x, y, clients = digits()
+    graphdef, params = nnx.split(MLP(64, 32, 10, rngs=nnx.Rngs(0)), nnx.Param)
+    test = x[1200:], y[1200:]
+    given = {
+        "key": jax.random.key(0),
+        "rounds": 12,
+        "batch_share": 0.2,
+        "optimizer": SGD,
+        "evaluate": lambda params: accuracy(graphdef, params, *test),
+        "evaluate_every": 5,
+    }
+    return fed_avg(graphdef, params, x, y, clients, **given | options)
+
+
+def same(a, b, **tolerance):
+    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(one, other, **tolerance)
+
+
+def test_learns_and_counts_rounds():
+    run = digits_run()
+    assert run.rounds.tolist() == [5, 10, 12]
+    assert run.scores[-1] > 0.85
+    assert run.rounds_to(run.scores[1]) in (5, 10)
+    assert run.rounds_to(1.1) is None
+
+
+def test_clients_are_drawn():
+    few = digits_run(clients_per_round=3)
+    assert few.scores[-1] > 0.7
+    everyone = digits_run(clients_per_round=20)
+    same(everyone.params, digits_run().params, atol=1e-5)
+
+
+def test_devices_share_clients():
+    run = digits_run(mesh=jaxsel.make_mesh(), rounds=3)
+    same(run.params, digits_run(rounds=3).params, atol=1e-5)
+
+
+def test_goes_on_after_a_kill(tmp_path):
+    calls = []
+
+    def killed(params):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return float(len(calls))
+
+    whole = digits_run(evaluate=lambda params: 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        digits_run(evaluate=killed, checkpoint=tmp_path / "run")
+    again = digits_run(evaluate=lambda params: 2.0, checkpoint=tmp_path / "run")
+    same(again.params, whole.params, rtol=0, atol=0)
+    assert again.scores.tolist() == [1.0, 2.0, 2.0]
+    with pytest.raises(ValueError, match="another"):
+        digits_run(local_steps=3, checkpoint=tmp_path / "run")
+
+
+def test_kernel_under_jit_of_vmap_over_seeds():
+    graphdef, params, x, y, _ = problem([4, 4])
+    rows, sizes = jnp.arange(8).reshape(2, 4), jnp.array([4, 4])
+
+    @jax.jit
+    @jax.vmap
+    def run(key):
+        return federated_round(
+            graphdef,
+            params,
+            x,
+            y,
+            rows,
+            sizes,
+            key,
+            optimizer=SGD,
+            local_steps=2,
+            batch_share=0.5,
+            batch_size=2,
+        )
+
+    found = run(jax.random.split(jax.random.key(0), 3))
+    expected = by_hand(params, x, y, np.repeat([0, 1], 4), 2, 0.3)
+    for i in range(3):
+        assert_close(jax.tree.map(lambda leaf, i=i: leaf[i], found), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"batch_share": 0.0}, "batch_share must lie in"),
+        ({"clients_per_round": 21}, "at most the 20 clients"),
+    ],
+)
+def test_refuses(options, match):
+    with pytest.raises(ValueError, match=match):
+        digits_run(**options)
+
+
+def test_refuses_clients():
+    graphdef, params, x, y, clients = problem([2, 2])
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match="not left out"):
+        fed_avg(graphdef, params, x, y, np.full(4, -1), key=key)
+    with pytest.raises(ValueError, match="whole numbers"):
+        fed_avg(graphdef, params, x, y, clients / 2, key=key)
+    with pytest.raises(ValueError, match="same length"):
+        fed_avg(graphdef, params, x, y, clients[1:], key=key)
