@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 
 from ._checkpoints import Checkpoints, fingerprint
-from ._fit import Params
+from ._fit import Params, pad_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,6 +137,7 @@ def fed_avg(
     local_steps: int = 10,
     batch_share: float = 0.08,
     optimizer: optax.GradientTransformation | None = None,
+    server: optax.GradientTransformation | None = None,
     clients_per_round: int | None = None,
     evaluate: Callable[[Params], float] | None = None,
     evaluate_every: int = 1,
@@ -162,11 +164,15 @@ def fed_avg(
         batch_share: Share of a client's samples in a minibatch, rounded up.
         optimizer: Of the clients, anew in each round; SGD with step 0.1 if None. Pass
             the same one to several runs: each is compiled once.
+        server: How the server goes from the old parameters towards the clients' mean:
+            an optimizer whose gradient is the old ones less the mean. Its state lasts
+            over the rounds, so that it may have a schedule, or momentum. The mean
+            itself if None.
         clients_per_round: How many take part in a round, drawn at random; all if None.
         evaluate: From parameters to a score, larger is better; none if None.
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
-        checkpoint: Folder in which to keep the parameters after each evaluation. A run
+        checkpoint: Folder in which to keep the state after each evaluation. A run
             that finds its own there goes on.
         progress: Whether to show a bar.
 
@@ -177,6 +183,10 @@ def fed_avg(
         TypeError: If a count is no whole number.
         ValueError: If arrays differ in length or are not finite, no sample is left, or
             a number lies out of range.
+
+    References:
+        McMahan et al., AISTATS 2017; with `server`: Reddi et al., Adaptive Federated
+        Optimization, ICLR 2021, Algorithm 1.
     """
     samples, labels, owner = np.asarray(x), np.asarray(y), np.asarray(clients)
     check_same_length("x", samples, "y", labels)
@@ -206,9 +216,11 @@ def fed_avg(
         optimizer=_SGD if optimizer is None else optimizer,
         local_steps=local_steps,
         batch_share=batch_share,
-        batch_size=int(np.ceil(batch_share * sizes.max())),
+        batch_size=_rounded(int(np.ceil(batch_share * sizes.max())), _LANES),
     )
-    begun, scores, saved = 0, np.full(rounds, np.nan), None
+    server = optax.sgd(1.0) if server is None else server
+    begun, state, saved = 0, server.init(params), None
+    scores = np.full(rounds, np.nan)
     if checkpoint is not None:
         settings = {
             "rounds": rounds,
@@ -219,27 +231,33 @@ def fed_avg(
         }
         data = params, samples, labels, owner, jax.random.key_data(key)
         saved = Checkpoints(checkpoint, fingerprint(settings, *data))
-        begun, (params, scores) = saved.load((params, scores))
-    data = replicate((samples.astype(np.float32), labels.astype(np.int32)), mesh)
-    params = replicate(params, mesh)
+        begun, (params, state, scores) = saved.load((params, state, scores))
+    data = replicate(
+        (pad_rows(samples.astype(np.float32)), pad_rows(labels.astype(np.int32))), mesh
+    )
+    params, state = replicate((params, state), mesh)
     for i in track(range(begun, rounds), progress=progress, label="Rounds"):
         own = jax.random.fold_in(key, i)
         chosen = np.arange(len(sizes))
         if taken < len(sizes):
             chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
         part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
-        params = step(params, *data, *part, jax.random.fold_in(own, 1))
+        mean = step(params, *data, *part, jax.random.fold_in(own, 1))
+        backwards = jax.tree.map(jnp.subtract, params, mean)
+        updates, state = server.update(backwards, state, params)
+        params = optax.apply_updates(params, updates)
         last = i + 1 == rounds
         if last or (i + 1) % evaluate_every == 0:
             if evaluate is not None:
                 scores[i] = evaluate(gather(params))
             if saved is not None:
-                saved.save(i + 1, (gather(params), scores))
+                saved.save(i + 1, gather((params, state)) + (scores,))
     done = np.flatnonzero(~np.isnan(scores))
     return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
 
 
 _SGD = optax.sgd(0.1)
+_LANES = 4  # clients, and samples of a minibatch, are padded to multiples of this
 
 
 def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -259,6 +277,16 @@ def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _padded(
     rows: np.ndarray, sizes: np.ndarray, mesh: jax.sharding.Mesh | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Append clients without samples until the devices share them evenly."""
-    missing = 0 if mesh is None else -len(sizes) % mesh.size
-    return np.pad(rows, ((0, missing), (0, 0))), np.pad(sizes, (0, missing))
+    """Append clients without samples until the devices share them evenly.
+
+    With that, and the other paddings, one compiled program serves many partitions.
+    """
+    few = math.lcm(_LANES, 1 if mesh is None else mesh.size)
+    missing = _rounded(len(sizes), few) - len(sizes)
+    wider = (1 << (rows.shape[1] - 1).bit_length()) - rows.shape[1]
+    return np.pad(rows, ((0, missing), (0, wider))), np.pad(sizes, (0, missing))
+
+
+def _rounded(n: int, to: int) -> int:
+    """Return the least multiple of `to` from n on."""
+    return -(-n // to) * to

@@ -150,7 +150,7 @@ def fit(
     return _train(
         graphdef,
         params,
-        *(_pad(a) for a in (x, y, weights.astype(np.float32))),
+        *(pad_rows(a) for a in (x, y, weights.astype(np.float32))),
         key,
         steps=steps,
         batch_size=batch_size,
@@ -210,7 +210,7 @@ def _labels(y: npt.ArrayLike) -> np.ndarray:
     return y.astype(np.int32)
 
 
-def _pad(array: np.ndarray) -> np.ndarray:
+def pad_rows(array: np.ndarray) -> np.ndarray:
     """Append zero rows up to the next power of two, 2048 at least."""
     n = max(_LEAST, 1 << (len(array) - 1).bit_length())
     return np.pad(array, [(0, n - len(array))] + [(0, 0)] * (array.ndim - 1))

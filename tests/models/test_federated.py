@@ -133,6 +133,42 @@ def test_learns_and_counts_rounds():
     assert run.rounds_to(1.1) is None
 
 
+def test_server_takes_half_a_step():
+    graphdef, params, x, y, clients = problem([3, 1, 20, 7])
+    options = {
+        "rounds": 1,
+        "local_steps": 4,
+        "optimizer": SGD,
+        "key": jax.random.key(0),
+    }
+    run = fed_avg(graphdef, params, x, y, clients, server=optax.sgd(0.5), **options)
+    w, b = by_hand(params, x, y, clients, 4, 0.3)
+    start = (params["kernel"].get_value(), params["bias"].get_value())
+    assert_close(run.params, ((w + start[0]) / 2, (b + start[1]) / 2))
+
+
+def test_server_state_lasts_and_resumes(tmp_path):
+    def stop(params):
+        raise KeyboardInterrupt
+
+    falling = optax.sgd(optax.cosine_decay_schedule(1.0, 12), momentum=0.5)
+    whole = digits_run(server=falling)
+    plain = digits_run()
+    changed = jax.tree.map(lambda a, b: np.abs(a - b).max(), whole.params, plain.params)
+    assert max(jax.tree.leaves(changed)) > 1e-3
+    scores = iter([0.5, None])
+
+    def killed(params):
+        score = next(scores)
+        return stop(params) if score is None else score
+
+    with pytest.raises(KeyboardInterrupt):
+        digits_run(server=falling, evaluate=killed, checkpoint=tmp_path / "run")
+    again = digits_run(server=falling, checkpoint=tmp_path / "run")
+    same(again.params, whole.params, rtol=0, atol=0)
+    assert again.scores[0] == 0.5
+
+
 def test_clients_are_drawn():
     few = digits_run(clients_per_round=3)
     assert few.scores[-1] > 0.7
