@@ -21,7 +21,16 @@ from ._curves import Curves
 from ._learners import mlp
 from ._noisy import noisy_labels
 from ._study_curves import packed
-from ._study_data import SIDE, Part, census, digits, pictures, project, texts
+from ._study_data import (
+    SIDE,
+    VALUED_TEXTS,
+    Part,
+    census,
+    digits,
+    pictures,
+    project,
+    texts,
+)
 from ._study_methods import (
     PENALTY,
     Exact,
@@ -142,7 +151,8 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             fashion(), sizes, key, learner=perceptron(10)
         )
     if with_texts:
-        read = functools.cache(lambda: texts()["MiniLM"])
+        valued = max(VALUED_TEXTS, sizes.n + sizes.n_val)
+        read = functools.cache(lambda: texts(valued=valued)["MiniLM"])
         jobs["noisy-texts"] = lambda s, key: _noisy(
             read(),
             sizes,

@@ -19,9 +19,10 @@ from jaxsel.models import (
 from ._embedding import Embedding, train_embedding
 
 TEXTS, ENCODER = "movie_polarity", "minilm"
+VALUED_TEXTS = 1000
 SIDE, LARGE = 8, 14
 _OTHER = 4000  # rows that embeddings are made of, apart from those that are valued
-_OTHER_TEXTS, _VALUED_TEXTS = 500, 1000
+_OTHER_TEXTS = 500
 _LENGTH = 48
 
 
@@ -121,9 +122,9 @@ def texts_there() -> bool:
     return info(TEXTS).path is not None and models[ENCODER] is not None
 
 
-def texts(*, progress: bool = False) -> dict[str, Part]:
+def texts(*, valued: int = VALUED_TEXTS, progress: bool = False) -> dict[str, Part]:
     """Return film reviews as mean word embeddings, and as MiniLM's last layer."""
-    data = load(TEXTS, split=f"train[:{_OTHER_TEXTS + _VALUED_TEXTS}]")
+    data = load(TEXTS, split=f"train[:{_OTHER_TEXTS + valued}]")
     y = np.asarray(data.y)
     target = load_target(prepare_model(ENCODER))
     layers = (0, target.config.layers)

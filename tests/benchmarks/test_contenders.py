@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import (
+    bench_filter,
     bench_knn,
     bench_match,
     bench_proxy,
@@ -12,7 +13,14 @@ from benchmarks import (
 
 CASES = [
     case
-    for bench in (bench_knn, bench_match, bench_proxy, bench_retrain, bench_retrieve)
+    for bench in (
+        bench_filter,
+        bench_knn,
+        bench_match,
+        bench_proxy,
+        bench_retrain,
+        bench_retrieve,
+    )
     for case in bench.cases(quick=True)
     if not case.platforms
 ]

@@ -1,0 +1,226 @@
+"""Loss thresholds against a loop over them: `python -m benchmarks.bench_filter`."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+
+from jaxsel.filter import (
+    Band,
+    FilterServer,
+    LossThreshold,
+    count_losses,
+    federated_threshold,
+    filter_server,
+    loss_threshold,
+)
+
+from . import _filter
+from ._case import Case, Contender, Target, faster
+from ._filter import Losses, LossFile
+from ._harness import main
+
+EXACT = {"error": 1e-6, "worse": 1e-6}
+_CLIENTS, _REPLICATES = 100, 200
+
+_draw = functools.lru_cache(maxsize=1)(_filter.draw)
+
+
+def cases(*, quick: bool = False) -> list[Case]:
+    """Return the cases, or tiny ones of the same kind."""
+    shrink = 100 if quick else 1
+    return [
+        _search("loop", 100_000 // shrink, loop=True),
+        _search("million", 1_000_000 // shrink),
+        _band(100_000 // shrink),
+        _stream(100_000_000 // shrink**2),
+        _clients(100_000 // shrink),
+    ]
+
+
+def _search(name: str, n: int, *, loop: bool = False) -> Case[Losses]:
+    m = 1000
+    contenders = [
+        Contender(
+            name="loss_threshold",
+            make=lambda data: lambda: loss_threshold(data.benchmark, data.losses),
+            check=lambda data, found: _exact(data, found),
+            limits=EXACT,
+        )
+    ]
+    share = 0.1
+    if loop:
+        contenders.append(
+            Contender(
+                name="loop",
+                make=lambda data: _filter.histograms(data, share),
+                check=_off,
+                limits={"off": np.inf},
+                share=share,
+                peer=True,
+                note="100 bins, every hundredth loss; a tenth of these is timed",
+            )
+        )
+    return Case(
+        name=name,
+        title=f"{name}: {n:,} losses, {m:,} of the benchmark",
+        inputs=functools.partial(_draw, n, m),
+        tiny=functools.partial(_filter.draw, 500, 20),
+        work=n,
+        unit="loss",
+        contenders=contenders,
+        targets=[faster("loss_threshold", "loop", "goal", 500)]
+        if loop
+        else [_at_most("loss_threshold", "cpu_s", 0.5, "half a second")],
+        rounds=5,
+    )
+
+
+def _band(n: int) -> Case[Losses]:
+    return Case(
+        name="band",
+        title=f"band: {_REPLICATES} bootstrap replicates, {n:,} losses, 1,000 of the "
+        "benchmark",
+        inputs=functools.partial(_draw, n, 1000),
+        tiny=functools.partial(_filter.draw, 500, 1000),
+        work=_REPLICATES,
+        unit="replicate",
+        contenders=[
+            Contender(
+                name="band",
+                make=lambda data: functools.partial(
+                    loss_threshold(data.benchmark, data.losses).band,
+                    jax.random.key(0),
+                    _REPLICATES,
+                ),
+                check=_around,
+                limits={"outside": 0},
+            )
+        ],
+        targets=[_at_most("band", "cpu_s", 2, "two seconds")],
+        rounds=5,
+    )
+
+
+def _stream(n: int) -> Case[LossFile]:
+    return Case(
+        name="stream",
+        title=f"stream: {n:,} losses in a file, 1,000 of the benchmark",
+        inputs=functools.partial(_filter.write, n, 1000),
+        tiny=functools.partial(_filter.write, 5000, 20),
+        work=n,
+        unit="loss",
+        contenders=[
+            Contender(
+                name="loss_threshold",
+                make=lambda data: lambda: loss_threshold(data.benchmark, data.chunks),
+                check=_streamed,
+                limits={"error": 1e-6},
+            )
+        ],
+        targets=[_at_most("loss_threshold", "peak_mb", 2000, "2 GB of memory")],
+        rounds=3,
+    )
+
+
+def _clients(n: int) -> Case[Losses]:
+    return Case(
+        name="clients",
+        title=f"clients: {n:,} losses of {_CLIENTS} clients, 1,000 of the benchmark",
+        inputs=functools.partial(_draw, n, 1000),
+        tiny=functools.partial(_filter.draw, 500, 20),
+        work=n,
+        unit="loss",
+        contenders=[
+            Contender(
+                name="federated_threshold",
+                make=lambda data: functools.partial(
+                    federated_threshold, data.benchmark, _shared(data)
+                ),
+                check=_messages,
+                limits={"wrong": 0},
+            )
+        ],
+        targets=[
+            _at_most("federated_threshold", "bytes", 10_000, "10 KB a client and round")
+        ],
+        rounds=3,
+    )
+
+
+def _at_most(contender: str, quantity: str, limit: float, words: str) -> Target:
+    return Target(
+        text=f"{contender}: at most {words}",
+        level="goal",
+        contender=contender,
+        quantity=quantity,
+        bound="at most",
+        limit=limit,
+    )
+
+
+# Checks.
+
+
+def _exact(data: Losses, found: LossThreshold) -> dict[str, float]:
+    """Compare with SciPy, there and at other thresholds."""
+    kept = data.losses[data.losses <= found.value]
+    others = np.quantile(data.losses, np.linspace(0.005, 1, 200))
+    near = found.value + np.array([-0.01, -0.001, 0.001, 0.01])
+    best = min(
+        _filter.distance(data.benchmark, data.losses[data.losses <= t])
+        for t in (*others, *near)
+    )
+    return {
+        "error": abs(found.distance - _filter.distance(data.benchmark, kept)),
+        "worse": found.distance - best,
+    }
+
+
+def _off(data: Losses, value: float) -> dict[str, float]:
+    """How far the loop's threshold is from the exact one: nobody's limit."""
+    return {"off": abs(value - loss_threshold(data.benchmark, data.losses).value)}
+
+
+def _around(data: Losses, band: Band) -> dict[str, float]:
+    value = loss_threshold(data.benchmark, data.losses).value
+    return {"outside": float(not band.low <= value <= band.high)}
+
+
+def _streamed(data: LossFile, found: LossThreshold) -> dict[str, float]:
+    """Count what is kept at the benchmark's losses, chunk by chunk."""
+    edges = np.unique(data.benchmark)
+    counts, kept = np.zeros(len(edges), np.int64), 0
+    for part in data.chunks():
+        part = np.sort(part[part <= found.value])
+        counts += np.searchsorted(part, edges, "right")
+        kept += len(part)
+    ours = np.searchsorted(np.sort(data.benchmark), edges, "right")
+    # Only from above at the steps; the largest gap is there, or just before one.
+    gap = np.abs(ours / len(data.benchmark) - counts / kept).max()
+    return {
+        "error": max(0.0, gap - found.distance) + abs(kept - found.n_kept),
+    }
+
+
+def _shared(data: Losses) -> dict[str, np.ndarray]:
+    parts = np.array_split(data.losses, _CLIENTS)
+    return {str(i): part for i, part in enumerate(parts)}
+
+
+def _messages(data: Losses, server: FilterServer) -> dict[str, float]:
+    central = loss_threshold(data.benchmark, data.losses)
+    wrong = np.sum(server.verdict.keeps(data.losses) != central.keeps(data.losses))
+    own, most = _shared(data), 0
+    again = filter_server(data.benchmark, [*own])
+    while (question := again.question) is not None:
+        sent = [count_losses(question, own[c], client=c) for c in again.clients]
+        most = max(most, *(one.nbytes for one in sent))
+        again = again.receive(sent)
+    return {"wrong": float(wrong), "bytes": float(most), "rounds": server.round}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main("benchmarks.bench_filter", cases))
