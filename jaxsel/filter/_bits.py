@@ -8,15 +8,18 @@ import numpy.typing as npt
 _PLACES = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 
 
-def to_place(values: npt.NDArray[np.floating]) -> np.ndarray:
-    """Return each float's place, int64: neighbours differ by one; -0.0 counts as 0.0.
+def to_place(values: npt.NDArray[np.floating], *, wide: bool = True) -> np.ndarray:
+    """Return each float's place: neighbours differ by one; -0.0 counts as 0.0.
 
     Args:
         values: float32 or float64, without NaN.
+        wide: Whether to return int64, rather than integers of the floats' size.
     """
     kind = _PLACES[values.dtype]
-    bits = (values + 0.0).view(kind)
-    return np.where(bits < 0, np.iinfo(kind).min - bits, bits).astype(np.int64)
+    bits = (values + 0.0).view(kind)  # a copy
+    if bits.size and bits.min() < 0:
+        bits = np.where(bits < 0, np.iinfo(kind).min - bits, bits)
+    return bits.astype(np.int64) if wide else bits
 
 
 def to_float(places: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -13,7 +13,9 @@ from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 
 from ._objective import Benchmark
-from ._source import Chunk, Sorted, Streamed, joined
+from ._sorted import Chunk, Sorted, joined
+from ._source import Streamed
+from ._tally import FEW
 
 if TYPE_CHECKING:
     import jax
@@ -23,7 +25,7 @@ Losses: TypeAlias = "npt.ArrayLike | jax.Array | Callable[[], Iterable[Any]]"
 """An array, or what returns an iterator over chunks: of losses, or with weights."""
 
 IN_MEMORY = 1 << 24
-"""Losses that are sorted in memory; longer arrays are read in chunks."""
+"""Losses that are held in memory; longer arrays are read in chunks."""
 
 _CHUNK = 1 << 20
 # What weights that are no whole numbers add up to once they are rounded to such: the
@@ -106,7 +108,8 @@ def as_source(
 
     if n is None or n > IN_MEMORY:
         return Streamed(chunks), benchmark
-    return Sorted(*joined(chunks())), benchmark
+    whole = joined(chunks())
+    return Sorted(*whole) if n < FEW else Streamed(lambda: [whole]), benchmark
 
 
 def _cut(losses: Any, weights: np.ndarray | None) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Losses that answer how many of them lie below edges: in memory, or read in passes."""
+"""Losses that are read in passes, to count how many of them lie below edges."""
 
 from __future__ import annotations
 
@@ -7,44 +7,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ._objective import Counts
-
-Chunk = tuple[np.ndarray, np.ndarray | None]
-"""Losses `[c]` and their whole weights, or None where each counts once."""
+from ._sorted import Chunk, Sorted, joined
+from ._tally import tally
 
 GATHERED = 1 << 22
 """Losses that a pass may collect, to spare the passes after it."""
-
-
-class Sorted:
-    """Losses in memory, in ascending order.
-
-    Args:
-        losses: `[n]`.
-        weights: Whole numbers, `[n]` int64, or None where each counts once.
-    """
-
-    def __init__(self, losses: np.ndarray, weights: np.ndarray | None = None):
-        if weights is None:
-            self._losses, self._upto = np.sort(losses), None
-        else:
-            order = np.argsort(losses)
-            self._losses = losses[order]
-            self._upto = np.append(0, np.cumsum(weights[order]))
-
-    def counts(self, edges: np.ndarray) -> Counts:
-        """Return how much weight lies below the edges."""
-        below, upto = (
-            self._weight(np.searchsorted(self._losses, edges, side))
-            for side in ("left", "right")
-        )
-        return Counts(below, upto, int(self._weight(len(self._losses))))
-
-    def number(self, value: float) -> int:
-        """Return how many losses are at most `value`."""
-        return int(np.searchsorted(self._losses, value, "right"))
-
-    def _weight(self, rows: np.ndarray | int) -> np.ndarray:
-        return np.asarray(rows if self._upto is None else self._upto[rows], np.int64)
 
 
 class Streamed:
@@ -58,7 +25,7 @@ class Streamed:
     """
 
     def __init__(self, read: Callable[[], Iterable[Chunk]]):
-        self._read = read
+        self._read, self.weighted = read, False
         self._edges = np.empty(0)
         self._counts = Counts(np.empty(0, np.int64), np.empty(0, np.int64), 0)
         self._cells: dict[int, Sorted] = {}
@@ -98,7 +65,8 @@ class Streamed:
         none = np.zeros(len(edges), np.int64)
         counts = Counts(none, none, 0)
         for losses, weights in self._read():
-            counts = counts + Sorted(losses, weights).counts(edges)
+            counts = counts + tally(losses, weights, edges)
+            self.weighted |= weights is not None
         self._edges, self._counts, self._cells = edges, counts, {}
 
     def _gather(self, cells: list[int]) -> None:
@@ -118,10 +86,3 @@ class Streamed:
                 own.append((losses[part], None if weights is None else weights[part]))
         for own, c in zip(found, cells, strict=True):
             self._cells[c] = Sorted(*joined(own))
-
-
-def joined(chunks: Iterable[Chunk]) -> Chunk:
-    """Return the losses and weights of all chunks, one after the other."""
-    losses, weights = zip(*chunks, strict=True)
-    whole = [w for w in weights if w is not None]
-    return np.concatenate(losses), np.concatenate(whole) if whole else None

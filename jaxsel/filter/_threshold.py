@@ -14,7 +14,8 @@ from jaxsel._checks import check_count, check_positive
 from ._inputs import Losses, as_benchmark, as_losses, as_source
 from ._objective import Benchmark
 from ._solve import run, solve
-from ._source import Sorted, Streamed
+from ._sorted import Sorted
+from ._source import Streamed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -183,8 +184,8 @@ def loss_threshold(
     return LossThreshold(
         value=found.value,
         distance=found.distance,
-        n_kept=source.number(found.value),
-        n=source.number(np.inf),
+        n_kept=source.number(found.value) if source.weighted else found.kept,
+        n=source.number(np.inf) if source.weighted else counts.total,
         n_benchmark=np.shape(benchmark_losses)[0],
         share=found.kept / counts.total,
         benchmark=benchmark,

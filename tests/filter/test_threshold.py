@@ -7,7 +7,14 @@ from hypothesis import given, settings, strategies as st
 from references_filter import threshold
 from scipy import stats
 
-from jaxsel.filter import _inputs, _source, ks_threshold, loss_threshold
+from jaxsel.filter import (
+    _inputs,
+    _sorted,
+    _source,
+    _tally,
+    ks_threshold,
+    loss_threshold,
+)
 from jaxsel.filter._bits import split, to_float, to_place
 
 
@@ -80,6 +87,49 @@ def test_chunks_give_the_same(in_chunks):
         found = loss_threshold(v, p)
         assert (found.value, found.distance) == (value, float(distance))
         assert found.n_kept == np.sum(p <= value)
+
+
+def drawn(rng, smooth, n):
+    return rng.normal(size=n) if smooth else tied(rng, n, 30).astype(float)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_count_as_sorting_does(weighted, monkeypatch):
+    monkeypatch.setattr(_tally, "FEW", 0)
+    for i in range(300):
+        rng = np.random.default_rng(i)
+        dtype = (np.float32, np.float64)[i % 2]
+        scale = 10.0 ** rng.integers(-40, 30)
+        losses = drawn(rng, i % 3 > 0, rng.integers(1, 200)) * scale
+        edges = drawn(rng, i % 3 > 1, rng.integers(1, 40)) * scale
+        losses, edges = losses.astype(dtype), np.unique(edges.astype(dtype) + dtype(0))
+        if i % 5 == 0:
+            losses, edges = np.abs(losses), np.abs(edges[-1:])
+        weights = rng.integers(0, 5, len(losses)) if weighted else None
+        found = _tally.tally(losses, weights, edges)
+        expected = _sorted.Sorted(losses, weights).counts(edges)
+        np.testing.assert_array_equal(found.below, expected.below)
+        np.testing.assert_array_equal(found.upto, expected.upto)
+        assert found.total == expected.total
+
+
+def test_bins_of_many_losses():
+    rng = np.random.default_rng(0)
+    v = rng.gamma(1, 0.6, 1000).astype(np.float32)
+    p = np.concatenate([rng.gamma(1, 1, 50_000), rng.choice(v, 500)]).astype(np.float32)
+    found = _tally.tally(p, None, np.unique(v))
+    expected = _sorted.Sorted(p).counts(np.unique(v))
+    np.testing.assert_array_equal(found.below, expected.below)
+    np.testing.assert_array_equal(found.upto, expected.upto)
+    # Hardly any needed sorting, so that binning is worth its while.
+    exact, source = loss_threshold(v, p), _sorted.Sorted(p)
+    object.__setattr__(exact, "source", source)
+    again = loss_threshold(v, p)
+    assert facts(again) == facts(exact)
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(
+        again.band(key, 50).values, exact.band(key, 50).values
+    )
 
 
 def test_function_of_chunks():
@@ -238,7 +288,7 @@ def test_band_in_chunks(in_chunks):
     rng = np.random.default_rng(0)
     v, p = tied(rng, 20), rng.gamma(1, 1, 100).astype(np.float32)
     found = loss_threshold(v, p).band(jax.random.key(0), 20)
-    memory = _source.Sorted(p)
+    memory = _sorted.Sorted(p)
     exact = loss_threshold(v, p)
     object.__setattr__(exact, "source", memory)
     expected = exact.band(jax.random.key(0), 20)
