@@ -44,6 +44,7 @@ bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench_knn
 	$(BIN)/python -m benchmarks.bench_match
 	$(BIN)/python -m benchmarks.bench_retrieve
+	$(BIN)/python -m benchmarks.bench_filter
 	$(BIN)/python -m benchmarks.bench_retrain
 	$(BIN)/python -m benchmarks.bench_proxy
 	$(BIN)/python -m benchmarks.bench_mpc

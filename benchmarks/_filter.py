@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def distance(benchmark: np.ndarray, kept: np.ndarray) -> float:
     """Return the KS distance, by SciPy."""
     from scipy.stats import ks_2samp
 
-    return float(ks_2samp(benchmark, kept, method="asymp").statistic)
+    found: Any = ks_2samp(benchmark, kept, method="asymp")
+    return float(found.statistic)
 
 
 def histograms(data: Losses, share: float) -> Callable[[], float]:

@@ -42,11 +42,11 @@ def cases(*, quick: bool = False) -> list[Case]:
 
 def _search(name: str, n: int, *, loop: bool = False) -> Case[Losses]:
     m = 1000
-    contenders = [
+    contenders: list[Contender[Losses]] = [
         Contender(
             name="loss_threshold",
             make=lambda data: lambda: loss_threshold(data.benchmark, data.losses),
-            check=lambda data, found: _exact(data, found),
+            check=_exact,
             limits=EXACT,
         )
     ]

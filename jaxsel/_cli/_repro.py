@@ -19,16 +19,16 @@ The experiments of a paper in miniature, on real data.
 
 mycroft: starved classes, a planted spurious correlation, noise and missing labels,
 ranking of owners, and the same on a table; with the paper's figures beside ours. Needs
-mnist, fashion_mnist and adult (`jaxsel data prepare`); nine minutes on two cores.
+mnist, fashion_mnist and adult (`jaxsel data prepare`); six minutes on two cores.
 
 proxy: SelectFormer's proxies and cheaper ones choose texts from two pools; how well,
 and for how many bytes of a secure run. Needs movie_polarity, tweets and the model
-minilm (`jaxsel models prepare`); 75 minutes of processor time.
+minilm (`jaxsel models prepare`); 42 minutes on two cores.
 
 values: KNN-Shapley beside values that train models again, on wrong labels,
 watermarks, summarisation, acquisition and adaptation; which of the study's claims
 hold. Needs mnist, fashion_mnist and adult, and takes movie_polarity and minilm where
-they are there.
+they are there; seven and a half minutes on two cores.
 
 What each experiment finds for each seed is kept in a folder beside the report, and read
 where it is there already: run a killed run again, and it goes on."""

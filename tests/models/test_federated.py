@@ -147,6 +147,7 @@ def test_server_takes_half_a_step():
     assert_close(run.params, ((w + start[0]) / 2, (b + start[1]) / 2))
 
 
+@pytest.mark.slow
 def test_server_state_lasts_and_resumes(tmp_path):
     def stop(params):
         raise KeyboardInterrupt

@@ -1,0 +1,166 @@
+"""Filtering across clients in miniature: who gets what, what comes out, the chapter."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxsel.data import load
+from jaxsel.report import Report
+from jaxsel.tasks import _filter_runs, _filtering
+from jaxsel.tasks._filter_chapter import filter_chapter
+from jaxsel.tasks._filter_scene import KINDS, FilterSizes, draw_federation
+from jaxsel.tasks._mycroft_trainer import images
+
+TINY = FilterSizes(
+    side=8,
+    channels=(8,),
+    clients=12,
+    clean=240,
+    test=120,
+    benchmark=0.5,
+    shares=(0.25,),
+    ratios=(0.5, 1.5),
+    fit=150,
+    rounds=4,
+    every=2,
+    folds=2,
+    replicates=10,
+)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Digits for the task, and two data sets of noise, one without structure."""
+    x, y = images(load("digits"), 8)
+    rng = np.random.default_rng(0)
+    noise = rng.random((400, 8, 8)).astype(np.float32), rng.integers(0, 10, 400)
+    upside = x[:300, ::-1], y[:300]
+    return (x, y), [noise, upside]
+
+
+def federation(data, kind="both", ratio=1.0, sizes=TINY, seed=0):
+    return draw_federation(*data, sizes, jax.random.key(seed), kind=kind, ratio=ratio)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_client_has_one_class(data, kind):
+    scene = federation(data, kind)
+    (x, y), source = scene.samples, scene.source
+    assert len(x) == len(y) == len(source) == len(scene.clients) == 480
+    for client in np.unique(scene.clients):
+        assert len(set(y[scene.clients == client].tolist())) == 1
+    n_open = {"open": 240, "closed": 0, "both": 120}[kind]
+    assert (source > 0).sum() == n_open
+    assert (source == -1).sum() == 240 - n_open
+    assert scene.clean.sum() == 240
+
+
+def test_wrong_labels_are_wrong_and_others_right(data):
+    scene = federation(data, "closed")
+    true = {image.tobytes(): label for image, label in zip(*data[0], strict=True)}
+    labels = np.array([true[image.tobytes()] for image in scene.samples[0]])
+    right = labels == scene.samples[1]
+    np.testing.assert_array_equal(right, scene.clean)
+
+
+def test_no_sample_is_used_twice(data):
+    scene = federation(data, "closed")
+    parts = scene.samples[0], scene.benchmark[0], scene.test[0]
+    seen = [image.tobytes() for part in parts for image in part]
+    assert len(set(seen)) == len(seen)
+
+
+def test_clean_samples_do_not_depend_on_the_noise(data):
+    scenes = [federation(data, kind, 0.5) for kind in KINDS]
+    small = federation(data, sizes=dataclasses.replace(TINY, benchmark=0.1))
+    for other in (*scenes[1:], small):
+        np.testing.assert_array_equal(other.test[0], scenes[0].test[0])
+        for part in (lambda s: s.samples[0], lambda s: s.clients):
+            np.testing.assert_array_equal(
+                part(other)[other.clean], part(scenes[0])[scenes[0].clean]
+            )
+    np.testing.assert_array_equal(small.benchmark[0], scenes[0].benchmark[0][-24:])
+
+
+def test_shares_are_uneven(data):
+    scene = federation(data, "open")
+    sizes = np.bincount(scene.clients, minlength=12)
+    assert sizes.max() > 1.3 * sizes.mean()
+
+
+def test_too_few_samples(data):
+    with pytest.raises(ValueError, match="data must hold"):
+        federation(data, "closed", 30.0)
+    with pytest.raises(ValueError, match="data must hold"):
+        federation(data, "open", 30.0)
+
+
+@pytest.fixture(scope="module")
+def result(data, tmp_path_factory):
+    """Two seeds of everything, with tiny data in the place of MNIST."""
+    patch = pytest.MonkeyPatch()
+    parts = {"mnist": data[0], "fashion_mnist": data[1][0], "digits": data[1][1]}
+    patch.setattr(_filtering, "_read", lambda name, side: parts[name])
+    patch.setattr(_filtering, "FilterSizes", lambda: TINY)
+    folder = tmp_path_factory.mktemp("runs")
+    found = _filtering.run_filtering(folder, seeds=(0, 1))
+    assert len(list((folder / "default").glob("*.npz"))) == 8
+    patch.undo()
+    return found
+
+
+@pytest.mark.slow
+def test_shapes(result):
+    seeds, ratios, filters = 2, 2, len(_filter_runs.FILTERS)
+    for kind in KINDS:
+        one = result.noise["mnist"][kind]
+        assert one["removed"].shape == one["kept"].shape == (seeds, ratios, filters)
+        assert one["accuracy"].shape == (seeds, ratios, 3, 2)
+        assert one["histograms"].sum((2, 3)).tolist() == [[480, 720], [480, 720]]
+        for name in ("removed", "kept", "accuracy"):
+            assert ((one[name] >= 0) & (one[name] <= 1)).all()
+    assert result.questions["mnist"]["rounds"].tolist() == [[2, 4], [2, 4]]
+
+
+@pytest.mark.slow
+def test_noise_without_structure_is_removed(result):
+    one = result.noise["mnist"]["open"]
+    # More of the noise goes than of the clean samples.
+    assert (one["removed"][..., 1] > 1 - one["kept"][..., 1] + 0.2).all()
+
+
+@pytest.mark.slow
+def test_a_class_that_the_benchmark_lacks(result):
+    lacking = result.questions["mnist"]["lacking"]
+    assert (lacking[:, 0, 0] < lacking[:, 0, 1]).all()
+    np.testing.assert_array_equal(lacking[:, 2, 0], 1)  # "keep"
+
+
+@pytest.mark.slow
+def test_chapter(result, tmp_path):
+    report = Report(title="Filter", summary="", chapters=[filter_chapter(result)])
+    page, numbers = report.write(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    for words in ("Noise removed", "clean samples alone", "MNIST", "by class"):
+        assert words in text
+    data = json.loads(numbers.read_text())["chapters"][0]["data"]
+    assert data["sizes"]["clients"] == 12
+
+
+@pytest.mark.slow
+def test_one_seed_is_told_without_spread(result):
+    only = dataclasses.replace(
+        result,
+        seeds=result.seeds[:1],
+        noise=jax.tree.map(lambda a: a[:1], dict(result.noise)),
+        questions=jax.tree.map(lambda a: a[:1], dict(result.questions)),
+    )
+    assert filter_chapter(only).title == "Filtering by loss"
+
+
+def test_seeds():
+    with pytest.raises(ValueError, match="seeds must hold"):
+        _filtering.run_filtering("nowhere", seeds=())
