@@ -107,7 +107,29 @@ class Question(Message):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Counted(Message):
+class FromClient(Message):
+    """What a client sends in a round.
+
+    Attributes:
+        task: The question's.
+        round: The question's.
+        client: The client's name.
+    """
+
+    task: str
+    round: int
+    client: str
+
+    _fields = ("task", "round", "client")
+
+    def __post_init__(self) -> None:
+        check_id("task", self.task)
+        check_count("round", self.round)
+        check_text("client", self.client, longest=100)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Counted(FromClient):
     """A client's answer to a question.
 
     Attributes:
@@ -119,17 +141,13 @@ class Counted(Message):
             aggregation: then they may be any numbers.
     """
 
-    task: str
-    round: int
-    client: str
     counts: np.ndarray
 
     _kind = "counts"
-    _fields = ("task", "round", "client")
     _arrays = ("counts",)
 
     def __post_init__(self) -> None:
-        check_sender(self)
+        super().__post_init__()
         counts = self.counts
         if not (
             isinstance(counts, np.ndarray)
@@ -224,13 +242,6 @@ def check_counts(question: Question, answer: Any) -> np.ndarray:
     counts = answer.counts.astype(np.int64)
     check_ascending(counts)
     return counts
-
-
-def check_sender(message: Any) -> None:
-    """Refuse a message of no question or of no client."""
-    check_id("task", message.task)
-    check_count("round", message.round)
-    check_text("client", message.client, longest=100)
 
 
 def check_ascending(counts: np.ndarray) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from jaxsel._checks import check_count
 from jaxsel._wire import check_text
 
-from ._messages import Counted, Message, check_sender
+from ._messages import Counted, FromClient
 from ._shamir import LENGTH, join, split
 
 _SEALED = 2 * LENGTH + 16
@@ -35,7 +35,7 @@ _NONCE = bytes(12)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Keys(Message):
+class Keys(FromClient):
     """A client's public keys.
 
     Attributes:
@@ -45,22 +45,35 @@ class Keys(Message):
         keys: `[2, 32]` uint8, X25519: for shares, and for masks.
     """
 
-    task: str
-    round: int
-    client: str
     keys: np.ndarray
 
     _kind = "keys"
-    _fields = ("task", "round", "client")
     _arrays = ("keys",)
 
     def __post_init__(self) -> None:
-        check_sender(self)
+        super().__post_init__()
         _check_bytes("keys", self.keys, (2, 32))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Shares(Message):
+class _Pieces(FromClient):
+    """What a client has of others', or for them: `others` names them."""
+
+    others: list[str]
+
+    _fields = ("task", "round", "client", "others")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.others
+        if not isinstance(names, list) or len(set(map(str, names))) < len(names):
+            raise ValueError(f"others must be a list of distinct names, got {names!r}")
+        for name in names:
+            check_text("a name in others", name, longest=100)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Shares(_Pieces):
     """Shares of a client's secrets, one for each other client, sealed for it.
 
     Attributes:
@@ -71,24 +84,18 @@ class Shares(Message):
         sealed: `[R, 148]` uint8.
     """
 
-    task: str
-    round: int
-    client: str
-    others: list[str]
     sealed: np.ndarray
 
     _kind = "shares"
-    _fields = ("task", "round", "client", "others")
     _arrays = ("sealed",)
 
     def __post_init__(self) -> None:
-        check_sender(self)
-        _check_names(self.others)
+        super().__post_init__()
         _check_bytes("sealed", self.sealed, (len(self.others), _SEALED))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Revealed(Message):
+class Revealed(_Pieces):
     """Shares that a client opens, so that the server can take masks off the sum.
 
     Attributes:
@@ -99,19 +106,13 @@ class Revealed(Message):
         shares: `[R, 66]` uint8.
     """
 
-    task: str
-    round: int
-    client: str
-    others: list[str]
     shares: np.ndarray
 
     _kind = "revealed"
-    _fields = ("task", "round", "client", "others")
     _arrays = ("shares",)
 
     def __post_init__(self) -> None:
-        check_sender(self)
-        _check_names(self.others)
+        super().__post_init__()
         _check_bytes("shares", self.shares, (len(self.others), LENGTH))
 
 
@@ -370,13 +371,6 @@ def _rows(parts: Sequence[bytes]) -> np.ndarray:
 def _check_question(counted: Counted, message: Any) -> None:
     if (message.task, message.round) != (counted.task, counted.round):
         raise ValueError(f"the message of {message.client!r} is of another round")
-
-
-def _check_names(names: Any) -> None:
-    if not isinstance(names, list) or len(set(map(str, names))) < len(names):
-        raise ValueError(f"others must be a list of distinct names, got {names!r}")
-    for name in names:
-        check_text("a name in others", name, longest=100)
 
 
 def _check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
