@@ -201,6 +201,7 @@ def test_goes_on_after_a_kill(tmp_path):
         digits_run(local_steps=3, checkpoint=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_kernel_under_jit_of_vmap_over_seeds():
     graphdef, params, x, y, _ = problem([4, 4])
     rows, sizes = jnp.arange(8).reshape(2, 4), jnp.array([4, 4])
