@@ -51,7 +51,8 @@ def sample_losses(
     """
     check_loss(loss)
     check_mesh(mesh)
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in _leaves(examples)}
+    leaves = jax.tree.leaves(examples)
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in leaves}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
             "examples must be one or more arrays with the same first axis, one entry a "
@@ -81,10 +82,6 @@ def sample_losses(
             )
         found.append(losses)
     return np.concatenate(found)
-
-
-def _leaves(examples: Any) -> list[Any]:
-    return jax.tree.leaves(examples)
 
 
 def _loss(loss: Loss, parameters: Parameters, example: Any) -> jax.Array:

@@ -21,7 +21,7 @@ from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 
 from ._checkpoints import Checkpoints, fingerprint
-from ._fit import Params, pad_rows
+from ._fit import Params, check_classes, pad_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,7 +173,7 @@ def fed_avg(
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
         checkpoint: Folder in which to keep the state after each evaluation. A run
-            that finds its own there goes on.
+            that finds its own there goes on; optimizers are not compared.
         progress: Whether to show a bar.
 
     Returns:
@@ -181,8 +181,8 @@ def fed_avg(
 
     Raises:
         TypeError: If a count is no whole number.
-        ValueError: If arrays differ in length or are not finite, no sample is left, or
-            a number lies out of range.
+        ValueError: If arrays differ in length or are not finite, no sample is left, a
+            label has no class in the model, or a number lies out of range.
 
     References:
         McMahan et al., AISTATS 2017; with `server`: Reddi et al., Adaptive Federated
@@ -202,6 +202,7 @@ def fed_avg(
     if not 0 < batch_share <= 1:
         raise ValueError(f"batch_share must lie in (0, 1], got {batch_share}")
     rows, sizes = _client_rows(owner)
+    check_classes(graphdef, params, samples, labels)
     taken = len(sizes)
     if clients_per_round is not None:
         taken = check_count("clients_per_round", clients_per_round)
@@ -236,12 +237,12 @@ def fed_avg(
         (pad_rows(samples.astype(np.float32)), pad_rows(labels.astype(np.int32))), mesh
     )
     params, state = replicate((params, state), mesh)
+    part = shard(_padded(rows, sizes, mesh), mesh)
     for i in track(range(begun, rounds), progress=progress, label="Rounds"):
         own = jax.random.fold_in(key, i)
-        chosen = np.arange(len(sizes))
         if taken < len(sizes):
             chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
-        part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
+            part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
         mean = step(params, *data, *part, jax.random.fold_in(own, 1))
         backwards = jax.tree.map(jnp.subtract, params, mean)
         updates, state = server.update(backwards, state, params)

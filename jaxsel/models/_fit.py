@@ -139,14 +139,7 @@ def fit(
     check_count("batch_size", batch_size)
     check_positive("learning_rate", learning_rate)
     check_positive("weight_decay", weight_decay, zero=True)
-    classes = jax.eval_shape(
-        lambda params: nnx.merge(graphdef, params)(jnp.asarray(x[:1])), params
-    ).shape[-1]
-    if y.min() < 0 or y.max() >= classes:
-        raise ValueError(
-            f"y must lie in [0, {classes}), the classes of the model, got values from "
-            f"{y.min()} to {y.max()}"
-        )
+    check_classes(graphdef, params, x, y)
     return _train(
         graphdef,
         params,
@@ -191,6 +184,20 @@ def accuracy(
     predicted, y = predict(graphdef, params, x), _labels(y)
     check_same_length("x", predicted, "y", y)
     return float(np.mean(np.asarray(predicted) == y))
+
+
+def check_classes(
+    graphdef: nnx.GraphDef, params: Params, x: np.ndarray, y: np.ndarray
+) -> None:
+    """Refuse labels that the model has no class for."""
+    classes = jax.eval_shape(
+        lambda params: nnx.merge(graphdef, params)(jnp.asarray(x[:1])), params
+    ).shape[-1]
+    if y.min() < 0 or y.max() >= classes:
+        raise ValueError(
+            f"y must lie in [0, {classes}), the classes of the model, got values from "
+            f"{y.min()} to {y.max()}"
+        )
 
 
 def _examples(x: npt.ArrayLike) -> np.ndarray:

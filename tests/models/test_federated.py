@@ -247,6 +247,8 @@ def test_refuses_clients():
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="not left out"):
         fed_avg(graphdef, params, x, y, np.full(4, -1), key=key)
+    with pytest.raises(ValueError, match=r"y must lie in \[0, 3\)"):
+        fed_avg(graphdef, params, x, np.full(4, 3), clients, key=key)
     with pytest.raises(ValueError, match="whole numbers"):
         fed_avg(graphdef, params, x, y, clients / 2, key=key)
     with pytest.raises(ValueError, match="same length"):
