@@ -7,7 +7,8 @@ is far faster than the others (measured in benchmarks/bench_knn.py):
 - "packed": one 64-bit key, distance bits above the index, on which XLA's CPU sort needs
   no payload: 4 times faster there than sorting pairs;
 - "pairs": a 32-bit key with the index as payload, which XLA hands to a radix sort on
-  GPUs, where 64-bit keys would miss it.
+  GPUs (of many rows at once: of few it sorts by comparisons). A 16-bit index, where it
+  suffices, takes a quarter of the time off.
 """
 
 from collections.abc import Callable
@@ -121,9 +122,17 @@ def _sort_packed(distances: jax.Array) -> jax.Array:
 
 
 def _sort_pairs(distances: jax.Array) -> jax.Array:
+    wide = partial(_sort_with, index_type=jnp.int32)
+    if distances.shape[0] > 2**16:
+        return wide(distances)
+    short = partial(_sort_with, index_type=jnp.uint16)
+    return lax.platform_dependent(distances, cuda=short, default=wide)
+
+
+def _sort_with(distances: jax.Array, index_type: Any) -> jax.Array:
     bits = lax.bitcast_convert_type(distances, jnp.uint32)
-    index = lax.iota(jnp.int32, distances.shape[0])
-    return lax.sort((bits, index), num_keys=1, is_stable=True)[1]
+    index = lax.iota(index_type, distances.shape[0])
+    return lax.sort((bits, index), num_keys=1, is_stable=True)[1].astype(jnp.int32)
 
 
 def _top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

@@ -25,9 +25,11 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 
 # How many (validation point, training point) pairs are in memory at once, on each
-# device, at 10 to 60 bytes each. Below 32 MB malloc hands out the same memory again;
-# above, every chunk pays for new pages (a quarter of the hybrid's time at twice this).
-ENTRIES = 500_000
+# device, at 10 to 60 bytes each. On a CPU malloc hands out the same memory again below
+# 32 MB; above, every chunk pays for new pages (a quarter of the hybrid's time at twice
+# this). A GPU wants large chunks: at a tenth of this it takes half as long again.
+_ENTRIES = {"cpu": 500_000}
+_ENTRIES_ELSEWHERE = 50_000_000
 
 # (params, distances [n], train, query) -> (values [n], error bound [n] or None)
 Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]]
@@ -82,12 +84,13 @@ def accumulate(
     n, m = len(x), len(x_val)
     features, queries = prepare(x, x_val, metric=metric)
     queries = np.asarray(queries)
-    rows = chunk_rows(m, n, chunk_size=chunk_size, devices=devices, entries=ENTRIES)
+    entries = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
+    rows = chunk_rows(m, n, chunk_size=chunk_size, devices=devices, entries=entries)
     shared = replicate((params, features, _norms(features), train), mesh)
     step = partial(_step, kernel=kernel, metric=metric, reduce=reduce, mesh=mesh)
     state = shard(_start(devices, n, reduce, certified), mesh) if reduce else None
 
-    every_row = []
+    result, every_row = None, []
     chunks = track(
         chunk_slices(m, rows),
         progress=progress,
@@ -96,9 +99,11 @@ def accumulate(
     )
     for chunk in chunks:
         filled = chunk.stop - chunk.start
-        here = take_rows((queries, query), chunk, rows)
-        result = step(shared, *shard((here, np.arange(rows) < filled), mesh), state)
-        jax.block_until_ready(result)  # one chunk in memory at a time
+        # Sent while the devices are at the chunk before; then one chunk at a time.
+        used = np.arange(rows) < filled
+        sent = shard((take_rows((queries, query), chunk, rows), used), mesh)
+        jax.block_until_ready(result)
+        result = step(shared, *sent, state)
         if reduce:
             state = result
         else:

@@ -80,7 +80,7 @@ def knn_shapley(
 
     Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
     times n for each of the validation points in a chunk, of which there are four or
-    5e5 / n, whichever is more: whatever m.
+    5e5 / n (5e7 / n on accelerators), whichever is more: whatever m.
 
     Raises:
         ValueError: If shapes do not agree, an option is unknown, or an array is empty

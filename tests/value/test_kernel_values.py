@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references as ref
+from jax import export
 
 import jaxsel
 from jaxsel import neighbors, value
-from jaxsel.neighbors import _native
+from jaxsel.neighbors import _native, _order
 
 from . import cases
 
@@ -47,6 +48,19 @@ def test_semivalue(ranked, ties, measure, k):
         one = partial(kernel, table=value.rank_table(omega), sort=sort)
         values = jax.vmap(one)(*map(jnp.asarray, ranked))
         np.testing.assert_allclose(values, expected, err_msg=sort, **TOLERANCE)
+
+
+@pytest.mark.parametrize(("n", "short"), [(2**16, True), (2**16 + 1, False)])
+def test_short_indices_on_gpus(n, short):
+    """GPUs sort rows of up to 65,536 with a 16-bit index, which gives the same order."""
+    rows = np.random.default_rng(n).integers(0, 9999, (2, n)).astype(np.float32)
+    index_type = jnp.uint16 if short else jnp.int32
+    order = jax.vmap(partial(_order._sort_with, index_type=index_type))(rows)
+    assert order.dtype == jnp.int32
+    np.testing.assert_array_equal(order, np.argsort(rows, axis=1, kind="stable"))
+    sort = jax.jit(jax.vmap(neighbors.argsort))
+    lowered = export.export(sort, platforms=["cuda"])(rows).mlir_module()
+    assert (f"tensor<2x{n}xui16>" in lowered) == short
 
 
 @pytest.mark.parametrize("k", [1, 7, N + 5])
