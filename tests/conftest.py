@@ -18,6 +18,20 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 _MANY = 30_000
 
 
+# GPUs multiply matrices in fewer digits by default. What solves or compares must hold
+# there too, and asks for more itself; models do as they are told.
+_SOLVERS = {"filter", "match", "retrieve", "value"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _models_in_float32(request):
+    if request.path.parent.name in _SOLVERS:
+        yield
+    else:
+        with jax.default_matmul_precision("highest"):
+            yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _room_for_programs():
     yield

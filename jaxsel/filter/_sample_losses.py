@@ -12,7 +12,7 @@ from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 from jaxsel.gradients._filter import Loss, Parameters, check_loss, example_loss, split
-from jaxsel.gradients._rows import activations
+from jaxsel.gradients._rows import activations, first_row
 
 # Numbers that the samples of a chunk compute: on a CPU about a cache's worth.
 _ENTRIES = {"cpu": 1 << 22}
@@ -60,8 +60,7 @@ def sample_losses(
         )
     (n,) = lengths
     parameters = split(params)
-    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), examples)
-    each = activations(functools.partial(_loss, loss), parameters, one)
+    each = activations(functools.partial(_loss, loss), parameters, first_row(examples))
     rows = chunk_rows(
         n,
         max(1, each),

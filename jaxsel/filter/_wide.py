@@ -71,4 +71,4 @@ def largest(a: Wide) -> Wide:
 def to_float(a: Sequence[jax.Array]) -> jax.Array:
     """Return a number as float32, rounded."""
     scales = jnp.asarray([2.0 ** (_BITS * i) for i in range(len(a))], jnp.float32)
-    return jnp.stack(a, axis=-1).astype(jnp.float32) @ scales
+    return jnp.sum(jnp.stack(a, axis=-1).astype(jnp.float32) * scales, axis=-1)

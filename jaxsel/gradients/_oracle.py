@@ -90,7 +90,8 @@ def inner(u: Gradient, v: Gradient) -> jax.Array:
 
 def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
     dtype = jnp.result_type(a, b, jnp.float32)  # whole numbers would overflow
-    return jnp.vdot(jnp.asarray(a, dtype), jnp.asarray(b, dtype))
+    a, b = jnp.asarray(a, dtype), jnp.asarray(b, dtype)
+    return jnp.vdot(a, b, precision="highest")
 
 
 def squared_norm(v: Gradient) -> jax.Array:

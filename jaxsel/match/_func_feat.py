@@ -147,7 +147,7 @@ def geometric_median(
     share = jnp.full(m, 1 / m, points.dtype) if weights is None else weights
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
-    spread = jnp.sqrt(share @ jnp.sum((points - mean) ** 2, axis=-1))
+    spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean) ** 2, axis=-1)))
     least = 1e-6 * spread + jnp.finfo(points.dtype).tiny
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:

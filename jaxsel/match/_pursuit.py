@@ -252,7 +252,7 @@ def _choose(
         new = fit(_refit.exchange(refit, t))
         weights = new.weights
         through = jnp.matmul(new.gram, weights, precision="highest")
-        last = problem.norm + jnp.vdot(weights, through - 2 * new.target)
+        last = problem.norm + jnp.sum(weights * (through - 2 * new.target))
         # False for NaN, too. Only small arrays are chosen between: no large copies.
         fine = last <= state.last + slack
         better = lambda new, old: jnp.where(fine, new, old)

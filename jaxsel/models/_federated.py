@@ -89,7 +89,7 @@ def federated_round(
     def loss(params: Params, at: jax.Array, weights: jax.Array) -> jax.Array:
         scores = nnx.merge(graphdef, params)(x[at])
         losses = optax.softmax_cross_entropy_with_integer_labels(scores, y[at])
-        return weights @ losses
+        return jnp.sum(weights * losses)
 
     def client(own: jax.Array, size: jax.Array, key: jax.Array) -> Params:
         counted = jnp.ceil(batch_share * size)
@@ -110,7 +110,8 @@ def federated_round(
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(sizes)))
     trained = jax.vmap(client)(rows, sizes, keys)
     share = sizes / jnp.sum(sizes)
-    return jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), trained)
+    mean = functools.partial(jnp.tensordot, share, axes=1, precision="highest")
+    return jax.tree.map(mean, trained)
 
 
 _round = jax.jit(

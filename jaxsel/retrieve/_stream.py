@@ -31,9 +31,10 @@ from jaxsel.neighbors._distance import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# A chunk's features, and its distances, have at most so many entries on each device:
-# 25 MB of features, below which malloc hands out the same pages again.
-_FEATURES, _DISTANCES = 6 * 2**20, 2**22
+# A chunk's features, and its distances, have at most so many entries on each device: on
+# a CPU 25 MB of features, below which malloc hands out the same pages again.
+_ENTRIES = {"cpu": (6 * 2**20, 2**22)}
+_ENTRIES_ELSEWHERE = 2**26, 2**26
 _ALIGNMENT = 64
 
 
@@ -271,7 +272,8 @@ def candidate_chunks(
 ) -> list[Chunk]:
     """Split a stream into chunks of one shape, the last one shorter before padding."""
     d, m = stream.features.shape[1], len(stream.queries)
-    most = max(1, min(_FEATURES // d, _DISTANCES // m))
+    limits = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
+    most = max(1, min(limits[0] // d, limits[1] // m))
     rows = chunk_rows(stream.n, 1, chunk_size=chunk_size, devices=devices, entries=most)
     in_place = devices == 1 and jax.default_backend() == "cpu"
     return [

@@ -26,7 +26,8 @@ RECIPE = {"batch_size": 8, "learning_rate": 0.1}
 
 
 def run(**changes):
-    arguments = {"inputs": X, "y": Y, "key": KEY, "steps": 40} | RECIPE | changes
+    data = {"inputs": X, "y": Y, "key": KEY, "steps": 40, "half": False}
+    arguments = data | RECIPE | changes
     return finetune(GRAPHDEF, START, **arguments)
 
 

@@ -173,7 +173,7 @@ def _explicit(data: Examples) -> bool:
 
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
     """Return coefficients of the solver's features, `[B, K, p]`."""
-    bias = start.bias + start.weight @ extra.mean
+    bias = start.bias + jnp.matmul(start.weight, extra.mean, precision="highest")
     weight = start.weight / extra.factor
     return jnp.concatenate([weight, bias[..., None]], axis=-1)
 

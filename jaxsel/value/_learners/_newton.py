@@ -81,7 +81,7 @@ def fit_two_classes(
 
     # The loss at zero is log 2, and at the start at least this: a bound without exp.
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
-    least = least + penalty @ (theta * theta) / 2
+    least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
     theta = jnp.where(hopeless, 0, theta)
     start = _State(theta, ~active, jnp.zeros((), jnp.int32))

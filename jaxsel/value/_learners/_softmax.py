@@ -216,9 +216,11 @@ def _inverse(
 
     def apply(right: jax.Array) -> jax.Array:
         flat = right.reshape(len(right), -1)
-        # It need not be exact: default precision.
-        along = jnp.matmul(flat, vectors.T)
-        found = outside * flat + jnp.matmul(inside * along, vectors)
+        # Not exact, but positive definite: what is inside all but cancels what is
+        # outside, and in fewer digits (as GPUs multiply by default) it is neither.
+        along = jnp.matmul(flat, vectors.T, precision="highest")
+        found = outside * flat
+        found += jnp.matmul(inside * along, vectors, precision="highest")
         return found.reshape(right.shape)
 
     return apply
