@@ -284,18 +284,23 @@ def _variant_words(result: Filtering, target: str) -> str:
 def _sweep_table(result: Filtering, target: str) -> Table:
     sweep = result.questions[target]["sweep"]
     return Table(
-        columns=("Benchmark set", "Filter", "Noise removed", "Clean samples kept"),
+        columns=(
+            "Benchmark set",
+            "Filter",
+            "Noise removed",
+            "Clean samples kept",
+            "Accuracy",
+        ),
         rows=[
             (
                 f"{share:.0%}: {share * result.sizes.clean:.0f} samples",
                 FILTERS[f],
-                spread(sweep[:, s, f, 0]),
-                spread(sweep[:, s, f, 1]),
+                *(spread(sweep[:, s, f, i]) for i in range(3)),
             )
             for s, share in enumerate(result.sizes.shares)
             for f in range(2)
         ],
-        formats=("", "", ".1%", ".1%"),
+        formats=("", "", ".1%", ".1%", ".1%"),
         caption="How large must it be? Strong open-set noise.",
     )
 

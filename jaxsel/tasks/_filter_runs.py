@@ -254,14 +254,15 @@ def questions_seed(
     Returns:
         By name: `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`;
         `benchmark`, that of the benchmark's model; `sweep`, noise removed and clean
-        samples kept by each of the first two filters for each benchmark size,
-        `[shares, 2, 2]`; `lacking`, clean samples kept of a class that the benchmark
-        lacks and of the others, by one threshold and by class with "pooled" and "keep",
-        `[3, 2]`, and `lacking_removed`, noise removed, `[3]`; `lacking_accuracy`, in
-        the end, on that class and the others, with the first of these, `[2]`, and
-        `ideal_accuracy`, `[2]`; `hard`, accuracy with the clean samples that the
-        cross-fitted threshold keeps, in the end; `hard_right`, share of the other clean
-        samples that the ideal model gets right, and of those kept, `[2]`.
+        samples kept by each of the first two filters, and accuracy in the end, for each
+        benchmark size, `[shares, 2, 3]`; `lacking`, clean samples kept of a class that
+        the benchmark lacks and of the others, by one threshold and by class with
+        "pooled" and "keep", `[3, 2]`, and `lacking_removed`, noise removed, `[3]`;
+        `lacking_accuracy`, in the end, on that class and the others, with the first of
+        these, `[2]`, and `ideal_accuracy`, `[2]`; `hard`, accuracy with the clean
+        samples that the cross-fitted threshold keeps, in the end; `hard_right`, share
+        of the other clean samples that the ideal model gets right, and of those kept,
+        `[2]`.
     """
     start = _start(target, others, sizes, seed)
     strong = max(sizes.ratios)
@@ -274,9 +275,10 @@ def questions_seed(
     for share in sizes.shares:
         small = start.scene("open", strong, share)
         kept, _ = filtered(small, start.train(small.benchmark))
-        sweep.append(
-            [[(~kept[f])[~clean].mean(), kept[f][clean].mean()] for f in FILTERS[:2]]
-        )
+        sweep.append([])
+        for own in (kept[name] for name in FILTERS[:2]):
+            last = start.learn(small, own)[0].scores[-1]
+            sweep[-1].append([(~own)[~clean].mean(), own[clean].mean(), last])
 
     lacks = seed % (int(target[1].max()) + 1)
     without = take(scene.benchmark, np.flatnonzero(scene.benchmark[1] != lacks))

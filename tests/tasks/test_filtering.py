@@ -129,6 +129,7 @@ def test_shapes(result):
         for name in ("removed", "kept", "accuracy"):
             assert ((one[name] >= 0) & (one[name] <= 1)).all()
     assert result.questions["mnist"]["rounds"].tolist() == [[2, 4], [2, 4]]
+    assert result.questions["mnist"]["sweep"].shape == (seeds, 1, 2, 3)
     variant = result.variants["mnist"]["plain"]
     assert variant["accuracy"].shape == (seeds, 3, 2)
     assert variant["ideal"].shape == (seeds, 2)
