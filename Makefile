@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy repro-values test lint bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy repro-values repro-filter test lint bench docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -31,6 +31,10 @@ repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 poi
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
 	$(BIN)/jaxsel repro values --out repro-values --force $(if $(FULL),--full)
+
+repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs too
+	$(BIN)/jaxsel data prepare mnist fashion_mnist
+	$(BIN)/jaxsel repro filter --out repro-filter --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
 	$(BIN)/python -m pytest -n auto $(if $(SLOW),,-m "not slow")
@@ -57,7 +61,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo repro repro-proxy repro-values site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo repro repro-proxy repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/neighbors/_native/kernels.so
 

@@ -14,7 +14,8 @@ Five owners offer handwritten digits: one pool is clean, one has wrong labels, o
 corrupted pixels, one the wrong classes, one is small but good. A trainer who fails on
 some classes values what is on offer, ranks the owners, buys the best samples within a
 budget, and trains again. In a second market it sees nothing of what is on offer, shows
-each owner samples that it gets wrong, and ranks the owners by what they send.
+each owner samples that it gets wrong, and ranks the owners by what they send. Further
+chapters compare values of samples, and let clients with noisy data learn together.
 
 Prints a summary, and writes report.html, to be opened in a browser; report.json, the
 same numbers; and manifest.json, which records how they came about. Takes about three

@@ -36,5 +36,7 @@ def split(low: int, high: int, parts: int) -> np.ndarray:
     """
     inside = high - low - 1
     cuts = min(inside, parts - 1)
-    # Python's integers: the places between two float64 need more than 63 bits.
-    return np.array([low + i * (inside + 1) // (cuts + 1) for i in range(1, cuts + 1)])
+    steps = np.arange(1, cuts + 1)
+    if (inside + 1) * cuts >= 1 << 63:  # as between two float64: take Python's integers
+        steps = steps.astype(object)
+    return (low + steps * (inside + 1) // (cuts + 1)).astype(np.int64)

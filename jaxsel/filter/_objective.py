@@ -84,8 +84,11 @@ class Objective:
     def leads(self, k: int) -> tuple[int, int]:
         """Return the leads of the benchmark and of the kept losses, times m k."""
         ahead = self._at * k - np.minimum(self._upto, k) * self.m
+        return int(ahead.max()), self._behind(k)
+
+    def _behind(self, k: int) -> int:
         behind = np.minimum(self._under, k) * self.m - self._before * k
-        return int(ahead.max()), int(behind.max())
+        return int(behind.max())
 
     def crossing(self) -> int:
         """Return the least k at which the benchmark leads by as much; n + 1 if none."""
@@ -98,10 +101,10 @@ class Objective:
 
     def first_as_good(self, k: int) -> int:
         """Return the least k at which the kept lead by no more than at this one."""
-        behind = self.leads(k)[1]
+        behind = self._behind(k)
 
         def as_good(j: int) -> bool:
-            return self.leads(j)[1] * k <= behind * j
+            return self._behind(j) * k <= behind * j
 
         return 1 + bisect.bisect_left(range(1, k), True, key=as_good)
 

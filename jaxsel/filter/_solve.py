@@ -29,11 +29,13 @@ class Solution:
     Attributes:
         value: Losses up to this are kept.
         kept: Their weight.
-        distance: The KS distance between them and the benchmark's.
+        total: That of all losses.
+        distance: The KS distance between those kept and the benchmark's.
     """
 
     value: float
     kept: int
+    total: int
     distance: float
 
 
@@ -60,10 +62,12 @@ def solve(
         after = yield from _order(k, benchmark.edges, counts, exact)
         before = after.below
     if after is not None and (before == 0 or _less(objective, after.upto, before)):
-        return Solution(after.value, after.upto, objective.distance(after.upto))
-    first = objective.first_as_good(before)
-    found = yield from _order(first, benchmark.edges, counts, exact)
-    return Solution(found.value, found.upto, objective.distance(found.upto))
+        best = after
+    else:
+        first = objective.first_as_good(before)
+        best = yield from _order(first, benchmark.edges, counts, exact)
+    distance = objective.distance(best.upto)
+    return Solution(best.value, best.upto, counts.total, distance)
 
 
 def _less(objective: Objective, after: int, before: int) -> bool:
@@ -126,6 +130,9 @@ def run(
                 found[i] = end.value
         if not asked:
             break
+        if len(asked) == 1:
+            waiting = {i: (each, ask(own)) for i, (each, own) in asked.items()}
+            continue
         edges = np.unique(np.concatenate([own for _, own in asked.values()]))
         counts = ask(edges)
         waiting = {

@@ -45,6 +45,11 @@ class Sorted:
         return np.asarray(rows if self._upto is None else self._upto[rows], np.int64)
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Return ascending values without repetitions."""
+    return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+
+
 def joined(chunks: Iterable[Chunk]) -> Chunk:
     """Return the losses and weights of all chunks, one after the other."""
     losses, weights = zip(*chunks, strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ._objective import Counts
-from ._sorted import Chunk, Sorted, joined
+from ._sorted import Chunk, Sorted, distinct, joined
 from ._tally import tally
 
 GATHERED = 1 << 22
@@ -34,9 +34,10 @@ class Streamed:
         """Return how much weight lies below the edges."""
         if not len(self._edges):
             self._count(edges)
-        new = ~np.isin(edges, self._edges)
+            return self._counts
         cell = np.searchsorted(self._edges, edges)
-        cells = np.unique(cell[new])
+        new = np.append(self._edges, np.inf)[cell] != edges
+        cells = distinct(cell[new])
         above = np.append(self._counts.below, self._counts.total)
         lower = np.append(0, self._counts.upto)
         if (above - lower)[cells].sum() > GATHERED:

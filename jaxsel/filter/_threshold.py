@@ -180,14 +180,13 @@ def loss_threshold(
     benchmark = as_benchmark(benchmark_losses, benchmark_weights)
     source, benchmark = as_source(losses, weights, benchmark, progress=progress)
     (found,) = run([solve(benchmark)], source.counts)
-    counts = source.counts(benchmark.edges)
     return LossThreshold(
         value=found.value,
         distance=found.distance,
         n_kept=source.number(found.value) if source.weighted else found.kept,
-        n=source.number(np.inf) if source.weighted else counts.total,
+        n=source.number(np.inf) if source.weighted else found.total,
         n_benchmark=np.shape(benchmark_losses)[0],
-        share=found.kept / counts.total,
+        share=found.kept / found.total,
         benchmark=benchmark,
         source=source,
     )

@@ -14,6 +14,14 @@ from ._curves import Curves as Curves
 from ._demo import run_demo as run_demo
 from ._detection import Detection as Detection, detection_curve as detection_curve
 from ._embedding import Embedding as Embedding, train_embedding as train_embedding
+from ._filter_chapter import filter_chapter as filter_chapter
+from ._filter_demo import (
+    Clients as Clients,
+    clients_chapter as clients_chapter,
+    run_clients as run_clients,
+)
+from ._filter_scene import FilterSizes as FilterSizes
+from ._filtering import Filtering as Filtering, run_filtering as run_filtering
 from ._learners import (
     Retrain as Retrain,
     cnn as cnn,

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxsel.report import Report
 
+from ._filter_demo import Clients, clients_chapter, run_clients
 from ._mycroft_demo import Requests, requests_chapter, run_requests
 from ._proxy_demo import DATA, MODEL, run_texts, texts_chapter, texts_ready
 from ._purchase import Purchase, run_purchase
@@ -26,10 +27,10 @@ def run_demo(
 ) -> tuple[Path, Path, str]:
     """Run the demo on real data and write its report.
 
-    Takes about a minute on two cores, and two more for the chapter on texts, which is
-    there if `jaxsel models prepare minilm` and `jaxsel data prepare movie_polarity`
-    were run; its choice is made in secret as well if `mpc_bridge` and CrypTen are
-    installed.
+    Takes about a minute and a half on two cores, and two more for the chapter on
+    texts, which is there if `jaxsel models prepare minilm` and `jaxsel data prepare
+    movie_polarity` were run; its choice is made in secret as well if `mpc_bridge` and
+    CrypTen are installed.
 
     Args:
         folder: Where to write `report.html` and `report.json`.
@@ -42,12 +43,18 @@ def run_demo(
     purchase = run_purchase(seeds, progress=progress)
     requests = run_requests(seeds[:3], progress=progress)
     worth = run_worth(min(3, len(seeds)), progress=progress)
+    clients = run_clients(seeds[:3], progress=progress)
     chapters = [
         purchase_chapter(purchase),
         requests_chapter(requests),
         worth_chapter(worth),
+        clients_chapter(clients),
     ]
-    lines = [_summary(purchase, requests), _worth_summary(worth)]
+    lines = [
+        _summary(purchase, requests),
+        _worth_summary(worth),
+        _clients_summary(clients),
+    ]
     if texts_ready():
         texts = run_texts(progress=progress)
         chapters.append(texts_chapter(texts))
@@ -107,3 +114,12 @@ def _worth_summary(worth: Worth) -> str:
         for name in ("KNN-Shapley", "KNN-LOO", "TMC-Shapley")
     ]
     return f"AUC of finding wrong labels by values: {', '.join(parts)}"
+
+
+def _clients_summary(clients: Clients) -> str:
+    found = clients.found
+    none, _, filtered = found["accuracy"][..., -1].mean(0)
+    return (
+        f"Clients of whose data two thirds are noise: accuracy {none:.1%}, filtered by "
+        f"loss {filtered:.1%}, without noise {found['ideal'][:, -1].mean():.1%}"
+    )

@@ -133,7 +133,7 @@ def learn(
         key=key,
         rounds=sizes.rounds,
         optimizer=_sgd(sizes.rate),
-        server=_falling(sizes.rounds),
+        server=_server(sizes.server_rate, sizes.rounds),
         evaluate=lambda params: accuracy(fresh.graphdef, params, *scene.test),
         evaluate_every=sizes.every,
     )
@@ -144,19 +144,21 @@ _sgd = functools.cache(optax.sgd)
 
 
 @functools.cache
-def _falling(rounds: int) -> optax.GradientTransformation:
-    """Momentum, and a step that falls: clients of one class each drift apart."""
-    return optax.sgd(optax.cosine_decay_schedule(1.0, rounds), momentum=0.9)
+def _server(rate: float | None, rounds: int) -> optax.GradientTransformation | None:
+    return (
+        None if rate is None else optax.adam(optax.cosine_decay_schedule(rate, rounds))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """What all experiments of a seed begin with."""
+    """What all experiments of a seed begin with; `others` is how many there are."""
 
     fresh: Net
     scene: Callable[..., Federation]
     train: Callable[[Samples], Bench]
     learn: Callable[[Federation, np.ndarray], tuple[FederatedRun, Net]]
+    others: int
 
 
 def _start(
@@ -164,11 +166,12 @@ def _start(
 ) -> _Start:
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(4)]
     fresh = new_net(
-        "cnn",
+        sizes.net,
         target[0].shape[1:],
         int(target[1].max()) + 1,
         keys[0],
         channels=sizes.channels,
+        hidden=sizes.hidden,
     )
     return _Start(
         fresh=fresh,
@@ -182,6 +185,7 @@ def _start(
         ),
         train=lambda benchmark: train_bench(benchmark, fresh, sizes, keys[2]),
         learn=lambda scene, kept: learn(scene, kept, fresh, sizes, keys[3]),
+        others=len(others),
     )
 
 
@@ -207,31 +211,35 @@ def noise_seed(
     found = []
     for ratio in sizes.ratios:
         scene = start.scene(kind, ratio)
-        bench = start.train(scene.benchmark)
-        kept, facts = filtered(scene, bench)
-        clean = scene.clean
-        band = facts["crossed"].band(jax.random.key(seed), sizes.replicates)
-        sets = [np.ones(len(clean), bool), kept["threshold"], kept["cross-fitted"]]
-        parts = bench.folds, facts["losses"][clean], facts["losses"][~clean]
-        by_source = [
-            kept["cross-fitted"][scene.source == i + 1] for i in range(len(others))
-        ]
-        found.append(
-            {
-                "removed": np.array([(~kept[f])[~clean].mean() for f in FILTERS]),
-                "kept": np.array([kept[f][clean].mean() for f in FILTERS]),
-                "accuracy": np.stack([start.learn(scene, s)[0].scores for s in sets]),
-                "histograms": np.stack([_counted(part) for part in parts]),
-                "values": facts["values"],
-                "band": np.array([band.low, band.high]),
-                "rounds_asked": facts["rounds_asked"],
-                "bytes_sent": facts["bytes_sent"],
-                "by_source": np.array(
-                    [part.mean() if len(part) else np.nan for part in by_source]
-                ),
-            }
-        )
+        found.append(_measured(start, scene, start.train(scene.benchmark), sizes, seed))
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _measured(
+    start: _Start, scene: Federation, bench: Bench, sizes: FilterSizes, seed: int
+) -> dict[str, np.ndarray]:
+    """Return what `noise_seed` does, of one ratio."""
+    kept, facts = filtered(scene, bench)
+    clean = scene.clean
+    band = facts["crossed"].band(jax.random.key(seed), sizes.replicates)
+    sets = [np.ones(len(clean), bool), kept["threshold"], kept["cross-fitted"]]
+    parts = bench.folds, facts["losses"][clean], facts["losses"][~clean]
+    by_source = [
+        kept["cross-fitted"][scene.source == i + 1] for i in range(start.others)
+    ]
+    return {
+        "removed": np.array([(~kept[f])[~clean].mean() for f in FILTERS]),
+        "kept": np.array([kept[f][clean].mean() for f in FILTERS]),
+        "accuracy": np.stack([start.learn(scene, s)[0].scores for s in sets]),
+        "histograms": np.stack([_counted(part) for part in parts]),
+        "values": facts["values"],
+        "band": np.array([band.low, band.high]),
+        "rounds_asked": facts["rounds_asked"],
+        "bytes_sent": facts["bytes_sent"],
+        "by_source": np.array(
+            [part.mean() if len(part) else np.nan for part in by_source]
+        ),
+    }
 
 
 def _counted(losses: np.ndarray) -> np.ndarray:
@@ -246,14 +254,15 @@ def questions_seed(
     Returns:
         By name: `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`;
         `benchmark`, that of the benchmark's model; `sweep`, noise removed and clean
-        samples kept by each of the first two filters for each benchmark size,
-        `[shares, 2, 2]`; `lacking`, clean samples kept of a class that the benchmark
-        lacks and of the others, by one threshold and by class with "pooled" and "keep",
-        `[3, 2]`, and `lacking_removed`, noise removed, `[3]`; `lacking_accuracy`, in
-        the end, on that class and the others, with the first of these, `[2]`, and
-        `ideal_accuracy`, `[2]`; `hard`, accuracy with the clean samples that the
-        cross-fitted threshold keeps, in the end; `hard_right`, share of the other clean
-        samples that the ideal model gets right, and of those kept, `[2]`.
+        samples kept by each of the first two filters, and accuracy in the end, for each
+        benchmark size, `[shares, 2, 3]`; `lacking`, clean samples kept of a class that
+        the benchmark lacks and of the others, by one threshold and by class with
+        "pooled" and "keep", `[3, 2]`, and `lacking_removed`, noise removed, `[3]`;
+        `lacking_accuracy`, in the end, on that class and the others, with the first of
+        these, `[2]`, and `ideal_accuracy`, `[2]`; `hard`, accuracy with the clean
+        samples that the cross-fitted threshold keeps, in the end; `hard_right`, share
+        of the other clean samples that the ideal model gets right, and of those kept,
+        `[2]`.
     """
     start = _start(target, others, sizes, seed)
     strong = max(sizes.ratios)
@@ -266,9 +275,10 @@ def questions_seed(
     for share in sizes.shares:
         small = start.scene("open", strong, share)
         kept, _ = filtered(small, start.train(small.benchmark))
-        sweep.append(
-            [[(~kept[f])[~clean].mean(), kept[f][clean].mean()] for f in FILTERS[:2]]
-        )
+        sweep.append([])
+        for own in (kept[name] for name in FILTERS[:2]):
+            last = start.learn(small, own)[0].scores[-1]
+            sweep[-1].append([(~own)[~clean].mean(), own[clean].mean(), last])
 
     lacks = seed % (int(target[1].max()) + 1)
     without = take(scene.benchmark, np.flatnonzero(scene.benchmark[1] != lacks))
@@ -311,4 +321,30 @@ def questions_seed(
         "ideal_accuracy": right(ideal),
         "hard": np.array(start.learn(scene, easy)[0].scores[-1]),
         "hard_right": np.array(known),
+    }
+
+
+def variant_seed(
+    target: Samples,
+    others: Sequence[Samples],
+    sizes: FilterSizes,
+    seed: int,
+    *,
+    kind: str = "open",
+) -> dict[str, np.ndarray]:
+    """Filter noise of the largest ratio, and train on clean samples alone as well.
+
+    Returns:
+        What `noise_seed` does, without the axis of ratios; `rounds`, `[T]`; `ideal`,
+        accuracy with clean samples alone, `[T]`; and `benchmark`, that of the
+        benchmark's model.
+    """
+    start = _start(target, others, sizes, seed)
+    scene = start.scene(kind, max(sizes.ratios))
+    bench = start.train(scene.benchmark)
+    ideal = start.learn(scene, scene.clean)[0]
+    return _measured(start, scene, bench, sizes, seed) | {
+        "rounds": ideal.rounds,
+        "ideal": ideal.scores,
+        "benchmark": np.array(bench.net.right(*scene.test).mean()),
     }

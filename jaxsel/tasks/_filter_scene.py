@@ -20,6 +20,8 @@ class FilterSizes:
 
     Attributes:
         side: Pixels along a side.
+        net: "mlp" or "cnn".
+        hidden: Hidden units of the perceptron.
         channels: Channels of the CNN's blocks.
         clients: How many there are.
         clean: Clean samples of all clients together.
@@ -31,12 +33,16 @@ class FilterSizes:
         rounds: Rounds of federated training.
         every: Rounds between two evaluations.
         rate: Step of the clients' SGD.
+        server_rate: First step of the server's Adam, which falls along a cosine; None
+            for plain averaging, as in the paper.
         folds: Of cross-fitted benchmark losses.
         replicates: Of the threshold's band.
     """
 
     side: int = 14
-    channels: Sequence[int] = (4, 8)
+    net: str = "mlp"
+    hidden: int = 64
+    channels: Sequence[int] = (8, 16)
     clients: int = 100
     clean: int = 2000
     test: int = 2000
@@ -44,9 +50,10 @@ class FilterSizes:
     shares: Sequence[float] = (0.01, 0.03)
     ratios: Sequence[float] = (0.5, 3.0)
     fit: int = 300
-    rounds: int = 50
+    rounds: int = 60
     every: int = 5
     rate: float = 0.2
+    server_rate: float | None = 0.01
     folds: int = 5
     replicates: int = 200
 

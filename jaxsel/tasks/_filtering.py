@@ -14,20 +14,20 @@ import numpy as np
 
 from jaxsel.data import load
 
-from ._filter_runs import noise_seed, questions_seed
+from ._filter_runs import noise_seed, questions_seed, variant_seed
 from ._filter_scene import KINDS, FilterSizes
 from ._mycroft_store import remembered, stacked
 from ._mycroft_trainer import Samples, images
 from ._seeds import each_seed
 
-FULL_FILTER = FilterSizes(
-    side=28,
-    channels=(16, 32),
-    clean=6000,
-    ratios=(0.5, 1.0, 3.0),
-    rounds=100,
-)
-"""`jaxsel repro filter --full`: whole images, wider networks, more rounds."""
+FULL_FILTER = FilterSizes(ratios=(0.5, 1.0, 3.0), rounds=100)
+"""`jaxsel repro filter --full`: another strength of noise, more rounds."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"server_rate": None},
+    "cnn": {"net": "cnn"},
+}
+"""What else is tried under strong open-set noise; the second with `--full`."""
 
 _OTHERS = {
     "mnist": ("fashion_mnist", "digits"),
@@ -47,6 +47,8 @@ class Filtering:
         noise: What `noise_seed` returns, stacked on a first axis of seeds, by target
             and kind of noise.
         questions: What `questions_seed` returns, stacked likewise, by target.
+        variants: What `variant_seed` returns, stacked likewise, by target and name in
+            `VARIANTS`.
     """
 
     seeds: np.ndarray
@@ -55,6 +57,7 @@ class Filtering:
     others: Mapping[str, tuple[str, ...]]
     noise: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
     questions: Mapping[str, Mapping[str, np.ndarray]]
+    variants: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
 
 
 def run_filtering(
@@ -72,8 +75,8 @@ def run_filtering(
     Args:
         folder: Where those files are, or will be, in "default" or "full".
         seeds: Each deals the data, and draws noise and weights, anew.
-        full: Whether to take whole images and a wider network, and Fashion-MNIST for
-            the task as well.
+        full: Whether to take Fashion-MNIST for the task as well, train for longer,
+            and train CNNs too.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -92,7 +95,8 @@ def run_filtering(
         raise ValueError("seeds must hold at least one seed")
     sizes = FULL_FILTER if full else FilterSizes()
     targets = (*_OTHERS,) if full else ("mnist",)
-    jobs = experiments(sizes, targets)
+    variants = (*VARIANTS,) if full else ("plain",)
+    jobs = experiments(sizes, targets, variants)
     folder = Path(folder) / ("full" if full else "default")
     about = {"sizes": dataclasses.asdict(sizes), "others": _OTHERS}
 
@@ -111,16 +115,22 @@ def run_filtering(
             for target in targets
         },
         questions={target: stacked(found[f"{target}-questions"]) for target in targets},
+        variants={
+            target: {name: stacked(found[f"{target}-{name}"]) for name in variants}
+            for target in targets
+        },
     )
 
 
 def experiments(
-    sizes: FilterSizes, targets: Sequence[str]
+    sizes: FilterSizes, targets: Sequence[str], variants: Sequence[str]
 ) -> dict[str, Callable[[int], Mapping[str, Any]]]:
     """Return what runs each experiment for a seed, by name."""
     read = functools.cache(lambda name: _read(name, sizes.side))
 
-    def job(run: Callable[..., Any], target: str, **options: Any) -> Any:
+    def job(
+        run: Callable[..., Any], target: str, sizes: FilterSizes = sizes, **options: Any
+    ) -> Callable[[int], Mapping[str, Any]]:
         def seeded(seed: int) -> Mapping[str, Any]:
             others = [read(name) for name in _OTHERS[target]]
             return run(read(target), others, sizes, seed, **options)
@@ -132,6 +142,9 @@ def experiments(
         for kind in KINDS:
             jobs[f"{target}-{kind}"] = job(noise_seed, target, kind=kind)
         jobs[f"{target}-questions"] = job(questions_seed, target)
+        for name in variants:
+            changed = dataclasses.replace(sizes, **VARIANTS[name])
+            jobs[f"{target}-{name}"] = job(variant_seed, target, changed)
     return jobs
 
 

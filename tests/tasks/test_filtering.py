@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+from pathlib import Path
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
+from commands import run
 
+from jaxsel import tasks
 from jaxsel.data import load
-from jaxsel.report import Report
+from jaxsel.report import Chapter, Report
 from jaxsel.tasks import _filter_runs, _filtering
 from jaxsel.tasks._filter_chapter import filter_chapter
 from jaxsel.tasks._filter_scene import KINDS, FilterSizes, draw_federation
@@ -16,7 +20,8 @@ from jaxsel.tasks._mycroft_trainer import images
 
 TINY = FilterSizes(
     side=8,
-    channels=(8,),
+    hidden=16,
+    channels=(4,),
     clients=12,
     clean=240,
     test=120,
@@ -42,7 +47,8 @@ def data():
 
 
 def federation(data, kind="both", ratio=1.0, sizes=TINY, seed=0):
-    return draw_federation(*data, sizes, jax.random.key(seed), kind=kind, ratio=ratio)
+    key = jax.random.key(seed)
+    return draw_federation(data[0], data[1], sizes, key, kind=kind, ratio=ratio)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,7 +113,7 @@ def result(data, tmp_path_factory):
     patch.setattr(_filtering, "FilterSizes", lambda: TINY)
     folder = tmp_path_factory.mktemp("runs")
     found = _filtering.run_filtering(folder, seeds=(0, 1))
-    assert len(list((folder / "default").glob("*.npz"))) == 8
+    assert len(list((folder / "default").glob("*.npz"))) == 10
     patch.undo()
     return found
 
@@ -123,6 +129,31 @@ def test_shapes(result):
         for name in ("removed", "kept", "accuracy"):
             assert ((one[name] >= 0) & (one[name] <= 1)).all()
     assert result.questions["mnist"]["rounds"].tolist() == [[2, 4], [2, 4]]
+    assert result.questions["mnist"]["sweep"].shape == (seeds, 1, 2, 3)
+    variant = result.variants["mnist"]["plain"]
+    assert variant["accuracy"].shape == (seeds, 3, 2)
+    assert variant["ideal"].shape == (seeds, 2)
+    # Only the training differs from the experiment with the other optimizer.
+    strong = result.noise["mnist"]["open"]
+    np.testing.assert_array_equal(variant["removed"], strong["removed"][:, 1])
+    assert (variant["accuracy"] != strong["accuracy"][:, 1]).any()
+
+
+@pytest.mark.slow
+def test_a_cnn(data):
+    sizes = dataclasses.replace(TINY, **_filtering.VARIANTS["cnn"], ratios=(0.5,))
+    target, others = data
+    found = _filter_runs.variant_seed(target, others, sizes, 0)
+    assert found["accuracy"].shape == (3, 2)
+    assert found["benchmark"] > 0.6
+
+
+def test_experiments_by_name():
+    jobs = _filtering.experiments(
+        _filtering.FULL_FILTER, ("mnist", "fashion_mnist"), (*_filtering.VARIANTS,)
+    )
+    assert len(jobs) == 2 * (3 + 1 + 2)
+    assert "fashion_mnist-cnn" in jobs
 
 
 @pytest.mark.slow
@@ -157,6 +188,7 @@ def test_one_seed_is_told_without_spread(result):
         seeds=result.seeds[:1],
         noise=jax.tree.map(lambda a: a[:1], dict(result.noise)),
         questions=jax.tree.map(lambda a: a[:1], dict(result.questions)),
+        variants=jax.tree.map(lambda a: a[:1], dict(result.variants)),
     )
     assert filter_chapter(only).title == "Filtering by loss"
 
@@ -164,3 +196,34 @@ def test_one_seed_is_told_without_spread(result):
 def test_seeds():
     with pytest.raises(ValueError, match="seeds must hold"):
         _filtering.run_filtering("nowhere", seeds=())
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    called = mock.create_autospec(tasks.run_filtering)
+    monkeypatch.setattr(tasks, "run_filtering", called)
+    chapter = Chapter(title="C", blocks=["Shown"])
+    monkeypatch.setattr(tasks, "filter_chapter", lambda _: chapter)
+    run("repro", "filter", "--out", "out")
+    called.assert_called_once_with(
+        Path("out/runs"), seeds=range(5), full=False, progress=False
+    )
+    assert "Shown" in Path("out/report.html").read_text()
+    run("repro", "filter", "--full", "--seeds", 2, "--force", "--out", "out")
+    assert called.call_args.kwargs["full"] is True
+    assert "out/report.html" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path):
+    clients = tasks.run_clients((0,))
+    found = clients.found
+    none, _, crossed = found["accuracy"][0, :, -1]
+    assert none < crossed - 0.05 < found["ideal"][0, -1]
+    assert found["removed"][0, 1] > 0.7
+    assert found["kept"][0, 1] > 0.7
+    chapter = tasks.clients_chapter(clients)
+    Report(title="Clients", summary="", chapters=[chapter]).write(tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("cross-fitted", "Rounds to 90%", "clean samples alone"):
+        assert words in text
