@@ -51,7 +51,7 @@ def _fit_two_classes(x, products, positive, weights):
 def _fit_softmax(x, onehot, weights):
     start = np.zeros((_SUBSETS, _CLASSES, D + 1), np.float32)
     active = weights.any(1)
-    present = weights @ onehot.T > 0
+    present = (weights[:, None] * onehot > 0).any(2)
     penalty = np.broadcast_to(_PENALTY, (_SUBSETS, D + 1))
     return value.fit_softmax(
         x, onehot, weights, penalty, present, start, active, _CURVATURE, 1e-4

@@ -7,10 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.extend.core import jaxprs_in_params
 from kernels import KERNELS
 
 BATCH = 3
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+
+
+# Their products are a model's, which JAX's default precision is to decide on.
+MODELS = {"mlp", "proxy_logits"}
+
+
+def products(jaxpr):
+    """Yield the products of floats of a jaxpr, and of those that it calls."""
+    for eqn in jaxpr.eqns:
+        floats = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.outvars)
+        if eqn.primitive.name in ("dot_general", "conv_general_dilated") and floats:
+            yield eqn
+        for inner in jaxprs_in_params(eqn.params):
+            yield from products(inner)
 
 
 def batch(kernel):
@@ -40,3 +55,16 @@ def test_lowers_to_accelerators(kernel, platform):
     # What is compiled for this machine's CPU must not be called from there.
     called = re.findall(r"custom_call @(\w+)", lowered.mlir_module())
     assert not [target for target in called if target.startswith("jaxsel")]
+
+
+@each_kernel
+def test_products_ask_for_all_digits(kernel):
+    """GPUs take float32 factors at fewer digits unless a product asks for all."""
+    if kernel.name in MODELS:
+        return
+    _, stacked = batch(kernel)
+    with jax.default_matmul_precision(None):
+        traced = jax.make_jaxpr(jax.vmap(kernel.function))(*stacked)
+    precisions = [eqn.params["precision"] for eqn in products(traced.jaxpr)]
+    highest = jax.lax.Precision.HIGHEST
+    assert all(found in (highest, (highest, highest)) for found in precisions)

@@ -56,7 +56,7 @@ def f1_macro(scores: jax.Array, y: jax.Array) -> jax.Array:
     classes = scores.shape[-1]
     onehot = jax.nn.one_hot(y, classes, dtype=jnp.float32)
     given = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
-    both = jnp.einsum("bmc,mc->bc", given, onehot)
+    both = jnp.einsum("bmc,mc->bc", given, onehot, precision="highest")
     sizes = given.sum(1) + onehot.sum(0)
     return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / jnp.sum(sizes > 0, axis=-1)
 

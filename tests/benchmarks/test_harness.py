@@ -4,7 +4,7 @@ import json
 import fake_bench
 import pytest
 
-from benchmarks import _harness, report
+from benchmarks import _harness, _probe, report
 
 pytestmark = pytest.mark.slow
 
@@ -150,3 +150,12 @@ def test_the_exit_status_tells_of_wrong_results(monkeypatch):
 
 def _copy(record, **changes):
     return json.loads(json.dumps(record)) | changes
+
+
+@pytest.mark.parametrize(("peak", "known"), [(100, False), (101, True)])
+def test_other_libraries_memory_on_accelerators_is_not_known(monkeypatch, peak, known):
+    stats = {"bytes_in_use": 100, "peak_bytes_in_use": peak}
+    monkeypatch.setattr(_probe, "_device_stats", lambda: stats)
+    case = fake_bench.cases()[0]
+    measured = _probe._measure(case, case.contenders[0])
+    assert measured["peak_bytes"] == (1 if known else None)

@@ -53,7 +53,7 @@ def test_semivalue(ranked, ties, measure, k):
 
 @pytest.mark.parametrize(("n", "short"), [(2**16, True), (2**16 + 1, False)])
 def test_short_indices_on_gpus(n, short):
-    """GPUs sort rows of up to 65,536 with a 16-bit index, which gives the same order."""
+    """GPUs sort rows of up to 65,536 with a 16-bit index, into the same order."""
     rows = np.random.default_rng(n).integers(0, 9999, (2, n)).astype(np.float32)
     index_type = jnp.uint16 if short else jnp.int32
     order = jax.vmap(partial(_order._sort_with, index_type=index_type))(rows)
