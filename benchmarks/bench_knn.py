@@ -215,14 +215,14 @@ def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
     def make(points: Points) -> Call:
         if sort == "native" and not _native.available():
             raise ImportError("the compiled operations are not built")
-        x, y, x_val, y_val = _arrays(points)
+        x, y, x_val, _ = _arrays(points)
         return lambda: accumulate(
             _Kernel(sort),
             rank_table(shapley_weights(len(x), points.k)),
             x,
             y,
             x_val,
-            y_val,
+            points.y_val,  # which is cut into chunks on the host
             metric="l2",
             reduce="mean",
             certified=False,
