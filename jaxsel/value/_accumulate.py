@@ -27,7 +27,7 @@ from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 # How many (validation point, training point) pairs are in memory at once, on each
 # device, at 10 to 60 bytes each. On a CPU malloc hands out the same memory again below
 # 32 MB; above, every chunk pays for new pages (a quarter of the hybrid's time at twice
-# this). A GPU wants large chunks: at a tenth of this it takes half as long again.
+# this). A GPU wants large chunks: at a tenth of this it takes 1.7 times as long.
 _ENTRIES = {"cpu": 500_000}
 _ENTRIES_ELSEWHERE = 50_000_000
 

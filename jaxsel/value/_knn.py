@@ -66,7 +66,7 @@ def knn_shapley(
             their maximum is low); None returns `[m, n]`.
         method: "exact", or "hybrid": the nearest 256 points exactly, the others by
             bands of distance. It needs no sort, and returns `error_bound`, which
-            always holds. Worth it where the compiled operations are not available.
+            always holds. Worth it on CPUs without the compiled operations.
         weights: Optional function from distances to weights by which gains are
             multiplied (not normalised). Written with jax.numpy; defined once, not as a
             lambda at each call, it is compiled once.
