@@ -67,11 +67,11 @@ def class_thresholds(
             threshold of all losses ("pooled"), or "keep" or "drop" all of them.
 
     Returns:
-        The thresholds. Costs as much as one of all losses.
+        The thresholds. Costs a sort by class, and a threshold of each class.
 
     Raises:
-        ValueError: If lengths differ, losses are not finite or none, or `missing` is
-            none of these.
+        ValueError: If lengths differ, losses are not finite or none, labels are numbers
+            on one side only, or `missing` is none of these.
     """
     check_choice("missing", missing, ("pooled", "keep", "drop"))
     sides = []
@@ -82,16 +82,31 @@ def class_thresholds(
         found = as_losses(f"{name}losses", values)
         known = np.asarray(as_array(f"{name}labels", classes))
         check_same_length(f"{name}losses", found, f"{name}labels", known)
+        if known.ndim != 1:
+            raise ValueError(f"{name}labels must have shape [n], got {known.shape}")
+        if not len(found):
+            raise ValueError(f"{name}losses must hold at least one loss")
         sides.append((found, known))
     (clean, clean_labels), (all_losses, all_labels) = sides
-    thresholds = {
-        label: loss_threshold(
-            clean[clean_labels == label], all_losses[all_labels == label]
+    if (clean_labels.dtype.kind in "OSU") != (all_labels.dtype.kind in "OSU"):
+        raise ValueError(
+            "benchmark_labels and labels must be of one kind, got "
+            f"{clean_labels.dtype} and {all_labels.dtype}"
         )
-        for label in np.unique(all_labels).tolist()
-        if np.any(clean_labels == label)
+    known, others = _by_class(clean, clean_labels), _by_class(all_losses, all_labels)
+    thresholds = {
+        label: loss_threshold(known[label], own)
+        for label, own in others.items()
+        if label in known
     }
     otherwise = {"keep": np.inf, "drop": -np.inf}.get(missing)
     if otherwise is None:
         otherwise = loss_threshold(clean, all_losses).value
     return ClassThresholds(thresholds=thresholds, otherwise=otherwise)
+
+
+def _by_class(losses: np.ndarray, labels: np.ndarray) -> dict[Any, np.ndarray]:
+    """Return the losses of each class."""
+    names, starts = np.unique(np.sort(labels), return_index=True)
+    parts = np.split(losses[np.argsort(labels, kind="stable")], starts[1:])
+    return dict(zip(names.tolist(), parts, strict=True))

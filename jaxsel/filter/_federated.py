@@ -23,6 +23,7 @@ def federated_threshold(
     *,
     dtype: npt.DTypeLike = np.float32,
     secure: Sum | None = None,
+    again: bool = False,
 ) -> FilterServer:
     """Run server and clients in one process, until the threshold is known.
 
@@ -32,12 +33,15 @@ def federated_threshold(
         dtype: What losses are rounded to.
         secure: How to sum counts without showing them, such as `secure_sum`; None to
             show them to the server.
+        again: With `secure`, whether to go on when clients drop out between rounds,
+            though that shows what they answered: see `FilterServer.receive_sum`.
 
     Returns:
         The server in the end: `threshold`, `verdict`, and who was left out.
 
     Raises:
-        ValueError: If losses are not finite, or there is no client.
+        ValueError: If losses are not finite, there is no client, or one drops out
+            between rounds without `again`.
     """
     server = filter_server(benchmark_losses, [*losses], dtype=dtype)
     while (question := server.question) is not None:
@@ -47,7 +51,7 @@ def federated_threshold(
         if secure is None:
             server = server.receive(answers)
         else:
-            server = server.receive_sum(*secure(answers))
+            server = server.receive_sum(*secure(answers), again=again)
     return server
 
 

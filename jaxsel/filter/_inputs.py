@@ -12,7 +12,7 @@ from jaxsel._checks import as_array, check_numeric
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 
-from ._objective import Benchmark
+from ._objective import MOST, Benchmark
 from ._sorted import Chunk, Sorted, joined
 from ._source import Streamed
 from ._tally import FEW
@@ -33,38 +33,47 @@ _CHUNK = 1 << 20
 _BENCHMARK_UNITS, _UNITS = 1 << 24, 1 << 38
 
 
-def as_losses(name: str, value: Any, *, start: int = 0) -> np.ndarray:
-    """Return finite losses `[n]` as float32, or float64 if float32 can't hold them.
+def as_losses(
+    name: str, value: Any, *, start: int = 0, dtype: Any = None
+) -> np.ndarray:
+    """Return losses `[n]` that are finite in a float type.
 
     Args:
         name: What errors call them.
         value: An array.
         start: Number of the first entry, for errors.
+        dtype: The type; float32 if None, or float64 if that can't hold them.
     """
     array = as_array(name, value)
     check_numeric(name, array)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [n], got {array.shape}")
-    losses = np.asarray(array).astype(_float_type(array.dtype), copy=False)
-    if not np.isfinite(losses.sum(dtype=np.float64)):
+    given = np.asarray(array)
+    dtype = np.dtype(_float_type(array.dtype) if dtype is None else dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = given.astype(dtype, copy=False)
+        total = losses.sum(dtype=np.float64)
+    if not np.isfinite(total):
         bad = np.flatnonzero(~np.isfinite(losses))
         if bad.size:
+            first = given[bad[0]]
             raise ValueError(
-                f"{name} must be finite, but entry {start + bad[0]} is "
-                f"{losses[bad[0]]} ({bad.size} in a row of {len(losses)} are not)"
+                f"{name} must be finite, but entry {start + bad[0]} is {first}"
+                + (f", too large for {dtype}" if np.isfinite(first) else "")
+                + f" ({bad.size} in a row of {len(losses)} are not)"
             )
     return losses
 
 
-def as_benchmark(value: Any, weights: Any = None) -> Benchmark:
+def as_benchmark(value: Any, weights: Any = None, *, dtype: Any = None) -> Benchmark:
     """Return the distribution of a benchmark's losses."""
-    losses = as_losses("benchmark_losses", value)
+    losses = as_losses("benchmark_losses", value, dtype=dtype)
     if not len(losses):
         raise ValueError("benchmark_losses must hold at least one loss")
     counts = np.ones(len(losses), np.int64)
     if weights is not None:
         name = "benchmark_weights"
-        counts = _whole(_as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
+        counts = _whole(name, _as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
         if not counts.any():
             raise ValueError(f"{name} must not all be zero")
     edges, at = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
@@ -86,7 +95,10 @@ def as_source(
                 "weights must be None where losses is a function: let it yield pairs "
                 "of losses and weights"
             )
-        first = next(iter(losses()), ())
+        begun = losses()
+        if hasattr(begun, "__next__") and losses() is begun:
+            raise ValueError("losses must return a new iterator at each call")
+        first = next(iter(begun), ())
         first = first[0] if isinstance(first, tuple) and first else first
         n, dtype, read = None, np.asarray(first).dtype, losses
     else:
@@ -95,7 +107,9 @@ def as_source(
             raise ValueError(f"losses must have shape [n], n > 0, got {array.shape}")
         n, dtype = len(array), array.dtype
         if weights is not None:
-            weights = _whole(_as_weights("weights", weights, n), _UNITS)
+            # Half of what there is room for: rounding may add to the sum.
+            units = min(_UNITS, MOST // (2 * benchmark.total))
+            weights = _whole("weights", _as_weights("weights", weights, n), units)
         read = lambda: _cut(array, weights)
     dtype = np.result_type(benchmark.edges, _float_type(dtype))
     benchmark = Benchmark(benchmark.edges.astype(dtype), benchmark.steps)
@@ -118,12 +132,27 @@ def _cut(losses: Any, weights: np.ndarray | None) -> Iterator[Any]:
 
 
 def _checked(chunks: Iterable[Any], dtype: Any) -> Iterator[Chunk]:
-    start = 0
+    start, weighted = 0, None
     for chunk in chunks:
-        losses, weights = chunk if isinstance(chunk, tuple) else (chunk, None)
-        losses = as_losses("losses", losses, start=start).astype(dtype, copy=False)
+        if isinstance(chunk, tuple) and len(chunk) != 2:
+            raise ValueError(
+                f"losses must yield arrays, or pairs of losses and weights, got "
+                f"{len(chunk)} values"
+            )
+        given, weights = chunk if isinstance(chunk, tuple) else (chunk, None)
+        if weighted not in (None, weights is not None):
+            raise ValueError("losses must yield weights with all chunks or with none")
+        weighted = weights is not None
+        own = _float_type(np.asarray(given).dtype)
+        if start and np.result_type(own, dtype) != dtype:
+            raise ValueError(
+                f"losses must be of one type in all chunks, got {np.dtype(own)} after "
+                f"{np.dtype(dtype)}"
+            )
+        losses = as_losses("losses", given, start=start, dtype=dtype)
         if weights is not None:
-            weights = _whole(_as_weights("weights", weights, len(losses)), None)
+            weights = _as_weights("weights", weights, len(losses))
+            weights = _whole("weights", weights, None)
         start += len(losses)
         yield losses, weights
 
@@ -142,16 +171,19 @@ def _as_weights(name: str, value: Any, n: int) -> np.ndarray:
     return array
 
 
-def _whole(weights: np.ndarray, units: int | None) -> np.ndarray:
+def _whole(name: str, weights: np.ndarray, units: int | None) -> np.ndarray:
     """Return weights as whole numbers, int64: rounded, where they are not, to `units`.
 
     Raises:
-        ValueError: If they are not, and `units` is None.
+        ValueError: If they are not, and `units` is None; or if they exceed 2^62.
     """
+    total = weights.sum(dtype=np.float64)
     if weights.dtype.kind not in "iub" and np.any(weights != np.floor(weights)):
         if units is None:
-            raise ValueError("weights of losses in chunks must be whole numbers")
-        weights = np.rint(weights.astype(np.float64) * (units / weights.sum()))
+            raise ValueError(f"{name} of losses in chunks must be whole numbers")
+        weights = np.rint(weights.astype(np.float64) * (units / total))
+    elif total > MOST:
+        raise ValueError(f"{name} must add up to at most 2^62, got {total:g}")
     return weights.astype(np.int64)
 
 

@@ -31,7 +31,7 @@ def ks_threshold(benchmark_losses: jax.Array, losses: jax.Array) -> KSThreshold:
 
     The kernel of `loss_threshold`, without its checks, weights and chunks, and as
     exact: fractions are compared as whole numbers of 96 bits. Two sorts, and
-    O(m log n) after them.
+    O(m log n) after them. XLA takes denormal losses for 0.
 
     Args:
         benchmark_losses: `[m]`, finite.

@@ -31,7 +31,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays; a file has about 1 KB more."""
+        """Bytes of its arrays; a file has about 1 KB more, and names it lists."""
         return sum(getattr(self, name).nbytes for name in self._arrays)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -98,7 +98,7 @@ class Question(Message):
             and edges.dtype in (np.float32, np.float64)
             and len(edges)
             and np.all(np.isfinite(edges))
-            and np.all(np.diff(edges) > 0)
+            and np.all(edges[1:] > edges[:-1])
         ):
             raise ValueError(
                 "edges must be finite, ascending and distinct, float32 or float64, of "
@@ -190,7 +190,7 @@ class Verdict(Message):
         Raises:
             ValueError: If they are not finite, or have another shape.
         """
-        return as_losses("losses", losses).astype(self.value.dtype) <= self.value
+        return as_losses("losses", losses, dtype=self.value.dtype) <= self.value
 
 
 def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> Counted:
@@ -207,7 +207,7 @@ def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> C
         TypeError: If the losses are not numeric.
         ValueError: If they are not finite, or more than the question's limit.
     """
-    own = np.sort(as_losses("losses", losses).astype(question.edges.dtype))
+    own = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
     if len(own) > question.limit:
         raise ValueError(
             f"losses must be at most {question.limit}, the question's limit, got "

@@ -1,7 +1,7 @@
 """The KS distance between a benchmark's losses and those that a threshold keeps.
 
-In whole numbers: comparisons of rounded fractions picked another threshold in one of
-six random cases with ties.
+In whole numbers: comparisons of rounded fractions picked another threshold in about one
+of a hundred random cases with ties.
 """
 
 from __future__ import annotations

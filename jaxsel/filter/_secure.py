@@ -119,6 +119,8 @@ class Revealed(_Pieces):
 class SecureClient:
     """A client's part in one sum. Its methods are called in their order, once each.
 
+    One that has refused its input can't go on: begin a new sum.
+
     Args:
         counted: Its answer in the clear, which nobody else gets to see.
         needed: How many clients must be left in the end for a sum to come out.
@@ -286,14 +288,31 @@ def open_sum(
         The sum of the survivors' counts modulo 2^32, int64.
 
     Raises:
-        ValueError: If fewer than needed sent masked counts or revealed shares, or the
-            shares do not fit the keys.
+        ValueError: If fewer than needed sent masked counts or revealed shares, the
+            messages are not of one sum, or the shares do not fit the keys.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     public = {one.client: one.keys for one in keys}
     number = {name: i + 1 for i, name in enumerate(sorted(public))}
     shared, alive = {one.client for one in shares}, [one.client for one in masked]
+    revealed = list(revealed)
+    for one in (*masked, *revealed):
+        _check_question(masked[0], one)
+    for one in masked:
+        if len(one.counts) != len(masked[0].counts):
+            raise ValueError(
+                f"masked must have counts of one length, got {len(masked[0].counts)} "
+                f"and {len(one.counts)} from {one.client!r}"
+            )
+    if len(set(alive)) < len(alive) or not set(alive) <= shared <= set(public):
+        raise ValueError(
+            "masked must be of distinct clients that sent shares, and shares of those "
+            f"that sent keys, got {sorted(alive)}, {sorted(shared)}, {sorted(public)}"
+        )
+    strangers = {one.client for one in revealed} - set(alive)
+    if strangers:
+        raise ValueError(f"revealed must be of survivors, got {sorted(strangers)}")
     found: dict[str, dict[int, int]] = {name: {} for name in shared}
     answered = {one.client: one for one in revealed}
     if min(len(answered), len(alive)) < needed:
@@ -307,7 +326,7 @@ def open_sum(
                 found[name][number[one.client]] = int.from_bytes(share.tobytes())
     total = np.zeros(len(masked[0].counts), np.uint32)
     for one in masked:
-        total = total + one.counts
+        total = total + one.counts.astype(np.uint32)
     for name in sorted(shared):
         secret = join(dict(list(found[name].items())[:needed]))
         if secret >= 1 << 256:
@@ -341,7 +360,10 @@ def _agreed(key: Any, public: bytes, about: str, counted: Counted) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    shared = key.exchange(X25519PublicKey.from_public_bytes(public))
+    try:
+        shared = key.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:
+        raise ValueError(f"a public key can't be used for the {about}") from error
     info = f"jaxsel.filter {counted.task} {counted.round} {about}".encode()
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
 

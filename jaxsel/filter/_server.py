@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._checks import check_choice
 from jaxsel._wire import check_text
 
+from ._bits import to_place
 from ._inputs import as_benchmark
 from ._messages import Counted, Question, Verdict, check_ascending, check_counts
 from ._objective import Benchmark, Counts
@@ -72,7 +73,7 @@ class FilterServer:
         """The threshold, once there is no question left.
 
         Its value lies between the largest kept loss and the next one: no client's loss
-        is told exactly, unless several are equal or it is one of the benchmark's.
+        is told exactly, unless several are equal or it is an edge that was asked.
 
         Raises:
             ValueError: If there is a question left.
@@ -103,6 +104,8 @@ class FilterServer:
 
         Leaves out clients that did not answer, and those whose counts are of another
         form, negative, fall, exceed the limit, or contradict what they said before.
+        Names are taken as they come: that a client sends under its own only must be
+        seen to where messages are passed on.
 
         Raises:
             ValueError: If there is no question, or no client is left.
@@ -122,7 +125,7 @@ class FilterServer:
                 _check_agreement([*before, asked])
                 found[name] = *before, asked
             except ValueError as error:
-                left_out[name] = f"round {question.round}: {error}"
+                left_out.setdefault(name, f"round {question.round}: {error}")
         for name in self.clients:
             if name not in found:
                 left_out.setdefault(name, f"round {question.round}: no answer")
@@ -130,12 +133,17 @@ class FilterServer:
         return self._next(clients, left_out, answers={c: found[c] for c in clients})
 
     def receive_sum(
-        self, counts: npt.NDArray[np.integer], clients: Sequence[str]
+        self,
+        counts: npt.NDArray[np.integer],
+        clients: Sequence[str],
+        *,
+        again: bool = False,
     ) -> FilterServer:
         """Take the sum of the answers to the question, from secure aggregation.
 
         If clients have dropped out since an earlier round, their counts are in its sum,
-        and nobody can take them out: the rest is asked again.
+        and nobody can take them out: the rest must be asked again. The difference of
+        both sums is then what those who left had answered, in the clear.
 
         Only the sum can be checked. A single client can move it, and with it the
         threshold, as it likes, without being found out.
@@ -143,28 +151,34 @@ class FilterServer:
         Args:
             counts: Sum of the counts of `clients`, `[2 E + 1]`.
             clients: Whose counts are in it.
+            again: Whether to ask the rest again where clients have dropped out.
 
         Raises:
-            ValueError: If there is no question, no client, one that was not asked, or
-                the sum is not possible: then nothing was received.
+            ValueError: If there is no question, no client, one that was not asked, the
+                sum is not possible, or clients have dropped out and `again` is not
+                set: then nothing was received.
         """
         question = self._asked()
         strangers = set(clients) - set(self.clients)
         if strangers:
             raise ValueError(f"clients must be among those asked, got {strangers}")
-        same = set(clients) == set(self.clients)
+        gone = sorted(set(self.clients) - set(clients))
+        if gone and self.sums and not again:
+            raise ValueError(
+                f"clients {gone} have dropped out since their counts were summed: to "
+                "ask the rest again shows their answers, as the difference of two "
+                "sums; set again=True to accept that"
+            )
         total = Counted(
             task=self.task, round=question.round, client="all", counts=counts
         )
         limit = question.limit * max(1, len(clients))
         whole = dataclasses.replace(question, limit=limit)
         asked = question.edges, check_counts(whole, total)
-        before = self.sums if same else ()
+        before = () if gone else self.sums
         _check_agreement([*before, asked])
         left_out = dict(self.left_out)
-        for name in self.clients:
-            if name not in clients:
-                left_out[name] = f"round {question.round}: no answer"
+        left_out |= dict.fromkeys(gone, f"round {question.round}: no answer")
         kept = tuple(name for name in self.clients if name in set(clients))
         return self._next(kept, left_out, sums=(*before, asked))
 
@@ -243,14 +257,17 @@ def filter_server(
         Learning, ICPR 2021, section III; there clients send the distribution of their
         losses.
     """
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}") from error
     check_choice("dtype", dtype, (np.dtype(np.float32), np.dtype(np.float64)))
     names = tuple(check_text("a client's name", name, longest=100) for name in clients)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"clients must be one or more distinct names, got {names}")
     return FilterServer(
         task=secrets.token_hex(16),
-        benchmark=as_benchmark(np.asarray(benchmark_losses, dtype)),
+        benchmark=as_benchmark(benchmark_losses, dtype=dtype),
         clients=names,
     )
 
@@ -265,6 +282,15 @@ def _check_agreement(asked: Sequence[Asked]) -> None:
     counts = np.concatenate([own[:-1] for _, own in asked])
     order = np.lexsort((counts, side, edges))
     check_ascending(counts[order])
-    twice = (np.diff(edges[order]) == 0) & (np.diff(side[order]) == 0)
-    if np.any(np.diff(counts[order])[twice]):
+    edges, side, counts = edges[order], side[order], counts[order]
+    twice = (edges[1:] == edges[:-1]) & (side[1:] == side[:-1])
+    if np.any(np.diff(counts)[twice]):
         raise ValueError("counts must be the same at an edge that is asked for again")
+    place = to_place(edges)
+    if np.any((np.diff(place) == 1) & (np.diff(counts) > 0)):
+        raise ValueError("counts must not rise between two neighbouring floats")
+    least, most = to_place(np.array([-np.inf, np.inf], edges.dtype))
+    if (place[0] == least + 1 and counts[0]) or (
+        place[-1] == most - 1 and counts[-1] < totals.pop()
+    ):
+        raise ValueError("counts must be of finite losses")

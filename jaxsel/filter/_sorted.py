@@ -29,13 +29,18 @@ class Sorted:
             self._losses = losses[order]
             self._upto = np.append(0, np.cumsum(weights[order]))
 
+    @property
+    def total(self) -> int:
+        """Weight of all losses."""
+        return int(self._weight(len(self._losses)))
+
     def counts(self, edges: np.ndarray) -> Counts:
         """Return how much weight lies below the edges."""
         below, upto = (
             self._weight(np.searchsorted(self._losses, edges, side))
             for side in ("left", "right")
         )
-        return Counts(below, upto, int(self._weight(len(self._losses))))
+        return Counts(below, upto, self.total)
 
     def number(self, value: float) -> int:
         """Return how many losses are at most `value`."""

@@ -10,6 +10,8 @@ from ._objective import Counts
 from ._sorted import Chunk, Sorted, distinct, joined
 from ._tally import tally
 
+_CHANGED = "losses must be the same at each call, but differ between two passes"
+
 GATHERED = 1 << 22
 """Losses that a pass may collect, to spare the passes after it."""
 
@@ -40,19 +42,20 @@ class Streamed:
         cells = distinct(cell[new])
         above = np.append(self._counts.below, self._counts.total)
         lower = np.append(0, self._counts.upto)
-        if (above - lower)[cells].sum() > GATHERED:
+        inside = above - lower
+        if inside[cells].sum() > GATHERED:
             self._count(np.union1d(self._edges, edges))
             return self._counts.at(np.searchsorted(self._edges, edges))
-        self._gather([c for c in cells.tolist() if c not in self._cells])
+        self._gather([c for c in cells.tolist() if c not in self._cells], inside)
         below, upto = lower[cell], lower[cell]
         known = np.flatnonzero(~new)
         below[known] = self._counts.below[cell[known]]
         upto[known] = self._counts.upto[cell[known]]
         for c in cells.tolist():
             rows = np.flatnonzero(new & (cell == c))
-            inside = self._cells[c].counts(edges[rows])
-            below[rows] += inside.below
-            upto[rows] += inside.upto
+            here = self._cells[c].counts(edges[rows])
+            below[rows] += here.below
+            upto[rows] += here.upto
         return Counts(below, upto, self._counts.total)
 
     def number(self, value: float) -> int:
@@ -68,10 +71,17 @@ class Streamed:
         for losses, weights in self._read():
             counts = counts + tally(losses, weights, edges)
             self.weighted |= weights is not None
+        if len(self._edges) and counts.total != self._counts.total:
+            raise ValueError(_CHANGED)
         self._edges, self._counts, self._cells = edges, counts, {}
 
-    def _gather(self, cells: list[int]) -> None:
-        """Collect the losses in some intervals between the edges, in one pass."""
+    def _gather(self, cells: list[int], inside: np.ndarray) -> None:
+        """Collect the losses in some intervals between the edges, in one pass.
+
+        Args:
+            cells: Numbers of the intervals.
+            inside: Weight that lies in each interval.
+        """
         if not cells:
             return
         bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
@@ -79,6 +89,8 @@ class Streamed:
         found: list[list[Chunk]] = [[] for _ in cells]
         for losses, weights in self._read():
             rows = np.flatnonzero((losses > low) & (losses < high))
+            if weights is not None:
+                rows = rows[weights[rows] > 0]
             cell = np.searchsorted(self._edges, losses[rows])
             # What lies on an edge is counted already, and not inside its interval.
             cell[losses[rows] == bounds[cell + 1]] = -1
@@ -86,4 +98,7 @@ class Streamed:
                 part = rows[cell == c]
                 own.append((losses[part], None if weights is None else weights[part]))
         for own, c in zip(found, cells, strict=True):
-            self._cells[c] = Sorted(*joined(own))
+            part = Sorted(*joined(own)) if own else None
+            if part is None or part.total != inside[c]:
+                raise ValueError(_CHANGED)
+            self._cells[c] = part

@@ -92,7 +92,8 @@ def federated_round(
         return jnp.sum(weights * losses)
 
     def client(own: jax.Array, size: jax.Array, key: jax.Array) -> Params:
-        counted = jnp.ceil(batch_share * size)
+        # In float32 the product may lie above the host's.
+        counted = jnp.minimum(jnp.ceil(batch_share * size), batch_size)
         weights = (jnp.arange(batch_size) < counted) / jnp.maximum(counted, 1)
 
         def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
@@ -148,10 +149,11 @@ def fed_avg(
 ) -> FederatedRun:
     """Train a classifier by federated averaging, all clients in one process.
 
-    In each round every client takes steps on minibatches of its own samples, whose size
-    is a share of how many it has, and the server averages the results, weighted by
-    these numbers. Clients train side by side under `vmap`. For what real deployments
-    need besides (stragglers, other algorithms), take a federated library like Flower.
+    In each round every client takes steps on minibatches of its own samples, drawn with
+    replacement, whose size is a share of how many it has, and the server averages the
+    results, weighted by these numbers. Clients train side by side under `vmap`. For
+    what real deployments need besides (stragglers, other algorithms), take a federated
+    library like Flower.
 
     Args:
         graphdef: Static part of the model, from `nnx.split(model, nnx.Param)`.
@@ -254,7 +256,9 @@ def fed_avg(
                 scores[i] = evaluate(gather(params))
             if saved is not None:
                 saved.save(i + 1, gather((params, state)) + (scores,))
-    done = np.flatnonzero(~np.isnan(scores))
+    counted = np.arange(1, rounds + 1)
+    done = np.flatnonzero((counted % evaluate_every == 0) | (counted == rounds))
+    done = done[: len(done) if evaluate is not None else 0]
     return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
 
 
@@ -266,6 +270,8 @@ def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return each client's samples, `[C, R]` padded with 0, and how many it has."""
     if clients.ndim != 1 or clients.dtype.kind not in "iu":
         raise ValueError(f"clients must be whole numbers [n], got {clients.dtype}")
+    if clients.size and clients.min() < -1:
+        raise ValueError(f"clients must be -1 or more, got {clients.min()}")
     order = np.argsort(clients, kind="stable")
     order = order[clients[order] >= 0]
     if not len(order):

@@ -119,6 +119,11 @@ def draw_federation(
     n_open = {"open": n_noise, "closed": 0, "both": n_noise // 2}[kind]
     n_benchmark = round(sizes.benchmark * sizes.clean)
     n_own = sizes.test, sizes.clean, n_noise - n_open
+    if n_benchmark < 2:
+        raise ValueError(
+            f"benchmark must be two of {sizes.clean} clean samples or more, got "
+            f"{sizes.benchmark}"
+        )
     needed, offered = sum(n_own) + n_benchmark, sum(len(other[1]) for other in others)
     if needed > len(order) or n_open > offered:
         raise ValueError(

@@ -113,9 +113,70 @@ def test_dropout_in_every_round_under_secure_aggregation():
         while (question := server.question) is not None:
             sent = answers(question, own, server.clients)
             silent = server.clients[-1:] if len(server.clients) > 6 else ()
-            server = server.receive_sum(*secure_sum(sent, silent=silent))
+            server = server.receive_sum(*secure_sum(sent, silent=silent), again=True)
         assert len(server.left_out) >= 2
         check(server, v, own)
+
+
+def test_dropping_out_later_shows_the_counts():
+    """Two sums at the same edges differ by what the one who left had answered."""
+    v, own = draw(2, n=30)
+    server = filter_server(v, NAMES)
+    first = answers(server.question, own, NAMES)
+    server = server.receive_sum(*secure_sum(first))
+    second = secure_sum(answers(server.question, own, NAMES), silent=["di"])
+    with pytest.raises(ValueError, match=r"\['di'\] have dropped out .* again=True"):
+        server.receive_sum(*second)
+    server = server.receive_sum(*second, again=True)
+    total, _ = secure_sum(first)
+    rest, _ = secure_sum(answers(server.question, own, server.clients))
+    np.testing.assert_array_equal(total - rest, first[-1].counts)
+    drops = iter([(), ("di",)])
+    secure = lambda sent: secure_sum(sent, silent=next(drops))
+    with pytest.raises(ValueError, match="have dropped out"):
+        federated_threshold(v, own, secure=secure)
+
+
+def test_losses_beyond_the_edges_type():
+    """Finite in float64, but not where they are counted."""
+    with pytest.raises(ValueError, match=r"entry 0 is 1e\+39, too large for float32"):
+        federated_threshold([1.0, 2.0], {"a": [1e39, 1e39]})
+    with pytest.raises(ValueError, match=r"entry 1 is 1e\+39, too large for float32"):
+        filter_server([1.0, 1e39], ["a"])
+    found = federated_threshold([1.0, 2.0], {"a": [1e39, 1e39]}, dtype="float64")
+    assert found.threshold.n_kept == 2
+    with pytest.raises(ValueError, match="too large for float32"):
+        federated_threshold([1.0], {"a": [1.0]}).verdict.keeps([1e39])
+    with pytest.raises(ValueError, match="dtype must be float32 or float64, got 'foo'"):
+        filter_server([1.0], ["a"], dtype="foo")
+
+
+def test_losses_between_neighbouring_floats():
+    """A client that claims losses where no float lies is left out in the end."""
+    v, own = [0.2, 0.5, 1.0], {"ada": np.float32([1.3])}
+    server = filter_server(v, ["ada", "eve"])
+    for _ in range(9):
+        if (question := server.question) is None:
+            break
+        honest = count_losses(question, own["ada"], client="ada")
+        below = 2 * (question.edges > np.float32(1.2))
+        lies = np.append(np.repeat(below, 2), 2).astype(np.uint32)
+        false = dataclasses.replace(honest, client="eve", counts=lies)
+        server = server.receive([honest, false])
+    assert server.question is None
+    assert list(server.left_out) == ["eve"]
+    assert "neighbouring floats" in server.left_out["eve"]
+    check(server, v, own)
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
+def test_losses_beyond_all_floats(counts):
+    most = np.finfo(np.float32).max
+    server = filter_server([-most, most], ["ada", "eve"])
+    honest = count_losses(server.question, [0.0], client="ada")
+    false = np.array(counts, np.uint32)
+    server = server.receive([honest, spoil(honest, client="eve", counts=false)])
+    assert "counts must be of finite losses" in server.left_out["eve"]
 
 
 def spoil(counted, **values):
@@ -178,6 +239,9 @@ def test_strangers_and_repetitions():
     server = server.receive(sent)
     assert server.clients == ("bo", "cy")
     assert "not asked" in server.left_out["di"]
+    why = dict(server.left_out)
+    late = answers(server.question, own, ["ada", *server.clients])
+    assert server.receive(late).left_out == why
     assert "twice" in server.left_out["ada"]
 
 

@@ -172,11 +172,19 @@ def test_classes_that_the_benchmark_lacks(missing, kept):
         class_thresholds([1.0], ["a"], [1.0], ["a"], missing="guess")
     with pytest.raises(ValueError, match="same length"):
         class_thresholds([1.0], ["a", "b"], [1.0], ["a"])
+    with pytest.raises(ValueError, match="must be of one kind, got <U1 and int64"):
+        class_thresholds([1.0], ["0"], [1.0], [0])
+    with pytest.raises(ValueError, match=r"labels must have shape \[n\]"):
+        class_thresholds([1.0], [0], [1.0], [[0]])
+    with pytest.raises(ValueError, match="benchmark_losses must hold"):
+        class_thresholds([], [], [1.0], ["a"], missing=missing)
 
 
 def test_quantile_threshold():
     losses = np.arange(1.0, 101)
     assert quantile_threshold(losses) == 95
+    for share in range(1, 101):
+        assert quantile_threshold(losses, share / 100) == share
     assert quantile_threshold(losses, 1.0) == 100
     for options, match in (((losses, 0.0), "level"), (([],), "at least one")):
         with pytest.raises(ValueError, match=match):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from jaxsel.filter import Counted, Keys, Revealed, SecureClient, Shares, open_sum
-from jaxsel.filter._secure import _stream
+from jaxsel.filter._secure import _agreed, _stream
 from jaxsel.filter._shamir import PRIME, join, split
 
 NAMES = ("ada", "bo", "cy", "di", "ed")
@@ -90,6 +90,66 @@ def test_masked_counts_look_random():
     rows = np.array(seen, float)
     pairs = np.corrcoef(rows)[np.triu_indices(len(rows), 1)]
     assert np.abs(pairs).max() < 5 / np.sqrt(200)
+
+
+def test_each_mask_alone_looks_random():
+    # Either of them hides the counts: the server can take the own masks off.
+    own, pairs = [], []
+    for _ in range(4):
+        clients, _, shares = start(np.zeros((5, 200)))
+        for client in [*clients.values()][:-1]:  # the last one's follow from theirs
+            mine = _stream(client._own, 200)
+            own.append(mine)
+            pairs.append(client.masked(shares).counts - mine)
+    for masks in (own, pairs):
+        data = np.concatenate(masks).view(np.uint8)
+        assert stats.chisquare(np.bincount(data, minlength=256)).pvalue > 1e-4
+
+
+def test_keys_are_for_one_use():
+    clients, keys, _ = start(np.zeros((5, 2)))
+    ada, public = clients["ada"], keys[1].keys[0].tobytes()
+    secret, one = ada._secret[0], ada._counted
+    other_round = dataclasses.replace(one, round=2)
+    other_task = dataclasses.replace(one, task="f" * 32)
+    found = {
+        _agreed(secret, public, about, where)
+        for about in ("share 'ada' 'bo'", "share 'bo' 'ada'", "mask 'ada' 'bo'")
+        for where in (one, other_round, other_task)
+    }
+    assert len(found) == 9
+
+
+def test_messages_that_do_not_fit_each_other():
+    counts = np.ones((5, 3))
+    clients, keys, shares = start(counts)
+    masked, revealed, _ = finish(clients, keys, shares)
+    opened = lambda masked=masked, revealed=revealed, shares=shares: open_sum(
+        keys, shares, masked, revealed, NEEDED
+    )
+    with pytest.raises(ValueError, match="distinct clients that sent shares"):
+        opened(masked=[*masked, masked[0]])
+    with pytest.raises(ValueError, match="distinct clients that sent shares"):
+        opened(shares=shares[1:])
+    short = dataclasses.replace(masked[2], counts=masked[2].counts[:1])
+    with pytest.raises(ValueError, match="one length, got 3 and 1 from 'cy'"):
+        opened(masked=[*masked[:2], short, *masked[3:]])
+    late = dataclasses.replace(masked[2], round=2)
+    with pytest.raises(ValueError, match="'cy' is of another round"):
+        opened(masked=[*masked[:2], late, *masked[3:]])
+    eve = dataclasses.replace(revealed[0], client="eve")
+    with pytest.raises(ValueError, match=r"of survivors, got \['eve'\]"):
+        opened(revealed=[*revealed, eve])
+    wide = [dataclasses.replace(m, counts=m.counts.astype(np.int64)) for m in masked]
+    assert opened(masked=wide).tolist() == [5, 5, 5]
+
+
+def test_a_key_of_low_order_is_named():
+    clients = {n: SecureClient(counted(n, [1]), 2) for n in NAMES[:3]}
+    keys = [client.keys() for client in clients.values()]
+    keys[1] = dataclasses.replace(keys[1], keys=np.zeros((2, 32), np.uint8))
+    with pytest.raises(ValueError, match="can't be used for the share 'ada' 'bo'"):
+        clients["ada"].share(keys)
 
 
 def test_what_the_server_gets_fits_any_counts_of_that_sum():

@@ -223,7 +223,7 @@ def test_float_types_mix():
     assert half.n == 100
 
 
-NAN, INF = np.nan, np.inf
+NAN, INF, F32 = np.nan, np.inf, np.float32([1])
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,51 @@ NAN, INF = np.nan, np.inf
         ([1.0], lambda: iter([[1.0], [NAN]]), {}, "entry 1 is nan"),
         ([1.0], lambda: iter([([1.0], [0.5])]), {}, "must be whole numbers"),
         ([1.0], lambda: iter([[1.0]]), {"weights": [1]}, "weights must be None"),
+        ([1.0], [0.0] * 3, {"weights": [2**62] * 3}, "weights must add up to at most"),
+        ([1.0], [0.0, 1.0], {"weights": [1e30, 1]}, "at most 2\\^62, got 1e\\+30"),
+        ([1.0, 2.0], [0.0], {"benchmark_weights": [1e30, 1]}, "benchmark_weights must"),
+        (np.float32([1]), lambda: iter([F32, [1e39]]), {}, "of one type in all chunks"),
+        (F32, lambda: iter([F32, (F32, [1])]), {}, "weights with all chunks or"),
+        (F32, lambda: iter([(F32, F32, F32)]), {}, "pairs of losses and weights"),
     ],
 )
 def test_bad_input(v, p, options, match):
     with pytest.raises(ValueError, match=match):
         loss_threshold(v, p, **options)
+
+
+def test_an_iterator_is_used_up():
+    used = iter([F32, F32])
+    with pytest.raises(ValueError, match="must return a new iterator at each call"):
+        loss_threshold(F32, lambda: used)
+
+
+def test_losses_that_change_between_passes():
+    rng = np.random.default_rng(0)
+    v, passes = rng.gamma(1, 0.5, 100), []
+
+    def read():
+        passes.append(1)
+        return iter([rng.gamma(1, 1, 9000), rng.gamma(1, 1, 9000)])
+
+    with pytest.raises(ValueError, match="must be the same at each call"):
+        loss_threshold(v, read)
+
+
+def test_losses_and_weights_of_any_scale():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        v, p = rng.gamma(1, 1, 20), rng.gamma(1, 1, 50)
+        b, w = rng.random(20), rng.random(50)
+        found = loss_threshold(v, p, weights=w, benchmark_weights=b)
+        thousandth = loss_threshold(v, p, weights=w / 1000, benchmark_weights=b * 7)
+        assert found.value == thousandth.value
+        assert found.share == pytest.approx(w[p <= found.value].sum() / w.sum())
+    half = np.full(200_000, 0.6, np.float16)  # their sum exceeds float16
+    p = rng.gamma(1, 1, len(half))
+    assert loss_threshold(v, p, weights=half).value == loss_threshold(v, p).value
+    with np.errstate(all="raise"):
+        assert loss_threshold([1e308] * 2, [1e308] * 2).n_kept == 2
 
 
 def test_refuses_what_is_no_number():
@@ -272,6 +312,9 @@ def test_band():
         assert (band.values[i], band.shares[i]) == (expected.value, expected.share)
     assert (band.values < band.low).sum() <= 5 >= (band.values > band.high).sum()
     assert band.low < band.high
+    band = found.band(key, 200)
+    ordered = np.sort(band.values)
+    assert (band.low, band.high) == (ordered[10], ordered[189])
 
 
 def test_band_narrows_with_more_benchmark_losses():

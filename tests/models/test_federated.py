@@ -242,6 +242,14 @@ def test_refuses(options, match):
         digits_run(**options)
 
 
+def test_scores_may_be_nan():
+    scores = iter([1.0, np.nan, 0.5])
+    run = digits_run(rounds=3, evaluate=lambda _: next(scores), evaluate_every=1)
+    assert run.rounds.tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(run.scores, [1.0, np.nan, 0.5])
+    assert digits_run(rounds=2, evaluate=None).rounds.size == 0
+
+
 def test_refuses_clients():
     graphdef, params, x, y, clients = problem([2, 2])
     key = jax.random.key(0)
@@ -249,6 +257,8 @@ def test_refuses_clients():
         fed_avg(graphdef, params, x, y, np.full(4, -1), key=key)
     with pytest.raises(ValueError, match=r"y must lie in \[0, 3\)"):
         fed_avg(graphdef, params, x, np.full(4, 3), clients, key=key)
+    with pytest.raises(ValueError, match="clients must be -1 or more, got -5"):
+        fed_avg(graphdef, params, x, y, np.full(4, -5), key=key)
     with pytest.raises(ValueError, match="whole numbers"):
         fed_avg(graphdef, params, x, y, clients / 2, key=key)
     with pytest.raises(ValueError, match="same length"):
