@@ -118,7 +118,7 @@ def _worth_summary(worth: Worth) -> str:
 
 def _clients_summary(clients: Clients) -> str:
     found = clients.found
-    none, _, filtered = found["accuracy"][..., -1].mean(0)
+    none, _, filtered, _ = found["accuracy"][..., -1].mean(0)
     return (
         f"Clients of whose data two thirds are noise: accuracy {none:.1%}, filtered by "
         f"loss {filtered:.1%}, without noise {found['ideal'][:, -1].mean():.1%}"

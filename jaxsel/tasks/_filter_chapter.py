@@ -32,6 +32,9 @@ NAMES = {
 WORDS = {"open": "open-set", "closed": "closed-set", "both": "mixed"}
 WAYS = {"plain": "plain averaging", "cnn": "a CNN"}
 
+RULES = {1: "the paper's rule", 2: "the cross-fitted one"}
+"""What sentences call two of those that are trained, by number."""
+
 PAPER = 25
 """Points of accuracy above no selection, at most, that the paper reports."""
 
@@ -221,25 +224,21 @@ def _filter_words(result: Filtering, target: str) -> str:
 
 def _accuracy_words(result: Filtering, target: str) -> str:
     r = len(result.sizes.ratios) - 1
-    clauses = []
-    for kind in KINDS:
-        accuracy = result.noise[target][kind]["accuracy"][:, r, :, -1]
-        clauses.append(
-            f"under strong {WORDS[kind]} noise "
-            + compared("filtering", accuracy[:, 2], "no selection", accuracy[:, 0])
-        )
-    open_ = result.noise[target]["open"]["accuracy"][:, r, :, -1]
-    ideal = result.questions[target]["ideal"][:, -1]
     bench = result.questions[target]["benchmark"]
-    return (
-        sentence(*clauses)
-        + " "
-        + sentence(
-            "under strong open-set noise "
-            + compared("filtering", open_[:, 2], "clean samples alone", ideal),
-            compared("filtering", open_[:, 2], "the benchmark model alone", bench),
-        )
-    )
+    last = {kind: result.noise[target][kind]["accuracy"][:, r, :, -1] for kind in KINDS}
+    words = []
+    for t, rule in RULES.items():
+        for other, of in (
+            ("no selection", lambda accuracy: accuracy[:, 0]),
+            ("the benchmark model alone", lambda _: bench),
+        ):
+            clauses = [
+                f"under strong {WORDS[kind]} noise "
+                + compared(rule, accuracy[:, t], other, of(accuracy))
+                for kind, accuracy in last.items()
+            ]
+            words.append(sentence(*clauses))
+    return " ".join(words)
 
 
 def _variant_table(result: Filtering, target: str) -> Table:
@@ -270,10 +269,11 @@ def _variant_words(result: Filtering, target: str) -> str:
     clauses = []
     for name, one in result.variants[target].items():
         last = one["accuracy"][..., -1]
-        clauses.append(
+        clauses += [
             f"with {WAYS[name]} "
-            + compared("filtering", last[:, 2], "no selection", last[:, 0])
-        )
+            + compared(rule, last[:, t], "no selection", last[:, 0])
+            for t, rule in RULES.items()
+        ]
     return (
         sentence(*clauses)
         + f" The paper reports up to {PAPER} points above no selection under strong "
@@ -330,14 +330,15 @@ def _question_words(result: Filtering, target: str) -> str:
     without, ideal = asked["lacking_accuracy"], asked["ideal_accuracy"]
     right = asked["hard_right"]
     return (
-        "A class that the benchmark set lacks has large losses, and is filtered out: "
-        f"with one threshold the accuracy on it is {without[:, 0].mean():.0%} in the "
-        f"end, where it is {ideal[:, 0].mean():.0%} with all clean samples, and "
+        "Of a class that the benchmark set lacks, one threshold keeps "
+        f"{asked['lacking'][:, 0, 0].mean():.0%} of the clean samples: the accuracy on "
+        f"it is {without[:, 0].mean():.0%} in the end, where it is "
+        f"{ideal[:, 0].mean():.0%} with all clean samples, and "
         f"{without[:, 1].mean():.0%} rather than {ideal[:, 1].mean():.0%} on others. "
         "Good data with a large loss: of the clean samples that the threshold drops, "
         "the model trained on all clean ones gets "
-        f"{np.nanmean(right[:, 0]):.0%} right, and {np.nanmean(right[:, 1]):.0%} of "
-        "those that it keeps. "
+        f"{np.nanmean(right[:, 0]):.0%} right, though it saw them, and "
+        f"{np.nanmean(right[:, 1]):.0%} of those that the threshold keeps. "
         + sentence(
             "on clean samples alone, "
             + compared(

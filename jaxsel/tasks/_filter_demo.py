@@ -12,7 +12,7 @@ from jaxsel.data import load
 from jaxsel.report import Chapter, Table
 
 from ._filter_chapter import first_rounds, loss_figure
-from ._filter_runs import TRAINED, variant_seed
+from ._filter_runs import FILTERS, TRAINED, variant_seed
 from ._filter_scene import FilterSizes
 from ._mycroft_store import stacked
 from ._mycroft_trainer import images
@@ -62,8 +62,11 @@ def clients_chapter(result: Clients) -> Chapter:
     none = np.zeros(result.seeds)
     rows = [("clean samples alone", one["ideal"], 1 + none, 1 + none)]
     for t, name in enumerate(TRAINED):
-        part = [one[what][:, t - 1] if t else none for what in ("removed", "kept")]
-        rows.append((name, one["accuracy"][:, t], part[0], part[1] if t else 1 + none))
+        removed, kept = none, 1 + none
+        if name in FILTERS:
+            f = FILTERS.index(name)
+            removed, kept = one["removed"][:, f], one["kept"][:, f]
+        rows.append((name, one["accuracy"][:, t], removed, kept))
     blocks = (
         f"{sizes.clients} clients have images of one digit each, 0 to {_CLASSES - 1}; "
         f"but for each clean image they have {sizes.ratios[0]:g} others, half of them "
@@ -88,7 +91,8 @@ def clients_chapter(result: Clients) -> Chapter:
             formats=("", ".0%", ".0%", ".1%", ""),
             caption=f"After {rounds[-1]} rounds, mean ± standard deviation over "
             f"{result.seeds} seeds. “threshold” splits the benchmark set in two, "
-            "“cross-fitted” uses all of it. The benchmark model alone has an accuracy "
+            "“cross-fitted” uses all of it, and “quantile” drops what is above 95% of "
+            "the benchmark's losses. The benchmark model alone has an accuracy "
             f"of {one['benchmark'].mean():.1%}.",
         ),
         loss_figure(

@@ -31,7 +31,7 @@ FILTERS = ("threshold", "cross-fitted", "per class", "quantile", "mixture")
 """Ways to filter. The first splits the benchmark set in two, as the paper does; the
 next three use the losses of five folds, and the last none."""
 
-TRAINED = ("no selection", "threshold", "cross-fitted")
+TRAINED = ("no selection", "threshold", "cross-fitted", "quantile")
 """What clients are trained on, beside clean samples alone."""
 
 BINS = np.geomspace(1e-4, 30.0, 61)
@@ -111,11 +111,11 @@ def filtered(
         "quantile": whole <= quantile_threshold(bench.folds),
         "mixture": whole <= mixture_threshold(whole),
     }
-    edges = len(server.benchmark.edges)
+    sent = [len(counts) for asked in server.answers.values() for _, counts in asked]
     return kept, {
         "values": np.array([server.threshold.value, crossed.value]),
         "rounds_asked": np.array(server.round),
-        "bytes_sent": np.array(4 * (2 * edges + 1)),
+        "bytes_sent": np.array(4 * max(sent)),
         "crossed": crossed,
         "losses": whole,
     }
@@ -201,11 +201,12 @@ def noise_seed(
 
     Returns:
         By name: `removed` and `kept`, shares of the noise and of the clean samples,
-        `[R, 5]`, see `FILTERS`; `accuracy`, `[R, 3, T]`, see `TRAINED`; `histograms` of
+        `[R, 5]`, see `FILTERS`; `accuracy`, `[R, 4, T]`, see `TRAINED`; `histograms` of
         the losses of the benchmark, clean and noisy samples, `[R, 3, bins]`; `values`
         of the first two thresholds, `[R, 2]`, with the second one's `band`, `[R, 2]`;
-        `rounds_asked` and `bytes_sent` of a client in a round, `[R]`; and `by_source`,
-        what the second keeps of each other data set, `[R, K]`, NaN where it has none.
+        `rounds_asked`, and `bytes_sent` of a client in a round at most, `[R]`; and
+        `by_source`, what the second keeps of each other data set, `[R, K]`, NaN where
+        it has none.
     """
     start = _start(target, others, sizes, seed)
     found = []
@@ -222,7 +223,7 @@ def _measured(
     kept, facts = filtered(scene, bench)
     clean = scene.clean
     band = facts["crossed"].band(jax.random.key(seed), sizes.replicates)
-    sets = [np.ones(len(clean), bool), kept["threshold"], kept["cross-fitted"]]
+    sets = [np.ones(len(clean), bool), *(kept[name] for name in TRAINED[1:])]
     parts = bench.folds, facts["losses"][clean], facts["losses"][~clean]
     by_source = [
         kept["cross-fitted"][scene.source == i + 1] for i in range(start.others)

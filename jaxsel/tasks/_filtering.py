@@ -14,14 +14,14 @@ import numpy as np
 
 from jaxsel.data import load
 
-from ._filter_runs import noise_seed, questions_seed, variant_seed
+from ._filter_runs import TRAINED, noise_seed, questions_seed, variant_seed
 from ._filter_scene import KINDS, FilterSizes
 from ._mycroft_store import remembered, stacked
 from ._mycroft_trainer import Samples, images
 from ._seeds import each_seed
 
-FULL_FILTER = FilterSizes(ratios=(0.5, 1.0, 3.0), rounds=100)
-"""`jaxsel repro filter --full`: another strength of noise, more rounds."""
+FULL_FILTER = FilterSizes(rounds=100)
+"""`jaxsel repro filter --full`: more rounds."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"server_rate": None},
@@ -98,7 +98,12 @@ def run_filtering(
     variants = (*VARIANTS,) if full else ("plain",)
     jobs = experiments(sizes, targets, variants)
     folder = Path(folder) / ("full" if full else "default")
-    about = {"sizes": dataclasses.asdict(sizes), "others": _OTHERS}
+    about = {
+        "sizes": dataclasses.asdict(sizes),
+        "others": _OTHERS,
+        "trained": TRAINED,
+        "variants": VARIANTS,
+    }
 
     def one(name: str, seed: int) -> dict[str, Any]:
         run = functools.partial(jobs[name], seed)

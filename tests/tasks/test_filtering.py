@@ -124,14 +124,14 @@ def test_shapes(result):
     for kind in KINDS:
         one = result.noise["mnist"][kind]
         assert one["removed"].shape == one["kept"].shape == (seeds, ratios, filters)
-        assert one["accuracy"].shape == (seeds, ratios, 3, 2)
+        assert one["accuracy"].shape == (seeds, ratios, 4, 2)
         assert one["histograms"].sum((2, 3)).tolist() == [[480, 720], [480, 720]]
         for name in ("removed", "kept", "accuracy"):
             assert ((one[name] >= 0) & (one[name] <= 1)).all()
     assert result.questions["mnist"]["rounds"].tolist() == [[2, 4], [2, 4]]
     assert result.questions["mnist"]["sweep"].shape == (seeds, 1, 2, 3)
     variant = result.variants["mnist"]["plain"]
-    assert variant["accuracy"].shape == (seeds, 3, 2)
+    assert variant["accuracy"].shape == (seeds, 4, 2)
     assert variant["ideal"].shape == (seeds, 2)
     # Only the training differs from the experiment with the other optimizer.
     strong = result.noise["mnist"]["open"]
@@ -144,7 +144,7 @@ def test_a_cnn(data):
     sizes = dataclasses.replace(TINY, **_filtering.VARIANTS["cnn"], ratios=(0.5,))
     target, others = data
     found = _filter_runs.variant_seed(target, others, sizes, 0)
-    assert found["accuracy"].shape == (3, 2)
+    assert found["accuracy"].shape == (4, 2)
     assert found["benchmark"] > 0.6
 
 
@@ -218,7 +218,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_the_demo(tmp_path):
     clients = tasks.run_clients((0,))
     found = clients.found
-    none, _, crossed = found["accuracy"][0, :, -1]
+    none, _, crossed, _ = found["accuracy"][0, :, -1]
     assert none < crossed - 0.05 < found["ideal"][0, -1]
     assert found["removed"][0, 1] > 0.7
     assert found["kept"][0, 1] > 0.7
