@@ -31,7 +31,7 @@ hold. Needs mnist, fashion_mnist and adult, and takes movie_polarity and minilm 
 they are there; seven and a half minutes on two cores.
 
 filter: clients drop samples by a threshold of their loss, and learn together: noise
-removed, clean samples kept, accuracy by rounds. Needs mnist and fashion_mnist; five
+removed, clean samples kept, accuracy by rounds. Needs mnist and fashion_mnist; six
 minutes on two cores.
 
 What each experiment finds for each seed is kept in a folder beside the report, and read
