@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Literal
 
 import jax
 import numpy as np
@@ -191,18 +192,17 @@ def _around(data: Losses, band: Band) -> dict[str, float]:
 
 def _streamed(data: LossFile, found: LossThreshold) -> dict[str, float]:
     """Count what is kept at the benchmark's losses, chunk by chunk."""
-    edges = np.unique(data.benchmark)
-    counts, kept = np.zeros(len(edges), np.int64), 0
+    ordered, edges, kept = np.sort(data.benchmark), np.unique(data.benchmark), 0
+    sides: tuple[Literal["left"], Literal["right"]] = "left", "right"
+    counts = np.zeros((2, len(edges)), np.int64)
     for part in data.chunks():
         part = np.sort(part[part <= found.value])
-        counts += np.searchsorted(part, edges, "right")
+        counts += [np.searchsorted(part, edges, side) for side in sides]
         kept += len(part)
-    ours = np.searchsorted(np.sort(data.benchmark), edges, "right")
-    # Only from above at the steps; the largest gap is there, or just before one.
-    gap = np.abs(ours / len(data.benchmark) - counts / kept).max()
-    return {
-        "error": max(0.0, gap - found.distance) + abs(kept - found.n_kept),
-    }
+    ours = np.array([np.searchsorted(ordered, edges, side) for side in sides])
+    # The largest gap is at one of the benchmark's losses, or just before it.
+    gap = np.abs(ours / len(ordered) - counts / kept).max()
+    return {"error": abs(gap - found.distance) + abs(kept - found.n_kept)}
 
 
 def _shared(data: Losses) -> dict[str, np.ndarray]:

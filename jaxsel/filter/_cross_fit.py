@@ -53,6 +53,8 @@ def cross_fitted_losses(
     """
     samples, labels = np.asarray(as_array("x", x)), np.asarray(as_array("y", y))
     check_same_length("x", samples, "y", labels)
+    if labels.ndim != 1:
+        raise ValueError(f"y must have shape [m], got {labels.shape}")
     m, folds = len(samples), check_count("folds", folds, minimum=2)
     if folds > m:
         raise ValueError(f"folds must be at most the {m} samples, got {folds}")

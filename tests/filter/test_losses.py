@@ -141,6 +141,10 @@ def test_cross_fitted_losses_refuses(fit, options, match):
         cross_fitted_losses(
             fit, np.zeros((10, 1)), np.zeros(10), key=jax.random.key(0), **options
         )
+    with pytest.raises(ValueError, match=r"y must have shape \[m\], got \(10, 3\)"):
+        cross_fitted_losses(
+            fit, np.zeros((10, 1)), np.zeros((10, 3)), key=jax.random.key(0)
+        )
 
 
 def test_class_thresholds():
