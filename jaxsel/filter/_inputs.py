@@ -13,7 +13,7 @@ from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 
 from ._objective import MOST, Benchmark
-from ._sorted import Chunk, Sorted, joined
+from ._sorted import Chunk, Sorted, distinct, joined
 from ._source import Streamed
 from ._tally import FEW
 
@@ -50,18 +50,17 @@ def as_losses(
         raise ValueError(f"{name} must have shape [n], got {array.shape}")
     given = np.asarray(array)
     dtype = np.dtype(_float_type(array.dtype) if dtype is None else dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         losses = given.astype(dtype, copy=False)
-        total = losses.sum(dtype=np.float64)
-    if not np.isfinite(total):
+    # The least and the largest are NaN if one is.
+    if len(losses) and not np.isfinite([losses.min(), losses.max()]).all():
         bad = np.flatnonzero(~np.isfinite(losses))
-        if bad.size:
-            first = given[bad[0]]
-            raise ValueError(
-                f"{name} must be finite, but entry {start + bad[0]} is {first}"
-                + (f", too large for {dtype}" if np.isfinite(first) else "")
-                + f" ({bad.size} in a row of {len(losses)} are not)"
-            )
+        first = given[bad[0]]
+        raise ValueError(
+            f"{name} must be finite, but entry {start + bad[0]} is {first}"
+            + (f", too large for {dtype}" if np.isfinite(first) else "")
+            + f" ({bad.size} in a row of {len(losses)} are not)"
+        )
     return losses
 
 
@@ -70,12 +69,14 @@ def as_benchmark(value: Any, weights: Any = None, *, dtype: Any = None) -> Bench
     losses = as_losses("benchmark_losses", value, dtype=dtype)
     if not len(losses):
         raise ValueError("benchmark_losses must hold at least one loss")
-    counts = np.ones(len(losses), np.int64)
-    if weights is not None:
-        name = "benchmark_weights"
-        counts = _whole(name, _as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
-        if not counts.any():
-            raise ValueError(f"{name} must not all be zero")
+    if weights is None:
+        ordered = np.sort(losses + 0.0)
+        edges = distinct(ordered)
+        return Benchmark(edges, np.searchsorted(ordered, edges, "right"))
+    name = "benchmark_weights"
+    counts = _whole(name, _as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
+    if not counts.any():
+        raise ValueError(f"{name} must not all be zero")
     edges, at = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
     steps = np.cumsum(np.bincount(at, counts[counts > 0])).astype(np.int64)
     if steps[-1] >= 1 << 31:

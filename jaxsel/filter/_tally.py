@@ -47,11 +47,11 @@ def tally(losses: np.ndarray, weights: np.ndarray | None, edges: np.ndarray) -> 
     near = Sorted(losses[rows], None if weights is None else weights[rows])
     weight = _weight_of(own, weights, n_bins)
     # What lies in lower bins that hold no edge: the others are counted among the near.
-    bins = distinct(at)
-    offset = np.cumsum(weight)[bins] - np.cumsum(weight[bins])
+    bins, upto = distinct(at), np.cumsum(weight)
+    offset = upto[bins] - np.cumsum(weight[bins])
     offset = offset[np.searchsorted(bins, at)]
     counts = near.counts(edges)
-    return Counts(counts.below + offset, counts.upto + offset, int(weight.sum()))
+    return Counts(counts.below + offset, counts.upto + offset, int(upto[-1]))
 
 
 def _weight_of(bins: np.ndarray, weights: np.ndarray | None, n_bins: int) -> np.ndarray:
