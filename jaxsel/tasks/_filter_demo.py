@@ -20,14 +20,14 @@ from ._purchase_figures import spread
 
 _SIZES = FilterSizes(
     side=8,
-    hidden=32,
+    hidden=64,
     clients=20,
     clean=240,
     test=180,
     benchmark=0.2,
     ratios=(2.0,),
     fit=200,
-    rounds=40,
+    rounds=80,
 )
 _CLASSES = 5  # the digits below it are the task, the others noise
 
