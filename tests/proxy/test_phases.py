@@ -69,6 +69,7 @@ def found():
     return run()
 
 
+@pytest.mark.slow
 def test_each_phase_sieves_what_the_one_before_left(found):
     assert found.bootstrap.tolist() == sorted(set(found.bootstrap.tolist()))
     assert [len(rows) for rows in found.survivors] == [100, 60, 20]
@@ -85,6 +86,7 @@ def test_each_phase_sieves_what_the_one_before_left(found):
     np.testing.assert_array_equal(found.labels, CLASSES[found.bootstrap])
 
 
+@pytest.mark.slow
 def test_bounds_hold(found):
     """Powers of two, at most four times what was measured."""
     bought = POOL.take(found.bootstrap)
@@ -121,6 +123,7 @@ def test_bounds_are_measured_once(monkeypatch, tmp_path):
         assert found.proxies[0].manifest.fixed_point.bounds
 
 
+@pytest.mark.slow
 def test_bounds_of_what_overflows(found):
     x = np.full((1, L, 16), 1e30)
     x[:, :, ::2] *= -1
@@ -128,6 +131,7 @@ def test_bounds_of_what_overflows(found):
         with_bounds(found.proxies[1], x)
 
 
+@pytest.mark.slow
 def test_costs_follow_what_is_left(found):
     counted = found.costs()
     assert [passes.n for passes, _ in counted] == [180, 100, 60]

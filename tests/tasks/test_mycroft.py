@@ -127,6 +127,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(result, parity):
         )
 
 
+@pytest.mark.slow
 def test_results_are_of_the_documented_shapes(result):
     starved, spurious = result.starved["digits"], result.spurious
     for one, budgets in ((starved, 2), (spurious, 1)):
@@ -150,6 +151,7 @@ def test_results_are_of_the_documented_shapes(result):
         assert np.all((accuracy >= 0) & (accuracy <= 1))
 
 
+@pytest.mark.slow
 def test_results_make_sense(result):
     starved, cases = result.starved["digits"], result.cases
     assert np.all(starved.weak_before < starved.strong_before)
@@ -165,6 +167,7 @@ def test_results_make_sense(result):
     assert np.all(np.abs(result.owners.spearman[:, 0]) <= 1)
 
 
+@pytest.mark.slow
 def test_the_chapter_shows_the_numbers(result, tmp_path):
     chapters = mycroft_chapters(result)
     html, numbers = Report(title="T", summary="S", chapters=chapters).write(tmp_path)
@@ -182,6 +185,7 @@ def test_the_chapter_shows_the_numbers(result, tmp_path):
         assert f"<td>{number}</td>" in text
 
 
+@pytest.mark.slow
 def test_matching_full_information_counts_from_then_on(result):
     one = result.starved["digits"]
     accuracy = np.zeros((2, 4, 2, 2))
@@ -284,6 +288,7 @@ def test_all_samples_are_spoilt(digits):
     assert np.all(np.abs(disturbed - offer[0]).max((1, 2)) > 0.05)
 
 
+@pytest.mark.slow
 def test_choices_keep_to_budget_and_classes(parity):
     scene = draw_starved(parity, TINY, jax.random.key(0))
     shared = scene.trainer.shared
@@ -410,6 +415,7 @@ def test_ties_are_not_first():
     assert firsts(full[:, ::-1], full) == 1
 
 
+@pytest.mark.slow
 def test_the_chapter_where_nothing_was_sent(result):
     spurious, cases = result.spurious, result.cases
     useful, right = spurious.useful_by_checkpoint.copy(), cases.right.copy()
