@@ -258,7 +258,8 @@ def fed_avg(
                 saved.save(i + 1, gather((params, state)) + (scores,))
     counted = np.arange(1, rounds + 1)
     done = np.flatnonzero((counted % evaluate_every == 0) | (counted == rounds))
-    done = done[: len(done) if evaluate is not None else 0]
+    if evaluate is None:
+        done = done[:0]
     return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
 
 
