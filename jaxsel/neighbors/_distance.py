@@ -13,6 +13,8 @@ import numpy as np
 
 from jaxsel._checks import check_choice, float_type, to_float
 
+from ._exact import as_given, rounds_nothing
+
 Metric = Literal["l2", "cosine"]
 METRICS = ("l2", "cosine")
 # Squared distances beyond these overflow, or vanish, in float32.
@@ -55,6 +57,34 @@ def prepare(
     if not centre.any():
         return tuple(to_float(a) for a in arrays)
     return tuple(subtract(a, centre) for a in arrays)
+
+
+def prepare_exact(
+    x: np.ndarray | jax.Array, x_val: np.ndarray | jax.Array, *, metric: Metric
+) -> tuple[
+    tuple[jax.Array, jax.Array],
+    tuple[np.ndarray | jax.Array, np.ndarray] | None,
+]:
+    """Prepare features as float32, and keep what settles near ties between them.
+
+    Args:
+        x: Array of shape `[n, d]`.
+        x_val: Array of shape `[m, d]`.
+        metric: "l2" or "cosine".
+
+    Returns:
+        What `prepare` returns; and both arrays as `Exact` takes them, or None where
+        distances are exact: those of small whole numbers.
+    """
+    ready = prepare(x, x_val, metric=metric)
+    ready = tuple(a.astype(jnp.float32) for a in ready)
+    cosine = metric == "cosine"
+    if not cosine:
+        peak = max(float(jnp.max(jnp.abs(a))) for a in ready)
+        if rounds_nothing(x, x_val, peak=peak):
+            return ready, None
+    points, queries = as_given(x, x_val, cosine=cosine)
+    return ready, (points, np.asarray(queries))
 
 
 def normalise(x: jax.Array) -> jax.Array:

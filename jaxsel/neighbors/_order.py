@@ -11,9 +11,8 @@ is far faster than the others (measured in benchmarks/bench_knn.py):
   suffices, takes a quarter of the time off.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +21,11 @@ from jax import lax
 from jaxsel._checks import check_choice
 
 from . import _native
+from ._exact import Exact, nearest, settle
+from ._platform import on_platform, scatter_index, take
 
 Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
-
-_T = TypeVar("_T")
 
 
 def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
@@ -62,7 +61,41 @@ def check_sort(sort: Sort) -> None:
         )
 
 
-def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+def settled_argsort(
+    distances: jax.Array,
+    gains: jax.Array,
+    drop: jax.Array,
+    *,
+    exact: Exact | None,
+    sort: Sort = "auto",
+) -> jax.Array:
+    """Return the order of one row, with near ties settled where they matter.
+
+    Args:
+        distances: Array of shape `[n]`, not negative.
+        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        drop: Array of shape `[n]`: how much less each rank weighs than the one before.
+        exact: What settles near ties; None takes the distances as they are.
+        sort: How to sort; see `argsort`.
+    """
+
+    def sorted_(distances: Any, gains: Any, drop: Any, exact: Any) -> jax.Array:
+        order = argsort(distances, sort=sort)
+        if exact is None:
+            return order
+        near = take(distances, order)
+        return settle(near, order, take(gains, order), drop, exact)[1]
+
+    check_sort(sort)
+    operands = [a.astype(jnp.float32) for a in (distances, gains, drop)]
+    if sort == "native" or (sort == "auto" and _native.available()):
+        return on_platform(_native.order, sorted_, *operands, exact)
+    return sorted_(*operands, exact)
+
+
+def top_k(
+    distances: jax.Array, k: int, *, exact: Exact | None = None
+) -> tuple[jax.Array, jax.Array]:
     """Return the k nearest points of one row, nearest first: a pure kernel.
 
     Equal distances are ordered by index.
@@ -70,14 +103,15 @@ def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     Args:
         distances: Array of shape `[n]`.
         k: How many, at most n.
+        exact: What settles near ties; None takes the distances as they are.
 
     Returns:
         Their distances and their indices (int32), each `[k]`.
     """
-    if distances.dtype != jnp.float32:
-        return _top_k(distances, k)
-    cpu = _native.smallest if _native.available() else _top_k
-    return on_platform(partial(cpu, k=k), partial(_top_k, k=k), distances)
+    if distances.dtype != jnp.float32 or not _native.available():
+        return _nearest(distances, exact, k=k)
+    native, plain = (partial(f, k=k) for f in (_native.smallest, _nearest))
+    return on_platform(native, plain, distances, exact)
 
 
 def unsort(order: jax.Array, values: jax.Array) -> jax.Array:
@@ -87,26 +121,6 @@ def unsort(order: jax.Array, values: jax.Array) -> jax.Array:
         .at[scatter_index(order)]
         .set(values, mode="promise_in_bounds", unique_indices=True)
     )
-
-
-def scatter_index(index: jax.Array) -> jax.Array:
-    """Give indices another type for a scatter than for a gather.
-
-    Under vmap XLA:CPU builds batch-and-row index pairs for each of them. If both want
-    the same pairs it builds them once, in memory, and reads them back: 3 times slower
-    than computing them twice in passing (12 against 4 ns an entry).
-    """
-    return index.astype(jnp.uint32)
-
-
-def take(values: jax.Array, indices: jax.Array) -> jax.Array:
-    """Gather along the first axis by indices known to be in bounds."""
-    return jnp.asarray(values).at[indices].get(mode="promise_in_bounds")
-
-
-def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any) -> _T:
-    """Run one function on CPUs and another elsewhere, as the program is lowered."""
-    return lax.platform_dependent(*operands, cpu=cpu, default=other)
 
 
 def _sort_cpu(distances: jax.Array) -> jax.Array:
@@ -133,6 +147,14 @@ def _sort_with(distances: jax.Array, index_type: Any) -> jax.Array:
     bits = lax.bitcast_convert_type(distances, jnp.uint32)
     index = lax.iota(index_type, distances.shape[0])
     return lax.sort((bits, index), num_keys=1, is_stable=True)[1].astype(jnp.int32)
+
+
+def _nearest(
+    distances: jax.Array, exact: Exact | None, *, k: int
+) -> tuple[jax.Array, jax.Array]:
+    if exact is None:
+        return _top_k(distances, k)
+    return nearest(distances, k, exact, _top_k)
 
 
 def _top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

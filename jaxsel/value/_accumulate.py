@@ -22,7 +22,9 @@ from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, distances, prepare, squared_norms
+from jaxsel.neighbors import Metric, distances, squared_norms
+from jaxsel.neighbors._distance import prepare_exact
+from jaxsel.neighbors._exact import Exact, errors, repair
 
 # How many (validation point, training point) pairs are in memory at once, on each
 # device, at 10 to 60 bytes each. On a CPU malloc hands out the same memory again below
@@ -31,8 +33,11 @@ from jaxsel.neighbors import Metric, distances, prepare, squared_norms
 _ENTRIES = {"cpu": 500_000}
 _ENTRIES_ELSEWHERE = 50_000_000
 
-# (params, distances [n], train, query) -> (values [n], error bound [n] or None)
-Kernel = Callable[[Any, jax.Array, Any, Any], tuple[jax.Array, jax.Array | None]]
+# (params, distances [n], train, query, what settles near ties or None)
+# -> (values [n], error bound [n] or None)
+Kernel = Callable[
+    [Any, jax.Array, Any, Any, Exact | None], tuple[jax.Array, jax.Array | None]
+]
 
 
 class _Running(NamedTuple):
@@ -82,11 +87,12 @@ def accumulate(
     check_mesh(mesh)
     devices = 1 if mesh is None else mesh.size
     n, m = len(x), len(x_val)
-    features, queries = prepare(x, x_val, metric=metric)
+    (features, queries), source = prepare_exact(x, x_val, metric=metric)
     queries = np.asarray(queries)
+    points, asked = (None, None) if source is None else source
     entries = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
     rows = chunk_rows(m, n, chunk_size=chunk_size, devices=devices, entries=entries)
-    shared = replicate((params, features, _norms(features), train), mesh)
+    shared = replicate((params, features, _norms(features), points, train), mesh)
     step = partial(_step, kernel=kernel, metric=metric, reduce=reduce, mesh=mesh)
     state = shard(_start(devices, n, reduce, certified), mesh) if reduce else None
 
@@ -101,7 +107,7 @@ def accumulate(
         filled = chunk.stop - chunk.start
         # Sent while the devices are at the chunk before; then one chunk at a time.
         used = np.arange(rows) < filled
-        sent = shard((take_rows((queries, query), chunk, rows), used), mesh)
+        sent = shard((take_rows((queries, asked, query), chunk, rows), used), mesh)
         jax.block_until_ready(result)
         result = step(shared, *sent, state)
         if reduce:
@@ -149,11 +155,18 @@ def _step(
     """Value one chunk and fold it into the state, or return its rows."""
 
     def on_device(shared: Any, here: Any, used: jax.Array, state: Any) -> Any:
-        params, x, norms, train = shared
-        queries, query = here
+        params, x, norms, points, train = shared
+        queries, asked, query = here
         near = distances(x, queries, metric=metric, norms=norms)
-        result = jax.vmap(kernel, in_axes=(None, 0, None, 0))(
-            params, near, train, query
+        if points is None:
+            exact, axes = None, None
+        else:
+            error, query_error = _errors(norms, queries, metric)
+            exact = Exact(points, asked, error, query_error, metric == "cosine")
+            axes = Exact(None, 0, None, 0, metric == "cosine")
+            near = repair(near, exact, for_order=getattr(kernel, "orders", False))
+        result = jax.vmap(kernel, in_axes=(None, 0, None, 0, axes))(
+            params, near, train, query, exact
         )
         return _fold(*result, used, state, reduce) if reduce else result
 
@@ -168,6 +181,16 @@ def _step(
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
     )(shared, here, used, state)
+
+
+def _errors(
+    norms: jax.Array, queries: jax.Array, metric: Metric
+) -> tuple[jax.Array, jax.Array]:
+    """Return the bounds on the distances' errors: see `neighbors._exact.errors`."""
+    lengths = norms, squared_norms(queries)
+    if metric == "cosine":  # half the squared difference of unit rows
+        lengths = tuple(jnp.full_like(a, 0.5) for a in lengths)
+    return errors(*lengths, queries.shape[1])
 
 
 def _start(devices: int, n: int, reduce: Reduce, certified: bool) -> _Running:

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel.neighbors._order import scatter_index, take, top_k
+from jaxsel.neighbors import take, top_k
+from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors._platform import scatter_index
 
 from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, difference
@@ -28,6 +30,7 @@ def semivalue_hybrid(
     binary: bool = True,
     head: int = HEAD,
     levels: int = LEVELS,
+    exact: Exact | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Value every training point approximately, with a certificate: a pure kernel.
 
@@ -45,7 +48,7 @@ def semivalue_hybrid(
     """
     distances = distances.astype(jnp.float32)
     gains = gains.astype(jnp.float32)
-    near, index = top_k(distances, head)
+    near, index = top_k(distances, head, exact=exact)
     u = take(gains, index)
 
     # Bands are even in the square root of the float's bits above those of the last

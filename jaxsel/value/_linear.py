@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jaxsel._checks import check_choice, check_count, check_features
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import METRICS, Metric, to_length
+from jaxsel.neighbors._exact import Exact
 
 from ._accumulate import accumulate
 from ._hybrid import HEAD, rounding, semivalue_hybrid
@@ -145,22 +146,34 @@ class _Linear:
     binary: bool
     certified: bool
 
+    @property
+    def orders(self) -> bool:
+        """Whether it takes nothing but the order from the distances."""
+        return self.form != "hybrid" and self.gains.weights is None
+
     def __call__(
-        self, params: Any, distances: jax.Array, train: Any, query: Any
+        self,
+        params: Any,
+        distances: jax.Array,
+        train: Any,
+        query: Any,
+        exact: Exact | None,
     ) -> tuple[jax.Array, jax.Array | None]:
         table, shift = params
         gains = self.gains(distances, train, query)
         bound = None
         if self.form == "top":
-            values = semivalue_top(distances, gains, table.weight, table.drop)
+            values = semivalue_top(
+                distances, gains, table.weight, table.drop, exact=exact
+            )
         elif self.form == "tied":
-            values = semivalue_tied(distances, gains, table)
+            values = semivalue_tied(distances, gains, table, exact=exact)
         elif self.form == "hybrid":
             values, bound = semivalue_hybrid(
-                distances, gains, table, binary=self.binary
+                distances, gains, table, binary=self.binary, exact=exact
             )
         else:
-            values = semivalue(distances, gains, table)
+            values = semivalue(distances, gains, table, exact=exact)
         if shift is not None:
             values = values + (shift[0] + shift[1] * jnp.sum(gains))
         if self.certified and bound is None:

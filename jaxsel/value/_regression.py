@@ -23,7 +23,9 @@ from jaxsel._checks import (
     check_same_length,
 )
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, Sort, argsort, take, unsort
+from jaxsel.neighbors import Metric, Sort, take, unsort
+from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors._order import settled_argsort
 
 from ._accumulate import accumulate
 from ._linear import Array, Method, Ties, check_pair, describe
@@ -145,6 +147,7 @@ def regression_shapley(
     table: RegressionTable,
     *,
     sort: Sort = "auto",
+    exact: Exact | None = None,
 ) -> jax.Array:
     """Value every training point for one validation point: a pure kernel.
 
@@ -156,12 +159,15 @@ def regression_shapley(
         target: Scalar: the validation point's target.
         table: `regression_table(n, k)`.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
+        exact: What settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`, in squared units of the target. Costs one sort.
     """
-    order = argsort(distances, sort=sort)
-    y = take(targets.astype(jnp.float32), order) / table.k
+    targets = targets.astype(jnp.float32)
+    drop = jnp.concatenate([jnp.zeros(1), -jnp.diff(table.chance)])
+    order = settled_argsort(distances, targets, drop, exact=exact, sort=sort)
+    y = take(targets, order) / table.k
     after = jnp.concatenate([y[1:], jnp.zeros(1, y.dtype)])
     nearer = jnp.flip(reverse_sum(jnp.flip(y)))
     weighted = reverse_sum(table.farther * y)
@@ -173,6 +179,6 @@ def regression_shapley(
 
 
 def _regression_kernel(
-    params: Any, distances: jax.Array, train: Any, query: Any
+    params: Any, distances: jax.Array, train: Any, query: Any, exact: Exact | None
 ) -> tuple[jax.Array, None]:
-    return regression_shapley(distances, train, query, params), None
+    return regression_shapley(distances, train, query, params, exact=exact), None

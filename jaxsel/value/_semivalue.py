@@ -17,23 +17,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel.neighbors import _native
-from jaxsel.neighbors._order import (
-    Sort,
-    argsort,
-    check_sort,
-    on_platform,
-    scatter_index,
-    take,
-    top_k,
-    unsort,
-)
+from jaxsel.neighbors import Sort, _native, argsort, take, top_k, unsort
+from jaxsel.neighbors._exact import Exact, settle
+from jaxsel.neighbors._order import check_sort
+from jaxsel.neighbors._platform import on_platform, scatter_index
 
 from ._weights import RankTable, difference
 
 
 def semivalue(
-    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort = "auto"
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    *,
+    sort: Sort = "auto",
+    exact: Exact | None = None,
 ) -> jax.Array:
     """Value every training point for one validation point: a pure kernel.
 
@@ -45,16 +43,22 @@ def semivalue(
         gains: Array of shape `[n]`: what each point contributes as a neighbour.
         table: `rank_table` of the n rank weights.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
+        exact: What settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides.
     """
     by_sort = partial(_stable, sort=sort)
-    return _run(by_sort, False, sort, distances, gains, table)
+    return _run(by_sort, False, sort, distances, gains, table, exact)
 
 
 def semivalue_tied(
-    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort = "auto"
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    *,
+    sort: Sort = "auto",
+    exact: Exact | None = None,
 ) -> jax.Array:
     """Value every training point, averaged over all orders of tied points.
 
@@ -62,7 +66,7 @@ def semivalue_tied(
     whatever their index. A pure kernel; arguments and result as for `semivalue`.
     """
     by_sort = partial(_tied, sort=sort)
-    return _run(by_sort, True, sort, distances, gains, table)
+    return _run(by_sort, True, sort, distances, gains, table, exact)
 
 
 def _run(
@@ -72,37 +76,63 @@ def _run(
     distances: jax.Array,
     gains: jax.Array,
     table: RankTable,
+    exact: Exact | None,
 ) -> jax.Array:
     """Take the compiled operation on CPUs where it was built, else `by_sort`."""
 
-    def compiled(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
+    def compiled(
+        distances: jax.Array, gains: jax.Array, table: RankTable, exact: Exact | None
+    ) -> jax.Array:
         return _native.semivalue(
-            distances, gains, table.weight, table.drop, average=average
+            distances, gains, table.weight, table.drop, exact, average=average
         )
 
     check_sort(sort)
     gains = jnp.asarray(gains, jnp.float32)
     distances = jnp.asarray(distances, jnp.float32)
     if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(compiled, by_sort, distances, gains, table)
-    return by_sort(distances, gains, table)
+        return on_platform(compiled, by_sort, distances, gains, table, exact)
+    return by_sort(distances, gains, table, exact)
+
+
+def _ranked(
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    exact: Exact | None,
+    sort: Sort,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the sorted distances, whose they are, and their gains."""
+    order = argsort(distances, sort=sort)
+    near, u = take(distances, order), take(gains, order)
+    if exact is None:
+        return near, order, u
+    near, order = settle(near, order, u, table.drop, exact)
+    return near, order, take(gains, order)
 
 
 def _stable(
-    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    exact: Exact | None,
+    *,
+    sort: Sort,
 ) -> jax.Array:
-    order = argsort(distances, sort=sort)
-    u = take(gains, order)
+    _, order, u = _ranked(distances, gains, table, exact, sort)
     return unsort(order, table.weight * u - reverse_sum(table.drop * u))
 
 
 def _tied(
-    distances: jax.Array, gains: jax.Array, table: RankTable, *, sort: Sort
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    exact: Exact | None,
+    *,
+    sort: Sort,
 ) -> jax.Array:
     n = distances.shape[0]
-    order = argsort(distances, sort=sort)
-    near = take(distances, order)
-    u = take(gains, order)
+    near, order, u = _ranked(distances, gains, table, exact, sort)
 
     rank = lax.iota(jnp.int32, n)
     starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])
@@ -145,7 +175,12 @@ def tie_average(
 
 
 def semivalue_top(
-    distances: jax.Array, gains: jax.Array, weight: jax.Array, drop: jax.Array
+    distances: jax.Array,
+    gains: jax.Array,
+    weight: jax.Array,
+    drop: jax.Array,
+    *,
+    exact: Exact | None = None,
 ) -> jax.Array:
     """Value with rank weights that vanish beyond the first t ranks: a pure kernel.
 
@@ -154,11 +189,12 @@ def semivalue_top(
         gains: Array of shape `[n]`.
         weight: Array of shape `[t]`: the first rank weights; all others count as 0.
         drop: Array of shape `[t]`: `RankTable.drop` at the same ranks.
+        exact: What settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.
     """
-    _, index = top_k(distances.astype(jnp.float32), weight.shape[0])
+    _, index = top_k(distances.astype(jnp.float32), weight.shape[0], exact=exact)
     u = take(gains.astype(jnp.float32), index)
     values = weight * u - reverse_sum(drop * u)
     return (

@@ -15,6 +15,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, take
+from jaxsel.neighbors._exact import Exact
 
 from ._accumulate import accumulate
 from ._labels import make_labels
@@ -155,7 +156,13 @@ class _Threshold:
     gains: Gains
 
     def __call__(
-        self, params: Any, distances: jax.Array, train: Any, query: Any
+        self,
+        params: Any,
+        distances: jax.Array,
+        train: Any,
+        query: Any,
+        exact: Exact | None,
     ) -> tuple[jax.Array, None]:
+        del exact
         gains = self.gains(distances, train, query)
         return threshold_shapley(distances, gains, *params), None

@@ -10,7 +10,9 @@ import ctypes
 import functools
 import os
 import warnings
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,8 @@ import jax.numpy as jnp
 LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
     "jaxsel_argsort": "JaxselArgsort",
+    "jaxsel_order": "JaxselOrder",
+    "jaxsel_repair": "JaxselRepair",
     "jaxsel_semivalue": "JaxselSemivalue",
     "jaxsel_smallest": "JaxselSmallest",
 }
@@ -62,27 +66,66 @@ def argsort(distances: jax.Array) -> jax.Array:
     )(distances)
 
 
+def order(
+    distances: jax.Array, gains: jax.Array, drop: jax.Array, exact: Any
+) -> jax.Array:
+    """True ascending order where it matters, float32 `[n]` each -> int32 `[n]`."""
+    return jax.ffi.ffi_call(
+        "jaxsel_order",
+        jax.ShapeDtypeStruct(distances.shape, jnp.int32),
+        vmap_method="expand_dims",
+    )(distances, gains, drop, *_operands(exact), cosine=_is_cosine(exact))
+
+
+def repair(distances: jax.Array, exact: Any) -> jax.Array:
+    """Distances `[m, n]`, those that cancelled computed again, for m queries."""
+    points, queries, error, query_error = _operands(exact)
+    call = partial(
+        jax.ffi.ffi_call(
+            "jaxsel_repair",
+            jax.ShapeDtypeStruct(distances.shape[1:], jnp.float32),
+            vmap_method="expand_dims",
+            input_output_aliases={0: 0},
+        ),
+        cosine=_is_cosine(exact),
+    )
+    return jax.vmap(call, in_axes=(0, None, 0, None, 0))(
+        distances, points, queries, error, query_error
+    )
+
+
 def semivalue(
     distances: jax.Array,
     gains: jax.Array,
     weight: jax.Array,
     drop: jax.Array,
+    exact: Any = None,
     *,
     average: bool = False,
 ) -> jax.Array:
     """Semivalues of one validation point; four float32 `[n]` -> `[n]`.
 
-    With `average`, tied points share the mean over all their orders.
+    With `average`, tied points share the mean over all their orders. With `exact`, near
+    ties are settled.
     """
     return jax.ffi.ffi_call(
         "jaxsel_semivalue",
         jax.ShapeDtypeStruct(distances.shape, jnp.float32),
         vmap_method="expand_dims",
-    )(distances, gains, weight, drop, average=average)
+    )(
+        *(distances, gains, weight, drop, *_operands(exact)),
+        average=average,
+        cosine=_is_cosine(exact),
+    )
 
 
-def smallest(values: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """The k smallest of a float32 row, ascending, and their indices, each `[k]`."""
+def smallest(
+    values: jax.Array, exact: Any = None, *, k: int
+) -> tuple[jax.Array, jax.Array]:
+    """The k smallest of a float32 row, ascending, and their indices, each `[k]`.
+
+    With `exact`, near ties are settled.
+    """
     shape = (*values.shape[:-1], k)
     top, index = jax.ffi.ffi_call(
         "jaxsel_smallest",
@@ -90,6 +133,18 @@ def smallest(values: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
             jax.ShapeDtypeStruct(shape, jnp.float32),
             jax.ShapeDtypeStruct(shape, jnp.int32),
         ),
-        vmap_method="broadcast_all",
-    )(values)
+        vmap_method="expand_dims",
+    )(values, *_operands(exact), cosine=_is_cosine(exact))
     return top, index
+
+
+def _operands(exact: Any) -> tuple[jax.Array, ...]:
+    """What the operations know of the features: nothing is four empty arrays."""
+    if exact is None:
+        none = jnp.zeros(0, jnp.float32)
+        return none.reshape(0, 0), none, none, none
+    return exact.points, exact.query, exact.error, exact.query_error
+
+
+def _is_cosine(exact: Any) -> bool:
+    return exact is not None and exact.cosine
