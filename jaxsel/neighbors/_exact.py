@@ -33,7 +33,7 @@ from ._platform import on_platform, take
 # Relative error above which a distance is computed again.
 TRUST = 1e-4
 # What a wrong order may cost, as a share of the most that a point can be worth.
-TOLERANCE = 5e-7
+TOLERANCE = 1e-6
 # Relative difference up to which two float64 distances are tied: sums of the same
 # squares in another order differ by as much.
 TIE = 2.0**-50
@@ -42,9 +42,9 @@ _ROUNDING, _TINY = 2.0**-23, 2.0**-126
 # Ranks within which every open pair is looked at; beyond, only groups that span more
 # than `_STRIDE` ranks matter.
 _NEAR, _STRIDE = 4096, 256
-_FEW = 512
-# Features that are read at once: one line of a CPU's cache.
-_LINE = 16
+_FEW = 256
+# Points whose features are read at once.
+_ROWS = 64
 
 
 @partial(
@@ -159,7 +159,16 @@ def slack(distances: jax.Array, index: jax.Array, exact: Exact) -> jax.Array:
         index: Array of shape `[k]`: whose they are.
         exact: What they are of.
     """
-    bound = take(exact.error, index) + exact.query_error[0]
+    return _slack(distances, take(exact.error, index), exact)
+
+
+def slacks(distances: jax.Array, exact: Exact) -> jax.Array:
+    """Bound how far each of the repaired distances of all points, `[n]`, is off."""
+    return _slack(distances, exact.error, exact)
+
+
+def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
+    bound = error + exact.query_error[0]
     lost = distances * TRUST < bound
     return _TINY + jnp.where(lost, distances * _ROUNDING, bound)
 
@@ -266,10 +275,15 @@ def _settle(
         matters = jnp.where(fall > 0, span * fall, 0) > least
     open_ = take(matters, group)
 
-    def resolve(size: int) -> tuple[jax.Array, jax.Array]:
-        at = jnp.nonzero(open_, size=size, fill_value=w)[0].astype(jnp.int32)
-        whose = index.at[at].get(mode="fill", fill_value=0)
+    def resolve(size: int, state: Any) -> Any:
+        """Settle the first groups that are open, so many points at a time."""
+        near, index, left, _ = state
+        at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)
+        if size < w:  # the last group may go on: leave it for the next time
+            at = jnp.where((of < of[-1]) | (of[-1] == w), at, w)
+            of = jnp.where(at < w, of, w)
+        whose = index.at[at].get(mode="fill", fill_value=0)
         with jax.enable_x64(True):
             found = _true_distances(exact, whose)
             of, found, whose = lax.sort((of, found, whose), num_keys=2)
@@ -282,13 +296,19 @@ def _settle(
         return (
             near.at[at].set(found, mode="drop"),
             index.at[at].set(whose, mode="drop"),
+            left.at[at].set(False, mode="drop"),
+            jnp.all(at == w),  # the first group is larger than that
         )
 
-    result = resolve(min(w, _FEW))
-    if w <= _FEW:
-        return result
-    many = jnp.sum(open_, dtype=jnp.int32) > _FEW
-    return _once(many, partial(resolve, w), result)
+    state = near, index, open_, jnp.zeros((), bool)
+    if w > _FEW:
+        state = lax.while_loop(
+            lambda state: jnp.any(state[2]) & ~state[3], partial(resolve, _FEW), state
+        )
+    near, index, left, _ = state
+    return _once(
+        jnp.any(left), lambda: resolve(w, state)[:2], (near, index)
+    )
 
 
 def _once(wanted: jax.Array, compute: Callable[[], Any], otherwise: Any) -> Any:
@@ -306,23 +326,15 @@ def _once(wanted: jax.Array, compute: Callable[[], Any], otherwise: Any) -> Any:
 
 def _true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     """Return the distances of some points, float64: call it with x64 enabled."""
-    points, width = exact.points, exact.points.shape[1]
+    count = len(index)
 
-    def squares(start: Any, size: int) -> jax.Array:
-        row = partial(lax.dynamic_slice, slice_sizes=(1, size))
-        some = jax.vmap(lambda i: row(points, (i, jnp.int32(start)))[0])(index)
-        query = lax.dynamic_slice(exact.query, (start,), (size,))
-        return jnp.sum((_float64(some) - _float64(query)) ** 2, axis=-1)
+    def some(index: jax.Array) -> jax.Array:
+        by = _float64(take(exact.points, index)) - _float64(exact.query)
+        return jnp.sum(by**2, axis=-1)
 
-    # A line of features at a time: all rows at once might not fit.
-    lines, rest = divmod(width, _LINE)
-    total = jnp.zeros(index.shape, jnp.float64)
-    if lines:
-        total = lax.fori_loop(
-            0, lines, lambda i, sum_: sum_ + squares(i * _LINE, _LINE), total
-        )
-    if rest:
-        total = total + squares(lines * _LINE, rest)
+    # A few rows of features at a time: all of them might not fit.
+    blocks = jnp.pad(index, (0, -count % _ROWS)).reshape(-1, _ROWS)
+    total = lax.map(some, blocks).reshape(-1)[:count]
     return _to_distance(total, exact)
 
 

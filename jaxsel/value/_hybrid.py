@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsel.neighbors import take, top_k
-from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors._exact import Exact, slacks
 from jaxsel.neighbors._platform import scatter_index
 
 from ._semivalue import reverse_sum, tie_average
@@ -41,6 +41,8 @@ def semivalue_hybrid(
         binary: Whether all gains are 0 or 1, which needs one histogram, not three.
         head: How many of the nearest points to value exactly; less than n.
         levels: Number of distance bands for the others.
+        exact: What settles the order of points that float32 distances leave open. Its
+            distances must be repaired; without it the bound takes them as they are.
 
     Returns:
         values, bound: Arrays of shape `[n]`. Each value is within its bound of
@@ -48,30 +50,41 @@ def semivalue_hybrid(
     """
     distances = distances.astype(jnp.float32)
     gains = gains.astype(jnp.float32)
+    n = len(distances)
     near, index = top_k(distances, head, exact=exact)
     u = take(gains, index)
+    at_head = scatter_index(index)
 
     # Bands are even in the square root of the float's bits above those of the last
     # point of the head: narrow where ranks still matter, and whatever the scale of the
     # distances, no outlier can push all others into one band. Band 0 is the head.
-    edge = lax.bitcast_convert_type(near[-1], jnp.int32)
-    far = lax.bitcast_convert_type(jnp.max(distances), jnp.int32)
-    scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
-    above = (lax.bitcast_convert_type(distances, jnp.int32) - edge).astype(jnp.float32)
-    band = jnp.floor(jnp.minimum(jnp.sqrt(jnp.maximum(above, 0.0)) * scale, levels - 1))
-    band = jnp.where(above < 0, 0, band.astype(jnp.int32) + 1)
-    at_edge = near == near[-1]  # points of the head that fell into band 1
+    edge = _bits(near[-1])
+    scale = levels / (jnp.sqrt((_bits(jnp.max(distances)) - edge).astype(float)) + 1e-3)
+
+    def band_of(distances: jax.Array) -> jax.Array:
+        above = jnp.maximum((_bits(distances) - edge).astype(jnp.float32), 0.0)
+        level = jnp.floor(jnp.minimum(jnp.sqrt(above) * scale, levels - 1))
+        return (level.astype(jnp.int32) + 1).at[at_head].set(0, mode="promise_in_bounds")
+
+    if exact is None:
+        band = farthest = band_of(distances)
+        cross = None
+    else:
+        room = slacks(distances, exact)
+        band = band_of(jnp.maximum(distances - room, 0.0))
+        farthest = band_of(distances + room)
+        cross = _crossing(band, farthest, levels)
 
     if binary:
-        band = 2 * band + (gains > 0.5)
-        counts = _histogram(band, jnp.ones_like(band), 2 * levels + 2)
+        row = 2 * band + (gains > 0.5)
+        counts = _histogram(row, jnp.ones_like(row), 2 * levels + 2)
         size, gain = counts.reshape(-1, 2).sum(1), counts[1::2].astype(jnp.float32)
     else:
+        row = band
         size = _histogram(band, jnp.ones_like(band), levels + 1)
         gain = _histogram(band, gains, levels + 1)
-    size = size.at[0].set(0).at[1].add(-jnp.sum(at_edge, dtype=jnp.int32))
-    gain = gain.at[0].set(0).at[1].add(-jnp.sum(at_edge * u))
-    stop = jnp.minimum(head + jnp.cumsum(size), len(distances))
+    size, gain = size.at[0].set(0), gain.at[0].set(0)
+    stop = jnp.minimum(head + jnp.cumsum(size), n)
     first = stop - size
     mean = gain / jnp.maximum(size, 1)
 
@@ -96,10 +109,18 @@ def semivalue_hybrid(
         scatter = jnp.sqrt(size * squares)
     second = jnp.minimum(first + 1, stop)
     variation = jnp.maximum(difference(table.bend, second, stop), 0.0)
-    doubt = 0.5 * variation * scatter + fall * fuzz
+    doubt = fall * fuzz
+    if cross is not None:
+        # So many points may lie on the other side of either edge of a band: they
+        # change its gains, and those that it may lose or get its first rank.
+        guests = peak * (cross[:-1] + cross[1:])
+        scatter = scatter + 2 * guests
+        doubt = doubt + guests * fall / jnp.maximum(size, 1)
+        second = jnp.maximum(second - cross[:-1], 1)
+    doubt = doubt + 0.5 * variation * scatter
     doubt_beyond = reverse_sum(doubt) + rounding(table.weight, gains)
-    reach = jnp.where(size > 1, -difference(table.level, second, stop), 0.0)
-    doubt_here = reach * (peak + fuzz) + doubt_beyond
+    reach = jnp.maximum(-difference(table.level, second, stop), 0.0) * (peak + fuzz)
+    doubt_here = reach + doubt_beyond
 
     if binary:
         # One row for each band, one column for each gain. As a matrix product, which
@@ -107,15 +128,19 @@ def semivalue_hybrid(
         columns = jnp.array([[0.0, 1.0], [1.0, 1.0]])
         rows = jnp.stack([slope, -(level + beyond)], axis=1)
         by_gain = jnp.matmul(rows, columns, precision="highest")
-        values = take(by_gain.reshape(-1), band)
-        bound = take(jnp.repeat(doubt_here, 2), band)
+        values = take(by_gain.reshape(-1), row)
+        bound = take(jnp.repeat(doubt_here, 2), row)
     else:
         values = take(slope, band) * gains - take(level + beyond, band)
         bound = take(doubt_here, band)
+    if exact is not None:
+        # A point whose true band may be a later one may have a lower weight.
+        lowest = table.level[0][stop]
+        lower = take(lowest, band) - take(lowest, farthest)
+        bound = bound + lower * (peak + EPSILON * n * peak * (not binary))
     head_values = (
         table.weight[:head] * u - reverse_sum(table.drop[:head] * u) - beyond[0]
     )
-    at_head = scatter_index(index)
     return (
         values.at[at_head].set(
             head_values, mode="promise_in_bounds", unique_indices=True
@@ -124,6 +149,27 @@ def semivalue_hybrid(
             doubt_beyond[0], mode="promise_in_bounds", unique_indices=True
         ),
     )
+
+
+def _bits(distances: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(distances, jnp.int32)
+
+
+def _crossing(band: jax.Array, farthest: jax.Array, levels: int) -> jax.Array:
+    """Count the points that may lie on either side of each band's first edge.
+
+    Args:
+        band: Array of shape `[n]`: the first band that each point may be in.
+        farthest: Array of shape `[n]`: the last one.
+        levels: How many bands there are, besides the head.
+
+    Returns:
+        Array of shape `[levels + 2]`, the end of the last band included.
+    """
+    open_ = (farthest > band).astype(jnp.int32)
+    enter = _histogram(band + 1, open_, levels + 2)
+    leave = _histogram(farthest + 1, open_, levels + 2)
+    return jnp.cumsum(enter - leave)
 
 
 def rounding(weight: jax.Array, gains: jax.Array) -> jax.Array:

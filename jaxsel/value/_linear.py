@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_features
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import METRICS, Metric, to_length
+from jaxsel.neighbors import METRICS, Metric, _native, to_length
 from jaxsel.neighbors._exact import Exact
 
 from ._accumulate import accumulate
@@ -109,13 +109,18 @@ def _reach(omega: np.ndarray) -> int:
     return min(int(matter[-1]) + 2, len(omega)) if matter.size else 1
 
 
+def sorts_faster() -> bool:
+    """Whether the exact value costs less than the hybrid: where sorting is compiled."""
+    return jax.default_backend() == "cpu" and _native.available()
+
+
 def _choose_form(omega: np.ndarray, ties: Ties, method: Method) -> str:
     n = len(omega)
     if ties == "average":
         return "tied"
     if _reach(omega) <= n // 8:
         return "top"
-    if method == "hybrid" and n > 2 * HEAD:
+    if method == "hybrid" and n > 2 * HEAD and not sorts_faster():
         if np.any(np.diff(omega) > 0):
             raise ValueError("method='hybrid' needs rank_weights that do not increase")
         return "hybrid"
