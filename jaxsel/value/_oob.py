@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array
+from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._types import Values
 
-from ._evaluator import batch_rows, check_key, describe, plain_repr
+from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples, Learner
-from ._run import Moments, State, merge_moments, run
+from ._run import Moments, Part, State, merge_moments, run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import examples
@@ -101,17 +103,14 @@ class _Bags:
         self.rows = batch_rows(batch_size, self.n * max(data.classes, 1), _BAGS)
         if mesh is not None:
             self.rows = -(-self.rows // mesh.size) * mesh.size
-        self._described = describe(self.n, key)
+        self._given = describe(self.n, key)
+        self._digests = describe_data(learner, x=data.x, y=data.y)
         self.data = data if learner.host else replicate(data, mesh)
 
     @property
-    def about(self) -> str:
-        """A digest of the data, n, and the key."""
-        from jaxsel.models._checkpoints import fingerprint
-
-        about = {"classes": self.data.classes}
-        digest = fingerprint(about, self.data.x, self.data.y)[:12]
-        return f"data {digest} with {self._described}"
+    def about(self) -> dict[str, str]:
+        """What tells this work from other, by name: learner, data, n and the key."""
+        return {**self._digests, "classes": str(self.data.classes), **self._given}
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
@@ -142,7 +141,7 @@ class _OutOfBag:
         zeros = np.zeros(work.n)
         return {"count": zeros, "mean": zeros, "m2": zeros}
 
-    def step(self, work: _Bags, state: State, first: int, count: int) -> State:
+    def step(self, work: _Bags, state: State, first: int, count: int) -> Iterator[Part]:
         sums = state["count"], state["mean"], state["m2"]
         for start in range(first, first + count, work.rows):
             used = min(work.rows, first + count - start)
@@ -151,7 +150,7 @@ class _OutOfBag:
             mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
             m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
             sums = merge_moments(sums, (many, mean, m2))
-        return dict(zip(("count", "mean", "m2"), sums, strict=True))
+            yield Part.of(used, sums)
 
     def finalize(self, state: State) -> Moments:
         count = state["count"]

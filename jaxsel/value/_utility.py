@@ -23,8 +23,10 @@ from jaxsel._checks import (
     check_same_length,
     encode_labels,
 )
+from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import AXIS
 
+from ._evaluator import describe_data
 from ._examples import Examples, Learner
 from ._metrics import METRICS, OF_PROBABILITIES, MetricName, chance_level
 
@@ -36,6 +38,9 @@ _LANES = 16
 
 class Utility(Protocol):
     """What estimators of values ask for: a function of coalitions that knows n.
+
+    One with an attribute `about`, a dict from names to text, is told from others by
+    that where runs are resumed or merged; one without, by its `repr`.
 
     Attributes:
         n: Number of training points.
@@ -63,6 +68,12 @@ class FunctionUtility:
     def __call__(self, masks: Any, key: Any = None) -> Any:
         """Return the utility of each coalition, `[B]`."""
         return self.function(masks, key)
+
+    @functools.cached_property
+    def about(self) -> dict[str, str]:
+        """What tells this function from others: its name, and a digest."""
+        digest = fingerprint(self.function)
+        return {"utility": plain_repr(self.function), "utility's digest": digest}
 
 
 def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
@@ -151,6 +162,17 @@ class ModelUtility:
             f"ModelUtility({self.learner!r}, n={self.n}, m={len(self.y_val)}, "
             f"metric={self.metric!r}, empty={self.empty:g})"
         )
+
+    @functools.cached_property
+    def about(self) -> dict[str, str]:
+        """What tells this utility from others, by name: learner, metric and data."""
+        x, y = self.data.x, self.data.y
+        return {
+            **describe_data(self.learner, x=x, y=y, x_val=self.x_val, y_val=self.y_val),
+            "metric": self.metric,
+            "empty": f"{self.empty:g}",
+            "classes": str(self.data.classes),
+        }
 
     def __call__(self, masks: Any, key: Any = None) -> jax.Array:
         """Return the utility of each coalition.
