@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _LENGTH = 16  # hexadecimal digits: 64 bits
@@ -60,7 +61,7 @@ def plain_repr(thing: Any) -> str:
 
 def _pieces(thing: Any, seen: set[int]) -> Iterator[bytes | memoryview]:
     """Yield what tells a thing from others, piece by piece."""
-    if isinstance(thing, jax.Array) and jax.dtypes.issubdtype(
+    if isinstance(thing, jax.Array) and jnp.issubdtype(
         thing.dtype, jax.dtypes.prng_key
     ):
         thing = jax.random.key_data(thing)
@@ -108,7 +109,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     elif isinstance(thing, types.CodeType):
         # Not its lines, nor the file's name: those say where it stands.
         yield from (thing.co_code, thing.co_names, thing.co_varnames, thing.co_consts)
-    elif callable(thing) and hasattr(thing, "__wrapped__"):  # such as by jax.jit
+    elif hasattr(thing, "__wrapped__"):  # such as by jax.jit
         yield thing.__wrapped__
     elif hasattr(thing, "get_params") and not isinstance(thing, type):
         yield thing.get_params()  # scikit-learn's repr is cut short

@@ -13,6 +13,8 @@ from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import check_mesh, gather, shard
 
+from ._failures import Failures
+
 KEY = "key"  # the name under which it is described
 _ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
 
@@ -111,6 +113,12 @@ class Evaluator:
                 f"coalition of {size} of {self.n} points"
             )
         return found, params
+
+    def report(self) -> None:
+        """Warn of the coalitions on which the learner failed, if it did."""
+        failures = getattr(self._utility, "failures", None)
+        if isinstance(failures, Failures):
+            failures.warn()
 
     def batches(self, first: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield the first sample of each batch, and how many rows of it are used."""

@@ -163,6 +163,9 @@ class _Passes:
         )
         return {**data, "classes": str(self._data.classes), **self._given}
 
+    def report(self) -> None:
+        """Warn of nothing: metrics that are not finite are refused."""
+
     def __call__(self, first: int) -> np.ndarray:
         """Return each point's marginal in each permutation, `[rows, n]` float64."""
         ranks = permutation_ranks(self.key, first, count=self.rows, n=self.n)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import gather
@@ -132,7 +133,7 @@ class Walk:
         """Return what `restored` goes on from; nothing where models can't be saved."""
         leaves = jax.tree.leaves(self.params)
         if not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves) or any(
-            jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
+            jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
         ):
             return {}
         state = {PART + name: np.array(getattr(self, name)) for name in _SAVED}

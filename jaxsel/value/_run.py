@@ -76,6 +76,10 @@ class Work(Protocol):
     @property
     def about(self) -> Mapping[str, str]: ...
 
+    def report(self) -> None:
+        """Warn of what went wrong within the run."""
+        ...
+
 
 class Estimator(Protocol):
     """A way to estimate values from samples; immutable.
@@ -175,6 +179,7 @@ def run(
                     break
     if saved is not None and part is not None:
         saved.save({**state, **part.begun()})
+    work.report()
     count, values, m2 = estimator.finalize(state)
     if not info.samples:
         values = np.full(work.n, np.nan)

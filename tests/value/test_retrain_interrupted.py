@@ -307,7 +307,7 @@ def test_checkpoints_of_other_data_are_refused(estimate, tmp_path):
         estimate(utility_of(flipped), **options)
     with pytest.raises(ValueError, match=r"with x=\w+, not x=\w+; x_val="):
         estimate(utility_of(LABELS, seed=1), **options)
-    with pytest.raises(ValueError, match="metric=accuracy, not metric=f1_macro"):
+    with pytest.raises(ValueError, match="metric='accuracy', not metric='f1_macro'"):
         estimate(utility_of(LABELS, "f1_macro"), **options)
 
 
