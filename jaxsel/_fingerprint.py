@@ -8,7 +8,7 @@ import functools
 import hashlib
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -34,12 +34,18 @@ def fingerprint(*things: Any) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    digest, seen = hashlib.sha256(), set()
-    for thing in things:
-        for piece in _pieces(thing, seen):
-            # With its length: no two sequences of pieces join to the same bytes.
-            digest.update(f"{len(piece)}:".encode())
-            digest.update(piece)
+    try:
+        return _digest(_pieces(things, set()))
+    except RecursionError:  # objects that hold each other
+        return _digest([plain_repr(things).encode()])
+
+
+def _digest(pieces: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        # With its length: no two sequences of pieces join to the same bytes.
+        digest.update(f"{len(piece)}:".encode())
+        digest.update(piece)
     return digest.hexdigest()[:_LENGTH]
 
 
@@ -98,7 +104,7 @@ def _parts(thing: Any) -> Iterator[Any]:
             yield thing[key]
     elif isinstance(thing, (set, frozenset)):
         yield sorted(map(plain_repr, thing))
-    elif hasattr(thing, "about") and not isinstance(thing, type):
+    elif isinstance(getattr(thing, "about", None), Mapping):
         yield thing.about
     elif isinstance(thing, functools.partial):
         yield from (thing.func, thing.args, thing.keywords)
@@ -116,7 +122,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         for field in dataclasses.fields(thing):
             yield field.name
-            yield getattr(thing, field.name)
+            yield getattr(thing, field.name, None)
     else:
         yield plain_repr(thing)
 
@@ -132,5 +138,6 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     for name in code.co_names:
         named = within.get(name)
         own = getattr(named, "__globals__", None) is within
-        if own or isinstance(named, (np.ndarray, jax.Array)) or hasattr(named, "about"):
+        known = isinstance(getattr(named, "about", None), Mapping)
+        if own or known or isinstance(named, (np.ndarray, jax.Array)):
             yield named

@@ -1,9 +1,11 @@
 """Digests of data, options and functions."""
 
+import dataclasses
 import functools
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +105,20 @@ def test_notes_that_a_function_keeps_do_not_count():
     before = fingerprint(function)
     function(3)
     assert fingerprint(function) == before
+
+
+def test_objects_that_hold_each_other_and_pretend():
+    @dataclasses.dataclass
+    class Node:
+        other: object = None
+
+        def __repr__(self):
+            return "Node"
+
+    one, two = Node(), Node()
+    one.other, two.other = two, one
+    assert fingerprint(one) == fingerprint(two)
+    assert len(fingerprint(mock.Mock())) == 16
 
 
 def test_options_that_a_repr_leaves_out():

@@ -63,7 +63,7 @@ class Evaluator:
         about = getattr(self._utility, "about", None)
         if not isinstance(about, Mapping):
             about = {"utility": plain_repr(self._utility)}
-        return {**about, **self._given}
+        return {**{str(name): str(fact) for name, fact in about.items()}, **self._given}
 
     def __call__(self, masks: jax.Array) -> np.ndarray:
         """Return the utility of coalitions, `[B]` float64."""
