@@ -7,12 +7,13 @@ Both are frozen dataclasses registered as pytrees, so that they pass through `ja
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,27 @@ Reduce = Literal["mean", "max"] | None
 _T = TypeVar("_T")
 
 
-@jax.tree_util.register_dataclass
+class Provenance(NamedTuple):
+    """What values were computed from, for `merge` to refuse what does not fit.
+
+    Attributes:
+        source: What values that are merged must share, by name: digests of training
+            data and options.
+        parts: What has been counted: validation points, or the samples of a key.
+    """
+
+    source: dict[str, str]
+    parts: tuple[str, ...]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("values", "count", "m2", "error_bound"),
+    meta_fields=("method", "reduce"),
+    # Known of a result, not of what a transformation makes of it; and it must not make
+    # trees differ, or programs be compiled again.
+    drop_fields=("provenance",),
+)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Values:
     """What each of n training points is worth; higher is better.
@@ -49,6 +70,8 @@ class Values:
             exact up to rounding.
         method: How they were computed, with every parameter that matters.
         reduce: How validation points were combined: "mean", "max" or None (not at all).
+        provenance: What they were computed from, by which `merge` knows what was
+            counted already; None if unknown, such as after `jax.jit`.
     """
 
     values: jax.Array
@@ -57,6 +80,9 @@ class Values:
     error_bound: jax.Array | None = None
     method: str = dataclasses.field(default="", metadata={"static": True})
     reduce: Reduce = dataclasses.field(default="mean", metadata={"static": True})
+    provenance: Provenance | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
 
     def __len__(self) -> int:
         return self.values.shape[-1]
@@ -76,17 +102,28 @@ class Values:
         return jnp.sqrt(self.m2 / ((count - 1) * count))
 
     def top(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` most valuable points, best first, `[k]`."""
-        return self._sorted()[::-1][: self._check_k(k)]
+        """Return the indices of the `k` most valuable points, best first, `[k]`.
+
+        Of equal values the lower index is first; NaN, where a value is unknown, last.
+        """
+        return self._best_first()[: self._check_k(k)]
 
     def bottom(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` least valuable points, worst first, `[k]`."""
-        return self._sorted()[: self._check_k(k)]
+        """Return the indices of the `k` least valuable points, worst first, `[k]`.
+
+        Of equal values the higher index is first; NaN, where a value is unknown, last.
+        """
+        best = self._best_first()
+        known = len(self) - int(np.isnan(self.values).sum())
+        return np.append(best[:known][::-1], best[known:])[: self._check_k(k)]
 
     def rank(self) -> np.ndarray:
-        """Return each point's rank, `[n]`: 0 is the most valuable one."""
+        """Return each point's rank, `[n]`: 0 is the most valuable one.
+
+        Points whose value is NaN, that is unknown, have the last ranks.
+        """
         rank = np.empty(len(self), np.int64)
-        rank[self._sorted()[::-1]] = np.arange(len(self))
+        rank[self._best_first()] = np.arange(len(self))
         return rank
 
     def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
@@ -137,9 +174,15 @@ class Values:
         Equals the result of one call over all of them, up to rounding: means and
         second moments by the pairwise update of Chan, Golub and LeVeque (The American
         Statistician 37, 1983), maxima by maxima, rows (`reduce=None`) by appending.
+        Sampled values merge with those of the same utility under other keys.
+
+        Points that overlap in part go unnoticed; so does all of it where `provenance`
+        is None.
 
         Raises:
-            ValueError: If the results differ in length, method or reduction.
+            ValueError: If the results differ in length, method, reduction, training
+                data, function or utility, or if both have counted the same validation
+                points or the samples of the same key.
         """
         merged = self
         for other in others:
@@ -171,6 +214,7 @@ class Values:
                 f"cannot merge values of {len(self)} points with values of "
                 f"{len(other)}: both must value the same training points"
             )
+        provenance = _join(self.provenance, other.provenance)
         dtype = self.values.dtype
         a, b = (np.asarray(v.values, np.float64) for v in (self, other))
         n_a, n_b = (np.asarray(v.count, np.int64) for v in (self, other))
@@ -201,6 +245,7 @@ class Values:
             m2=m2,
             count=jnp.asarray(n_a + n_b, jnp.int32),
             error_bound=None if bound is None else jnp.asarray(bound, dtype),
+            provenance=provenance,
         )
 
     def _vector(self, caller: str) -> np.ndarray:
@@ -212,10 +257,9 @@ class Values:
             )
         return np.asarray(self.values)
 
-    def _sorted(self) -> np.ndarray:
-        # Ascending, ties by descending index: reversed, the lower index comes first.
-        values = self._vector("ranking")
-        return np.argsort(-values, kind="stable")[::-1]
+    def _best_first(self) -> np.ndarray:
+        # NumPy sorts NaN last.
+        return np.argsort(-self._vector("ranking"), kind="stable")
 
     def _check_k(self, k: int) -> int:
         if not 0 <= k <= len(self):
@@ -306,7 +350,31 @@ def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
             f"{name} holds {header['kind']} of version {header['version']}, expected "
             f"{cls.__name__} of version {_VERSION}"
         )
-    return cls(**arrays, **header["static"])
+    static = header["static"]
+    if static.get("provenance") is not None:
+        source, parts = static["provenance"]
+        static["provenance"] = Provenance(source, tuple(parts))
+    return cls(**arrays, **static)
+
+
+def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
+    """Return what two results were computed from, if they may be merged."""
+    if a is None or b is None:
+        return None
+    names = dict.fromkeys([*a.source, *b.source])
+    differ = [name for name in names if a.source.get(name) != b.source.get(name)]
+    if differ:
+        raise ValueError(
+            f"cannot merge values that were computed from other {', '.join(differ)}"
+        )
+    shared = [part for part in a.parts if part in b.parts]
+    if shared:
+        raise ValueError(
+            f"cannot merge values that have both counted the {shared[0]}: they would "
+            "count twice. Validation points that are others, but equal, merge after "
+            "dataclasses.replace(values, provenance=None)"
+        )
+    return Provenance(a.source, a.parts + b.parts)
 
 
 def _both(

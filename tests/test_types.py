@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsel._types import Selection, Values
+from jaxsel._types import Provenance, Selection, Values
 
 
 def some_values(rows=None, reduce="mean", method="knn_shapley(k=5)", bound=None):
@@ -55,6 +55,15 @@ def test_ranking_breaks_ties_by_index():
     assert values.bottom(1).tolist() == [4]
     assert values.top(0).tolist() == []
     assert len(values) == 5
+
+
+def test_unknown_values_are_last_from_both_ends():
+    values = of(np.nan, 3.0, -1.0, np.nan, 2.0)
+    assert values.top(5).tolist() == [1, 4, 2, 0, 3]
+    assert values.bottom(5).tolist() == [2, 4, 1, 0, 3]
+    assert values.bottom(1).tolist() == [2]
+    assert values.rank().tolist() == [3, 0, 2, 4, 1]
+    assert of(np.nan, np.nan).bottom(2).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("k", [-1, 6])
@@ -144,6 +153,44 @@ def test_merge_keeps_an_error_bound_true(reduce):
     assert (error <= np.asarray(merged.error_bound, np.float64)).all()
 
 
+def counted(part, **source):
+    source = {"function": "knn_shapley", "x": "a", **source}
+    return dataclasses.replace(
+        some_values(), provenance=Provenance(source, tuple(part))
+    )
+
+
+def test_merge_counts_nothing_twice(tmp_path):
+    one, two = counted(["points 1"]), counted(["points 2"])
+    both = one.merge(Values.load(two.save(tmp_path / "two")))
+    assert both.provenance == Provenance(
+        {"function": "knn_shapley", "x": "a"}, ("points 1", "points 2")
+    )
+    loaded = Values.load(both.save(tmp_path / "both"))
+    assert loaded.provenance == both.provenance
+    for first, second in ((one, one), (two, both), (loaded, one), (one, loaded)):
+        with pytest.raises(ValueError, match="both counted the points [12].*twice"):
+            first.merge(second)
+    assert int(loaded.merge(counted(["points 3"])).count) == 12
+
+
+def test_merge_refuses_other_sources():
+    with pytest.raises(ValueError, match="computed from other x, weights$"):
+        counted(["1"]).merge(counted(["2"], x="b", weights="c"))
+
+
+def test_merge_of_unknown_sources():
+    one = counted(["points 1"])
+    assert one.merge(some_values()).provenance is None
+    assert some_values().merge(one).provenance is None
+    # A transformation makes other values of them, without compiling anew for each.
+    scale = jax.jit(lambda v: jax.tree.map(lambda a: a * 2, v))
+    assert scale(one).provenance is None
+    with jax.no_tracing(True):
+        scale(counted(["points 2"]))
+    jax.tree.map(lambda a, b: a + b, one, counted(["points 2"]))
+
+
 def test_merge_of_nothing_is_the_same():
     assert_same(some_values().merge(), some_values())
 
@@ -164,6 +211,7 @@ def test_merge_refuses_what_differs():
     [
         some_values(),
         some_values(reduce="max"),
+        dataclasses.replace(some_values(), provenance=Provenance({"x": "1"}, ("a",))),
         some_values(reduce=None, bound=np.ones((4, 6))),
         some_selection(),
     ],

@@ -26,6 +26,8 @@ from jaxsel.neighbors import Metric, distances, squared_norms
 from jaxsel.neighbors._distance import prepare_exact
 from jaxsel.neighbors._exact import Exact, errors, repair
 
+from ._provenance import counted
+
 # How many (validation point, training point) pairs are in memory at once, on each
 # device, at 10 to 60 bytes each. On a CPU malloc hands out the same memory again below
 # 32 MB; above, every chunk pays for new pages (a quarter of the hybrid's time at twice
@@ -129,6 +131,7 @@ def accumulate(
         error_bound=bound,
         method=method,
         reduce=reduce,
+        provenance=counted(kernel, params, x, train, x_val, query),
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -11,8 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import check_count
+from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import check_mesh, gather, shard
 
+from ._failures import Failures
+
+KEY = "key"  # the name under which it is described
 _ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
 
 
@@ -30,7 +33,7 @@ class Evaluator:
         key: Of the samples.
         rows: Coalitions of a call.
         mesh: Devices, or None.
-        about: The utility's `repr`, without addresses, n, and the key.
+        structure: Of the parameters that the utility returned last, as a pytree.
     """
 
     def __init__(
@@ -51,7 +54,16 @@ class Evaluator:
         self.rows = batch_rows(batch_size, self.n)
         self.key, self._own = jax.random.split(check_key(key))
         self.mesh, self._utility = mesh, utility
-        self.about = f"{plain_repr(utility)} with {describe(self.n, key)}"
+        self.structure = jax.tree.structure(None)
+        self._given = describe(self.n, key)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What tells this work from other, by name: the utility, n and the key."""
+        about = getattr(self._utility, "about", None)
+        if not isinstance(about, Mapping):
+            about = {"utility": plain_repr(self._utility)}
+        return {**{str(name): str(fact) for name, fact in about.items()}, **self._given}
 
     def __call__(self, masks: jax.Array) -> np.ndarray:
         """Return the utility of coalitions, `[B]` float64."""
@@ -84,6 +96,7 @@ class Evaluator:
         else:
             rows = np.pad(like[1], (0, len(masks) - count))
             found, params = evaluate(masks, key, _take(like[0], rows))
+        self.structure = jax.tree.structure(params)
         found = gather(found) if isinstance(found, jax.Array) else found
         found = np.asarray(found, np.float64)
         if found.shape != (len(masks),):
@@ -101,6 +114,12 @@ class Evaluator:
             )
         return found, params
 
+    def report(self) -> None:
+        """Warn of the coalitions on which the learner failed, if it did."""
+        failures = getattr(self._utility, "failures", None)
+        if isinstance(failures, Failures):
+            failures.warn()
+
     def batches(self, first: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield the first sample of each batch, and how many rows of it are used."""
         for start in range(first, first + count, self.rows):
@@ -111,13 +130,20 @@ class Evaluator:
         return self(jnp.asarray([[False], [True]]) & jnp.ones(self.n, bool))
 
 
-def plain_repr(thing: Any) -> str:
-    """Return the repr without addresses, the same in another process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+def describe(n: int, key: jax.Array) -> dict[str, str]:
+    """Return what is told of the samples of a run."""
+    return {"n": str(n), KEY: str(np.asarray(jax.random.key_data(key)).tolist())}
 
 
-def describe(n: int, key: jax.Array) -> str:
-    return f"n={n}, key={np.asarray(jax.random.key_data(key)).tolist()}"
+def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
+    """Return what is told of a learner, and digests of the data by name."""
+    digests = {name: fingerprint(np.asarray(array)) for name, array in arrays.items()}
+    # Its digest as well: a repr may leave out options, such as those of optax.
+    return {
+        "learner": plain_repr(learner),
+        "learner's digest": fingerprint(learner),
+        **digests,
+    }
 
 
 def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> int:

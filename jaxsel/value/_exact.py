@@ -81,6 +81,7 @@ def exact_semivalue(
             total=-(-total // rows),
         )
     ]
+    work.report()
     table = np.concatenate(parts)[:total]
     index = np.arange(total)
     size = (index[:, None] >> np.arange(n) & 1).sum(1)

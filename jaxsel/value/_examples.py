@@ -75,6 +75,7 @@ class Learner(Protocol):
     def predict(self, params: Any, x: jax.Array) -> jax.Array:
         """Return the scores of samples, `[B, m, classes]` or `[B, m, 1]`.
 
-        The highest is the class predicted; -inf for classes that a subset lacks.
+        The highest is the class predicted; -inf for classes that a subset lacks. A
+        learner that runs outside JAX returns NaN for a subset on which it failed.
         """
         ...

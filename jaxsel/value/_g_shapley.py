@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_positive
+from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, check_mesh, gather, shard
 from jaxsel._types import Values
 
-from ._evaluator import batch_rows, check_key, describe, plain_repr
+from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
 from ._learners import FlaxLearner, LogisticRegression
 from ._metrics import METRICS, MetricName, chance_level, predicted
-from ._run import Moments, State, merge_moments, moments, run
+from ._run import Moments, Part, State, merge_moments, moments, run
 from ._sampling import order_of, permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import examples
@@ -145,7 +147,7 @@ class _Passes:
         self.rows = batch_rows(batch_size, self.n, _LANES)
         if mesh is not None:
             self.rows = -(-self.rows // mesh.size) * mesh.size
-        self._described = describe(self.n, key)
+        self._given = describe(self.n, key)
         if learning_rate is None:
             learning_rate = self._tried(
                 permutation_ranks(tried, 0, count=_TRIED, n=self.n)
@@ -153,13 +155,16 @@ class _Passes:
         self.learning_rate = learning_rate
 
     @property
-    def about(self) -> str:
-        """A digest of the data, n, and the key."""
-        from jaxsel.models._checkpoints import fingerprint
+    def about(self) -> dict[str, str]:
+        """What tells this work from other, by name: learner, data, n and the key."""
+        x_val, y_val = self._val
+        data = describe_data(
+            self._learner, x=self._data.x, y=self._data.y, x_val=x_val, y_val=y_val
+        )
+        return {**data, "classes": str(self._data.classes), **self._given}
 
-        arrays = self._data.x, self._data.y, *self._val
-        digest = fingerprint({"classes": self._data.classes}, *arrays)[:12]
-        return f"data {digest} with {self._described}"
+    def report(self) -> None:
+        """Warn of nothing: metrics that are not finite are refused."""
 
     def __call__(self, first: int) -> np.ndarray:
         """Return each point's marginal in each permutation, `[rows, n]` float64."""
@@ -198,12 +203,14 @@ class _Steps:
         zeros = np.zeros(work.n)
         return {"count": np.array(0), "mean": zeros, "m2": zeros}
 
-    def step(self, work: _Passes, state: State, first: int, count: int) -> State:
-        starts = range(first, first + count, work.rows)
-        rows = np.concatenate([work(start) for start in starts])[:count]
+    def step(
+        self, work: _Passes, state: State, first: int, count: int
+    ) -> Iterator[Part]:
         sums = state["count"], state["mean"], state["m2"]
-        sums = merge_moments(sums, moments(rows))
-        return dict(zip(("count", "mean", "m2"), map(np.asarray, sums), strict=True))
+        for start in range(first, first + count, work.rows):
+            used = min(work.rows, first + count - start)
+            sums = merge_moments(sums, moments(work(start)[:used]))
+            yield Part.of(used, sums)
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

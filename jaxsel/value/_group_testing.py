@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
-from ._run import ENDS, Moments, State, merge_moments, moments, run
+from ._run import ENDS, Moments, Part, State, merge_moments, moments, run
 from ._sampling import permutation_ranks, prefix_masks, sized_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -94,7 +95,9 @@ class _Groups:
             "centre": work(halves).mean(),
         }
 
-    def step(self, work: Evaluator, state: State, first: int, count: int) -> State:
+    def step(
+        self, work: Evaluator, state: State, first: int, count: int
+    ) -> Iterator[Part]:
         n = work.n
         sizes = np.arange(1, n)
         chance = 1 / sizes + 1 / (n - sizes)
@@ -109,7 +112,7 @@ class _Groups:
             members = np.asarray(masks)[:used]
             told = gain[:, None] * (members - members.mean(1, keepdims=True))
             sums = merge_moments(sums, moments(told + (full - none) / n))
-        return dict(zip(("count", "mean", "m2"), map(np.asarray, sums), strict=True))
+            yield Part.of(used, sums)
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

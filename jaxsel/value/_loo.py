@@ -58,6 +58,7 @@ def loo(
             range(0, n, rows), progress=progress, label="loo", total=-(-n // rows)
         )
     ]
+    work.report()
     worth = np.concatenate(found)[:n]
     return Values(
         values=jnp.asarray(whole[0] - worth, jnp.float32),

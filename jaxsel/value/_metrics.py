@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ MetricName = Literal[
     "likelihood",
     "r2",
 ]
+
+# Of scores [B, m, C] and classes [m], to [B].
+MetricFunction: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
 
 _GRID = 2.0**14  # steps of log odds that are told apart, by unit
 _LEAST = -36.04365  # log of float64's epsilon, where scikit-learn cuts probabilities
@@ -124,7 +127,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
     return jax.vmap(one)(lead)
 
 
-METRICS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+METRICS: dict[str, MetricFunction] = {
     each.__name__: each
     for each in (
         accuracy,
@@ -138,6 +141,11 @@ METRICS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
 }
 OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
 """What asks for a learner that gives probabilities."""
+
+
+def measure_of(metric: str | MetricFunction) -> MetricFunction:
+    """Return the function of a name, or the function itself."""
+    return metric if callable(metric) else METRICS[metric]
 
 
 def chance_level(metric: str, classes: int) -> float:

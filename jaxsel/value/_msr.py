@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
-from ._run import ENDS, Moments, State, merge_moments, run
+from ._run import ENDS, Moments, Part, State, merge_moments, run
 from ._sampling import random_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -76,13 +77,15 @@ class _Reuse:
         zeros = np.zeros((2, work.n))
         return {"count": zeros, "mean": zeros, "m2": zeros, ENDS: work.ends()}
 
-    def step(self, work: Evaluator, state: State, first: int, count: int) -> State:
+    def step(
+        self, work: Evaluator, state: State, first: int, count: int
+    ) -> Iterator[Part]:
         sums = state["count"], state["mean"], state["m2"]
         for start, used in work.batches(first, count):
             masks = random_coalitions(work.key, start, used, count=work.rows, n=work.n)
             found = work(masks)[:used]
             sums = merge_moments(sums, _two_groups(np.asarray(masks)[:used], found))
-        return dict(zip(("count", "mean", "m2"), sums, strict=True))
+            yield Part.of(used, sums)
 
     def finalize(self, state: State) -> Moments:
         count, mean, m2 = state["count"], state["mean"], state["m2"]

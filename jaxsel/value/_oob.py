@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,20 +12,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from jaxsel._checks import as_array
+from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._types import Values
 
-from ._evaluator import batch_rows, check_key, describe, plain_repr
+from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples, Learner
-from ._run import Moments, State, merge_moments, run
+from ._failures import Failures, failed_rows
+from ._run import Moments, Part, State, merge_moments, run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
-from ._utility import examples
+from ._utility import check_learner, examples
 
 _DEFAULT = MaxSamples(1000)
 _BAGS = 256
+_HOPELESS = 8  # bags in a row on which a learner may fail
 
 
 def data_oob(
@@ -63,7 +68,10 @@ def data_oob(
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
-        bags without each point; where it is zero, the value is NaN.
+        bags without each point; where it is zero, the value is NaN. Where all of c bags
+        agree on a label, their deviation says nothing; `stderr` is then the standard
+        deviation of the posterior of the share after them, from a uniform prior:
+        Beta(c + 1, 1), about 1 / c. After `merge` it is up to a half more than that.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -75,7 +83,8 @@ def data_oob(
         value, ICML 2023, equation 2.
     """
     work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
-    estimator = _OutOfBag(method=f"data_oob(learner={plain_repr(learner)})")
+    method = f"data_oob(learner={plain_repr(learner)})"
+    estimator = _OutOfBag(method=method, labels=work.data.classes > 0)
     return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
 
 
@@ -93,6 +102,7 @@ class _Bags:
         mesh: jax.sharding.Mesh | None,
     ):
         check_mesh(mesh)
+        check_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
         floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
         targets = learner.regression and bool(floats)
@@ -101,24 +111,24 @@ class _Bags:
         self.rows = batch_rows(batch_size, self.n * max(data.classes, 1), _BAGS)
         if mesh is not None:
             self.rows = -(-self.rows // mesh.size) * mesh.size
-        self._described = describe(self.n, key)
+        self._given = describe(self.n, key)
+        self._failures = Failures("bags", "which are left out")
+        self._digests = describe_data(learner, x=data.x, y=data.y)
         self.data = data if learner.host else replicate(data, mesh)
 
     @property
-    def about(self) -> str:
-        """A digest of the data, n, and the key."""
-        from jaxsel.models._checkpoints import fingerprint
-
-        about = {"classes": self.data.classes}
-        digest = fingerprint(about, self.data.x, self.data.y)[:12]
-        return f"data {digest} with {self._described}"
+    def about(self) -> dict[str, str]:
+        """What tells this work from other, by name: learner, data, n and the key."""
+        return {**self._digests, "classes": str(self.data.classes), **self._given}
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
         bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)
         key = jax.random.clone(self._own)
+        outside = np.asarray(bags) == 0
         if self.learner.host:
-            found = _scores(self.learner, self.data, np.asarray(bags), key)
+            found, failed = self._on_host(np.asarray(bags), key)
+            outside &= ~failed[:, None]
         else:
             found = gather(
                 _compiled(self.learner, self.data, shard(bags, self.mesh), key)
@@ -128,7 +138,26 @@ class _Bags:
             raise ValueError(
                 f"learner must predict finite numbers, got {self.learner!r}"
             )
-        return np.asarray(bags) == 0, found
+        return outside, found
+
+    def _on_host(self, bags: np.ndarray, key: jax.Array) -> tuple[Any, np.ndarray]:
+        """Return how well all points are predicted, and on which bags it failed."""
+        params = self.learner.fit(self.data, jnp.asarray(bags), key)
+        scores = np.asarray(self.learner.predict(params, self.data.x))
+        failed = failed_rows(scores)
+        errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
+        if failed.all() and len(failed) >= _HOPELESS:
+            raise ValueError(
+                f"learner must be able to learn from bags of {self.n} points, but "
+                f"failed on all of {len(failed)}: {errors[0]}"
+            )
+        self._failures.add(failed, errors)
+        scores = np.where(failed[:, None, None], 0, scores)
+        return _hits(scores, self.data), failed
+
+    def report(self) -> None:
+        """Warn of the bags on which the learner failed, if it did."""
+        self._failures.warn()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +165,14 @@ class _OutOfBag:
     """The mean over the bags that a point is not in."""
 
     method: str
+    labels: bool
     round: int = _BAGS
 
     def init(self, work: _Bags) -> State:
         zeros = np.zeros(work.n)
         return {"count": zeros, "mean": zeros, "m2": zeros}
 
-    def step(self, work: _Bags, state: State, first: int, count: int) -> State:
+    def step(self, work: _Bags, state: State, first: int, count: int) -> Iterator[Part]:
         sums = state["count"], state["mean"], state["m2"]
         for start in range(first, first + count, work.rows):
             used = min(work.rows, first + count - start)
@@ -151,18 +181,24 @@ class _OutOfBag:
             mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
             m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
             sums = merge_moments(sums, (many, mean, m2))
-        return dict(zip(("count", "mean", "m2"), sums, strict=True))
+            yield Part.of(used, sums)
 
     def finalize(self, state: State) -> Moments:
-        count = state["count"]
-        return count, np.where(count > 0, state["mean"], np.nan), state["m2"]
+        count, m2 = state["count"], state["m2"]
+        if self.labels:
+            # Of c bags that agree, as sure as one is of a probability after c draws.
+            agreed = stats.beta(1, count + 1).var() * (count - 1) * count
+            m2 = np.where((m2 == 0) & (count > 1), agreed, m2)
+        return count, np.where(count > 0, state["mean"], np.nan), m2
 
 
-def _scores(learner: Learner, data: Examples, bags: Any, key: jax.Array) -> Any:
-    scores = learner.predict(learner.fit(data, bags, key), data.x)
+def _hits(scores: Any, data: Examples) -> Any:
+    """Return which points are predicted right, or minus the squared error."""
     if data.classes:
         return scores.argmax(-1) == data.y
     return -((scores[..., 0] - data.y) ** 2)
 
 
-_compiled = partial(jax.jit, static_argnames=("learner",))(_scores)
+@partial(jax.jit, static_argnames=("learner",))
+def _compiled(learner: Learner, data: Examples, bags: Any, key: jax.Array) -> Any:
+    return _hits(learner.predict(learner.fit(data, bags, key), data.x), data)

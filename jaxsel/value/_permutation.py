@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -13,8 +14,8 @@ from jaxsel._checks import check_count, check_positive
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
-from ._prefixes import prefix_utilities
-from ._run import ENDS, Moments, State, merge_moments, moments, run
+from ._prefixes import Walk
+from ._run import ENDS, Moments, Part, State, merge_moments, moments, run
 from ._sampling import permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -145,7 +146,9 @@ class _Permutations:
         zeros = np.zeros(work.n)
         return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: work.ends()}
 
-    def step(self, work: Evaluator, state: State, first: int, count: int) -> State:
+    def step(
+        self, work: Evaluator, state: State, first: int, count: int
+    ) -> Iterator[Part]:
         n = work.n
         weights = np.ones(n)
         if self.parameters is not None:
@@ -155,25 +158,29 @@ class _Permutations:
         sizes = max(1, used[0]), min(n - 1, used[-1] + 1)
         most = 1 << (work.rows.bit_length() - 1)
         lanes = min(1 << (count - 1).bit_length(), most)
-        rows = []
-        for start in range(first, first + count, lanes):
-            ranks = permutation_ranks(work.key, start, count=lanes, n=n)
-            found, ended = prefix_utilities(
-                work,
-                ranks,
-                min(lanes, first + count - start),
-                state[ENDS],
-                sizes=sizes,
-                tolerance=self.tolerance,
-                patience=self.patience,
-            )
-            kept = (np.arange(n) < ended[:, None]) & (weights > 0)
-            gained = np.where(kept, np.diff(found, axis=1), 0.0) * weights
-            places = np.asarray(ranks)[: len(found)]
-            rows.append(np.take_along_axis(gained, places, axis=1))
         sums = state["count"], state["mean"], state["m2"]
-        sums = merge_moments(sums, moments(np.concatenate(rows)))
-        return dict(zip(("count", "mean", "m2"), map(np.asarray, sums), strict=True))
+        for start in range(first, first + count, lanes):
+            many = min(lanes, first + count - start)
+            ranks = permutation_ranks(work.key, start, count=lanes, n=n)
+            walk = Walk.start(work, lanes, many, state[ENDS], sizes)
+            if start == first:
+                walk = walk.restored(state, work.structure)
+            while not walk.done(sizes):
+                walk.advance(
+                    work,
+                    ranks,
+                    sizes,
+                    tolerance=self.tolerance,
+                    patience=self.patience,
+                )
+                if not walk.done(sizes):
+                    yield Part.of(0, sums, ahead=walk.share(sizes), begun=walk.arrays)
+            kept = (np.arange(n) < walk.ended[:, None]) & (weights > 0)
+            gained = np.where(kept, np.diff(walk.found, axis=1), 0.0) * weights
+            places = np.asarray(ranks)[:many]
+            rows = np.take_along_axis(gained, places, axis=1)
+            sums = merge_moments(sums, moments(rows))
+            yield Part.of(many, sums)
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

@@ -2,64 +2,123 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._mesh import gather
+
 from ._evaluator import Evaluator
+from ._run import PART, State
 from ._sampling import prefix_masks
 
+_PARAMS = PART + "params_"
+_SAVED = ("found", "ended", "lanes", "at", "block", "fewest")
 
-def prefix_utilities(
-    work: Evaluator,
-    ranks: jax.Array,
-    count: int,
-    ends: np.ndarray,
-    *,
-    sizes: tuple[int, int],
-    tolerance: float,
-    patience: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Call a utility with the prefixes of permutations until these end.
 
-    Permutations advance together, so many sizes at a time as fill a call. When half of
-    them have ended, the others move together, and calls shrink to a quarter, then take
-    more sizes. A permutation's result does not depend on any of that.
+@dataclasses.dataclass
+class Walk:
+    """Permutations that advance together until each of them ends.
 
-    Args:
-        work: The utility.
-        ranks: Of `permutation_ranks`, `[lanes, n]`; a power of two of them.
-        count: How many of them are wanted.
-        ends: The utility of no points and of all.
-        sizes: The smallest and the largest prefix wanted, from 1 to n - 1.
-        tolerance: See `tmc_shapley`; 0 for no truncation.
-        patience: See `tmc_shapley`.
+    So many sizes are taken at a time as fill a call. When half of the permutations have
+    ended, the others move together, and calls shrink to a quarter, then take more
+    sizes. A permutation's result does not depend on any of that.
 
-    Returns:
-        The utility by size, `[count, n + 1]`, NaN where not computed; and the size at
-        which each permutation ended, `[count]`, n if it did not.
+    Attributes:
+        found: The utility by size, `[count, n + 1]`, NaN where not computed.
+        ended: The size at which each permutation ended, `[count]`, n if it did not.
+        lanes: Which permutation is in each lane, -1 for none.
+        at: The next size.
+        block: How many sizes a call has.
+        fewest: Coalitions that a call has at least.
+        params: Of the models of the last call, or None.
+        origin: In which row of these each lane's largest prefix is.
     """
-    lanes = np.arange(len(ranks))
-    lanes[count:] = -1
-    at, last = sizes
-    found = np.full((count, work.n + 1), np.nan)
-    found[:, 0], found[:, -1] = ends
-    ended = np.full(count, work.n)
-    limit = tolerance * abs(ends[1] - ends[0])
-    block = _block(last - at + 1, max(1, work.rows // len(lanes)))
-    fewest = len(lanes) * block // 4
-    like = None
-    while at <= last and (lanes >= 0).any():
+
+    found: np.ndarray
+    ended: np.ndarray
+    lanes: np.ndarray
+    at: int
+    block: int
+    fewest: int
+    params: Any = None
+    origin: np.ndarray | None = None
+
+    @classmethod
+    def start(
+        cls,
+        work: Evaluator,
+        lanes: int,
+        count: int,
+        ends: np.ndarray,
+        sizes: tuple[int, int],
+    ) -> Walk:
+        """Return permutations that have not begun.
+
+        Args:
+            work: The utility.
+            lanes: How many permutations there are: a power of two.
+            count: How many of them are wanted.
+            ends: The utility of no points and of all.
+            sizes: The smallest and the largest prefix wanted, from 1 to n - 1.
+        """
+        found = np.full((count, work.n + 1), np.nan)
+        found[:, 0], found[:, -1] = ends
+        wanted = np.arange(lanes)
+        wanted[count:] = -1
+        block = _block(sizes[1] - sizes[0] + 1, max(1, work.rows // lanes))
+        ended = np.full(count, work.n)
+        return cls(found, ended, wanted, sizes[0], block, lanes * block // 4)
+
+    def done(self, sizes: tuple[int, int]) -> bool:
+        """Return whether all have ended, or the largest prefix wanted is known."""
+        return self.at > sizes[1] or not (self.lanes >= 0).any()
+
+    def share(self, sizes: tuple[int, int]) -> float:
+        """Return how many permutations the work done so far amounts to, about."""
+        active = int((self.lanes >= 0).sum())
+        passed = (self.at - sizes[0]) / (sizes[1] - sizes[0] + 1)
+        return len(self.found) - active + active * passed
+
+    def advance(
+        self,
+        work: Evaluator,
+        ranks: jax.Array,
+        sizes: tuple[int, int],
+        *,
+        tolerance: float,
+        patience: int,
+    ) -> None:
+        """Call the utility with the next block of sizes.
+
+        Args:
+            work: The utility.
+            ranks: Of `permutation_ranks`, `[lanes, n]`.
+            sizes: As for `start`.
+            tolerance: See `tmc_shapley`; 0 for no truncation.
+            patience: See `tmc_shapley`.
+        """
+        found, lanes, at, block = self.found, self.lanes, self.at, self.block
+        like = None
+        if self.origin is not None:
+            like = self.params, np.repeat(self.origin, block)
+        last = sizes[1]
         masks = prefix_masks(ranks, lanes, at, last, block=block)
-        values, params = work.evaluate(masks, like)
+        values, self.params = work.evaluate(masks, like)
         active = np.flatnonzero(lanes >= 0)
         until = min(at + block, last + 1)
         now = lanes[active]
         found[now, at:until] = values.reshape(len(lanes), block)[active, : until - at]
         if tolerance:
             since = max(sizes[0], at - patience + 1)
-            near = np.abs(ends[1] - found[now, since:until]) <= limit
+            full = found[0, -1]
+            near = np.abs(full - found[now, since:until])
+            near = near <= tolerance * abs(full - found[0, 0])
             steps = _first_run(near, patience)
-            ended[now] = np.where(steps >= 0, since + steps, work.n)
+            self.ended[now] = np.where(steps >= 0, since + steps, work.n)
             lanes[active[steps >= 0]] = -1
         places = np.arange(len(lanes))
         alive = np.flatnonzero(lanes >= 0)
@@ -67,10 +126,48 @@ def prefix_utilities(
             width = 1 << (len(alive) - 1).bit_length()
             places = np.pad(alive, (0, width - len(alive)))
             lanes = np.pad(lanes[alive], (0, width - len(alive)), constant_values=-1)
-        origin = places * block + block - 1
-        at, block = at + block, max(block, fewest // len(lanes))
-        like = params, np.repeat(origin, block)
-    return found, ended
+        self.lanes, self.origin = lanes, places * block + block - 1
+        self.at, self.block = at + block, max(block, self.fewest // len(lanes))
+
+    def arrays(self) -> State:
+        """Return what `restored` goes on from; nothing where models can't be saved."""
+        leaves = jax.tree.leaves(self.params)
+        if not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves) or any(
+            jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
+        ):
+            return {}
+        state = {PART + name: np.array(getattr(self, name)) for name in _SAVED}
+        # Of each lane only the model from which the next ones start.
+        taken = gather([_take(leaf, self.origin) for leaf in leaves])
+        return state | {f"{_PARAMS}{i:04d}": leaf for i, leaf in enumerate(taken)}
+
+    def restored(self, state: State, structure: Any) -> Walk:
+        """Return these permutations as far as a state has them; as they are if not.
+
+        Args:
+            state: What `arrays` returned is among it.
+            structure: Of the parameters that the utility returns, as a pytree.
+        """
+        leaves = [state[name] for name in sorted(state) if name.startswith(_PARAMS)]
+        saved = {n: state[PART + n] for n in _SAVED if PART + n in state}
+        # Of another batch size or number of samples: taken anew, all of them.
+        if (
+            not saved
+            or saved["found"].shape != self.found.shape
+            or int(saved["fewest"]) != self.fewest
+            or structure.num_leaves != len(leaves)
+        ):
+            return self
+        kind = lambda name: int if isinstance(getattr(self, name), int) else np.array
+        return dataclasses.replace(
+            self,
+            **{name: kind(name)(array) for name, array in saved.items()},
+            params=jax.tree.unflatten(structure, leaves),
+            origin=np.arange(len(saved["lanes"])),
+        )
+
+
+_take = jax.jit(lambda leaf, rows: leaf[rows])
 
 
 def _block(sizes: int, most: int) -> int:

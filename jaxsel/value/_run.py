@@ -2,25 +2,29 @@
 
 A run takes rounds of samples until its stopping rule is content. Rounds are of a fixed
 length, whatever the batches in which utilities are called, so that neither the samples
-nor the decision to stop depends on these. Running means are float64 on the host.
+nor the decision to stop depends on these; time alone may stop a run, and save its
+state, after each batch. Running means are float64 on the host.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from jaxsel._types import Values
+from jaxsel._types import Provenance, Values
 
+from ._evaluator import KEY
 from ._stopping import RunInfo, StoppingRule
 
 State: TypeAlias = dict[str, np.ndarray]
@@ -28,6 +32,31 @@ Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
 
 SAVE_EVERY = 30.0  # seconds
 ENDS = "ends"  # in a state: the utility of no points and of all
+PART = "part_"  # how names of what samples that have begun know start, in a state
+
+_clock = time.monotonic
+
+
+class Part(NamedTuple):
+    """What a batch of utilities has brought.
+
+    Attributes:
+        samples: How many samples are complete since the last part.
+        state: With these.
+        ahead: How many samples the work on those that have begun amounts to.
+        begun: Returns arrays to go on from with these, whose names start with `PART`.
+    """
+
+    samples: int
+    state: State
+    ahead: float = 0.0
+    begun: Callable[[], State] = dict
+
+    @classmethod
+    def of(cls, samples: int, sums: Moments, **options: Any) -> Part:
+        """Return a part whose state is running moments."""
+        count, mean, m2 = map(np.asarray, sums)
+        return cls(samples, {"count": count, "mean": mean, "m2": m2}, **options)
 
 
 class Work(Protocol):
@@ -37,7 +66,7 @@ class Work(Protocol):
         n: Number of training points.
         key: Of the samples.
         mesh: Devices, or None.
-        about: What tells this work from other, in words, n and the key among it.
+        about: What tells this work from other, by name, n and the key among it.
     """
 
     n: int
@@ -45,7 +74,11 @@ class Work(Protocol):
     mesh: jax.sharding.Mesh | None
 
     @property
-    def about(self) -> str: ...
+    def about(self) -> Mapping[str, str]: ...
+
+    def report(self) -> None:
+        """Warn of what went wrong within the run."""
+        ...
 
 
 class Estimator(Protocol):
@@ -66,8 +99,11 @@ class Estimator(Protocol):
         """Return the state before the first sample: a dict of arrays."""
         ...
 
-    def step(self, work: Any, state: State, first: int, count: int) -> State:
-        """Return the state after samples first, ..., first + count - 1 as well."""
+    def step(self, work: Any, state: State, first: int, count: int) -> Iterator[Part]:
+        """Yield the state after each batch, until it has `count` samples from `first`.
+
+        The state may hold what a part has `begun`.
+        """
         ...
 
     def finalize(self, state: State) -> Moments:
@@ -110,41 +146,66 @@ def run(
         "run_before": np.full(work.n, np.nan),
         "run_agreement": np.array([np.nan]),
     }
+    about = {"estimator": estimator.method, **work.about}
     saved = None
     if checkpoint is not None:
-        saved = _Saved(checkpoint, estimator, work)
+        saved = _Saved(checkpoint, about)
         state = saved.load(state)
-    count, info = _look(estimator, state)
-    begun = time.monotonic() - info.seconds
-    kept, written = info.samples, info.seconds
-    with _bar(estimator.method, stop.limit, kept, shown=progress) as show:
-        while not (info.samples and stop.done(info)):
+    info = _look(estimator, state)
+    begun = _clock() - info.seconds
+    part, written = None, info.seconds
+    with _bar(estimator.method, stop.limit, info, shown=progress) as show:
+        while not _content(stop, info, estimator.round):
             # Rounds end at multiples of their length, also after a shorter one.
             more = estimator.round - info.samples % estimator.round
             if stop.limit is not None:
                 more = max(1, min(more, stop.limit - info.samples))
-            state = {**state, **estimator.step(work, state, info.samples, more)}
-            state["run_samples"] = np.array(info.samples + more)
-            state["run_seconds"] = _agreed(time.monotonic() - begun, work.mesh)
-            count, info = _look(estimator, state)
-            if info.samples % estimator.round == 0:
-                agreed = _correlation(state["run_before"], info.values)
-                history = np.append(info.agreement, agreed)
-                state.update(run_before=info.values, run_agreement=history)
-                info = dataclasses.replace(info, agreement=history)
-            show(more, info)
-            if saved is not None and info.seconds - written >= SAVE_EVERY:
-                saved.save(state)
-                kept, written = info.samples, info.seconds
-    if saved is not None and kept != info.samples:
-        saved.save(state)
-    _, values, m2 = estimator.finalize(state)
+            for part in estimator.step(work, state, info.samples, more):
+                state = {k: v for k, v in state.items() if not k.startswith(PART)}
+                state |= part.state
+                state["run_samples"] = np.array(info.samples + part.samples)
+                state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
+                info = _look(estimator, state)
+                if part.samples and info.samples % estimator.round == 0:
+                    agreed = _correlation(state["run_before"], info.values)
+                    history = np.append(info.agreement, agreed)
+                    state.update(run_before=info.values, run_agreement=history)
+                    info = dataclasses.replace(info, agreement=history)
+                show(info, part.ahead)
+                if saved is not None and info.seconds - written >= SAVE_EVERY:
+                    saved.save({**state, **part.begun()})
+                    part, written = None, info.seconds
+                if stop.overdue(info.seconds):
+                    break
+    if saved is not None and part is not None:
+        saved.save({**state, **part.begun()})
+    work.report()
+    count, values, m2 = estimator.finalize(state)
+    if not info.samples:
+        values = np.full(work.n, np.nan)
+        warnings.warn(
+            f"{estimator.method} was out of time before its first samples were "
+            "complete, so that all values are NaN: allow more time, or set a smaller "
+            "batch_size, for which fewer samples are taken at once",
+            stacklevel=3,
+        )
+    key = about.pop(KEY)
     return Values(
         values=jnp.asarray(values, jnp.float32),
         count=jnp.asarray(count, jnp.int32),
         m2=jnp.asarray(m2, jnp.float32),
         method=estimator.method,
+        provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
     )
+
+
+def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
+    """Return whether to stop: rules are asked at the ends of rounds, and at a limit."""
+    if stop.overdue(info.seconds):
+        return True
+    limited = stop.limit is not None and info.samples >= stop.limit
+    whole = info.samples % length == 0
+    return info.samples > 0 and (whole or limited) and stop.done(info)
 
 
 def moments(samples: np.ndarray) -> Moments:
@@ -172,13 +233,12 @@ def standard_error(count: Any, m2: np.ndarray) -> np.ndarray:
 class _Saved:
     """The state of a run in a folder."""
 
-    def __init__(
-        self, folder: str | os.PathLike[str], estimator: Estimator, work: Work
-    ):
+    def __init__(self, folder: str | os.PathLike[str], about: dict[str, str]):
         from jaxsel.models._checkpoints import Checkpoints
 
-        self._about = f"{estimator.method} of {work.about}"
+        self._about = about
         self._checkpoints = Checkpoints(folder, "jaxsel.value")
+        self._saves = 0
 
     def load(self, fresh: State) -> State:
         """Return the state that was saved; the fresh one if there is none."""
@@ -186,10 +246,19 @@ class _Saved:
         if found is None:
             return fresh
         where = f"checkpoint {self._checkpoints.folder} holds"
-        about = bytes(found.pop("run_about")).decode()
-        if about != self._about:
+        try:
+            about = json.loads(bytes(found.pop("run_about")))
+            self._saves = int(found.pop("run_saves"))
+        except (KeyError, ValueError) as error:
             raise ValueError(
-                f"{where} {about}, not {self._about}: choose another folder"
+                f"{where} a run of an earlier version: choose another folder"
+            ) from error
+        names = dict.fromkeys([*about, *self._about])
+        facts = ((name, about.get(name), self._about.get(name)) for name in names)
+        differ = [f"{n}={was}, not {n}={now}" for n, was, now in facts if was != now]
+        if differ:
+            raise ValueError(
+                f"{where} another run, with {'; '.join(differ)}: choose another folder"
             )
         was, now = (state.get(ENDS, np.zeros(2)) for state in (found, fresh))
         if not np.allclose(was, now, rtol=1e-3, atol=1e-4):
@@ -200,13 +269,15 @@ class _Saved:
         return found
 
     def save(self, state: State) -> None:
-        about = np.frombuffer(self._about.encode(), np.uint8)
-        self._checkpoints.save(int(state["run_samples"]), {**state, "run_about": about})
+        self._saves += 1
+        about = np.frombuffer(json.dumps(self._about).encode(), np.uint8)
+        kept = {"run_about": about, "run_saves": np.array(self._saves)}
+        self._checkpoints.save(self._saves, state | kept)
 
 
-def _look(estimator: Estimator, state: State) -> tuple[Any, RunInfo]:
+def _look(estimator: Estimator, state: State) -> RunInfo:
     count, values, m2 = estimator.finalize(state)
-    return count, RunInfo(
+    return RunInfo(
         samples=int(state["run_samples"]),
         seconds=float(state["run_seconds"]),
         values=values,
@@ -237,19 +308,20 @@ def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
 
 @contextlib.contextmanager
 def _bar(
-    method: str, total: int | None, begun: int, *, shown: bool
-) -> Iterator[Callable[[int, RunInfo], None]]:
-    """Yield what is told of each round, and shows it."""
+    method: str, total: int | None, start: RunInfo, *, shown: bool
+) -> Iterator[Callable[[RunInfo, float], None]]:
+    """Yield what is told of each batch, and shows it."""
     if not shown:
-        yield lambda more, info: None
+        yield lambda info, ahead: None
         return
     from tqdm.auto import tqdm
 
     label = method.partition("(")[0]
-    with tqdm(desc=label, total=total, initial=begun, leave=False) as bar:
+    with tqdm(desc=label, total=total, initial=start.samples, leave=False) as bar:
 
-        def show(more: int, info: RunInfo) -> None:
-            bar.update(more)
-            bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
+        def show(info: RunInfo, ahead: float) -> None:
+            bar.update(info.samples + int(ahead) - bar.n)
+            if not ahead:
+                bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
 
         yield show

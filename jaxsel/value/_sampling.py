@@ -57,7 +57,7 @@ def random_coalitions(
     Returns:
         `[count, n]` bool.
     """
-    masks = jax.vmap(lambda key: jax.random.bernoulli(key, 0.5, (n,)))(
+    masks = jax.vmap(lambda key: jax.random.bernoulli(key, jnp.float32(0.5), (n,)))(
         _keys(key, first, count)
     )
     return masks & _leading(used, count)
@@ -93,8 +93,10 @@ def sized_coalitions(
 
     def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         of_size, of_points = jax.random.split(key)
-        below = jnp.searchsorted(cumulative, jax.random.uniform(of_size), side="right")
-        return jax.random.bits(of_points, (n,)), jnp.minimum(below, len(cumulative) - 1)
+        share = jax.random.uniform(of_size, dtype=jnp.float32)
+        below = jnp.searchsorted(cumulative, share, side="right")
+        bits = jax.random.bits(of_points, (n,), jnp.uint32)
+        return bits, jnp.minimum(below, len(cumulative) - 1)
 
     bits, sizes = jax.vmap(draw)(_keys(key, first, count))
 
@@ -124,7 +126,7 @@ def bootstrap_counts(
     """
 
     def draw(key: jax.Array) -> jax.Array:
-        points = jax.random.randint(key, (n,), 0, n)
+        points = jax.random.randint(key, (n,), 0, n, jnp.int32)
         return jnp.zeros(n, jnp.float32).at[points].add(1)
 
     return jax.vmap(draw)(_keys(key, first, count))

@@ -47,6 +47,10 @@ class StoppingRule:
         """Return whether to stop."""
         raise NotImplementedError
 
+    def overdue(self, seconds: float) -> bool:
+        """Return whether to stop now, before the round is complete, for the time."""
+        return False
+
     def __or__(self, other: StoppingRule) -> StoppingRule:
         return _join(AnyOf, self, other)
 
@@ -79,9 +83,12 @@ class MaxSamples(StoppingRule):
 
 @dataclasses.dataclass(frozen=True)
 class MaxTime(StoppingRule):
-    """Stop at the end of the first round after `seconds`, compilation included.
+    """Stop after the first batch of utilities that ends after `seconds`.
 
-    The only rule by which two runs with the same key may differ.
+    Compilation counts. What a round has of complete samples is kept; permutations that
+    have only begun are not in the values, but in the checkpoint. Joined by `&` with
+    other rules, it waits for the end of the round. The only rule by which two runs with
+    the same key may differ.
     """
 
     seconds: float
@@ -91,7 +98,11 @@ class MaxTime(StoppingRule):
 
     def done(self, info: RunInfo) -> bool:
         """Return whether the time is over."""
-        return info.seconds >= self.seconds
+        return self.overdue(info.seconds)
+
+    def overdue(self, seconds: float) -> bool:
+        """Return whether the time is over."""
+        return seconds >= self.seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +180,10 @@ class AnyOf(StoppingRule):
         """Return whether one of them would stop."""
         return any(rule.done(info) for rule in self.rules)
 
+    def overdue(self, seconds: float) -> bool:
+        """Return whether one of them would stop for the time."""
+        return any(rule.overdue(seconds) for rule in self.rules)
+
 
 @dataclasses.dataclass(frozen=True)
 class AllOf(StoppingRule):
@@ -185,6 +200,10 @@ class AllOf(StoppingRule):
     def done(self, info: RunInfo) -> bool:
         """Return whether all of them would stop."""
         return all(rule.done(info) for rule in self.rules)
+
+    def overdue(self, seconds: float) -> bool:
+        """Return whether all of them would stop for the time."""
+        return all(rule.overdue(seconds) for rule in self.rules)
 
 
 def _join(

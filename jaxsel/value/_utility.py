@@ -23,10 +23,20 @@ from jaxsel._checks import (
     check_same_length,
     encode_labels,
 )
+from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import AXIS
 
+from ._evaluator import describe_data
 from ._examples import Examples, Learner
-from ._metrics import METRICS, OF_PROBABILITIES, MetricName, chance_level
+from ._failures import Failures, failed_rows
+from ._metrics import (
+    METRICS,
+    OF_PROBABILITIES,
+    MetricFunction,
+    MetricName,
+    chance_level,
+    measure_of,
+)
 
 # Coalitions that are trained in step: as many as fit the cache, since each waits for
 # the slowest, but enough for a matrix product.
@@ -36,6 +46,9 @@ _LANES = 16
 
 class Utility(Protocol):
     """What estimators of values ask for: a function of coalitions that knows n.
+
+    One with an attribute `about`, a dict from names to text, is told from others by
+    that where runs are resumed or merged; one without, by its `repr`.
 
     Attributes:
         n: Number of training points.
@@ -63,6 +76,12 @@ class FunctionUtility:
     def __call__(self, masks: Any, key: Any = None) -> Any:
         """Return the utility of each coalition, `[B]`."""
         return self.function(masks, key)
+
+    @functools.cached_property
+    def about(self) -> dict[str, str]:
+        """What tells this function from others: its name, and a digest."""
+        digest = fingerprint(self.function)
+        return {"utility": plain_repr(self.function), "utility's digest": digest}
 
 
 def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
@@ -98,18 +117,29 @@ class ModelUtility:
         y_val: Validation labels `[m]`.
         metric: "accuracy", "balanced_accuracy", "f1_macro", "roc_auc", "neg_log_loss"
             (nats), "likelihood" (the mean probability of the right class), or "r2" for
-            targets. Higher is better in all.
+            targets. Higher is better in all. Or a function of your own, of scores
+            `[B, m, C]` and the classes of `y_val` `[m]`, numbered in sorted order, that
+            returns `[B]`: the highest score is the class predicted, and a softmax of
+            the scores its probability where the learner is `probabilistic`. It is
+            compiled by JAX, unless the learner is a `SklearnLearner`. Labels that are
+            floats are targets then, where the learner takes these, and scores
+            predictions `[B, m, 1]`.
         empty: What no points are worth; if None, what a model gets that gives every
             class the same probability: 1 / C for accuracies and the likelihood, -log C
             for the log loss, 1/2 for the area, 0 for F1 and R², with the C classes of
-            `y` and `y_val` together.
+            `y` and `y_val` together. Must be given with a metric of your own.
+        default_score: What a coalition is worth on which a `SklearnLearner` fails, as
+            many do on few points; `empty` if None.
 
     Attributes:
         n: Number of training points.
         empty: See above.
+        default_score: See above.
+        failures: How many coalitions of how many the learner failed on so far, and the
+            first error. Warned of at the first one, and at the end of each run.
 
     Raises:
-        TypeError: If labels are of different kinds.
+        TypeError: If labels are of different kinds, or the learner is none.
         ValueError: If shapes do not fit, numbers are not finite, or the metric asks for
             what the learner does not give.
     """
@@ -122,13 +152,24 @@ class ModelUtility:
         x_val: npt.ArrayLike,
         y_val: npt.ArrayLike,
         *,
-        metric: MetricName = "accuracy",
+        metric: MetricName | MetricFunction = "accuracy",
         empty: float | None = None,
+        default_score: float | None = None,
     ):
-        check_choice("metric", metric, list(METRICS))
-        data, (x_val, codes) = examples(
-            learner, x, y, x_val, y_val, targets=metric == "r2"
-        )
+        check_learner(learner)
+        if not callable(metric):
+            check_choice("metric", metric, list(METRICS))
+        elif empty is None:
+            raise ValueError(
+                "empty must be given with a metric of your own: what no points are "
+                f"worth by {metric!r}"
+            )
+        targets = metric == "r2"
+        if callable(metric):
+            targets = learner.regression and bool(
+                jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
+            )
+        data, (x_val, codes) = examples(learner, x, y, x_val, y_val, targets=targets)
         if metric in OF_PROBABILITIES and not learner.probabilistic:
             raise ValueError(
                 f"metric {metric!r} needs probabilities, which "
@@ -140,17 +181,31 @@ class ModelUtility:
         self.learner, self.metric, self.data = learner, metric, data
         self.n = len(data.y)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
-        if empty is None:
+        if empty is None and not callable(metric):
             empty = chance_level(metric, data.classes)
-        elif not np.isfinite(empty):
-            raise ValueError(f"empty must be a finite number or None, got {empty}")
-        self.empty = float(empty)
+        self.empty = _finite("empty", empty)
+        score = self.empty if default_score is None else default_score
+        self.default_score = _finite("default_score", score)
+        self.failures = Failures("coalitions", f"which count as {score:g}")
 
     def __repr__(self) -> str:
         return (
             f"ModelUtility({self.learner!r}, n={self.n}, m={len(self.y_val)}, "
-            f"metric={self.metric!r}, empty={self.empty:g})"
+            f"metric={_name(self.metric)}, empty={self.empty:g})"
         )
+
+    @functools.cached_property
+    def about(self) -> dict[str, str]:
+        """What tells this utility from others, by name: learner, metric and data."""
+        x, y = self.data.x, self.data.y
+        return {
+            **describe_data(self.learner, x=x, y=y, x_val=self.x_val, y_val=self.y_val),
+            "metric": _name(self.metric),
+            "metric's digest": fingerprint(self.metric),
+            "empty": str(self.empty),
+            "default_score": str(self.default_score),
+            "classes": str(self.data.classes),
+        }
 
     def __call__(self, masks: Any, key: Any = None) -> jax.Array:
         """Return the utility of each coalition.
@@ -197,13 +252,46 @@ class ModelUtility:
     def _on_host(self, masks: np.ndarray, key: jax.Array) -> jax.Array:
         weights = masks.astype(np.float32)
         params = self.learner.fit(self.data, jnp.asarray(weights), key)
-        scores = jnp.asarray(self.learner.predict(params, self.x_val))
-        found = METRICS[self.metric](scores, self.y_val)
+        scores = np.asarray(self.learner.predict(params, self.x_val))
+        failed = failed_rows(scores)
+        errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
+        hopeless = np.flatnonzero(failed & weights.all(1))
+        if hopeless.size:
+            raise ValueError(
+                f"learner must be able to learn from all {self.n} points, but failed: "
+                f"{errors[hopeless[0]]}"
+            )
+        self.failures.add(failed, errors)
+        scores = jnp.asarray(np.where(failed[:, None, None], 0, scores))
+        found = measure_of(self.metric)(scores, self.y_val)
+        found = jnp.where(failed, self.default_score, found)
         return jnp.where(weights.any(1), found, self.empty)
 
 
+def check_learner(learner: Any) -> None:
+    """Refuse what is no learner, with what to do about it."""
+    if hasattr(learner, "prepare") and hasattr(learner, "host"):
+        return
+    remedy = "such as value.LogisticRegression()"
+    if hasattr(learner, "fit") and hasattr(learner, "get_params"):
+        remedy = "and scikit-learn's estimators are wrapped: value.SklearnLearner(...)"
+    raise TypeError(f"learner must be one of jaxsel.value, {remedy}, got {learner!r}")
+
+
+def _finite(name: str, number: float | None) -> float:
+    if number is None or not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite number or None, got {number}")
+    return float(number)
+
+
+def _name(metric: str | MetricFunction) -> str:
+    return repr(metric) if isinstance(metric, str) else plain_repr(metric)
+
+
 @functools.lru_cache(maxsize=64)
-def _kernel(learner: Learner, metric: str, mesh: Any) -> Callable[..., Any]:
+def _kernel(
+    learner: Learner, metric: str | MetricFunction, mesh: Any
+) -> Callable[..., Any]:
     """Return the compiled kernel; on a mesh each device trains its own coalitions."""
 
     def kernel(
@@ -241,7 +329,7 @@ def evaluate(
     start: Any = None,
     empty: float | jax.Array = 0.0,
     *,
-    metric: str = "accuracy",
+    metric: str | MetricFunction = "accuracy",
 ) -> tuple[jax.Array, Any]:
     """Train on each coalition and measure: the kernel of `ModelUtility`.
 
@@ -263,7 +351,7 @@ def evaluate(
     def group(given: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         weights, start = given
         params = learner.fit(data, weights, key, start)
-        found = METRICS[metric](learner.predict(params, x_val), y_val)
+        found = measure_of(metric)(learner.predict(params, x_val), y_val)
         found = jnp.where(jnp.any(weights > 0, axis=1), found, empty)
         return found.astype(jnp.float32), params if learner.warm else None
 

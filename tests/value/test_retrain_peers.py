@@ -5,6 +5,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from jaxsel import value
 from jaxsel.value._exact import exact_semivalue
@@ -49,6 +50,15 @@ def test_out_of_bag_values_are_those_of_scikit_learn(targets):
     mean = [np.mean(some) for some in told]
     np.testing.assert_allclose(found.values, mean, rtol=1e-4, atol=1e-5)
     error = [np.std(some, ddof=1) / np.sqrt(len(some)) for some in told]
+    if not targets:  # where all agree, that of a share of which no other was seen
+        agreed = [len(set(some)) == 1 for some in told]
+        assert any(agreed)
+        assert not all(agreed)
+        posterior = [
+            stats.beta(1 + sum(some), 1 + len(some) - sum(some)).std() for some in told
+        ]
+        error = np.where(agreed, posterior, error)
+        assert (error > 0).all()
     np.testing.assert_allclose(found.stderr, error, rtol=1e-3, atol=1e-6)
 
 

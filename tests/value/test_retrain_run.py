@@ -227,6 +227,26 @@ def test_merged_runs_are_one_of_more_samples():
     assert int(merged.count) == 164
     mean = (64 * runs[0].values + 100 * runs[1].values) / 164
     np.testing.assert_allclose(merged.values, mean, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"both counted the samples of key \["):
+        merged.merge(tmc_shapley(Game(N), key=keys[1], stop=MaxSamples(3)))
+
+
+def test_runs_of_other_utilities_are_not_merged():
+    x, y = np.random.default_rng(0).normal(size=(8, 2)), np.arange(8) % 2
+
+    def call(seed, learner, y=y, metric="accuracy"):
+        utility = value.ModelUtility(learner, x, y, x, y, metric=metric)
+        return banzhaf(utility, key=jax.random.key(seed), stop=MaxSamples(4))
+
+    one = call(0, value.KNN(1))
+    assert int(one.merge(call(1, value.KNN(1))).count) == 8
+    for other, message in [
+        (call(1, value.KNN(2)), "computed from other learner"),
+        (call(1, value.KNN(1), 1 - y), "computed from other y, y_val"),
+        (call(1, value.KNN(1), metric="likelihood"), "computed from other metric"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            one.merge(other)
 
 
 def test_counts_of_each_point():

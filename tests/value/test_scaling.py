@@ -80,6 +80,31 @@ def test_merge_equals_one_call(data, name, how):
     same(one.merge(two), call(data))
 
 
+def test_merge_counts_nothing_twice(data):
+    call = lambda data, **options: cases.BY_NAME["shapley"].call(data, K, **options)
+    one, two = (part(data, rows) for rows in np.split(np.arange(64), 2))
+    with pytest.raises(ValueError, match="have both counted the 32 validation points"):
+        call(one).merge(call(one, chunk_size=5))
+    with pytest.raises(ValueError, match="count twice"):
+        call(one).merge(call(two)).merge(call(two))
+    other = dataclasses.replace(two, y=np.roll(two.y, 1))
+    with pytest.raises(ValueError, match="computed from other y"):
+        call(one).merge(call(other))
+    closer = lambda scale: lambda d: 1 / (scale + d)
+    far, near = closer(1.0), closer(2.0)
+    weighted = call(one, weights=far)
+    with pytest.raises(ValueError, match="other function, options or weights"):
+        weighted.merge(call(two, weights=near))
+    same(weighted.merge(call(two, weights=far)), call(data, weights=far))
+
+
+def test_merge_of_batches_that_lack_classes():
+    x, y = np.eye(4, dtype=np.float32), np.array([0, 2, 0, 2])
+    call = lambda y_val: jaxsel.knn_shapley(x, y, x[:2] + y_val[0], y_val, k=1)
+    merged = call(np.array([1, 2])).merge(call(np.array([0, 2])))
+    assert int(merged.count) == 4
+
+
 @each_reduce
 def test_merge_equals_one_call_however_reduced(data, reduce):
     call = lambda data: cases.BY_NAME["shapley"].call(data, K, reduce=reduce)

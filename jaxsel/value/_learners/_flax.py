@@ -118,7 +118,8 @@ class FlaxLearner:
             def step(i: jax.Array, carry: Any) -> Any:
                 params, state = carry
                 here = jax.random.fold_in(draw_key, i)
-                draws = jax.random.uniform(here, (self.batch_size,)) * total[-1]
+                draws = jax.random.uniform(here, (self.batch_size,), jnp.float32)
+                draws = draws * total[-1]
                 rows = jnp.searchsorted(total, draws, side="right")
                 grads = jax.grad(loss)(params, rows)
                 updates, state = self.optimizer.update(grads, state, params)

@@ -131,10 +131,10 @@ class LogisticRegression:
         else:
             assert extra.curvature is not None
             d = data.x.shape[1]
-            two = jnp.where(present.sum(1) == 2, 2 * self.l2, self.l2)
+            two = jnp.where(present.sum(1) == 2, 2, 1).astype(jnp.float32) * self.l2
             penalty = jnp.append(
                 jnp.broadcast_to(two[:, None], (len(weights), d)),
-                jnp.zeros((len(weights), 1)),
+                jnp.zeros((len(weights), 1), jnp.float32),
                 axis=1,
             )
             theta = fit_softmax(

@@ -4,11 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxsel.value._examples import Examples
+
+
+@dataclasses.dataclass
+class SklearnModel:
+    """What a subset was made into.
+
+    Attributes:
+        estimator: The fitted one; None of no points or one class, or after an error.
+        classes: Of the subset, in order.
+        renumbered: Whether the estimator knows them as 0, 1, ...
+        error: Why there is no estimator, or why it could not predict.
+    """
+
+    estimator: Any = None
+    classes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, int))
+    renumbered: bool = False
+    error: str | None = None
+
+
+class SklearnModels(NamedTuple):
+    """Models of B subsets, and how many classes there are in all."""
+
+    models: list[SklearnModel]
+    classes: int
+
+    @property
+    def errors(self) -> list[str | None]:
+        """Why each has no scores; None of those that have."""
+        return [model.error for model in self.models]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,18 +46,28 @@ class SklearnLearner:
 
     The slow path: every subset is a fit of its own, on the host, spread over processes
     by joblib. Examples that count more than once are sample weights, or repeated rows
-    where `fit` takes none.
+    where `fit` takes none. A subset of one class predicts it always. Should `fit`
+    refuse classes with a gap, as boosted trees may that want 0, 1, ..., it gets those
+    of the subset numbered anew.
+
+    Many estimators refuse small subsets: five neighbours need five points, and
+    cross-validation some of each class. Where `fit` or `predict` raises, scores are
+    NaN: `ModelUtility` then takes its `default_score` for the coalition, and `data_oob`
+    leaves out the bag. Both warn how many there were, and of the first error.
 
     Args:
         estimator: Cloned for each subset. A classifier with `predict_proba` gives
             probabilities; others give their predictions alone. One that draws needs a
             `random_state`, for a subset to have one utility only.
         n_jobs: Processes at once, as joblib counts them: -1 for all cores.
+        catch_errors: Whether to go on as above where the estimator raises; if not, its
+            error ends the run.
     """
 
     estimator: Any
     _: dataclasses.KW_ONLY
     n_jobs: int = 1
+    catch_errors: bool = True
 
     warm = False
     host = True
@@ -69,12 +108,8 @@ class SklearnLearner:
         weights: Any,
         key: Any = None,
         start: Any = None,
-    ) -> list[Any]:
+    ) -> SklearnModels:
         """Train on each subset: see `Learner.fit`.
-
-        Returns:
-            For each subset, the estimator and how many classes there are, or the one
-            class that it has.
 
         Raises:
             ValueError: If weights are no whole numbers and `fit` takes no weights.
@@ -82,65 +117,112 @@ class SklearnLearner:
         from joblib import Parallel, delayed
 
         del key, start
-        x, y = np.asarray(data.x), np.asarray(data.y)
+        x, y, weights = np.asarray(data.x), np.asarray(data.y), np.asarray(weights)
         weighted = "sample_weight" in inspect.signature(self.estimator.fit).parameters
-        jobs = (
-            delayed(_fit)(self.estimator, x, y, np.asarray(w), data.classes, weighted)
-            for w in np.asarray(weights)
-        )
-        return list(Parallel(n_jobs=self.n_jobs)(jobs))
+        if not weighted and (weights != weights.round()).any():
+            raise ValueError(
+                f"weights must be whole numbers, as {type(self.estimator).__name__} "
+                "takes no sample weights, got "
+                f"{weights[weights != weights.round()][0]}"
+            )
+        given = self.estimator, x, y, bool(data.classes), weighted, self.catch_errors
+        jobs = (delayed(_fit)(*given, w) for w in weights)
+        models: Any = Parallel(n_jobs=self.n_jobs)(jobs)
+        return SklearnModels(list(models), data.classes)
 
-    def predict(self, params: list[Any], x: Any) -> np.ndarray:
-        """Return scores, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`."""
+    def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
+        """Return scores, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`.
+
+        They are NaN for models without an estimator, or whose estimator raises here,
+        whose `error` says why.
+        """
         from joblib import Parallel, delayed
 
         x = np.asarray(x)
-        jobs = (delayed(_predict)(*each, x) for each in params)
+        given = x, params.classes, self.catch_errors
+        jobs = (delayed(_predict)(model, *given) for model in params.models)
         found: Any = Parallel(n_jobs=self.n_jobs)(jobs)
-        return np.stack(found)
+        for model, (_, error) in zip(params.models, found, strict=True):
+            model.error = model.error or error
+        return np.stack([scores for scores, _ in found])
 
 
 def _fit(
     estimator: Any,
     x: np.ndarray,
     y: np.ndarray,
-    w: np.ndarray,
-    classes: int,
+    classify: bool,
     weighted: bool,
-) -> tuple[Any, int]:
+    catch: bool,
+    w: np.ndarray,
+) -> SklearnModel:
     from sklearn.base import clone
 
     rows = np.flatnonzero(w)
-    w = w[rows]
-    found = np.unique(y[rows])
-    if not len(rows):
-        return None, classes
-    if classes and len(found) == 1:
-        return int(found[0]), classes
-    model: Any = clone(estimator)
-    if weighted and (w != 1).any():
-        return model.fit(x[rows], y[rows], sample_weight=w), classes
-    if (w != w.round()).any():
-        raise ValueError(
-            f"weights must be whole numbers, as {type(estimator).__name__} takes no "
-            f"sample weights, got {w[w != w.round()][0]}"
-        )
-    rows = np.repeat(rows, w.astype(int))
-    return model.fit(x[rows], y[rows]), classes
-
-
-def _predict(model: Any, classes: int, x: np.ndarray) -> np.ndarray:
-    if not classes:
-        predicted = np.zeros(len(x)) if model is None else model.predict(x)
-        return predicted[:, None].astype(np.float32)
-    scores = np.full((len(x), classes), -np.inf, np.float32)
-    if model is None:
-        scores[:] = 0
-    elif isinstance(model, int):
-        scores[:, model] = 0
-    elif hasattr(model, "predict_proba"):
-        with np.errstate(divide="ignore"):
-            scores[:, model.classes_] = np.log(model.predict_proba(x))
+    classes = np.unique(y[rows]) if classify else np.zeros(0, int)
+    if not len(rows) or len(classes) == 1:
+        return SklearnModel(None, classes)
+    options = {}
+    if weighted and (w[rows] != 1).any():
+        options["sample_weight"] = w[rows]
     else:
-        scores[np.arange(len(x)), model.predict(x)] = 0
+        rows = np.repeat(rows, w[rows].astype(int))
+    first = None
+    for renumbered in (False, True):
+        labels = np.searchsorted(classes, y[rows]) if renumbered else y[rows]
+        if renumbered and not (classify and (labels != y[rows]).any()):
+            break
+        try:
+            model: Any = clone(estimator)
+            model = model.fit(x[rows], labels, **options)
+            return SklearnModel(model, classes, renumbered)
+        except MemoryError:
+            raise
+        except Exception as error:
+            first = first or error
+    if not catch and first is not None:
+        raise first
+    return SklearnModel(None, classes, error=_told(first))
+
+
+def _predict(
+    model: SklearnModel, x: np.ndarray, classes: int, catch: bool
+) -> tuple[np.ndarray, str | None]:
+    """Return scores, and the error of what is NaN for it."""
+    nothing = np.full((len(x), classes or 1), np.nan, np.float32)
+    if model.error is not None:
+        return nothing, model.error
+    try:
+        found = _scores(model, x, classes)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if not catch:
+            raise
+        return nothing, _told(error)
+    if np.isnan(found).any():
+        return nothing, "its predictions are NaN"
+    return found, None
+
+
+def _scores(model: SklearnModel, x: np.ndarray, classes: int) -> np.ndarray:
+    estimator = model.estimator
+    if not classes:
+        found = np.zeros(len(x)) if estimator is None else estimator.predict(x)
+        return found[:, None].astype(np.float32)
+    scores = np.full((len(x), classes), -np.inf, np.float32)
+    given = lambda codes: model.classes[codes] if model.renumbered else codes
+    if estimator is None:
+        # All alike of no points; else the one class that there is.
+        scores[:, model.classes if len(model.classes) else slice(None)] = 0
+    elif hasattr(estimator, "predict_proba"):
+        with np.errstate(divide="ignore"):
+            found = np.log(estimator.predict_proba(x))
+        scores[:, given(estimator.classes_)] = found
+    else:
+        scores[np.arange(len(x)), given(estimator.predict(x))] = 0
     return scores
+
+
+def _told(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -173,7 +173,8 @@ def fit_softmax(
         return (state.step < STEPS) & ~state.done.all()
 
     # At zero all classes are equally likely: a start must not be worse than that.
-    even = weights.sum(1) * jnp.log(jnp.maximum(present.sum(1), 1))
+    many = jnp.maximum(present.sum(1), 1).astype(weights.dtype)
+    even = weights.sum(1) * jnp.log(many)
     worse = active & ~(objective(theta) <= even)
     start = _State(
         jnp.where(worse[:, None, None], 0, theta),
