@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice
+from jaxsel._checks import check_choice, check_count
 from jaxsel._wire import check_text
 
 from ._bits import to_place
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _RING = 1 << 32
+
+TIMES_MEDIAN = 20
+"""Losses that a client may have in the clear, over the median client's, by default."""
 
 Asked = tuple[np.ndarray, np.ndarray]
 """Edges `[E]` and counts at them `[2 E + 1]`."""
@@ -45,6 +48,7 @@ class FilterServer:
         round: Questions that were answered.
         answers: What each client has answered, if that is known to the server.
         sums: What all clients together have answered, under secure aggregation.
+        max_losses: How many losses a client may have; None for the default.
     """
 
     task: str
@@ -54,6 +58,7 @@ class FilterServer:
     round: int = 0
     answers: Mapping[str, tuple[Asked, ...]] = dataclasses.field(default_factory=dict)
     sums: tuple[Asked, ...] = ()
+    max_losses: int | None = None
 
     @property
     def question(self) -> Question | None:
@@ -61,12 +66,10 @@ class FilterServer:
         found = self._replay()
         if isinstance(found, Solution):
             return None
-        return Question(
-            task=self.task,
-            round=self.round + 1,
-            limit=(_RING - 1) // len(self.clients),
-            edges=found,
-        )
+        limit = (_RING - 1) // len(self.clients)
+        if self.max_losses is not None:
+            limit = min(limit, self.max_losses)
+        return Question(task=self.task, round=self.round + 1, limit=limit, edges=found)
 
     @property
     def threshold(self) -> LossThreshold:
@@ -103,12 +106,14 @@ class FilterServer:
         """Take the answers to the question, in the clear.
 
         Leaves out clients that did not answer, and those whose counts are of another
-        form, negative, fall, exceed the limit, or contradict what they said before.
-        Names are taken as they come: that a client sends under its own only must be
-        seen to where messages are passed on.
+        form, negative, fall, exceed the limit, or contradict what they said before; in
+        the first round also those that claim more than 20 times the median client's
+        losses, unless `max_losses` was declared. Names are taken as they come: that a
+        client sends under its own only must be seen to where messages are passed on.
 
         Raises:
-            ValueError: If there is no question, or no client is left.
+            ValueError: If there is no question, no client is left, or those who are
+                have no loss.
         """
         question = self._asked()
         found: dict[str, tuple[Asked, ...]] = {}
@@ -129,8 +134,13 @@ class FilterServer:
         for name in self.clients:
             if name not in found:
                 left_out.setdefault(name, f"round {question.round}: no answer")
+        if self.max_losses is None and not self.round:
+            for name, why in _outsized(found).items():
+                left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
-        return self._next(clients, left_out, answers={c: found[c] for c in clients})
+        answers = {name: found[name] for name in clients}
+        total = sum(_claimed(asked) for asked in answers.values())
+        return self._next(clients, left_out, total, answers=answers)
 
     def receive_sum(
         self,
@@ -145,8 +155,9 @@ class FilterServer:
         and nobody can take them out: the rest must be asked again. The difference of
         both sums is then what those who left had answered, in the clear.
 
-        Only the sum can be checked. A single client can move it, and with it the
-        threshold, as it likes, without being found out.
+        Only the sum can be checked, and that it is no more than all clients may have
+        together. Within that a single client can move it, and with it the threshold,
+        as it likes, without being found out.
 
         Args:
             counts: Sum of the counts of `clients`, `[2 E + 1]`.
@@ -155,8 +166,8 @@ class FilterServer:
 
         Raises:
             ValueError: If there is no question, no client, one that was not asked, the
-                sum is not possible, or clients have dropped out and `again` is not
-                set: then nothing was received.
+                sum is not possible or of no losses, or clients have dropped out and
+                `again` is not set: then nothing was received.
         """
         question = self._asked()
         strangers = set(clients) - set(self.clients)
@@ -180,7 +191,7 @@ class FilterServer:
         left_out = dict(self.left_out)
         left_out |= dict.fromkeys(gone, f"round {question.round}: no answer")
         kept = tuple(name for name in self.clients if name in set(clients))
-        return self._next(kept, left_out, sums=(*before, asked))
+        return self._next(kept, left_out, int(asked[1][-1]), sums=(*before, asked))
 
     def _asked(self) -> Question:
         question = self.question
@@ -189,12 +200,19 @@ class FilterServer:
         return question
 
     def _next(
-        self, clients: tuple[str, ...], left_out: dict[str, str], **known: Any
+        self,
+        clients: tuple[str, ...],
+        left_out: dict[str, str],
+        total: int,
+        **known: Any,
     ) -> FilterServer:
+        gone = "; ".join(f"{name!r}, {why}" for name, why in left_out.items())
         if not clients:
+            raise ValueError(f"clients must answer, but none is left: {gone}")
+        if not total:
             raise ValueError(
-                "clients must answer, but none is left: "
-                + "; ".join(f"{name!r}, {why}" for name, why in left_out.items())
+                f"clients must have losses, but {', '.join(map(repr, clients))} have "
+                "none" + (f", and others are left out: {gone}" if gone else "")
             )
         return dataclasses.replace(
             self, clients=clients, left_out=left_out, round=self.round + 1, **known
@@ -231,6 +249,7 @@ def filter_server(
     clients: Sequence[str],
     *,
     dtype: npt.DTypeLike = np.float32,
+    max_losses: int | None = None,
 ) -> FilterServer:
     """Begin to filter across clients: the server's part of `loss_threshold`.
 
@@ -244,13 +263,18 @@ def filter_server(
         benchmark_losses: Losses of clean samples, `[m]`. The clients learn them.
         clients: Names of those who take part.
         dtype: "float32" or "float64": what losses are rounded to.
+        max_losses: How many losses a client may have: the more, the further a single
+            one can move the threshold. If None, 20 times as many as the median client
+            that has some. Under secure aggregation, where nobody sees what a client
+            has, only the sum is held against it, and None does not bound anything.
 
     Returns:
         The server, with its first question.
 
     Raises:
-        ValueError: If the losses are not finite, there is no client, or two have one
-            name.
+        TypeError: If `max_losses` is no whole number.
+        ValueError: If the losses are not finite, there is no client, two have one
+            name, or `max_losses` is less than 1.
 
     References:
         Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
@@ -269,7 +293,27 @@ def filter_server(
         task=secrets.token_hex(16),
         benchmark=as_benchmark(benchmark_losses, dtype=dtype),
         clients=names,
+        max_losses=None
+        if max_losses is None
+        else check_count("max_losses", max_losses),
     )
+
+
+def _claimed(asked: Sequence[Asked]) -> int:
+    """Return how many losses a client says that it has."""
+    return int(asked[-1][1][-1])
+
+
+def _outsized(answers: Mapping[str, Sequence[Asked]]) -> dict[str, str]:
+    """Return who claims far more losses than the median client, and that it does."""
+    claimed = {name: _claimed(asked) for name, asked in answers.items()}
+    median = float(np.median([n for n in claimed.values() if n] or [0]))
+    return {
+        name: f"it claims {n} losses, more than {TIMES_MEDIAN} times the {median:g} of "
+        "the median client: declare max_losses if clients may have that many"
+        for name, n in claimed.items()
+        if n > TIMES_MEDIAN * median
+    }
 
 
 def _check_agreement(asked: Sequence[Asked]) -> None:
