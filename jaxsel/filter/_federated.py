@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ._messages import Counted, count_losses
-from ._secure import SecureClient, open_sum
+from ._open_sum import open_sum
+from ._secure import SecureClient
 from ._server import FilterServer, filter_server
 
 Sum: TypeAlias = Callable[[Sequence[Counted]], tuple[np.ndarray, Sequence[str]]]

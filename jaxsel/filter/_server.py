@@ -138,9 +138,9 @@ class FilterServer:
             for name, why in _outsized(found).items():
                 left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
-        answers = {name: found[name] for name in clients}
-        total = sum(_claimed(asked) for asked in answers.values())
-        return self._next(clients, left_out, total, answers=answers)
+        kept = {name: found[name] for name in clients}
+        total = sum(_claimed(asked) for asked in kept.values())
+        return self._next(clients, left_out, total, answers=kept)
 
     def receive_sum(
         self,
