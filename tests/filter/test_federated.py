@@ -300,6 +300,38 @@ def test_files(tmp_path):
         Counted.load(tmp_path / "question.npz")
 
 
+def test_bytes(tmp_path):
+    """All that server and clients exchange passes through bytes, as files hold them."""
+    v, own = draw(2, n=30)
+    server = filter_server(v, NAMES)
+    while (question := server.question) is not None:
+        asked = Question.from_bytes(question.to_bytes())
+        sent = [one.to_bytes() for one in answers(asked, own, server.clients)]
+        server = server.receive([Counted.from_bytes(data) for data in sent])
+    check(server, v, own)
+    sent = server.verdict.to_bytes()
+    assert sent == server.verdict.save(tmp_path / "verdict").read_bytes()
+    assert Verdict.from_bytes(bytearray(sent)).value == server.verdict.value
+
+
+def test_bytes_that_are_refused():
+    question = filter_server([1.0], ["a"]).question
+    data = question.to_bytes()
+    with pytest.raises(
+        ValueError, match="the message in bytes is refused: it is no counts"
+    ):
+        Counted.from_bytes(data)
+    with pytest.raises(ValueError, match="more than max_bytes = 100"):
+        Question.from_bytes(data, max_bytes=100)
+    with pytest.raises(TypeError, match="data must be bytes, got str"):
+        Question.from_bytes("question")
+    for at in range(0, len(data), 7):
+        spoilt = bytearray(data)
+        spoilt[at] ^= 4
+        with pytest.raises(ValueError, match="the message in bytes is refused"):
+            Question.from_bytes(spoilt)
+
+
 def test_client_refuses():
     question = filter_server([1.0], ["a"]).question
     small = dataclasses.replace(question, limit=1)

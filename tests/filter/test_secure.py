@@ -89,6 +89,16 @@ def test_messages_pass_through_files(tmp_path):
     assert open_sum(keys, shares, masked, revealed, NEEDED).tolist() == [5, 5, 5]
 
 
+def test_messages_pass_through_bytes():
+    """As config records hold them, by name."""
+    clients, keys, shares = start(np.ones((5, 3)))
+    there = lambda sent: [type(one).from_bytes(one.to_bytes()) for one in sent]
+    masked = there(client.masked(there(shares)) for client in clients.values())
+    revealed = there(client.reveal(NAMES) for client in clients.values())
+    found = open_sum(there(keys), there(shares), masked, revealed, NEEDED)
+    assert found.tolist() == [5, 5, 5]
+
+
 def test_masked_counts_look_random():
     # The same counts of every client, again and again: uniform bytes all the same.
     seen = []
