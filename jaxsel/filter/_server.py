@@ -12,9 +12,9 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel._wire import check_text
 
-from ._bits import to_place
+from ._answers import Asked, check_agreement, claimed, outsized
 from ._inputs import as_benchmark
-from ._messages import Counted, Question, Verdict, check_ascending, check_counts
+from ._messages import Counted, Question, Verdict, check_counts
 from ._objective import Benchmark, Counts
 from ._solve import Solution, solve
 from ._threshold import LossThreshold
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _RING = 1 << 32
-
-TIMES_MEDIAN = 20
-"""Losses that a client may have in the clear, over the median client's, by default."""
-
-Asked = tuple[np.ndarray, np.ndarray]
-"""Edges `[E]` and counts at them `[2 E + 1]`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +121,7 @@ class FilterServer:
                     raise ValueError("it answered twice")
                 asked = question.edges, check_counts(question, answer)
                 before = self.answers.get(name, ())
-                _check_agreement([*before, asked])
+                check_agreement([*before, asked])
                 found[name] = *before, asked
             except ValueError as error:
                 left_out.setdefault(name, f"round {question.round}: {error}")
@@ -135,11 +129,11 @@ class FilterServer:
             if name not in found:
                 left_out.setdefault(name, f"round {question.round}: no answer")
         if self.max_losses is None and not self.round:
-            for name, why in _outsized(found).items():
+            for name, why in outsized(found).items():
                 left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
         kept = {name: found[name] for name in clients}
-        total = sum(_claimed(asked) for asked in kept.values())
+        total = sum(claimed(asked) for asked in kept.values())
         return self._next(clients, left_out, total, answers=kept)
 
     def receive_sum(
@@ -187,7 +181,7 @@ class FilterServer:
         whole = dataclasses.replace(question, limit=limit)
         asked = question.edges, check_counts(whole, total)
         before = () if gone else self.sums
-        _check_agreement([*before, asked])
+        check_agreement([*before, asked])
         left_out = dict(self.left_out)
         left_out |= dict.fromkeys(gone, f"round {question.round}: no answer")
         kept = tuple(name for name in self.clients if name in set(clients))
@@ -297,44 +291,3 @@ def filter_server(
         if max_losses is None
         else check_count("max_losses", max_losses),
     )
-
-
-def _claimed(asked: Sequence[Asked]) -> int:
-    """Return how many losses a client says that it has."""
-    return int(asked[-1][1][-1])
-
-
-def _outsized(answers: Mapping[str, Sequence[Asked]]) -> dict[str, str]:
-    """Return who claims far more losses than the median client, and that it does."""
-    claimed = {name: _claimed(asked) for name, asked in answers.items()}
-    median = float(np.median([n for n in claimed.values() if n] or [0]))
-    return {
-        name: f"it claims {n} losses, more than {TIMES_MEDIAN} times the {median:g} of "
-        "the median client: declare max_losses if clients may have that many"
-        for name, n in claimed.items()
-        if n > TIMES_MEDIAN * median
-    }
-
-
-def _check_agreement(asked: Sequence[Asked]) -> None:
-    """Refuse counts at some edges that contradict those at others."""
-    totals = {int(counts[-1]) for _, counts in asked}
-    if len(totals) > 1:
-        raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
-    edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
-    side = np.arange(len(edges)) % 2
-    counts = np.concatenate([own[:-1] for _, own in asked])
-    order = np.lexsort((counts, side, edges))
-    check_ascending(counts[order])
-    edges, side, counts = edges[order], side[order], counts[order]
-    twice = (edges[1:] == edges[:-1]) & (side[1:] == side[:-1])
-    if np.any(np.diff(counts)[twice]):
-        raise ValueError("counts must be the same at an edge that is asked for again")
-    place = to_place(edges)
-    if np.any((np.diff(place) == 1) & (np.diff(counts) > 0)):
-        raise ValueError("counts must not rise between two neighbouring floats")
-    least, most = to_place(np.array([-np.inf, np.inf], edges.dtype))
-    if (place[0] == least + 1 and counts[0]) or (
-        place[-1] == most - 1 and counts[-1] < totals.pop()
-    ):
-        raise ValueError("counts must be of finite losses")
