@@ -35,6 +35,7 @@ WAYS = {"plain": "plain averaging", "cnn": "a CNN"}
 RULES = {1: "the paper's rule", 2: "the cross-fitted one"}
 """What sentences call two of those that are trained, by number."""
 
+
 def filter_chapter(result: Filtering) -> Chapter:
     """Tell what filtering by loss does for clients that learn together."""
     blocks: list[Any] = [

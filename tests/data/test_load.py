@@ -267,4 +267,4 @@ def test_threads_may_load_while_another_one_imports_tfds(data_dir):
     structure = {"v": features.Tensor(shape=(3,), dtype=np.float32), "good": LABEL}
     write(data_dir, "mine", structure, examples, keys=("v", "good"))
     command = [sys.executable, "-c", IN_THREADS, str(data_dir)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=120)
