@@ -85,6 +85,28 @@ def write(
     path = Path(path)
     if path.suffix != ".npz":
         path = path.with_name(path.name + ".npz")
+    parts = _parts(form, kind, fields, arrays)
+    with staged([path]) as [part], part.open("wb") as file:
+        file.writelines(pieces(parts))
+    return path
+
+
+def pack(
+    form: Format,
+    kind: str,
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray | None],
+) -> bytes:
+    """Return the bytes of the file that `write` would write."""
+    return b"".join(pieces(_parts(form, kind, fields, arrays)))
+
+
+def _parts(
+    form: Format,
+    kind: str,
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray | None],
+) -> dict[str, bytes]:
     contents, declared = {}, {}
     for name, array in sorted(arrays.items()):
         if array is None:
@@ -112,9 +134,7 @@ def write(
     parts = {"header.json": header, "header.sha256": digest, **contents}
     if sum(map(len, parts.values())) > _LARGEST:
         raise ValueError(f"a {kind} must be below 4 GB in all")
-    with staged([path]) as [part], part.open("wb") as file:
-        file.writelines(pieces(parts))
-    return path
+    return parts
 
 
 @contextmanager
@@ -145,11 +165,40 @@ def reading(
         ValueError: If the file is anything else, or `max_bytes` is less than 1.
     """
     file, max_bytes = Path(path), check_count("max_bytes", max_bytes)
-    try:
+    with _refusing(os.fspath(path)):
         yield _read(form, file, kind, names, max_bytes)
+
+
+@contextmanager
+def unpacking(
+    form: Format, data: bytes, kind: str, names: tuple[str, ...], max_bytes: int
+) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """Read what `pack` returned, as `reading` reads a file.
+
+    Raises:
+        TypeError: If `data` is no bytes, or `max_bytes` no whole number.
+        ValueError: If it is anything else, or `max_bytes` is less than 1.
+    """
+    max_bytes = check_count("max_bytes", max_bytes)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"data must be bytes, got {type(data).__name__}")
+    with _refusing("the message in bytes"):
+        view = memoryview(data).cast("B")
+        _check_length(len(view), max_bytes)
+        yield _unpacked(form, view, kind, names)
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, TypeError) as error:
-        name = os.fspath(path)
         raise ValueError(f"{name} is refused: {str(error)[:_LONGEST]}") from error
+
+
+def _check_length(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ValueError(f"it has {size} bytes, more than max_bytes = {max_bytes}")
 
 
 def check_fields(name: str, fields: Any, names: set[str]) -> None:
@@ -191,10 +240,15 @@ def _read(
         raise FileNotFoundError(f"{path} is not there, or is not a file")
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise ValueError(f"it has {size} bytes, more than max_bytes = {max_bytes}")
+        _check_length(size, max_bytes)
         # Not more than was seen: it may be growing.
         data = memoryview(file.read(size))
+    return _unpacked(form, data, kind, names)
+
+
+def _unpacked(
+    form: Format, data: memoryview, kind: str, names: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     parts = unpack(data)
     header = _header(form, parts, kind)
     declared = header["arrays"]

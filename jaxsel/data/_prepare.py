@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ._catalog import CATALOG, Entry
 from ._fetch import extract, fetch
-from ._store import PathLike, find, folder_size, locked_scratch, resolve_data_dir
+from ._store import (
+    TFDS_IMPORT,
+    PathLike,
+    find,
+    folder_size,
+    locked_scratch,
+    resolve_data_dir,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,13 +164,14 @@ def _build(
     entry: Entry, files: dict[str, Path], data_dir: Path, progress: bool
 ) -> Path:
     """Build with TFDS, which is imported only here; return the folder written."""
-    if entry.name in ("mnist", "fashion_mnist"):
-        from . import _build_images as module
-    elif entry.name == "adult":
-        from . import _build_table as module
-    else:
-        from . import _build_texts as module
-    from ._build import run
+    with TFDS_IMPORT:
+        if entry.name in ("mnist", "fashion_mnist"):
+            from . import _build_images as module
+        elif entry.name == "adult":
+            from . import _build_table as module
+        else:
+            from . import _build_texts as module
+        from ._build import run
 
     builder = module.BUILDERS[entry.name]
     return run(builder(entry, files, data_dir, progress=progress))

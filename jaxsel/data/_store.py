@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ PathLike = str | os.PathLike[str]
 
 # What `tfds.data_source` can read without TensorFlow.
 READABLE = ("array_record", "parquet")
+
+# While TFDS is being imported, it replaces `__import__` for all threads. One that
+# imports it just then gets a stand-in, and both wait for each other for ever.
+TFDS_IMPORT = threading.Lock()
 
 _NAME = re.compile(r"(\w+)(?:/([\w.-]+))?(?::(\d+\.\d+\.\d+))?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

@@ -20,14 +20,10 @@ from ._messages import (
     Verdict as Verdict,
     count_losses as count_losses,
 )
+from ._open_sum import open_sum as open_sum
 from ._sample_losses import sample_losses as sample_losses
-from ._secure import (
-    Keys as Keys,
-    Revealed as Revealed,
-    SecureClient as SecureClient,
-    Shares as Shares,
-    open_sum as open_sum,
-)
+from ._secure import SecureClient as SecureClient
+from ._secure_messages import Keys as Keys, Revealed as Revealed, Shares as Shares
 from ._server import FilterServer as FilterServer, filter_server as filter_server
 from ._threshold import (
     Band as Band,

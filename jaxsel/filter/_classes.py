@@ -35,9 +35,10 @@ class ClassThresholds:
         """Return which losses are kept, `[n]` of bool.
 
         Raises:
-            ValueError: If the losses are not finite, or the lengths differ.
+            ValueError: If the losses are not finite, the lengths differ, or a label is
+                missing (NaN).
         """
-        found, classes = as_losses("losses", losses), np.asarray(labels)
+        found, classes = as_losses("losses", losses), _as_labels("labels", labels)
         check_same_length("losses", found, "labels", classes)
         limits = np.full(len(found), self.otherwise)
         for label, threshold in self.thresholds.items():
@@ -70,8 +71,8 @@ def class_thresholds(
         The thresholds. Costs a sort by class, and a threshold of each class.
 
     Raises:
-        ValueError: If lengths differ, losses are not finite or none, labels are numbers
-            on one side only, or `missing` is none of these.
+        ValueError: If lengths differ, losses are not finite or none, a label is missing
+            (NaN), labels are numbers on one side only, or `missing` is none of these.
     """
     check_choice("missing", missing, ("pooled", "keep", "drop"))
     sides = []
@@ -80,7 +81,7 @@ def class_thresholds(
         ("", losses, labels),
     ):
         found = as_losses(f"{name}losses", values)
-        known = np.asarray(as_array(f"{name}labels", classes))
+        known = _as_labels(f"{name}labels", classes)
         check_same_length(f"{name}losses", found, f"{name}labels", known)
         if known.ndim != 1:
             raise ValueError(f"{name}labels must have shape [n], got {known.shape}")
@@ -103,6 +104,19 @@ def class_thresholds(
     if otherwise is None:
         otherwise = loss_threshold(clean, all_losses).value
     return ClassThresholds(thresholds=thresholds, otherwise=otherwise)
+
+
+def _as_labels(name: str, value: Any) -> np.ndarray:
+    """Return labels, none of which is NaN: that equals no other, nor itself."""
+    labels = np.asarray(as_array(name, value))
+    missing = np.flatnonzero(labels != labels)
+    if missing.size:
+        raise ValueError(
+            f"{name} must name a class for each sample, but entry {missing[0]} is NaN "
+            f"({missing.size} of {len(labels)} are): leave these samples out, or give "
+            "them a class of their own"
+        )
+    return labels
 
 
 def _by_class(losses: np.ndarray, labels: np.ndarray) -> dict[Any, np.ndarray]:

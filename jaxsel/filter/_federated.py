@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ._messages import Counted, count_losses
-from ._secure import SecureClient, open_sum
+from ._open_sum import open_sum
+from ._secure import SecureClient
 from ._server import FilterServer, filter_server
 
 Sum: TypeAlias = Callable[[Sequence[Counted]], tuple[np.ndarray, Sequence[str]]]
@@ -24,6 +25,7 @@ def federated_threshold(
     dtype: npt.DTypeLike = np.float32,
     secure: Sum | None = None,
     again: bool = False,
+    max_losses: int | None = None,
 ) -> FilterServer:
     """Run server and clients in one process, until the threshold is known.
 
@@ -35,15 +37,18 @@ def federated_threshold(
             show them to the server.
         again: With `secure`, whether to go on when clients drop out between rounds,
             though that shows what they answered: see `FilterServer.receive_sum`.
+        max_losses: How many losses a client may have: see `filter_server`.
 
     Returns:
         The server in the end: `threshold`, `verdict`, and who was left out.
 
     Raises:
-        ValueError: If losses are not finite, there is no client, or one drops out
-            between rounds without `again`.
+        ValueError: If losses are not finite, there is no client or no loss, a client
+            has more than `max_losses`, or one drops out between rounds without `again`.
     """
-    server = filter_server(benchmark_losses, [*losses], dtype=dtype)
+    server = filter_server(
+        benchmark_losses, [*losses], dtype=dtype, max_losses=max_losses
+    )
     while (question := server.question) is not None:
         answers = [
             count_losses(question, losses[name], client=name) for name in server.clients

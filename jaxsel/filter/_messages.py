@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count
-from jaxsel._wire import Format, check_fields, check_id, check_text, reading, write
+from jaxsel._wire import (
+    Format,
+    check_fields,
+    check_id,
+    check_text,
+    pack,
+    reading,
+    unpacking,
+    write,
+)
 
 from ._inputs import as_losses
 
@@ -23,7 +32,7 @@ _T = TypeVar("_T", bound="Message")
 
 
 class Message:
-    """A message with a file form: fields of JSON's types, and arrays."""
+    """A message with a form in bytes: fields of JSON's types, and arrays."""
 
     _kind: str
     _fields: tuple[str, ...]
@@ -36,9 +45,11 @@ class Message:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
-        fields = {name: getattr(self, name) for name in self._fields}
-        arrays = {name: getattr(self, name) for name in self._arrays}
-        return write(FORMAT, path, self._kind, fields, arrays)
+        return write(FORMAT, path, self._kind, *self._parts())
+
+    def to_bytes(self) -> bytes:
+        """Return what `save` writes to a file, to send it some other way."""
+        return pack(FORMAT, self._kind, *self._parts())
 
     @classmethod
     def load(
@@ -55,14 +66,37 @@ class Message:
             ValueError: If it holds anything else, is damaged or too large; the message
                 names the file and the field.
         """
-        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as (
-            fields,
-            arrays,
-        ):
-            check_fields("fields", fields, set(cls._fields))
-            if set(arrays) != set(cls._arrays):
-                raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
-            return cls(**fields, **arrays)
+        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
+            return cls._checked(*found)
+
+    @classmethod
+    def from_bytes(cls: type[_T], data: bytes, *, max_bytes: int = MAX_BYTES) -> _T:
+        """Read what `to_bytes` returned, or the bytes of a file that `save` wrote.
+
+        Args:
+            data: The bytes.
+            max_bytes: How many to read at most.
+
+        Raises:
+            TypeError: If `data` is no bytes.
+            ValueError: If they hold anything else, are damaged or too many; the message
+                names the field.
+        """
+        with unpacking(FORMAT, data, cls._kind, cls._arrays, max_bytes) as found:
+            return cls._checked(*found)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        fields = {name: getattr(self, name) for name in self._fields}
+        return fields, {name: getattr(self, name) for name in self._arrays}
+
+    @classmethod
+    def _checked(
+        cls: type[_T], fields: dict[str, Any], arrays: dict[str, np.ndarray]
+    ) -> _T:
+        check_fields("fields", fields, set(cls._fields))
+        if set(arrays) != set(cls._arrays):
+            raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
+        return cls(**fields, **arrays)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsel._checks import as_array
 from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
@@ -52,6 +53,9 @@ def sample_losses(
     check_loss(loss)
     check_mesh(mesh)
     leaves = jax.tree.leaves(examples)
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray):
+            as_array("examples", leaf)  # refuses masked entries
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in leaves}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

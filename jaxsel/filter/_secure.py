@@ -9,6 +9,10 @@ Safe against a server that follows the protocol but looks at all it gets, togeth
 fewer than `needed` clients. Not against one that makes up clients: keys come by way of
 the server, and nobody signs them.
 
+Clients commit to the shares that they deal, so that one that deals or reveals others is
+named, and the sum is not opened wrongly. That a client masks other counts than it has
+can't be seen.
+
 References:
     Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine
     Learning, CCS 2017, figure 4 (without signatures).
@@ -17,6 +21,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,96 +29,13 @@ from typing import Any
 import numpy as np
 
 from jaxsel._checks import check_count
-from jaxsel._wire import check_text
 
 from ._messages import Counted, FromClient
-from ._shamir import LENGTH, join, split
+from ._secure_messages import Keys, Revealed, Shares
+from ._shamir import LENGTH, split
 
-_SEALED = 2 * LENGTH + 16
 # Every key seals one share only.
 _NONCE = bytes(12)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Keys(FromClient):
-    """A client's public keys.
-
-    Attributes:
-        task: The question's.
-        round: The question's.
-        client: The client's name.
-        keys: `[2, 32]` uint8, X25519: for shares, and for masks.
-    """
-
-    keys: np.ndarray
-
-    _kind = "keys"
-    _arrays = ("keys",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_bytes("keys", self.keys, (2, 32))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Pieces(FromClient):
-    """What a client has of others', or for them: `others` names them."""
-
-    others: list[str]
-
-    _fields = ("task", "round", "client", "others")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = self.others
-        if not isinstance(names, list) or len(set(map(str, names))) < len(names):
-            raise ValueError(f"others must be a list of distinct names, got {names!r}")
-        for name in names:
-            check_text("a name in others", name, longest=100)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Shares(_Pieces):
-    """Shares of a client's secrets, one for each other client, sealed for it.
-
-    Attributes:
-        task: The question's.
-        round: The question's.
-        client: The client's name.
-        others: For whom they are, R names.
-        sealed: `[R, 148]` uint8.
-    """
-
-    sealed: np.ndarray
-
-    _kind = "shares"
-    _arrays = ("sealed",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_bytes("sealed", self.sealed, (len(self.others), _SEALED))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Revealed(_Pieces):
-    """Shares that a client opens, so that the server can take masks off the sum.
-
-    Attributes:
-        task: The question's.
-        round: The question's.
-        client: The client's name.
-        others: Whose shares they are, R names.
-        shares: `[R, 66]` uint8.
-    """
-
-    shares: np.ndarray
-
-    _kind = "revealed"
-    _arrays = ("shares",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_bytes("shares", self.shares, (len(self.others), LENGTH))
 
 
 class SecureClient:
@@ -156,7 +78,7 @@ class SecureClient:
         """
         self._begin(2)
         for one in keys:
-            _check_question(self._counted, one)
+            check_question(self._counted, one)
             if self._keys.setdefault(one.client, one) is not one:
                 raise ValueError(
                     f"keys must be of distinct clients, got {one.client!r}"
@@ -186,7 +108,18 @@ class SecureClient:
             self._cipher(name, other).encrypt(_NONCE, plain[other], None)
             for other in plain
         ]
-        return Shares(**self._sender, others=[*plain], sealed=_rows(sealed))
+        bound = [
+            _rows(_commitments(self._counted, name, other, both))
+            for other, both in plain.items()
+        ]
+        seed = commitment(self._counted, f"seed {name!r}", self._own)
+        return Shares(
+            **self._sender,
+            others=[*plain],
+            sealed=_rows(sealed),
+            commitments=np.stack(bound),
+            seed=_rows([seed])[0],
+        )
 
     def masked(self, shares: Iterable[Shares]) -> Counted:
         """Return its counts, masked.
@@ -196,20 +129,28 @@ class SecureClient:
 
         Raises:
             ValueError: If they are of fewer clients than needed, or one can't be
-                opened.
+                opened, or does not fit its commitments: the client that dealt it is
+                named.
         """
         self._begin(3)
         name, key = self._counted.client, self._secret[1]
         for one in shares:
-            _check_question(self._counted, one)
+            check_question(self._counted, one)
             if one.client == name:
                 continue
             if one.client not in self._keys or name not in one.others:
                 raise ValueError(f"shares of {one.client!r} are not for {name!r}")
-            sealed = one.sealed[list(one.others).index(name)].tobytes()
-            self._held[one.client] = _opened(
-                self._cipher(one.client, name), sealed, one.client
+            row = one.others.index(name)
+            both = _opened(
+                self._cipher(one.client, name), one.sealed[row].tobytes(), one.client
             )
+            bound = _commitments(self._counted, one.client, name, both)
+            if b"".join(bound) != one.commitments[row].tobytes():
+                raise ValueError(
+                    f"the share of {one.client!r} does not fit its commitments: begin "
+                    "a new sum without it"
+                )
+            self._held[one.client] = both
         if len(self._held) < self._needed:
             raise ValueError(
                 f"shares must be of {self._needed} clients or more, got "
@@ -220,7 +161,7 @@ class SecureClient:
         for other in self._held:
             if other != name:
                 public = self._keys[other].keys[1].tobytes()
-                mask = _pair_mask(key, public, name, other, self._counted)
+                mask = pair_mask(key, public, name, other, self._counted)
                 total = total + mask if name < other else total - mask
         return dataclasses.replace(self._counted, counts=total)
 
@@ -268,85 +209,28 @@ class SecureClient:
         return ChaCha20Poly1305(_agreed(self._secret[0], public, about, self._counted))
 
 
-def open_sum(
-    keys: Iterable[Keys],
-    shares: Iterable[Shares],
-    masked: Sequence[Counted],
-    revealed: Iterable[Revealed],
-    needed: int,
-) -> np.ndarray:
-    """Take the masks off the sum of masked counts: the server's part.
-
-    Args:
-        keys: Those that all clients were given.
-        shares: Those of the clients that sent some.
-        masked: The masked counts of the clients that sent some: the survivors.
-        revealed: What survivors revealed.
-        needed: How many clients that must be.
-
-    Returns:
-        The sum of the survivors' counts modulo 2^32, int64.
-
-    Raises:
-        ValueError: If fewer than needed sent masked counts or revealed shares, the
-            messages are not of one sum, or the shares do not fit the keys.
-    """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    public = {one.client: one.keys for one in keys}
-    number = {name: i + 1 for i, name in enumerate(sorted(public))}
-    shared, alive = {one.client for one in shares}, [one.client for one in masked]
-    revealed = list(revealed)
-    for one in (*masked, *revealed):
-        _check_question(masked[0], one)
-    for one in masked:
-        if len(one.counts) != len(masked[0].counts):
-            raise ValueError(
-                f"masked must have counts of one length, got {len(masked[0].counts)} "
-                f"and {len(one.counts)} from {one.client!r}"
-            )
-    if len(set(alive)) < len(alive) or not set(alive) <= shared <= set(public):
-        raise ValueError(
-            "masked must be of distinct clients that sent shares, and shares of those "
-            f"that sent keys, got {sorted(alive)}, {sorted(shared)}, {sorted(public)}"
-        )
-    strangers = {one.client for one in revealed} - set(alive)
-    if strangers:
-        raise ValueError(f"revealed must be of survivors, got {sorted(strangers)}")
-    found: dict[str, dict[int, int]] = {name: {} for name in shared}
-    answered = {one.client: one for one in revealed}
-    if min(len(answered), len(alive)) < needed:
-        raise ValueError(
-            f"masked and revealed must be of {needed} clients or more, got "
-            f"{sorted(alive)} and {sorted(answered)}"
-        )
-    for one in answered.values():
-        for name, share in zip(one.others, one.shares, strict=True):
-            if name in found:
-                found[name][number[one.client]] = int.from_bytes(share.tobytes())
-    total = np.zeros(len(masked[0].counts), np.uint32)
-    for one in masked:
-        total = total + one.counts.astype(np.uint32)
-    for name in sorted(shared):
-        secret = join(dict(list(found[name].items())[:needed]))
-        if secret >= 1 << 256:
-            raise ValueError(f"the shares of {name!r} do not fit each other")
-        raw = secret.to_bytes(32)
-        if name in alive:
-            total = total - _stream(raw, len(total))
-            continue
-        key = X25519PrivateKey.from_private_bytes(raw)
-        if key.public_key().public_bytes_raw() != public[name][1].tobytes():
-            raise ValueError(f"the shares of {name!r} do not fit its key")
-        for other in alive:
-            # Survivors have added the mask of this pair, or taken it off.
-            theirs = public[other][1].tobytes()
-            mask = _pair_mask(key, theirs, name, other, masked[0])
-            total = total - mask if other < name else total + mask
-    return np.asarray(total, np.int64)
+def commitment(counted: FromClient, about: str, secret: bytes) -> bytes:
+    """Return what binds a client to a secret of 32 bytes or more that it keeps."""
+    info = f"jaxsel.filter {counted.task} {counted.round} {about}".encode()
+    return hashlib.sha256(info + b"\0" + secret).digest()
 
 
-def _pair_mask(
+def share_name(kind: str, dealer: str, holder: str) -> str:
+    """Return what a commitment to a share is about: `kind` is "key" or "seed"."""
+    return f"{kind} share {dealer!r} {holder!r}"
+
+
+def _commitments(
+    counted: FromClient, dealer: str, holder: str, both: bytes
+) -> list[bytes]:
+    """Return the commitments to what a holder has of a dealer's key and seed."""
+    return [
+        commitment(counted, share_name(kind, dealer, holder), part)
+        for kind, part in (("key", both[:LENGTH]), ("seed", both[LENGTH:]))
+    ]
+
+
+def pair_mask(
     key: Any, public: bytes, name: str, other: str, counted: Counted
 ) -> np.ndarray:
     """Return the mask of two clients, the same for both of them."""
@@ -390,15 +274,6 @@ def _rows(parts: Sequence[bytes]) -> np.ndarray:
     return np.stack([np.frombuffer(part, np.uint8) for part in parts])
 
 
-def _check_question(counted: Counted, message: Any) -> None:
+def check_question(counted: Counted, message: Any) -> None:
     if (message.task, message.round) != (counted.task, counted.round):
         raise ValueError(f"the message of {message.client!r} is of another round")
-
-
-def _check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    if (
-        not isinstance(array, np.ndarray)
-        or array.dtype != np.uint8
-        or array.shape != shape
-    ):
-        raise ValueError(f"{name} must be uint8 of shape {list(shape)}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice
+from jaxsel._checks import check_choice, check_count
 from jaxsel._wire import check_text
 
-from ._bits import to_place
+from ._answers import Asked, check_agreement, claimed, outsized
 from ._inputs import as_benchmark
-from ._messages import Counted, Question, Verdict, check_ascending, check_counts
+from ._messages import Counted, Question, Verdict, check_counts
 from ._objective import Benchmark, Counts
 from ._solve import Solution, solve
 from ._threshold import LossThreshold
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _RING = 1 << 32
-
-Asked = tuple[np.ndarray, np.ndarray]
-"""Edges `[E]` and counts at them `[2 E + 1]`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +42,7 @@ class FilterServer:
         round: Questions that were answered.
         answers: What each client has answered, if that is known to the server.
         sums: What all clients together have answered, under secure aggregation.
+        max_losses: How many losses a client may have; None for the default.
     """
 
     task: str
@@ -54,6 +52,7 @@ class FilterServer:
     round: int = 0
     answers: Mapping[str, tuple[Asked, ...]] = dataclasses.field(default_factory=dict)
     sums: tuple[Asked, ...] = ()
+    max_losses: int | None = None
 
     @property
     def question(self) -> Question | None:
@@ -61,12 +60,10 @@ class FilterServer:
         found = self._replay()
         if isinstance(found, Solution):
             return None
-        return Question(
-            task=self.task,
-            round=self.round + 1,
-            limit=(_RING - 1) // len(self.clients),
-            edges=found,
-        )
+        limit = (_RING - 1) // len(self.clients)
+        if self.max_losses is not None:
+            limit = min(limit, self.max_losses)
+        return Question(task=self.task, round=self.round + 1, limit=limit, edges=found)
 
     @property
     def threshold(self) -> LossThreshold:
@@ -103,12 +100,14 @@ class FilterServer:
         """Take the answers to the question, in the clear.
 
         Leaves out clients that did not answer, and those whose counts are of another
-        form, negative, fall, exceed the limit, or contradict what they said before.
-        Names are taken as they come: that a client sends under its own only must be
-        seen to where messages are passed on.
+        form, negative, fall, exceed the limit, or contradict what they said before; in
+        the first round also those that claim more than 20 times the median client's
+        losses, unless `max_losses` was declared. Names are taken as they come: that a
+        client sends under its own only must be seen to where messages are passed on.
 
         Raises:
-            ValueError: If there is no question, or no client is left.
+            ValueError: If there is no question, no client is left, or those who are
+                have no loss.
         """
         question = self._asked()
         found: dict[str, tuple[Asked, ...]] = {}
@@ -122,15 +121,20 @@ class FilterServer:
                     raise ValueError("it answered twice")
                 asked = question.edges, check_counts(question, answer)
                 before = self.answers.get(name, ())
-                _check_agreement([*before, asked])
+                check_agreement([*before, asked])
                 found[name] = *before, asked
             except ValueError as error:
                 left_out.setdefault(name, f"round {question.round}: {error}")
         for name in self.clients:
             if name not in found:
                 left_out.setdefault(name, f"round {question.round}: no answer")
+        if self.max_losses is None and not self.round:
+            for name, why in outsized(found).items():
+                left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
-        return self._next(clients, left_out, answers={c: found[c] for c in clients})
+        kept = {name: found[name] for name in clients}
+        total = sum(claimed(asked) for asked in kept.values())
+        return self._next(clients, left_out, total, answers=kept)
 
     def receive_sum(
         self,
@@ -145,8 +149,9 @@ class FilterServer:
         and nobody can take them out: the rest must be asked again. The difference of
         both sums is then what those who left had answered, in the clear.
 
-        Only the sum can be checked. A single client can move it, and with it the
-        threshold, as it likes, without being found out.
+        Only the sum can be checked, and that it is no more than all clients may have
+        together. Within that a single client can move it, and with it the threshold,
+        as it likes, without being found out.
 
         Args:
             counts: Sum of the counts of `clients`, `[2 E + 1]`.
@@ -155,8 +160,8 @@ class FilterServer:
 
         Raises:
             ValueError: If there is no question, no client, one that was not asked, the
-                sum is not possible, or clients have dropped out and `again` is not
-                set: then nothing was received.
+                sum is not possible or of no losses, or clients have dropped out and
+                `again` is not set: then nothing was received.
         """
         question = self._asked()
         strangers = set(clients) - set(self.clients)
@@ -176,11 +181,11 @@ class FilterServer:
         whole = dataclasses.replace(question, limit=limit)
         asked = question.edges, check_counts(whole, total)
         before = () if gone else self.sums
-        _check_agreement([*before, asked])
+        check_agreement([*before, asked])
         left_out = dict(self.left_out)
         left_out |= dict.fromkeys(gone, f"round {question.round}: no answer")
         kept = tuple(name for name in self.clients if name in set(clients))
-        return self._next(kept, left_out, sums=(*before, asked))
+        return self._next(kept, left_out, int(asked[1][-1]), sums=(*before, asked))
 
     def _asked(self) -> Question:
         question = self.question
@@ -189,12 +194,19 @@ class FilterServer:
         return question
 
     def _next(
-        self, clients: tuple[str, ...], left_out: dict[str, str], **known: Any
+        self,
+        clients: tuple[str, ...],
+        left_out: dict[str, str],
+        total: int,
+        **known: Any,
     ) -> FilterServer:
+        gone = "; ".join(f"{name!r}, {why}" for name, why in left_out.items())
         if not clients:
+            raise ValueError(f"clients must answer, but none is left: {gone}")
+        if not total:
             raise ValueError(
-                "clients must answer, but none is left: "
-                + "; ".join(f"{name!r}, {why}" for name, why in left_out.items())
+                f"clients must have losses, but {', '.join(map(repr, clients))} have "
+                "none" + (f", and others are left out: {gone}" if gone else "")
             )
         return dataclasses.replace(
             self, clients=clients, left_out=left_out, round=self.round + 1, **known
@@ -231,6 +243,7 @@ def filter_server(
     clients: Sequence[str],
     *,
     dtype: npt.DTypeLike = np.float32,
+    max_losses: int | None = None,
 ) -> FilterServer:
     """Begin to filter across clients: the server's part of `loss_threshold`.
 
@@ -244,13 +257,18 @@ def filter_server(
         benchmark_losses: Losses of clean samples, `[m]`. The clients learn them.
         clients: Names of those who take part.
         dtype: "float32" or "float64": what losses are rounded to.
+        max_losses: How many losses a client may have: the more, the further a single
+            one can move the threshold. If None, 20 times as many as the median client
+            that has some. Under secure aggregation, where nobody sees what a client
+            has, only the sum is held against it, and None does not bound anything.
 
     Returns:
         The server, with its first question.
 
     Raises:
-        ValueError: If the losses are not finite, there is no client, or two have one
-            name.
+        TypeError: If `max_losses` is no whole number.
+        ValueError: If the losses are not finite, there is no client, two have one
+            name, or `max_losses` is less than 1.
 
     References:
         Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
@@ -269,28 +287,7 @@ def filter_server(
         task=secrets.token_hex(16),
         benchmark=as_benchmark(benchmark_losses, dtype=dtype),
         clients=names,
+        max_losses=None
+        if max_losses is None
+        else check_count("max_losses", max_losses),
     )
-
-
-def _check_agreement(asked: Sequence[Asked]) -> None:
-    """Refuse counts at some edges that contradict those at others."""
-    totals = {int(counts[-1]) for _, counts in asked}
-    if len(totals) > 1:
-        raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
-    edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
-    side = np.arange(len(edges)) % 2
-    counts = np.concatenate([own[:-1] for _, own in asked])
-    order = np.lexsort((counts, side, edges))
-    check_ascending(counts[order])
-    edges, side, counts = edges[order], side[order], counts[order]
-    twice = (edges[1:] == edges[:-1]) & (side[1:] == side[:-1])
-    if np.any(np.diff(counts)[twice]):
-        raise ValueError("counts must be the same at an edge that is asked for again")
-    place = to_place(edges)
-    if np.any((np.diff(place) == 1) & (np.diff(counts) > 0)):
-        raise ValueError("counts must not rise between two neighbouring floats")
-    least, most = to_place(np.array([-np.inf, np.inf], edges.dtype))
-    if (place[0] == least + 1 and counts[0]) or (
-        place[-1] == most - 1 and counts[-1] < totals.pop()
-    ):
-        raise ValueError("counts must be of finite losses")

@@ -7,6 +7,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checks import check_count, check_finite, check_same_length
+from jaxsel._checks import as_array, check_count, check_finite, check_same_length
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 
@@ -74,7 +75,8 @@ def federated_round(
         key: Of the minibatches.
         optimizer: Of the clients; its state begins anew in each round.
         local_steps: Steps of each client.
-        batch_share: Share of a client's samples in a minibatch.
+        batch_share: Share of a client's samples in a minibatch, a Python number: .3 is
+            taken for 3/10 exactly.
         batch_size: The largest client's, at least.
 
     Returns:
@@ -85,6 +87,7 @@ def federated_round(
         learning of deep networks from decentralized data, AISTATS 2017, Algorithm 1.
     """
     x, y, rows, sizes = (jnp.asarray(array) for array in (x, y, rows, sizes))
+    share = _as_fraction(batch_share)
 
     def loss(params: Params, at: jax.Array, weights: jax.Array) -> jax.Array:
         scores = nnx.merge(graphdef, params)(x[at])
@@ -92,8 +95,7 @@ def federated_round(
         return jnp.sum(weights * losses)
 
     def client(own: jax.Array, size: jax.Array, key: jax.Array) -> Params:
-        # In float32 the product may lie above the host's.
-        counted = jnp.minimum(jnp.ceil(batch_share * size), batch_size)
+        counted = jnp.minimum(_share_of(share, size), batch_size)
         weights = (jnp.arange(batch_size) < counted) / jnp.maximum(counted, 1)
 
         def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
@@ -110,8 +112,8 @@ def federated_round(
 
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(sizes)))
     trained = jax.vmap(client)(rows, sizes, keys)
-    share = sizes / jnp.sum(sizes)
-    mean = functools.partial(jnp.tensordot, share, axes=1, precision="highest")
+    weights = sizes / jnp.sum(sizes)
+    mean = functools.partial(jnp.tensordot, weights, axes=1, precision="highest")
     return jax.tree.map(mean, trained)
 
 
@@ -191,7 +193,10 @@ def fed_avg(
         McMahan et al., AISTATS 2017; with `server`: Reddi et al., Adaptive Federated
         Optimization, ICLR 2021, Algorithm 1.
     """
-    samples, labels, owner = np.asarray(x), np.asarray(y), np.asarray(clients)
+    samples, labels, owner = (
+        np.asarray(as_array(name, value))
+        for name, value in (("x", x), ("y", y), ("clients", clients))
+    )
     check_same_length("x", samples, "y", labels)
     check_same_length("x", samples, "clients", owner)
     check_finite("x", samples)
@@ -220,7 +225,9 @@ def fed_avg(
         optimizer=_SGD if optimizer is None else optimizer,
         local_steps=local_steps,
         batch_share=batch_share,
-        batch_size=_rounded(int(np.ceil(batch_share * sizes.max())), _LANES),
+        batch_size=_rounded(
+            math.ceil(_as_fraction(batch_share) * int(sizes.max())), _LANES
+        ),
     )
     server = optax.sgd(1.0) if server is None else server
     begun, state, saved = 0, server.init(params), None
@@ -263,6 +270,24 @@ def fed_avg(
     return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
 
 
+def _as_fraction(share: float) -> Fraction:
+    """Return the fraction that a share was meant to be: 3/10 for .3."""
+    return max(Fraction(str(share)).limit_denominator(_FINEST), Fraction(1, _FINEST))
+
+
+def _share_of(share: Fraction, size: jax.Array) -> jax.Array:
+    """Return how many of a client's samples are a share of them, rounded up: exactly.
+
+    Rounded floats would take 7 for .3 of 20. Their guess is off by one at most; what it
+    is off by is a small number, which 32 bits hold though the products wrap around.
+    """
+    guess = jnp.ceil(float(share) * size).astype(jnp.int32)
+    top, bottom = jnp.int32(share.numerator), jnp.int32(share.denominator)
+    above = bottom * guess - top * size.astype(jnp.int32)
+    return guess + (above < 0) - (above >= bottom)
+
+
+_FINEST = 1 << 28
 _SGD = optax.sgd(0.1)
 _LANES = 4  # clients, and samples of a minibatch, are padded to multiples of this
 

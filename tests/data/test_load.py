@@ -4,6 +4,8 @@ import contextlib
 import io
 import logging
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -228,3 +230,41 @@ def test_newest_version_wins(tiny, data_dir):
     os.rename(done.path, old)
     newer = data.prepare("tweets", data_dir=data_dir, package="unused")
     assert newer.path == old  # what is there is used
+
+
+# While TFDS is being imported, `import` is another function for all threads, which then
+# get modules that wait for each other: the second thread comes just then.
+IN_THREADS = """
+import contextlib, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from etils import epy
+import jaxsel.data as data
+
+lazy_imports, begun = epy.lazy_imports, threading.Event()
+
+@contextlib.contextmanager
+def slowly(**options):
+    with lazy_imports(**options):
+        begun.set()
+        time.sleep(0.2)
+        yield
+
+def load(wait):
+    if wait:
+        begun.wait(60)
+    return data.load("mine", data_dir=sys.argv[1])
+
+epy.lazy_imports = slowly
+with ThreadPoolExecutor(2) as pool:
+    sets = list(pool.map(load, [False, True]))
+assert all(len(one.y) == 4 for one in sets)
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_load_while_another_one_imports_tfds(data_dir):
+    examples = [{"v": np.full(3, i, np.float32), "good": i % 2} for i in range(4)]
+    structure = {"v": features.Tensor(shape=(3,), dtype=np.float32), "good": LABEL}
+    write(data_dir, "mine", structure, examples, keys=("v", "good"))
+    command = [sys.executable, "-c", IN_THREADS, str(data_dir)]
+    subprocess.run(command, check=True, timeout=120)

@@ -111,6 +111,19 @@ def test_cross_fitted_losses_never_see_the_sample():
     assert len(seen) == 5
 
 
+def test_every_fold_has_a_key_of_its_own():
+    keys = []
+
+    def fit(x, y, key):
+        keys.append(jax.random.key_data(key).tolist())
+        return lambda x, y: np.zeros(len(y))
+
+    key = jax.random.key(3)
+    cross_fitted_losses(fit, np.zeros((10, 1)), np.zeros(10), folds=4, key=key)
+    expected = [jax.random.key_data(jax.random.fold_in(key, i)) for i in range(4)]
+    assert keys == [each.tolist() for each in expected]
+
+
 def test_cross_fitted_losses_are_a_models():
     from sklearn.linear_model import LogisticRegression
 
@@ -182,6 +195,20 @@ def test_classes_that_the_benchmark_lacks(missing, kept):
         class_thresholds([1.0], [0], [1.0], [[0]])
     with pytest.raises(ValueError, match="benchmark_losses must hold"):
         class_thresholds([], [], [1.0], ["a"], missing=missing)
+
+
+def test_labels_that_are_missing():
+    nan = float("nan")
+    for clean, own, match in (
+        ([0.0, nan], [0.0, 0.0], "benchmark_labels must name .* entry 1 is NaN"),
+        ([0.0, 1.0], [nan, 0.0], "^labels must name .* entry 0 is NaN"),
+        (["a", "b"], np.array(["a", nan], object), "^labels must name .* entry 1 is"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            class_thresholds([1.0, 2.0], clean, [1.0, 2.0], own)
+    found = class_thresholds([1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match="^labels must name .* entry 1 is NaN"):
+        found.keeps([1.0, 1.0], [0.0, nan])
 
 
 def test_quantile_threshold():

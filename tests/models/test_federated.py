@@ -1,5 +1,8 @@
 """Federated averaging against a loop over clients, on any devices, and resumed."""
 
+import fractions
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +13,7 @@ from sklearn.datasets import load_digits
 
 import jaxsel
 from jaxsel.models import MLP, accuracy, fed_avg, federated_round
+from jaxsel.models._federated import _as_fraction, _share_of
 
 SGD = optax.sgd(0.3)
 
@@ -96,6 +100,91 @@ def test_minibatches_are_a_share_of_the_clients_samples():
     )
     change = run.params["kernel"].get_value() - params["kernel"].get_value()
     assert 1 <= (np.abs(change).max(1) > 0).sum() <= 3
+
+
+def one_hot(sizes):
+    """Return clients of whose samples each moves a row of the kernel of its own."""
+    n = sum(sizes)
+    x, y = np.eye(n, dtype=np.float32), np.arange(n) % 2
+    graphdef, params = nnx.split(nnx.Linear(n, 2, rngs=nnx.Rngs(0)), nnx.Param)
+    return graphdef, jax.tree.map(jnp.zeros_like, params), x, y
+
+
+def changes(kernel, sizes):
+    """Return how far each client's samples moved the kernel, one array a client."""
+    moved = np.abs(np.asarray(kernel)[:, 0])
+    return np.split(moved, np.cumsum(sizes)[:-1])
+
+
+def test_minibatches_are_rounded_up_exactly():
+    """Of 20 and 50 samples, .3 are 6 and 15, though float32 has a little more."""
+    sizes = np.array([20, 50, 0, 21, 1])
+    graphdef, params, x, y = one_hot(sizes)
+    rows = np.zeros((5, 50), int)
+    rows[np.arange(50) < sizes[:, None]] = np.arange(len(x))
+    mean = jax.jit(federated_round, static_argnums=0, static_argnames=OPTIONS)(
+        graphdef,
+        params,
+        x,
+        y,
+        rows,
+        sizes,
+        jax.random.key(0),
+        optimizer=optax.sgd(1.0),
+        local_steps=1,
+        batch_share=0.3,
+        batch_size=20,
+    )
+    found = changes(mean["kernel"].get_value(), sizes)
+    for own, size, expected in zip(found, sizes, (6, 15, None, 7, 1), strict=True):
+        if size:
+            # Of those drawn once: half a step, by the minibatch, by the client's share.
+            once = own[own > 0].min() / (size / sizes.sum())
+            assert 0.5 / once == pytest.approx(expected, rel=1e-4)
+
+
+OPTIONS = ("optimizer", "local_steps", "batch_share", "batch_size")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.07, 1 / 3, 0.123456, 1e-7, 1.0])
+def test_shares_of_any_number_of_samples(share):
+    rng = np.random.default_rng(0)
+    sizes = np.append(np.arange(1, 2000), rng.integers(1, 1 << 22, 500))
+    meant = (
+        fractions.Fraction(1, 3) if share == 1 / 3 else fractions.Fraction(f"{share}")
+    )
+    expected = [math.ceil(meant * int(size)) for size in sizes]
+    found = _share_of(_as_fraction(share), jnp.asarray(sizes))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_every_client_round_and_step_draws_its_own_minibatch():
+    # Two clients of 64 samples draw 4 in each of 3 steps.
+    graphdef, params, x, y = one_hot([64, 64])
+    kernels = [np.zeros(128)]
+
+    def seen(params):
+        kernels.append(np.asarray(params["kernel"].get_value())[:, 0])
+        return 0.0
+
+    fed_avg(
+        graphdef,
+        params,
+        x,
+        y,
+        np.repeat([0, 1], 64),
+        key=jax.random.key(0),
+        rounds=2,
+        local_steps=3,
+        batch_share=1 / 16,
+        optimizer=SGD,
+        evaluate=seen,
+    )
+    moved = np.diff(np.array(kernels), axis=0).reshape(2, 2, 64) != 0
+    for drawn in moved.reshape(4, 64):
+        assert 6 < drawn.sum() <= 12
+    assert (moved[0, 0] != moved[0, 1]).any()
+    assert (moved[0] != moved[1]).any(axis=1).all()
 
 
 def digits():

@@ -227,3 +227,25 @@ def test_the_demo(tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     for words in ("cross-fitted", "Rounds to 90%", "clean samples alone"):
         assert words in text
+
+
+def test_benchmark_losses_are_of_samples_that_the_model_has_not_seen(monkeypatch):
+    """A stand-in for the network, whose losses tell what it was trained on."""
+
+    class Trained:
+        def __init__(self, x=()):
+            self.seen = set(np.ravel(x).tolist())
+
+        def trained(self, x, y, steps, key):
+            return Trained(x)
+
+    def losses_of(net, samples):
+        return np.array([float(value in net.seen) for value in samples[0][:, 0]])
+
+    monkeypatch.setattr(_filter_runs, "losses_of", losses_of)
+    benchmark = np.arange(40.0)[:, None], np.arange(40) % 4
+    bench = _filter_runs.train_bench(benchmark, Trained(), TINY, jax.random.key(0))
+    assert bench.net.seen == set(range(40))
+    assert len(bench.half.seen) == 20
+    assert bench.held_out.tolist() == [0] * 20
+    assert bench.folds.tolist() == [0] * 40

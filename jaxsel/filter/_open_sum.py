@@ -1,0 +1,207 @@
+"""The server's part of a sum: masks are taken off, and who spoils it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from jaxsel._checks import check_count
+
+from ._messages import Counted, FromClient
+from ._secure import _stream, check_question, commitment, pair_mask, share_name
+from ._secure_messages import Keys, Revealed, Shares
+from ._shamir import LENGTH, join
+
+_M = TypeVar("_M", bound=FromClient)
+
+
+def open_sum(
+    keys: Iterable[Keys],
+    shares: Iterable[Shares],
+    masked: Sequence[Counted],
+    revealed: Iterable[Revealed],
+    needed: int,
+) -> np.ndarray:
+    """Take the masks off the sum of masked counts: the server's part.
+
+    Every share that was revealed is checked against what its dealer committed to, and
+    so is the secret that they give.
+
+    Args:
+        keys: Those that all clients were given.
+        shares: Those of the clients that sent some, as all clients were given them.
+        masked: The masked counts of the survivors that clients were told.
+        revealed: What survivors revealed.
+        needed: How many clients that must be: what clients were given.
+
+    Returns:
+        The sum of the survivors' counts modulo 2^32, int64.
+
+    Raises:
+        TypeError: If `needed` is no whole number.
+        ValueError: If fewer than needed sent masked counts, or revealed a share of some
+            client; if messages are not of one sum, or came too late; or if shares do
+            not fit the commitments to them, or the key or seed they should give. Says
+            whose they are. Where one client revealed wrong shares, the sum can be
+            opened without what it revealed, if the others are enough.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    check_count("needed", needed, minimum=2)
+    public, dealt = _by_client("keys", keys), _by_client("shares", shares)
+    answered = _by_client("revealed", revealed)
+    alive = [one.client for one in masked]
+    if min(len(answered), len(alive)) < needed:
+        raise ValueError(
+            f"masked and revealed must be of {needed} clients or more, got "
+            f"{sorted(alive)} and {sorted(answered)}"
+        )
+    for one in (*masked, *public.values(), *dealt.values(), *answered.values()):
+        check_question(masked[0], one)
+    _check_senders(public, dealt, masked, answered)
+    found = _shares_that_fit(dealt, alive, answered)
+    for name, own in found.items():
+        if not own:
+            raise ValueError(
+                f"shares of {name!r} came too late: nobody revealed any. Leave them out"
+            )
+        if len(own) < needed:
+            silent = sorted(set(answered) - set(own))
+            raise ValueError(
+                f"the shares of {name!r} that were revealed must be {needed}, got "
+                f"{len(own)}: {silent} left theirs out"
+            )
+    number = {name: i + 1 for i, name in enumerate(sorted(public))}
+    total = np.zeros(len(masked[0].counts), np.uint32)
+    for one in masked:
+        total = total + one.counts.astype(np.uint32)
+    for name in sorted(dealt):
+        # Its own share last: nobody has committed to that.
+        held = sorted(found[name], key=lambda who: (who == name, who))[:needed]
+        secret = join({number[who]: found[name][who] for who in held})
+        raw = secret.to_bytes(LENGTH)[-32:]
+        key = X25519PrivateKey.from_private_bytes(raw)
+        if name in alive:
+            given = commitment(masked[0], f"seed {name!r}", raw)
+            bound = dealt[name].seed
+        else:
+            given = key.public_key().public_bytes_raw()
+            bound = public[name].keys[1]
+        if secret >= 1 << 256 or given != bound.tobytes():
+            raise ValueError(
+                f"the shares of {name!r}, though it committed to them, do not give its "
+                f"{'seed' if name in alive else 'key'}. Begin a new sum without it, if "
+                f"{needed} is the number of needed clients that all were given"
+            )
+        if name in alive:
+            total = total - _stream(raw, len(total))
+            continue
+        for other in alive:
+            # Survivors have added the mask of this pair, or taken it off.
+            theirs = public[other].keys[1].tobytes()
+            mask = pair_mask(key, theirs, name, other, masked[0])
+            total = total - mask if other < name else total + mask
+    return np.asarray(total, np.int64)
+
+
+def _by_client(name: str, messages: Iterable[_M]) -> dict[str, _M]:
+    found: dict[str, _M] = {}
+    for one in messages:
+        if found.setdefault(one.client, one) is not one:
+            raise ValueError(
+                f"{name} must be of distinct clients, got two of {one.client!r}"
+            )
+    return found
+
+
+def _check_senders(
+    public: Mapping[str, Keys],
+    dealt: Mapping[str, Shares],
+    masked: Sequence[Counted],
+    answered: Mapping[str, Revealed],
+) -> None:
+    """Refuse messages that can't all be of one sum."""
+    alive = [one.client for one in masked]
+    for one in masked:
+        if len(one.counts) != len(masked[0].counts):
+            raise ValueError(
+                f"masked must have counts of one length, got {len(masked[0].counts)} "
+                f"and {len(one.counts)} from {one.client!r}"
+            )
+    if len(set(alive)) < len(alive) or not set(alive) <= set(dealt) <= set(public):
+        raise ValueError(
+            "masked must be of distinct clients that sent shares, and shares of those "
+            f"that sent keys, got {sorted(alive)}, {sorted(dealt)}, {sorted(public)}"
+        )
+    strangers = set(answered) - set(alive)
+    if strangers:
+        raise ValueError(f"revealed must be of survivors, got {sorted(strangers)}")
+    for name, one in dealt.items():
+        if {name, *one.others} != set(public):
+            raise ValueError(
+                f"keys must be those that all clients were given: {name!r} dealt to "
+                f"{sorted(one.others)}, but keys are of {sorted(public)}"
+            )
+    for name, one in answered.items():
+        unknown = set(one.others) - set(dealt)
+        if unknown:
+            raise ValueError(
+                f"shares must be all that clients were given: {name!r} revealed those "
+                f"of {sorted(unknown)} too"
+            )
+
+
+def _shares_that_fit(
+    dealt: Mapping[str, Shares],
+    alive: Collection[str],
+    answered: Mapping[str, Revealed],
+) -> dict[str, dict[str, int]]:
+    """Return what was revealed, by dealer and holder, if all of it was committed to.
+
+    Of survivors it must be shares of their seeds, and of the others those of keys.
+    """
+    found: dict[str, dict[str, int]] = {name: {} for name in dealt}
+    wrong: dict[str, list[str]] = {}
+    late: dict[str, list[str]] = {}
+    for holder, one in answered.items():
+        for dealer, share in zip(one.others, one.shares.tolist(), strict=True):
+            found[dealer][holder] = int.from_bytes(bytes(share))
+            if dealer == holder:
+                continue
+            row = dealt[dealer].others.index(holder)
+            bound = dict(
+                zip(("key", "seed"), dealt[dealer].commitments[row], strict=True)
+            )
+            kinds = [
+                kind
+                for kind in bound
+                if bound[kind].tobytes()
+                == commitment(one, share_name(kind, dealer, holder), bytes(share))
+            ]
+            if not kinds:
+                wrong.setdefault(holder, []).append(dealer)
+            elif kinds != ["seed" if dealer in alive else "key"]:
+                late.setdefault(dealer, []).append(holder)
+    if wrong:
+        raise ValueError(
+            "; ".join(
+                f"the shares of {', '.join(map(repr, dealers))} do not fit their "
+                f"commitments where {holder!r} revealed them"
+                for holder, dealers in wrong.items()
+            )
+            + f". Open the sum without what {', '.join(map(repr, wrong))} revealed"
+        )
+    if late:
+        raise ValueError(
+            "; ".join(
+                f"masked counts of {dealer!r} "
+                + ("came too late: " if dealer in alive else "are missing: ")
+                + f"{', '.join(map(repr, holders))} revealed its "
+                + ("key, as of one that dropped out" if dealer in alive else "seed")
+                for dealer, holders in late.items()
+            )
+            + ". masked must be of the survivors that clients were told"
+        )
+    return found

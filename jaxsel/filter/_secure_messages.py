@@ -1,0 +1,114 @@
+"""What clients send for a sum of which the server learns nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxsel._wire import check_text
+
+from ._messages import FromClient
+from ._shamir import LENGTH
+
+SEALED = 2 * LENGTH + 16
+"""Bytes of two shares, sealed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Keys(FromClient):
+    """A client's public keys.
+
+    Attributes:
+        task: The question's.
+        round: The question's.
+        client: The client's name.
+        keys: `[2, 32]` uint8, X25519: for shares, and for masks.
+    """
+
+    keys: np.ndarray
+
+    _kind = "keys"
+    _arrays = ("keys",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bytes("keys", self.keys, (2, 32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Pieces(FromClient):
+    """What a client has of others', or for them: `others` names them."""
+
+    others: list[str]
+
+    _fields = ("task", "round", "client", "others")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.others
+        if not isinstance(names, list) or len(set(map(str, names))) < len(names):
+            raise ValueError(f"others must be a list of distinct names, got {names!r}")
+        for name in names:
+            check_text("a name in others", name, longest=100)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Shares(_Pieces):
+    """Shares of a client's secrets, one for each other client, sealed for it.
+
+    Attributes:
+        task: The question's.
+        round: The question's.
+        client: The client's name.
+        others: For whom they are, R names.
+        sealed: `[R, 148]` uint8.
+        commitments: `[R, 2, 32]` uint8, SHA-256: to each one's share of the mask key,
+            and of the seed of the own mask.
+        seed: `[32]` uint8, SHA-256: to that seed.
+    """
+
+    sealed: np.ndarray
+    commitments: np.ndarray
+    seed: np.ndarray
+
+    _kind = "shares"
+    _arrays = ("sealed", "commitments", "seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bytes("sealed", self.sealed, (len(self.others), SEALED))
+        _check_bytes("commitments", self.commitments, (len(self.others), 2, 32))
+        _check_bytes("seed", self.seed, (32,))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Revealed(_Pieces):
+    """Shares that a client opens, so that the server can take masks off the sum.
+
+    Attributes:
+        task: The question's.
+        round: The question's.
+        client: The client's name.
+        others: Whose shares they are, R names.
+        shares: `[R, 66]` uint8.
+    """
+
+    shares: np.ndarray
+
+    _kind = "revealed"
+    _arrays = ("shares",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bytes("shares", self.shares, (len(self.others), LENGTH))
+
+
+def _check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.uint8
+        or array.shape != shape
+    ):
+        raise ValueError(f"{name} must be uint8 of shape {list(shape)}")
