@@ -151,10 +151,13 @@ def _answer(args: argparse.Namespace) -> None:
             model=_model(args, method, request, mine),
             method=method,
             metric=args.metric,
+            max_samples=args.max_samples,
+            max_share=args.max_share,
             allow_all=args.allow_all,
             key=jax.random.key(args.seed),
         )
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
+    names += ("max_samples", "max_share")
     manifest = publish({out: found.save}, _record(args, started, names, roles, data))
     say(
         f"{len(found)} samples for {request!r}",
@@ -167,7 +170,7 @@ def _answer(args: argparse.Namespace) -> None:
 def _model(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
-    """A network trained on the owner's samples, if the method matches gradients."""
+    """An early checkpoint of a network, if the method matches gradients."""
     if method not in ("grad_match", "func_feat") or request.schema.classes is None:
         return None
     if args.unlabelled:
@@ -178,7 +181,7 @@ def _model(
     from jaxsel._checks import check_finite
     from jaxsel.market import OwnerModel
 
-    from ._market_model import Network, Scale
+    from ._market_model import EARLY_STEPS, Network, Scale
 
     if data.x.dtype.kind not in "biuf":
         raise ValueError(f"{method} needs DATA of numbers, got {data.x.dtype}")
@@ -196,9 +199,9 @@ def _model(
     scale = Scale.of(data.x)
     rows = scale(data.x)
     keys = [jax.random.fold_in(jax.random.key(args.seed), i) for i in range(2)]
-    network = Network.new(rows.shape[1], len(classes), keys[0]).trained(
-        rows[known], np.searchsorted(classes, labels[known]), keys[1]
-    )
+    mine = rows[known], np.searchsorted(classes, labels[known])
+    network = Network.new(rows.shape[1], len(classes), keys[0])
+    network = network.trained(*mine, keys[1], EARLY_STEPS).measured(*mine)
     return OwnerModel(
         oracle=lambda x, y: network.oracle(scale(x), np.searchsorted(classes, y)),
         features=None if args.features else lambda x: network.features(scale(x)),
@@ -211,16 +214,10 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
     Raises:
         ValueError: If they are others.
     """
-    names = data.feature_names
-    if columns is None or names is None or tuple(names) == columns:
-        return data
-    if sorted(names) != sorted(columns):
-        raise ValueError(
-            f"DATA must have the columns of the request, {', '.join(columns)}; got "
-            f"{', '.join(names)}"
-        )
-    order = [list(names).index(name) for name in columns]
-    return dataclasses.replace(data, x=data.x[:, order], feature_names=columns)
+    from jaxsel.market._schema import in_order
+
+    x = in_order("DATA", data.x, data.feature_names, columns)
+    return data if x is data.x else dataclasses.replace(data, x=x, feature_names=None)
 
 
 def _save_samples(path: Path, x: np.ndarray, y: np.ndarray) -> None:

@@ -85,8 +85,8 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "answer",
         help="an owner answers",
         description="Choose samples of DATA for a request, within its budget, and "
-        "never all of DATA.\nMatching gradients needs a model: a small network is "
-        f"trained on DATA.\n\n{_DATA}",
+        "never more than half\nof DATA, unless told otherwise. Matching gradients "
+        f"needs a model: a small network\nis trained on DATA.\n\n{_DATA}",
         epilog="examples:\n"
         "  jaxsel market answer request.npz mine.npz --owner north --out north.npz\n"
         "  jaxsel market answer request.npz --refuse 'not for sale' --owner north "
@@ -120,9 +120,23 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "func_feat and grad_match, which train on labels",
     )
     parser.add_argument(
+        "--max-samples",
+        type=int,
+        metavar="N",
+        help="send so many at most, whatever the budget",
+    )
+    parser.add_argument(
+        "--max-share",
+        type=float,
+        default=0.5,
+        metavar="FRACTION",
+        help="send this part of DATA at most, whatever the budget (default: 0.5); one "
+        "sample stays behind in any case",
+    )
+    parser.add_argument(
         "--allow-all",
         action="store_true",
-        help="send all of DATA if the budget allows; otherwise one stays behind",
+        help="send all of DATA if the budget and --max-samples allow",
     )
     parser.add_argument("--refuse", metavar="REASON", help="decline; without DATA")
     parser.add_argument(

@@ -64,11 +64,11 @@ class Schema:
         if self.classes is not None:
             _check_classes(self.classes)
 
-    def check_samples(self, name: str, x: np.ndarray) -> None:
-        """Refuse samples of another form."""
+    def check_samples(self, name: str, x: np.ndarray, *, gaps: bool = False) -> None:
+        """Refuse samples of another form, or with NaN, unless `gaps` are allowed."""
         if self.sample_shape is None:
             raise ValueError(f"{name} must not be given: the schema has features only")
-        check_rows(name, x)
+        check_rows(name, x, gaps=gaps)
         if x.shape[1:] != self.sample_shape or kind_of(x) != self.sample_dtype:
             raise ValueError(
                 f"{name} must hold samples of shape {self.sample_shape} and dtype "
@@ -132,11 +132,52 @@ class Schema:
         return cls(**values)
 
 
-def check_rows(name: str, array: Any) -> None:
-    """Refuse what is not a finite array with a first axis."""
+def check_rows(name: str, array: Any, *, gaps: bool = False) -> None:
+    """Refuse what is not a finite array with a first axis; NaN passes with `gaps`."""
     if not isinstance(array, np.ndarray) or not array.ndim:
         raise TypeError(f"{name} must be an array, one row a sample")
+    if gaps and array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(0), array)
     check_finite(name, array)
+
+
+def names_of(value: Any) -> tuple[str, ...] | None:
+    """Return the names of a data frame's columns; None of anything else."""
+    names = getattr(value, "columns", None)
+    if names is None or isinstance(value, np.ndarray):
+        return None
+    names = tuple(names)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def in_order(
+    name: str,
+    x: np.ndarray,
+    names: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    *,
+    of: str = "the request",
+) -> np.ndarray:
+    """Return a table's columns in the order of others of the same names.
+
+    Args:
+        name: What errors call the table.
+        x: The table, `[n, d]`.
+        names: Its columns' names; None if not known: then it stays as it is.
+        columns: The names in the order wanted; None likewise.
+        of: Whose order it is.
+
+    Raises:
+        ValueError: If the names differ, or the order is unclear.
+    """
+    if names is None or columns is None or tuple(names) == tuple(columns):
+        return x
+    if sorted(names) != sorted(columns) or len(set(names)) < len(names):
+        raise ValueError(
+            f"{name} must have the columns of {of}, {', '.join(columns)}, each once; "
+            f"got {', '.join(names)}"
+        )
+    return x[:, [list(names).index(column) for column in columns]]
 
 
 def kind_of(x: np.ndarray) -> str:
@@ -144,8 +185,11 @@ def kind_of(x: np.ndarray) -> str:
     return "text" if x.dtype.kind == "U" else dtype_name(x)
 
 
-def as_samples(name: str, value: npt.ArrayLike) -> np.ndarray:
-    """Return finite samples `[n, ...]`, with texts in arrays of fixed length."""
+def as_samples(name: str, value: npt.ArrayLike, *, gaps: bool = False) -> np.ndarray:
+    """Return finite samples `[n, ...]`, with texts in arrays of fixed length.
+
+    With `gaps`, NaN passes: a missing number.
+    """
     x = np.asarray(as_array(name, value))
     if x.dtype.kind in "OS" and x.ndim == 1:
         x = _as_texts(name, x)
@@ -160,7 +204,7 @@ def as_samples(name: str, value: npt.ArrayLike) -> np.ndarray:
         raise TypeError(f"{name} {error}") from error
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
-    check_finite(name, x)
+    check_rows(name, x, gaps=gaps)
     return x
 
 
