@@ -107,12 +107,15 @@ class Trainer:
         )
         passed = {answer.owner: answer for answer in found.answers}
         for path, answer in list(answers.items()):
-            if answer.owner in found.refused:
-                reason = found.refused[answer.owner]
-                refused[path] = f"{path} is refused: {reason}"
+            try:
+                if answer.owner in found.refused:
+                    raise ValueError(found.refused[answer.owner])
+                answers[path] = passed[answer.owner]
+                self._pair("x", sent(answer), np.asarray(answer.y))
+            except ValueError as error:
+                refused[path] = f"{path} is refused: {error}"
                 del answers[path]
                 continue
-            answers[path] = passed[answer.owner]
             if answer.owner in found.left_out:
                 self.warnings.append(f"{path}: {answers[path].reason}")
         order = dict.fromkeys(path for path in paths if path in refused)

