@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 from commands import refuse, run
 
 from jaxsel import market
-from jaxsel._cli import _market_options, _market_trainer
+from jaxsel._cli import _market_model, _market_options, _market_trainer
+from jaxsel._types import Selection
 from jaxsel.data import load
 from jaxsel.market import Answer, Request
 
@@ -173,6 +175,51 @@ def test_owners_by_every_method(method, capsys):
     assert f"chosen by {method}" in capsys.readouterr().out
 
 
+def test_matching_sees_an_early_network(monkeypatch):
+    """Its hidden layer as features, and gradients of length 1, whatever its loss."""
+    given, steps = [], []
+    fit = _market_model.fit
+
+    def choose(candidates, target, own, hard, budget, **options):
+        given.append((candidates, own, hard))
+        size = {"indices": np.arange(budget), "weights": np.ones(budget)}
+        return Selection(**size, n_valid=np.int32(budget))
+
+    def recorded(*arguments, **options):
+        steps.append(options["steps"])
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr("jaxsel.market._owner.func_feat", choose)
+    monkeypatch.setattr(_market_model, "fit", recorded)
+    asked = ask("--method", "func_feat", budget=8)
+    reply("east")
+    assert steps == [_market_model.EARLY_STEPS] == [100]
+    (oracle, own, hard), x = given[0], np.load("east.npz")["x"][40:]
+    assert own.shape == (20, _market_model.HIDDEN)
+    assert hard.shape == (25, _market_model.HIDDEN)
+    assert own.min() == 0
+    # The last layer's inputs are its features, so both come from one network.
+    np.testing.assert_allclose(oracle.layers[0].inputs, own, rtol=1e-6)
+    assert not np.array_equal(own[:, :6], x)
+    assert 0.2 < np.mean(oracle.diag()) < 5
+    np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
+    np.save("east_f.npy", np.load("east.npz")["x"][:, :2])
+    asked = ask("--method", "func_feat", "--features", "val_f.npy", "--force", budget=8)
+    reply("east", "--features", "east_f.npy", "--force")
+    np.testing.assert_array_equal(given[1][1], x[:, :2])
+    np.testing.assert_array_equal(given[1][2], asked.features)
+
+
+def test_gradients_are_measured_by_their_length():
+    x, y = draw(30, 30, 30)
+    network = _market_model.Network.new(6, 3, jax.random.key(0))
+    network = network.trained(x.astype(np.float32), y, jax.random.key(1), 300)
+    short = np.mean(network.oracle(x, y).diag())
+    assert short < 0.1
+    for measured in (network.measured(x, y), network.measured(x, y).measured(x, y)):
+        assert np.mean(measured.oracle(x, y).diag()) == pytest.approx(1, rel=1e-4)
+
+
 def test_owners_rules(capsys):
     ask()
     save("few", *draw(0, 0, 8))
@@ -180,6 +227,10 @@ def test_owners_rules(capsys):
     assert (len(found), found.status) == (7, "capped")
     assert "one more would be all" in capsys.readouterr().out
     assert len(reply("few", "--allow-all", "--force")) == 8
+    assert len(reply("few", "--force")) == 4
+    assert "the owner sends 0.5 of its samples at most" in capsys.readouterr().out
+    assert len(reply("few", "--max-samples", "3", "--force")) == 3
+    assert json.loads(Path("from_few.json").read_text())["config"]["max_samples"] == 3
     run(
         *("market", "answer", "request.npz", "--refuse", "not for sale"),
         *("--owner", "west", "--out", "from_west.npz"),
