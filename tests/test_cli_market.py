@@ -339,6 +339,83 @@ def test_columns_in_another_order(capsys):
     assert "DATA must have the columns of the request, c0" in error
 
 
+def test_columns_of_tables_can_be_left_out(capsys):
+    """As the index that pandas writes, which says so if it is not."""
+    x, y = draw(10, 10, 20)
+    names = [f"c{i}" for i in range(6)]
+    frame = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
+    frame["id"] = [f"row {i}" for i in range(40)]
+    frame.to_csv("val.csv")
+    wrong = np.where(y == 2, 0, y)
+    pd.DataFrame({"guess": wrong, "note": "none"}).to_csv("predicted.csv", index=False)
+    made = ("market", "request", "val.csv", "--label-column", "label", "--budget", 8)
+    made += ("--predictions", "predicted.csv", "--prediction-column", "guess")
+    made += ("--held-out-to", "held.npz", "--out", "request.npz", "--force")
+    run(*made, "--drop", "id")
+    warning = "val.csv: column 'Unnamed: 0' counts as a feature; leave it out: --drop"
+    assert capsys.readouterr().err == f"jaxsel: warning: {warning}\n"
+    assert Request.load("request.npz").schema.columns == ("Unnamed: 0", *names)
+    for options in (
+        ("--drop", "id", "--drop", "Unnamed: 0"),
+        ("--columns", ",".join(names)),
+    ):
+        run(*made, *options)
+        assert capsys.readouterr().err == ""
+        asked = Request.load("request.npz")
+        assert asked.schema.columns == tuple(names)
+        assert set(asked.y) == {2}
+        assert len(asked) == 10
+    reply = ("market", "answer", "request.npz", "val.csv", "--owner", "o", "--force")
+    columns = ("--columns", ",".join(names[::-1]))
+    for labels in (("--label-column", "label"), ("--unlabelled",)):
+        run(*reply, *labels, *columns, "--out", "a.npz")
+        assert Answer.load("a.npz", asked).x.shape == (8, 6)
+    assert "must name the column of --predictions" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "predicted.npy"
+    )
+    assert "has no column 'guess'" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "val.csv"
+    )
+
+
+def test_columns_of_other_scale(capsys):
+    """With one in thousands, raw distances see nothing else."""
+    x, y = draw(30, 30, 30)
+    x[:, 5] = 1000 * RNG.normal(size=90)
+    np.savez("val.npz", x=x[::2], y=y[::2])
+    np.savez("own.npz", x=x[1::2], y=y[1::2])
+    run("market", "request", "val.npz", "--budget", 12, "--out", "request.npz")
+    right = []
+    for options in ((), ("--standardize",)):
+        run(
+            *("market", "answer", "request.npz", "own.npz", "--unlabelled"),
+            *("--method", "random", "--metric", "l2", "--owner", "o"),
+            *("--out", "a.npz", "--force", *options),
+        )
+        found = Answer.load("a.npz", Request.load("request.npz"))
+        rows = [np.flatnonzero((x == row).all(axis=1))[0] for row in found.x]
+        right.append(np.mean(found.y == y[rows]))
+    assert right[1] > 0.9 > right[0]
+    for options in (("--method", "grad_match"), ("--method", "random")):
+        error = refuse(
+            capsys,
+            *("market", "answer", "request.npz", "own.npz", "--standardize"),
+            *("--owner", "o", "--out", "b.npz", *options),
+        )
+        assert "--standardize must not be given" in error
+
+
+def test_features_that_are_forgotten(capsys):
+    np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
+    ask("--features", "val_f.npy", "--method", "random")
+    reply("north")
+    assert capsys.readouterr().err == ""
+    reply("north", "--method", "retrieve", "--force")
+    assert "the request has features, but --features is not given: samples are" in (
+        capsys.readouterr().err
+    )
+
+
 def sha256_of(name, split):
     data = load(name, split=split)
     return hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._staged import staged
 
-from ._market_data import describe, read_data
-from ._market_options import add_max_bytes
+from ._market_data import describe, read_data, warn
+from ._market_options import add_max_bytes, add_reading
 from ._output import Record, check_outputs, say
-from ._parser import Commands, Parser, add_force, add_reading_options
+from ._parser import Commands, Parser, add_force
 
 if TYPE_CHECKING:
     from jaxsel.market import Answer, Ranking
@@ -88,7 +88,7 @@ def add(actions: Commands[Parser]) -> None:
     )
     add_force(parser)
     add_max_bytes(parser)
-    add_reading_options(parser)
+    add_reading(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
     baseline = trainer.score(None)
     ranking = rank(answers.values(), trainer.score, baseline=baseline)
     for warning in trainer.warnings:
-        sys.stderr.write(f"jaxsel: warning: {warning}\n")
+        warn(warning)
     by_owner = {answer.owner: (path, answer) for path, answer in answers.items()}
     rows = _rows(ranking, by_owner)
     record = Record(
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> None:
             name: getattr(args, name)
             for name in (
                 *("steps", "retrain", "without_shown", "reach"),
-                *("label_column", "x_key", "y_key"),
+                *("label_column", "columns", "drop", "x_key", "y_key"),
             )
         },
         started=started,
