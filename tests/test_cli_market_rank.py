@@ -249,7 +249,7 @@ def test_columns_are_aligned_by_name(capsys):
     reply = ["market", "answer", "request.npz", "own.csv", *label, "--owner", "north"]
     run(*reply, "--out", "north.npz")
     rank = ["market", "rank", "request.npz", "held.csv", "north.npz", *label]
-    rank += ["--train", "train.csv", "--seeds", 2, "--steps", 60, "--force"]
+    rank += ["--train", "train.csv", "--seeds", 1, "--steps", 60, "--force"]
     results = []
     for shuffled in ("", "train", "held"):
         for name, frame in frames.items():
@@ -340,3 +340,33 @@ def test_seeds_differ_in_weights_and_batches(monkeypatch):
         # The same seeds serve every answer.
         assert [t[:2] for t in trainings] == [t[:2] for t in by_answer[0]]
     assert {options["steps"] for *_, options in calls} == {5}
+
+
+def test_missing_numbers(capsys):
+    """Through all three commands, where the request's method knows them."""
+    scene = Scene()
+    names = list("abcdef")
+
+    def table(name, x, y):
+        x = x.copy()
+        x[::4, 2] = np.nan
+        pd.DataFrame(x, columns=names).assign(kind=y).to_csv(f"{name}.csv", index=False)
+
+    table("val", scene.request.x, scene.request.y)
+    table("held", *scene.draw(40, 0, 0))
+    table("train", *scene.train)
+    table("own", *scene.draw(40, 30, 30))
+    label = ["--label-column", "kind"]
+    made = ["market", "request", "val.csv", *label, "--budget", 8]
+    run(*made, "--method", "binned", "--out", "binned.npz")
+    reply = ["market", "answer", "binned.npz", "own.csv", *label, "--owner", "north"]
+    run(*reply, "--out", "north.npz", "--force")
+    rank = ["market", "rank", "binned.npz", "held.csv", "north.npz", *label, *QUICK]
+    rank[rank.index("train.npz")] = "train.csv"
+    run(*rank, "--out", "r.json")
+    (row,) = json.loads(Path("r.json").read_text())["ranking"]
+    assert row["samples"] == 8
+    assert row["score"] > 0.6
+    capsys.readouterr()
+    error = refuse(capsys, *made, "--out", "other.npz")
+    assert "x must be finite, but row 0 has NaN" in error

@@ -116,7 +116,13 @@ def answer(
         if method == "retrieve":
             rows = np.arange(n)
         candidates = mine if len(rows) == n else mine.take(rows)
-        found = _choose(method, candidates, hard, budget, model, metric, key)
+        if method == "binned":
+            table: Any = candidates.x  # there is one: `_check_method` saw to it
+            categories = request.schema.categories
+            hard_table: Any = hard.x
+            found = retrieve_binned(table, hard_table, budget, categorical=categories)
+        else:
+            found = _choose(method, candidates, hard, budget, model, metric, key)
         size = int(found.n_valid)
         chosen = rows[np.asarray(found.indices)[:size]]
         weights = np.asarray(found.weights, np.float32)[:size]
@@ -233,8 +239,6 @@ def _choose(
             hard_labels=hard.codes,
             metric=metric,
         )
-    if method == "binned" and mine.x is not None and hard.x is not None:
-        return retrieve_binned(mine.x, hard.x, budget)
     if method == "random" and key is not None:
         return Selection(
             indices=jax.random.permutation(key, len(mine))[:budget],

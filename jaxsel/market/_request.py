@@ -26,6 +26,7 @@ from ._schema import (
     as_labels,
     as_samples,
     as_vectors,
+    categories_of,
     kind_of,
     names_of,
 )
@@ -154,7 +155,8 @@ def make_request(
 
     Args:
         x: Hard samples: numbers `[m, ...]`, or `[m]` texts. None keeps them private.
-            With the method "binned", NaN is a missing number.
+            With the method "binned", NaN is a missing number, and a data frame may have
+            columns of numbers and of texts.
         y: Their labels, `[m]`: integers or texts. None if they are not known; owners
             then choose by features only.
         budget: How many samples an owner may send at most, up to 1,000,000.
@@ -209,6 +211,7 @@ def make_request(
         n_features=None if vectors is None else vectors.shape[1],
         columns=None if columns is None else tuple(columns),
         classes=known,
+        categories=categories_of(x) if x is not None and kind == "text" else None,
     )
     return Request(
         id=_random_id(key),

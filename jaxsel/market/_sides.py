@@ -96,6 +96,8 @@ def both_sides(
     _check_form(request, samples)
     if samples is not None:
         samples = in_order("x", samples, names_of(x), request.schema.columns)
+        if request.schema.categories is not None:
+            request.schema.check_samples("x", samples, gaps=True)
     arrays = {"x": samples, "features": given, "y": labels}
     present = [(name, array) for name, array in arrays.items() if array is not None]
     for name, array in present:

@@ -228,6 +228,47 @@ def test_missing_numbers_are_for_the_method_that_knows_them(tmp_path):
         bad.check(plain)
 
 
+def mixed(x):
+    """A table with a category, a number that may be missing, and two others."""
+    frame = pd.DataFrame(x.astype(np.float32), columns=list("abcd"))
+    frame["b"] = np.where(x[:, 1] > 0, "up", "down").astype(object)
+    frame.loc[::5, "b"] = None
+    frame.loc[::4, "c"] = np.nan
+    return frame
+
+
+def test_tables_of_numbers_and_texts(tmp_path):
+    frame, hard = mixed(X), mixed(HARD)
+    asked = make_request(hard, HARD_Y, budget=6, method="binned")
+    assert asked.schema.categories == (1,)
+    asked = Request.load(asked.save(tmp_path / "r.npz"))
+    mine = np.flatnonzero(Y < 3)
+    chosen = retrieve.retrieve_binned(frame.iloc[mine], hard, 6)
+    found = answer(asked, frame[list("dcba")], Y, owner="o")
+    found = Answer.load(found.save(tmp_path / "a.npz"), asked)
+    expected = frame.iloc[mine].iloc[np.asarray(chosen.indices)]
+    np.testing.assert_array_equal(found.x[:, 1], expected["b"].fillna(""))
+    for j in (0, 2, 3):
+        column = np.where(found.x[:, j] == "", "nan", found.x[:, j]).astype(np.float32)
+        np.testing.assert_array_equal(column, expected.iloc[:, j])
+    with pytest.raises(ValueError, match="numbers, written as texts, in column 2"):
+        answer(asked, frame.assign(c="much"), Y, owner="o")
+    forged = dataclasses.replace(found, x=np.where(found.x == "up", "up", "much"))
+    with pytest.raises(ValueError, match="numbers, written as texts, in column 0"):
+        forged.check(asked)
+    with pytest.raises(ValueError, match="model must have features: texts as such"):
+        answer(asked, frame, Y, owner="o", method="retrieve")
+    with pytest.raises(TypeError, match="must hold real numbers or texts"):
+        make_request(hard, HARD_Y, budget=6)
+    with pytest.raises(TypeError, match="columns of numbers or of texts, got objects"):
+        make_request(hard.assign(b=[(1,)] * 12), budget=6, method="binned")
+    for places in ((4,), (1, 0), (0, 0)):
+        with pytest.raises(ValueError, match="categories must be places of columns"):
+            dataclasses.replace(asked.schema, categories=places)
+    with pytest.raises(ValueError, match="categories are for tables of texts"):
+        dataclasses.replace(request().schema, categories=(1,))
+
+
 def test_nothing_of_the_classes_asked_for():
     asked = request(features=None)
     found = answer(asked, X, np.full(40, 7), owner="east")
