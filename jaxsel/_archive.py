@@ -38,6 +38,24 @@ def pieces(parts: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryvi
     yield _END.pack(b"PK\5\6", 0, 0, len(parts), len(parts), size, offset, 0)
 
 
+def first_part(data: memoryview, name: str) -> memoryview:
+    """Return the content of an archive's first part from its first bytes.
+
+    Raises:
+        ValueError: If `pieces` can't have written it, or it has another name.
+    """
+    if data[:4] != b"PK\3\4" or len(data) < _LOCAL.size:
+        raise ValueError("it is no file of jaxsel's")
+    fields = _LOCAL.unpack(data[: _LOCAL.size])
+    size, n_name = fields[7], fields[9]
+    start = _LOCAL.size + n_name
+    if data[_LOCAL.size : start] != name.encode("ascii"):
+        raise ValueError(f"it does not begin with {name}")
+    if start + size > len(data):
+        raise ValueError(f"{name} is cut short, or its size is wrong")
+    return data[start : start + size]
+
+
 def unpack(data: memoryview) -> dict[str, memoryview]:
     """Return the parts of an archive, as views of its bytes.
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ._archive import pieces, unpack
+from ._archive import first_part, pieces, unpack
 from ._checks import check_count
 from ._staged import staged
 
@@ -24,6 +24,9 @@ MAX_BYTES = 1 << 30
 _LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
 _MAX_HEADER = 1 << 22  # bytes
 _MAX_DIMENSIONS = 8
+# What comes before the arrays has at most so many bytes. Of larger files these are
+# judged before the rest is read.
+HEAD_BYTES = _MAX_HEADER + (1 << 12)
 _LONGEST = 500  # characters of a reason: what is refused may hold long texts
 # Real numbers and booleans, little-endian, and texts of fixed length.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
@@ -241,8 +244,11 @@ def _read(
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         _check_length(size, max_bytes)
+        head = file.read(min(size, HEAD_BYTES))
+        if size > len(head):
+            _check_size(form, memoryview(head), kind, names, size)
         # Not more than was seen: it may be growing.
-        data = memoryview(file.read(size))
+        data = memoryview(head + file.read(size - len(head)))
     return _unpacked(form, data, kind, names)
 
 
@@ -268,6 +274,27 @@ def _unpacked(
     return header["fields"], arrays
 
 
+def _check_size(
+    form: Format, head: memoryview, kind: str, names: tuple[str, ...], size: int
+) -> None:
+    """Refuse a large file by its first bytes, if these can't lead such a file."""
+    part = first_part(head, "header.json")
+    if len(part) > _MAX_HEADER:
+        raise ValueError("header.json is larger than 4 MiB")
+    header = _parsed(form, bytes(part), kind)
+    most = len(head)
+    for name, facts in header["arrays"].items():
+        if name not in names:
+            raise ValueError(f"array {name[:40]!r} has no place in a {kind}")
+        dtype, shape = _declared(name, facts)
+        most += len(_npy_head(dtype, shape))
+        most += math.prod(shape) * np.dtype(dtype).itemsize
+    if size > most:
+        raise ValueError(
+            f"it has {size} bytes, more than the {most} that its header can lead to"
+        )
+
+
 def _header(form: Format, parts: Mapping[str, memoryview], kind: str) -> dict[str, Any]:
     if "header.json" not in parts or "header.sha256" not in parts:
         raise ValueError("header.json or header.sha256 is missing")
@@ -276,6 +303,10 @@ def _header(form: Format, parts: Mapping[str, memoryview], kind: str) -> dict[st
         raise ValueError("header.json is larger than 4 MiB")
     if hashlib.sha256(text).hexdigest().encode() != parts["header.sha256"]:
         raise ValueError("header.json is damaged: its sha256 differs")
+    return _parsed(form, text, kind)
+
+
+def _parsed(form: Format, text: bytes, kind: str) -> dict[str, Any]:
     try:
         header = json.loads(text, parse_constant=_no_constant)
         # Blanks, repeated keys and the like would be room for something else.
@@ -299,7 +330,8 @@ def _header(form: Format, parts: Mapping[str, memoryview], kind: str) -> dict[st
     return header
 
 
-def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
+def _declared(name: str, facts: Any) -> tuple[str, list[int]]:
+    """Return the dtype and shape that a header declares for an array."""
     if not isinstance(facts, dict) or set(facts) != {"dtype", "shape", "sha256"}:
         raise ValueError(f"{name} must be declared by dtype, shape and sha256")
     dtype, shape = facts["dtype"], facts["shape"]
@@ -313,6 +345,11 @@ def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
         or not all(type(n) is int and 0 <= n < 1 << 31 for n in shape)
     ):
         raise ValueError(f"{name} has an impossible shape {str(shape)[:60]}")
+    return dtype, shape
+
+
+def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
+    dtype, shape = _declared(name, facts)
     head = _npy_head(dtype, shape)
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if len(content) != len(head) + size:

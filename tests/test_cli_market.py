@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 from commands import refuse, run
 
 from jaxsel import market
-from jaxsel._cli import _market_options, _market_rank
+from jaxsel._cli import _market_model, _market_options, _market_trainer
+from jaxsel._types import Selection
 from jaxsel.data import load
 from jaxsel.market import Answer, Request
 
@@ -94,7 +96,9 @@ def test_two_processes_by_files(capsys, tmp_path):
     reply("south")
 
     files = ["from_north.npz", "from_south.npz"]
-    run(*RANK, *files, "--train", "train.npz", "--out", "ranking.json", *QUICK)
+    # The shown samples alone make up for the class that TRAIN lacks.
+    options = ["--train", "train.npz", "--without-shown", *QUICK]
+    run(*RANK, *files, *options, "--out", "ranking.json")
     captured = capsys.readouterr()
     assert captured.err == ""
     ranking = json.loads(Path("ranking.json").read_text())
@@ -171,13 +175,62 @@ def test_owners_by_every_method(method, capsys):
     assert f"chosen by {method}" in capsys.readouterr().out
 
 
+def test_matching_sees_an_early_network(monkeypatch):
+    """Its hidden layer as features, and gradients of length 1, whatever its loss."""
+    given, steps = [], []
+    fit = _market_model.fit
+
+    def choose(candidates, target, own, hard, budget, **options):
+        given.append((candidates, own, hard))
+        size = {"indices": np.arange(budget), "weights": np.ones(budget)}
+        return Selection(**size, n_valid=np.int32(budget))
+
+    def recorded(*arguments, **options):
+        steps.append(options["steps"])
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr("jaxsel.market._owner.func_feat", choose)
+    monkeypatch.setattr(_market_model, "fit", recorded)
+    asked = ask("--method", "func_feat", budget=8)
+    reply("east")
+    assert steps == [_market_model.EARLY_STEPS] == [100]
+    (oracle, own, hard), x = given[0], np.load("east.npz")["x"][40:]
+    assert own.shape == (20, _market_model.HIDDEN)
+    assert hard.shape == (25, _market_model.HIDDEN)
+    assert own.min() == 0
+    # The last layer's inputs are its features, so both come from one network.
+    np.testing.assert_allclose(oracle.layers[0].inputs, own, rtol=1e-6)
+    assert not np.array_equal(own[:, :6], x)
+    assert 0.2 < np.mean(oracle.diag()) < 5
+    np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
+    np.save("east_f.npy", np.load("east.npz")["x"][:, :2])
+    asked = ask("--method", "func_feat", "--features", "val_f.npy", "--force", budget=8)
+    reply("east", "--features", "east_f.npy", "--force")
+    np.testing.assert_array_equal(given[1][1], x[:, :2])
+    np.testing.assert_array_equal(given[1][2], asked.features)
+
+
+def test_gradients_are_measured_by_their_length():
+    x, y = draw(30, 30, 30)
+    network = _market_model.Network.new(6, 3, jax.random.key(0))
+    network = network.trained(x.astype(np.float32), y, jax.random.key(1), 300)
+    short = np.mean(network.oracle(x, y).diag())
+    assert short < 0.1
+    for measured in (network.measured(x, y), network.measured(x, y).measured(x, y)):
+        assert np.mean(measured.oracle(x, y).diag()) == pytest.approx(1, rel=1e-4)
+
+
 def test_owners_rules(capsys):
     ask()
     save("few", *draw(0, 0, 8))
-    found = reply("few")
+    found = reply("few", "--max-share", "1")
     assert (len(found), found.status) == (7, "capped")
     assert "one more would be all" in capsys.readouterr().out
     assert len(reply("few", "--allow-all", "--force")) == 8
+    assert len(reply("few", "--force")) == 4
+    assert "the owner sends 0.5 of its samples at most" in capsys.readouterr().out
+    assert len(reply("few", "--max-samples", "3", "--force")) == 3
+    assert json.loads(Path("from_few.json").read_text())["config"]["max_samples"] == 3
     run(
         *("market", "answer", "request.npz", "--refuse", "not for sale"),
         *("--owner", "west", "--out", "from_west.npz"),
@@ -253,6 +306,7 @@ def test_tables_with_texts_as_labels(capsys):
         *("--out", "from_north.npz"),
     )
     options = ["--train", "train.csv", *kind, "--out", "ranking.json", *QUICK]
+    options.append("--without-shown")
     run(*RANK, "from_north.npz", *options)
     ranking = json.loads(Path("ranking.json").read_text())
     assert ranking["ranking"][0]["gain"] > 0.05
@@ -285,6 +339,83 @@ def test_columns_in_another_order(capsys):
     assert "DATA must have the columns of the request, c0" in error
 
 
+def test_columns_of_tables_can_be_left_out(capsys):
+    """As the index that pandas writes, which says so if it is not."""
+    x, y = draw(10, 10, 20)
+    names = [f"c{i}" for i in range(6)]
+    frame = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
+    frame["id"] = [f"row {i}" for i in range(40)]
+    frame.to_csv("val.csv")
+    wrong = np.where(y == 2, 0, y)
+    pd.DataFrame({"guess": wrong, "note": "none"}).to_csv("predicted.csv", index=False)
+    made = ("market", "request", "val.csv", "--label-column", "label", "--budget", 8)
+    made += ("--predictions", "predicted.csv", "--prediction-column", "guess")
+    made += ("--held-out-to", "held.npz", "--out", "request.npz", "--force")
+    run(*made, "--drop", "id")
+    warning = "val.csv: column 'Unnamed: 0' counts as a feature; leave it out: --drop"
+    assert capsys.readouterr().err == f"jaxsel: warning: {warning}\n"
+    assert Request.load("request.npz").schema.columns == ("Unnamed: 0", *names)
+    for options in (
+        ("--drop", "id", "--drop", "Unnamed: 0"),
+        ("--columns", ",".join(names)),
+    ):
+        run(*made, *options)
+        assert capsys.readouterr().err == ""
+        asked = Request.load("request.npz")
+        assert asked.schema.columns == tuple(names)
+        assert set(asked.y) == {2}
+        assert len(asked) == 10
+    reply = ("market", "answer", "request.npz", "val.csv", "--owner", "o", "--force")
+    columns = ("--columns", ",".join(names[::-1]))
+    for labels in (("--label-column", "label"), ("--unlabelled",)):
+        run(*reply, *labels, *columns, "--out", "a.npz")
+        assert Answer.load("a.npz", asked).x.shape == (8, 6)
+    assert "must name the column of --predictions" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "predicted.npy"
+    )
+    assert "has no column 'guess'" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "val.csv"
+    )
+
+
+def test_columns_of_other_scale(capsys):
+    """With one in thousands, raw distances see nothing else."""
+    x, y = draw(30, 30, 30)
+    x[:, 5] = 1000 * RNG.normal(size=90)
+    np.savez("val.npz", x=x[::2], y=y[::2])
+    np.savez("own.npz", x=x[1::2], y=y[1::2])
+    run("market", "request", "val.npz", "--budget", 12, "--out", "request.npz")
+    right = []
+    for options in ((), ("--standardize",)):
+        run(
+            *("market", "answer", "request.npz", "own.npz", "--unlabelled"),
+            *("--method", "random", "--metric", "l2", "--owner", "o"),
+            *("--out", "a.npz", "--force", *options),
+        )
+        found = Answer.load("a.npz", Request.load("request.npz"))
+        rows = [np.flatnonzero((x == row).all(axis=1))[0] for row in found.x]
+        right.append(np.mean(found.y == y[rows]))
+    assert right[1] > 0.9 > right[0]
+    for options in (("--method", "grad_match"), ("--method", "random")):
+        error = refuse(
+            capsys,
+            *("market", "answer", "request.npz", "own.npz", "--standardize"),
+            *("--owner", "o", "--out", "b.npz", *options),
+        )
+        assert "--standardize must not be given" in error
+
+
+def test_features_that_are_forgotten(capsys):
+    np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
+    ask("--features", "val_f.npy", "--method", "random")
+    reply("north")
+    assert capsys.readouterr().err == ""
+    reply("north", "--method", "retrieve", "--force")
+    assert "the request has features, but --features is not given: samples are" in (
+        capsys.readouterr().err
+    )
+
+
 def sha256_of(name, split):
     data = load(name, split=split)
     return hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()
@@ -307,7 +438,7 @@ def test_prepared_data_sets(monkeypatch):
         *("--out", "b.npz", "--unlabelled"),
     )
     assert Answer.load("b.npz", asked).pseudo_labels
-    monkeypatch.setattr(_market_rank._Trainer, "score", lambda self, answer: [0.5])
+    monkeypatch.setattr(_market_trainer.Trainer, "score", lambda self, answer: [0.5])
     run(
         *("market", "rank", "request.npz", "digits:test", "a.npz", "b.npz"),
         *("--train", "digits:train", "--out", "r.json"),

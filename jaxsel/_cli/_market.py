@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _market_rank
-from ._market_data import describe, plain_labels, read_data, read_unlabelled
+from ._market_data import (
+    describe,
+    plain_labels,
+    read_data,
+    read_predictions,
+    read_unlabelled,
+)
 from ._market_options import add_answer, add_request
 from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jaxsel.data import Dataset
-    from jaxsel.market import HardSet, OwnerModel, Request
+    from jaxsel.market import HardSet, Request
 
 _DESCRIPTION = """\
 A trainer shows hard samples, which its model gets wrong, to owners of data. Each owner
@@ -81,9 +87,8 @@ def _request(args: argparse.Namespace) -> None:
         )
     rows, hard = np.arange(len(data)), None
     if args.predictions is not None:
-        predictions = read_array(args.predictions, args.y_key)
         hard = hard_set(
-            predictions,
+            read_predictions(args),
             plain_labels(data.y),
             key=jax.random.key(args.seed),
             held_out=args.held_out,
@@ -106,6 +111,7 @@ def _request(args: argparse.Namespace) -> None:
         writers[extra[0]] = lambda path: _save_samples(path, x, y)
     writers[out] = request.save
     names = ("budget", "method", "hide_samples", "held_out", "minimum")
+    names += ("prediction_column",)
     record = _record(args, started, names, roles, data)
     manifest = publish(writers, record)
     say(
@@ -128,6 +134,8 @@ def _answer(args: argparse.Namespace) -> None:
     from jaxsel._io import read_array
     from jaxsel.market import Request, answer, refuse
 
+    from ._market_owner import owner_model
+
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data = None
     if args.refuse is not None:
@@ -148,13 +156,16 @@ def _answer(args: argparse.Namespace) -> None:
             None if args.unlabelled else mine.y,
             owner=args.owner,
             features=mine.x if request.schema.sample_shape is None else features,
-            model=_model(args, method, request, mine),
+            model=owner_model(args, method, request, mine),
             method=method,
             metric=args.metric,
+            max_samples=args.max_samples,
+            max_share=args.max_share,
             allow_all=args.allow_all,
             key=jax.random.key(args.seed),
         )
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
+    names += ("max_samples", "max_share", "standardize")
     manifest = publish({out: found.save}, _record(args, started, names, roles, data))
     say(
         f"{len(found)} samples for {request!r}",
@@ -164,63 +175,16 @@ def _answer(args: argparse.Namespace) -> None:
     )
 
 
-def _model(
-    args: argparse.Namespace, method: str, request: Request, data: Dataset
-) -> OwnerModel | None:
-    """A network trained on the owner's samples, if the method matches gradients."""
-    if method not in ("grad_match", "func_feat") or request.schema.classes is None:
-        return None
-    if args.unlabelled:
-        raise ValueError(f"--unlabelled leaves {method} without labels to train on")
-    import jax
-    import numpy as np
-
-    from jaxsel._checks import check_finite
-    from jaxsel.market import OwnerModel
-
-    from ._market_model import Network, Scale
-
-    if data.x.dtype.kind not in "biuf":
-        raise ValueError(f"{method} needs DATA of numbers, got {data.x.dtype}")
-    if request.x is None and request.schema.sample_shape is not None:
-        raise ValueError(
-            f"{method} needs a request that shows samples, got one of features: choose "
-            "another --method"
-        )
-    check_finite("DATA", data.x)
-    classes = np.asarray(request.schema.classes)
-    labels = plain_labels(data.y)
-    known = np.isin(labels, classes)
-    if not known.any():
-        raise ValueError("DATA has no sample of a class that the request names")
-    scale = Scale.of(data.x)
-    rows = scale(data.x)
-    keys = [jax.random.fold_in(jax.random.key(args.seed), i) for i in range(2)]
-    network = Network.new(rows.shape[1], len(classes), keys[0]).trained(
-        rows[known], np.searchsorted(classes, labels[known]), keys[1]
-    )
-    return OwnerModel(
-        oracle=lambda x, y: network.oracle(scale(x), np.searchsorted(classes, y)),
-        features=None if args.features else lambda x: network.features(scale(x)),
-    )
-
-
 def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
     """Put the columns of a table into the request's order.
 
     Raises:
         ValueError: If they are others.
     """
-    names = data.feature_names
-    if columns is None or names is None or tuple(names) == columns:
-        return data
-    if sorted(names) != sorted(columns):
-        raise ValueError(
-            f"DATA must have the columns of the request, {', '.join(columns)}; got "
-            f"{', '.join(names)}"
-        )
-    order = [list(names).index(name) for name in columns]
-    return dataclasses.replace(data, x=data.x[:, order], feature_names=columns)
+    from jaxsel.market._schema import in_order
+
+    x = in_order("DATA", data.x, data.feature_names, columns)
+    return data if x is data.x else dataclasses.replace(data, x=x, feature_names=None)
 
 
 def _save_samples(path: Path, x: np.ndarray, y: np.ndarray) -> None:
@@ -246,7 +210,7 @@ def _record(
     data: Dataset | None,
 ) -> Record:
     sources = {role: getattr(args, role) for role in roles}
-    reading = ("label_column", "x_key", "y_key")
+    reading = ("label_column", "columns", "drop", "x_key", "y_key")
     return Record(
         command=args.command_line,
         config={name: getattr(args, name) for name in (*names, *reading)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,18 @@ def read_data(
     """Read samples and their labels, as the options in `args` say."""
     from jaxsel._io import read_samples
 
-    return read_samples(
+    data = read_samples(
         source,
         labels=labels,
         label_column=args.label_column,
+        columns=_columns(args),
+        drop=args.drop,
         x_key=args.x_key,
         y_key=args.y_key,
         data_dir=args.data_dir,
     )
+    _warn_of_row_numbers(source, data.feature_names)
+    return data
 
 
 def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
@@ -46,7 +51,10 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     suffix, names = Path(source).suffix.lower(), None
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
-        x, _, names = read_table(source, drop=drop)
+        x, _, names = read_table(
+            source, columns=_columns(args), drop=(*drop, *args.drop)
+        )
+        _warn_of_row_numbers(source, names)
     elif suffix in ARRAYS:
         x = read_array(source, args.x_key)
     else:
@@ -56,9 +64,47 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     return Dataset(x=x, y=np.full(len(x), -1, np.int64), feature_names=names)
 
 
+def read_predictions(args: argparse.Namespace) -> np.ndarray:
+    """Read predicted classes from arrays, or from a column of a table.
+
+    Raises:
+        ValueError: If it is a table, and `--prediction-column` is missing.
+    """
+    import numpy as np
+
+    from jaxsel._io import TABLES, read_array, read_table
+
+    source, column = args.predictions, args.prediction_column
+    is_table = Path(source).suffix.lower() in TABLES
+    if is_table != (column is not None):
+        raise ValueError(
+            "--prediction-column must name the column of --predictions where that is a "
+            "CSV or parquet file, and only there"
+        )
+    if not is_table:
+        return read_array(source, args.y_key)
+    _, found, _ = read_table(source, label_column=column, columns=())
+    return plain_labels(np.asarray(found))
+
+
 def plain_labels(y: np.ndarray) -> np.ndarray:
     """Return labels that were read as objects as texts of fixed length."""
     return y.astype(str) if y.dtype == object else y
+
+
+def _columns(args: argparse.Namespace) -> list[str] | None:
+    return None if args.columns is None else args.columns.split(",")
+
+
+def _warn_of_row_numbers(source: str, names: tuple[str, ...] | None) -> None:
+    """Say where a table's index, as pandas writes it, became a feature."""
+    for name in names or ():
+        if name.startswith("Unnamed: ") or name == "__index_level_0__":
+            warn(f"{source}: column {name!r} counts as a feature; leave it out: --drop")
+
+
+def warn(message: str) -> None:
+    sys.stderr.write(f"jaxsel: warning: {message}\n")
 
 
 def describe(role: str, source: str, data: Dataset | None = None) -> dict[str, Any]:

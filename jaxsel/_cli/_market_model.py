@@ -18,12 +18,17 @@ from jaxsel.models import MLP, Params, fit, logits
 
 HIDDEN = 64
 STEPS = 500
+# Of an owner's network: after 500, gradients are all but 0 and choose worse.
+EARLY_STEPS = 100
 _LEARNING_RATE = 3e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Centre and spread of samples: of each column of a table, else of all numbers."""
+    """Centre and spread of samples: of each column of a table, else of all numbers.
+
+    Missing numbers, NaN, do not count, and are at the centre.
+    """
 
     mean: np.ndarray
     spread: np.ndarray
@@ -31,24 +36,36 @@ class Scale:
     @classmethod
     def of(cls, x: np.ndarray) -> Scale:
         axis = 0 if x.ndim == 2 else None
-        spread = np.asarray(x.std(axis=axis, dtype=np.float64))
-        return cls(
-            mean=np.asarray(x.mean(axis=axis, dtype=np.float64)),
-            spread=np.where(spread > 0, spread, 1),
-        )
+        of_mean, of_spread = np.mean, np.std
+        gaps = np.isnan(x) if x.dtype.kind == "f" else np.zeros(1, bool)
+        if gaps.any():
+            of_mean, of_spread = np.nanmean, np.nanstd
+            x = np.where(gaps.all(axis=axis), 0, x)  # a column without any number
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.asarray(of_spread(x, axis=axis, dtype=np.float64))
+            mean = np.asarray(of_mean(x, axis=axis, dtype=np.float64))
+        return cls(mean=mean, spread=np.where(spread > 0, spread, 1))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return samples as rows, `[n, d]` float32."""
-        scaled = ((x - self.mean) / self.spread).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = ((x - self.mean) / self.spread).astype(np.float32)
+        if x.dtype.kind == "f":
+            scaled[np.isnan(x)] = 0
         return scaled.reshape(len(x), math.prod(x.shape[1:]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network with its parameters."""
+    """A network with its parameters.
+
+    Attributes:
+        unit: Length in which `oracle` measures gradients.
+    """
 
     graphdef: nnx.GraphDef
     params: Params
+    unit: float = 1.0
 
     @classmethod
     def new(cls, n_features: int, n_classes: int, key: jax.Array) -> Network:
@@ -71,15 +88,34 @@ class Network:
         )
         return dataclasses.replace(self, params=params)
 
-    def accuracy(self, rows: np.ndarray, codes: np.ndarray) -> float:
-        """Return the share of rows whose most likely class is right."""
+    def accuracy(self, rows: np.ndarray, codes: np.ndarray) -> tuple[float, int]:
+        """Return the share of rows whose most likely class is right.
+
+        And of how many the outputs are not finite: those count as wrong.
+        """
         scores = np.asarray(logits(self.graphdef, self.params, rows))
-        return float(np.mean(scores.argmax(axis=1) == codes))
+        finite = np.isfinite(scores).all(axis=1)
+        right = finite & (scores.argmax(axis=1) == codes)
+        return float(np.mean(right)), int(np.sum(~finite))
+
+    def measured(self, rows: np.ndarray, codes: np.ndarray) -> Network:
+        """Return it with gradients that have length 1 in root mean square on rows.
+
+        Matching weighs the ridge against squared gradients: it then means the same
+        whatever the loss has come down to.
+        """
+        length = float(np.mean(np.asarray(self.oracle(rows, codes).diag()))) ** 0.5
+        return dataclasses.replace(self, unit=self.unit * length if length > 0 else 1.0)
 
     def oracle(self, rows: np.ndarray, codes: np.ndarray) -> Oracle:
-        """Return the gradients of the last layer."""
+        """Return the gradients of the last layer, in units of `unit`."""
         scores = logits(self.graphdef, self.params, rows)
-        return last_layer(scores, codes, self.features(rows))
+        oracle = last_layer(scores, codes, self.features(rows))
+        layers = [
+            dataclasses.replace(layer, deltas=layer.deltas / self.unit)
+            for layer in oracle.layers
+        ]
+        return dataclasses.replace(oracle, layers=tuple(layers))
 
     def features(self, rows: np.ndarray) -> np.ndarray:
         """Return what the last layer sees, `[n, HIDDEN]`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ._parser import Commands, Parser, add_force, add_reading_options
 
 # Those of jaxsel.market, which is slow to import; a test compares them.
@@ -54,7 +56,13 @@ def add_request(actions: Commands[Parser]) -> Parser:
     group.add_argument(
         "--predictions",
         metavar="FILE",
-        help="predicted classes of DATA [n], or scores [n, classes]: .npy, or .npz",
+        help="predicted classes of DATA [n], or scores [n, classes]: .npy, or .npz; or "
+        "classes in a CSV or parquet file, with --prediction-column",
+    )
+    group.add_argument(
+        "--prediction-column",
+        metavar="COLUMN",
+        help="CSV, parquet: the column of --predictions",
     )
     group.add_argument(
         "--held-out-to",
@@ -85,8 +93,8 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "answer",
         help="an owner answers",
         description="Choose samples of DATA for a request, within its budget, and "
-        "never all of DATA.\nMatching gradients needs a model: a small network is "
-        f"trained on DATA.\n\n{_DATA}",
+        "never more than half\nof DATA, unless told otherwise. Matching gradients "
+        f"needs a model: a small network\nis trained on DATA.\n\n{_DATA}",
         epilog="examples:\n"
         "  jaxsel market answer request.npz mine.npz --owner north --out north.npz\n"
         "  jaxsel market answer request.npz --refuse 'not for sale' --owner north "
@@ -113,6 +121,12 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         help="features of DATA, in the feature space of the request: .npy, or .npz",
     )
     parser.add_argument(
+        "--standardize",
+        action="store_true",
+        help="compare samples with each column centred and divided by its standard "
+        "deviation in DATA; they are sent as they are. For retrieve and --unlabelled",
+    )
+    parser.add_argument(
         "--unlabelled",
         action="store_true",
         help="DATA has no labels, or they are not to be used: samples get that of the "
@@ -120,9 +134,23 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "func_feat and grad_match, which train on labels",
     )
     parser.add_argument(
+        "--max-samples",
+        type=int,
+        metavar="N",
+        help="send so many at most, whatever the budget",
+    )
+    parser.add_argument(
+        "--max-share",
+        type=float,
+        default=0.5,
+        metavar="FRACTION",
+        help="send this part of DATA at most, whatever the budget (default: 0.5); one "
+        "sample stays behind in any case",
+    )
+    parser.add_argument(
         "--allow-all",
         action="store_true",
-        help="send all of DATA if the budget allows; otherwise one stays behind",
+        help="send all of DATA if the budget and --max-samples allow",
     )
     parser.add_argument("--refuse", metavar="REASON", help="decline; without DATA")
     parser.add_argument(
@@ -136,9 +164,26 @@ def add_answer(actions: Commands[Parser]) -> Parser:
 
 
 def _add_reading(parser: Parser) -> None:
-    add_reading_options(parser).add_argument(
+    add_reading(parser).add_argument(
         "--labels", metavar="FILE", help="labels of DATA: .npy, or .npz"
     )
+
+
+def add_reading(parser: Parser) -> argparse._ArgumentGroup:
+    group = add_reading_options(parser)
+    group.add_argument(
+        "--columns",
+        metavar="A,B,...",
+        help="CSV, parquet: the columns of features (default: all but the label's)",
+    )
+    group.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="CSV, parquet: a column that is no feature, as an id; may be repeated",
+    )
+    return group
 
 
 def add_max_bytes(parser: Parser) -> None:

@@ -15,4 +15,5 @@ from ._request import (
     make_request as make_request,
 )
 from ._schema import Schema as Schema
+from ._screen import Screening as Screening, screen as screen
 from ._sides import OwnerModel as OwnerModel

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice, check_same_length
+from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._wire import (
+    HEAD_BYTES,
     MAX_BYTES,
     check_fields,
     check_id,
@@ -19,6 +21,7 @@ from jaxsel._wire import (
     write,
 )
 
+from ._names import check_owner
 from ._request import FORMAT, METHODS, Request
 from ._schema import check_rows
 
@@ -34,10 +37,11 @@ class Answer:
 
     Attributes:
         request_id: The request's `id`.
-        owner: The owner's name.
+        owner: The owner's name: at most 100 printable characters, in Unicode's normal
+            form NFKC, letters of one script, and no blanks at the ends.
         method: How the samples were chosen.
-        status: "complete" if there are as many as the budget; "capped" if one more
-            would have been all of the owner's data; "short" if there are fewer for
+        status: "complete" if there are as many as the budget; "capped" if the
+            owner's own limits allow no more; "short" if there are fewer for
             another reason; "refused" if the owner declines.
         reason: Why, in words; empty if complete.
         weights: Array of shape `[k]`, float32: training weights, not negative. In the
@@ -61,7 +65,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         check_id("request_id", self.request_id)
-        check_text("owner", self.owner, longest=100)
+        check_owner("owner", self.owner)
         check_choice("method", self.method, METHODS)
         check_choice("status", self.status, STATUSES)
         check_text("reason", self.reason, empty=True)
@@ -86,7 +90,7 @@ class Answer:
         for name in ("x", "features", "y"):
             array = getattr(self, name)
             if array is not None:
-                check_rows(name, array)
+                check_rows(name, array, gaps=name == "x")
                 check_same_length(name, array, "weights", weights)
         if self.y is not None and (self.y.ndim != 1 or self.y.dtype.kind not in "iU"):
             raise ValueError("y must hold labels of shape [k], integers or texts")
@@ -127,7 +131,7 @@ class Answer:
         if schema.sample_shape is not None and self.x is None:
             raise ValueError("x must be there: the request asks for samples")
         if self.x is not None:
-            schema.check_samples("x", self.x)
+            schema.check_samples("x", self.x, gaps=request.gaps)
         if self.features is not None:
             schema.check_features("features", self.features)
         if schema.classes is not None:
@@ -163,6 +167,8 @@ class Answer:
                 pass `check`; the message names the file and the field. If `max_bytes`
                 is less than 1.
         """
+        check_count("max_bytes", max_bytes)
+        _check_size(path, request)
         with reading(FORMAT, path, "answer", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, set(_FIELDS))
             if "weights" not in arrays:
@@ -171,3 +177,22 @@ class Answer:
             answer = cls(**values)
             answer.check(request)
             return answer
+
+
+def _check_size(path: str | os.PathLike[str], request: Request) -> None:
+    """Refuse a file that is larger than any answer within the budget, unread."""
+    schema, file = request.schema, Path(path)
+    texts = schema.classes is None or isinstance(schema.classes[0], str)
+    if schema.sample_dtype == "text" or texts or not file.is_file():
+        return  # texts have any length
+    if schema.sample_shape is None:
+        sample = 4 * (schema.n_features or 0)
+    else:
+        sample = math.prod(schema.sample_shape) * np.dtype(schema.sample_dtype).itemsize
+    most = HEAD_BYTES + request.budget * (sample + 4 + 8)  # weight and label
+    size = file.stat().st_size
+    if size > most:
+        raise ValueError(
+            f"{os.fspath(path)} is refused: it has {size} bytes, more than the {most} "
+            f"that an answer of {request.budget} samples can have"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,14 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_finite
+from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._types import Selection
-from jaxsel.match import func_feat, grad_match
+from jaxsel.match import Match, func_feat, grad_match
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import retrieve, retrieve_binned
 
 from ._answer import Answer
 from ._request import METHODS, Request
+from ._schema import check_rows
 from ._sides import OwnerModel, Side, both_sides
 
 _BY_FEATURES = ("retrieve", "func_feat")
@@ -33,10 +35,12 @@ def answer(
     model: OwnerModel | None = None,
     method: str | None = None,
     metric: Metric = "cosine",
+    max_samples: int | None = None,
+    max_share: float = 0.5,
     allow_all: bool = False,
     key: jax.Array | None = None,
 ) -> Answer:
-    """Choose the samples that a request asks for.
+    """Choose the samples that a request asks for, within the owner's own limits.
 
     Where hard samples have labels, only samples of their classes are chosen. Methods:
 
@@ -61,17 +65,25 @@ def answer(
         model: How the owner looks at samples.
         method: How to choose; as the request asks if None.
         metric: "cosine" or "l2", between features.
-        allow_all: Whether all of the owner's samples may be sent if the budget allows.
-            Otherwise one stays behind at least, and the answer's status is "capped".
+        max_samples: How many samples to send at most, whatever the budget; None sets no
+            such number.
+        max_share: Which share of the samples to send at most, above 0, up to 1, and one
+            sample in any case; rounded down. One stays behind at least. An answer that
+            ends at one of these limits has the status "capped".
+        allow_all: Whether all of the owner's samples may be sent, if the budget and
+            `max_samples` allow; `max_share` does not count then.
         key: Key of the random choice.
 
     Returns:
-        An `Answer` of at most `request.budget` samples.
+        An `Answer` of at most `request.budget` samples. Its reason says no more than is
+        known: where gradients were matched, why the match stopped.
 
     Raises:
         TypeError: If the samples are not of the kind that the request asks for.
         ValueError: If arrays have other shapes or lengths, hold NaN or infinity, or the
-            method needs something that is not given.
+            method needs something that is not given. If the columns of a data frame
+            have other names than those of the request; in another order they are
+            brought into the request's. If a limit is out of range.
 
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation, Algorithm 1
@@ -91,34 +103,44 @@ def answer(
         metric=metric,
     )
     n = len(mine)
-    limit = min(request.budget, n if allow_all else n - 1)
+    limit, why_limit = _own_limit(n, max_samples, max_share, allow_all)
     rows = np.arange(n)
     if mine.codes is not None and hard.codes is not None:
         rows = np.flatnonzero(np.isin(mine.codes, hard.codes))
     n_candidates = len(rows)
-    budget = min(limit, n_candidates)
+    budget = min(request.budget, limit, n_candidates)
     chosen, weights = rows[:0], np.ones(0, np.float32)
+    stopped = ""
     if budget:
         # Retrieval passes over other classes by itself: no copy, and fewer programs.
         if method == "retrieve":
             rows = np.arange(n)
         candidates = mine if len(rows) == n else mine.take(rows)
-        found = _choose(method, candidates, hard, budget, model, metric, key)
+        if method == "binned":
+            table: Any = candidates.x  # there is one: `_check_method` saw to it
+            categories = request.schema.categories
+            hard_table: Any = hard.x
+            found = retrieve_binned(table, hard_table, budget, categorical=categories)
+        else:
+            found = _choose(method, candidates, hard, budget, model, metric, key)
         size = int(found.n_valid)
         chosen = rows[np.asarray(found.indices)[:size]]
         weights = np.asarray(found.weights, np.float32)[:size]
+        if isinstance(found, Match):
+            stopped = f": {found.reasons}"
     x_sent, vectors_sent = mine.x, None
     if request.schema.sample_shape is None:
         x_sent, vectors_sent = None, mine.vectors
     status, reason = "complete", ""
     if len(chosen) < request.budget:
-        if len(chosen) == limit < n:
-            status, reason = "capped", "one more would be all of the owner's data"
-        elif len(chosen) == n_candidates:
+        if len(chosen) < budget:
+            status = "short"
+            reason = f"{len(chosen)} of {budget} samples have a weight{stopped}"
+        elif len(chosen) == limit < n:
+            status, reason = "capped", why_limit
+        else:
             asked = " of the classes asked" if mine.codes is not None else ""
             status, reason = "short", f"there are no more samples{asked}"
-        else:
-            status, reason = "short", "no further sample would bring the sum closer"
     return Answer(
         request_id=request.id,
         owner=owner,
@@ -131,6 +153,24 @@ def answer(
         y=None if mine.y is None else mine.y[chosen],
         pseudo_labels=y is None and mine.y is not None,
     )
+
+
+def _own_limit(
+    n: int, max_samples: int | None, max_share: float, allow_all: bool
+) -> tuple[int, str]:
+    """Return how many of n samples the owner would send at most, and why no more."""
+    share = check_positive("max_share", max_share)
+    if share > 1:
+        raise ValueError(f"max_share must be at most 1, got {max_share}")
+    limit, why = n - 1, "one more would be all of the owner's data"
+    part = max(1, math.floor(share * n + 1e-9))
+    if part < limit:
+        limit, why = part, f"the owner sends {share:.4g} of its samples at most"
+    if allow_all:
+        limit = n
+    if max_samples is not None and check_count("max_samples", max_samples) < limit:
+        limit, why = max_samples, f"the owner sends {max_samples} samples at most"
+    return limit, why
 
 
 def refuse(request: Request, *, owner: str, reason: str) -> Answer:
@@ -199,8 +239,6 @@ def _choose(
             hard_labels=hard.codes,
             metric=metric,
         )
-    if method == "binned" and mine.x is not None and hard.x is not None:
-        return retrieve_binned(mine.x, hard.x, budget)
     if method == "random" and key is not None:
         return Selection(
             indices=jax.random.permutation(key, len(mine))[:budget],
@@ -233,7 +271,7 @@ def _cast(request: Request, x: np.ndarray) -> np.ndarray:
         return x
     with np.errstate(over="ignore"):
         cast = x.astype(np.dtype(request.schema.sample_dtype))
-    check_finite("x in the request's dtype", cast)
+    check_rows("x in the request's dtype", cast, gaps=request.gaps)
     if cast.dtype.kind in "iu" and not np.array_equal(cast, x):
         raise ValueError(
             f"x must fit into {cast.dtype} as in the request, got values from "

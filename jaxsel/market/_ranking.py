@@ -13,6 +13,8 @@ from ._answer import Answer
 if TYPE_CHECKING:
     import pandas as pd
 
+_DIGITS = 12  # of scores: what differs less is equal but for the order of a sum
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ranking:
@@ -41,6 +43,12 @@ class Ranking:
     def mean(self) -> np.ndarray:
         """Each owner's mean score, `[o]`."""
         return self.scores.mean(axis=1)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Each owner's place, `[o]`, from 1; those of equal mean score share one."""
+        mean = np.round(self.mean, _DIGITS)
+        return 1 + np.array([np.sum(mean > own) for own in mean], np.int64)
 
     @property
     def stderr(self) -> np.ndarray | None:
@@ -91,7 +99,9 @@ def rank(
         baseline: The same without any answer.
 
     Returns:
-        A `Ranking`; owners of equal score are in the order of their names.
+        A `Ranking`; owners of equal score are in the order of their names, and share a
+        place. What `score` makes of answers that are poisoned or copied is its own
+        affair: pass them through `screen` first.
 
     Raises:
         ValueError: If there are no answers, two are of one owner, or scores are not
@@ -114,7 +124,9 @@ def rank(
         raise ValueError(
             f"score and baseline must give as many numbers each, got {sorted(lengths)}"
         )
-    owners = sorted(found, key=lambda owner: (-found[owner].mean(), owner))
+    owners = sorted(
+        found, key=lambda owner: (-round(found[owner].mean(), _DIGITS), owner)
+    )
     return Ranking(
         owners=tuple(owners),
         scores=np.stack([found[owner] for owner in owners]),

@@ -26,10 +26,13 @@ from ._schema import (
     as_labels,
     as_samples,
     as_vectors,
+    categories_of,
     kind_of,
+    names_of,
 )
 
 FORMAT = Format("jaxsel.market", 1)
+MAX_BUDGET = 1_000_000  # samples: nobody sends more for a handful of hard ones
 
 METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
 """The ways to choose samples that a request may ask for; `answer` explains them."""
@@ -46,7 +49,7 @@ class Request:
 
     Attributes:
         id: 32 hexadecimal digits, drawn at random.
-        budget: How many samples an owner may send at most.
+        budget: How many samples an owner may send at most, up to 1,000,000.
         method: How the owner is asked to choose; it may choose otherwise, and says so.
         schema: The form of samples, features and labels.
         x: Hard samples, `[m, ...]`, or None: then `features` stand for them.
@@ -64,10 +67,13 @@ class Request:
 
     def __post_init__(self) -> None:
         check_id("id", self.id)
-        check_count("budget", self.budget)
+        if check_count("budget", self.budget) > MAX_BUDGET:
+            raise ValueError(
+                f"budget must be at most {MAX_BUDGET} samples, got {self.budget}"
+            )
         check_choice("method", self.method, METHODS)
         if self.x is not None:
-            self.schema.check_samples("x", self.x)
+            self.schema.check_samples("x", self.x, gaps=self.gaps)
         if self.features is not None:
             self.schema.check_features("features", self.features)
         shown = [a for a in (self.x, self.features) if a is not None]
@@ -93,6 +99,11 @@ class Request:
             f"Request({self.id[:8]}, {len(self)} hard samples, budget={self.budget}, "
             f"method={self.method!r})"
         )
+
+    @property
+    def gaps(self) -> bool:
+        """Whether samples may have missing numbers, NaN: only "binned" knows them."""
+        return self.method == "binned"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -144,16 +155,19 @@ def make_request(
 
     Args:
         x: Hard samples: numbers `[m, ...]`, or `[m]` texts. None keeps them private.
+            With the method "binned", NaN is a missing number, and a data frame may have
+            columns of numbers and of texts.
         y: Their labels, `[m]`: integers or texts. None if they are not known; owners
             then choose by features only.
-        budget: How many samples an owner may send at most.
+        budget: How many samples an owner may send at most, up to 1,000,000.
         method: How owners are asked to choose, one of `METHODS`.
         features: Features of the hard samples, `[m, d]`, from an encoder that owners
             have as well.
         sample_shape: Shape of the samples to send, where `x` is None. Without it,
             owners send features.
         sample_dtype: Their type, which must come along with `sample_shape`.
-        columns: Names of the columns of a table.
+        columns: Names of the columns of a table; those of `x` if None and it is a data
+            frame.
         classes: All labels that there are; those in `y` if None.
         key: Key of the request's id; drawn from the operating system if None.
 
@@ -173,7 +187,8 @@ def make_request(
         raise ValueError("sample_shape and sample_dtype must come together")
     if y is None and classes is not None:
         raise ValueError("classes must not be given without y")
-    samples = None if x is None else as_samples("x", x)
+    samples = None if x is None else as_samples("x", x, gaps=method == "binned")
+    columns = names_of(x) if columns is None else columns
     vectors = None if features is None else as_vectors("features", features)
     labels = None if y is None else as_labels("y", y)
     if samples is not None:
@@ -196,6 +211,7 @@ def make_request(
         n_features=None if vectors is None else vectors.shape[1],
         columns=None if columns is None else tuple(columns),
         classes=known,
+        categories=categories_of(x) if x is not None and kind == "text" else None,
     )
     return Request(
         id=_random_id(key),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ class Schema:
         columns: Names of the d columns of a table, if known.
         classes: All labels that there are, ascending: integers or texts. None if the
             request shows no labels.
+        categories: Of a table of texts, the places of the columns that hold
+            categories, ascending; the others hold numbers as texts, "" where one is
+            missing. None if all hold categories, and for anything else.
     """
 
     sample_shape: tuple[int, ...] | None = None
@@ -36,6 +40,7 @@ class Schema:
     n_features: int | None = None
     columns: tuple[str, ...] | None = None
     classes: tuple[int, ...] | tuple[str, ...] | None = None
+    categories: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.sample_shape is None and self.n_features is None:
@@ -63,17 +68,30 @@ class Schema:
                 )
         if self.classes is not None:
             _check_classes(self.classes)
+        if self.categories is not None:
+            places = [check_count("categories", c, minimum=0) for c in self.categories]
+            shape = self.sample_shape or ()
+            if self.sample_dtype != "text" or len(shape) != 1:
+                raise ValueError("categories are for tables of texts")
+            if sorted(set(places)) != places or any(c >= shape[0] for c in places):
+                raise ValueError(
+                    f"categories must be places of columns in [0, {shape[0]}), "
+                    f"ascending, got {str(self.categories)[:40]}"
+                )
 
-    def check_samples(self, name: str, x: np.ndarray) -> None:
-        """Refuse samples of another form."""
+    def check_samples(self, name: str, x: np.ndarray, *, gaps: bool = False) -> None:
+        """Refuse samples of another form, or with NaN, unless `gaps` are allowed."""
         if self.sample_shape is None:
             raise ValueError(f"{name} must not be given: the schema has features only")
-        check_rows(name, x)
+        check_rows(name, x, gaps=gaps)
         if x.shape[1:] != self.sample_shape or kind_of(x) != self.sample_dtype:
             raise ValueError(
                 f"{name} must hold samples of shape {self.sample_shape} and dtype "
                 f"{self.sample_dtype}, got {x.shape[1:]} and {kind_of(x)}"
             )
+        if self.categories is not None:
+            for column in sorted(set(range(x.shape[1])) - set(self.categories)):
+                _check_numbers(name, column, x[:, column])
 
     def check_features(self, name: str, features: np.ndarray) -> None:
         """Refuse features of another length or type."""
@@ -115,14 +133,17 @@ class Schema:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
+            if name != "categories" or value is not None  # as before there were any
         }
 
     @classmethod
     def from_fields(cls, fields: Any) -> Schema:
         """Check and return what came from the header of a file."""
         names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, dict) or fields.get("categories") is None:
+            names.remove("categories")
         check_fields("schema", fields, names)
-        for name in ("sample_shape", "columns", "classes"):
+        for name in names & {"sample_shape", "columns", "classes", "categories"}:
             if not isinstance(fields[name], list | None):
                 raise ValueError(f"{name} must be a list or null")
         values: dict[str, Any] = {
@@ -132,11 +153,52 @@ class Schema:
         return cls(**values)
 
 
-def check_rows(name: str, array: Any) -> None:
-    """Refuse what is not a finite array with a first axis."""
+def check_rows(name: str, array: Any, *, gaps: bool = False) -> None:
+    """Refuse what is not a finite array with a first axis; NaN passes with `gaps`."""
     if not isinstance(array, np.ndarray) or not array.ndim:
         raise TypeError(f"{name} must be an array, one row a sample")
+    if gaps and array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(0), array)
     check_finite(name, array)
+
+
+def names_of(value: Any) -> tuple[str, ...] | None:
+    """Return the names of a data frame's columns; None of anything else."""
+    names = getattr(value, "columns", None)
+    if names is None or isinstance(value, np.ndarray):
+        return None
+    names = tuple(names)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def in_order(
+    name: str,
+    x: np.ndarray,
+    names: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    *,
+    of: str = "the request",
+) -> np.ndarray:
+    """Return a table's columns in the order of others of the same names.
+
+    Args:
+        name: What errors call the table.
+        x: The table, `[n, d]`.
+        names: Its columns' names; None if not known: then it stays as it is.
+        columns: The names in the order wanted; None likewise.
+        of: Whose order it is.
+
+    Raises:
+        ValueError: If the names differ, or the order is unclear.
+    """
+    if names is None or columns is None or tuple(names) == tuple(columns):
+        return x
+    if sorted(names) != sorted(columns) or len(set(names)) < len(names):
+        raise ValueError(
+            f"{name} must have the columns of {of}, {', '.join(columns)}, each once; "
+            f"got {', '.join(names)}"
+        )
+    return x[:, [list(names).index(column) for column in columns]]
 
 
 def kind_of(x: np.ndarray) -> str:
@@ -144,9 +206,15 @@ def kind_of(x: np.ndarray) -> str:
     return "text" if x.dtype.kind == "U" else dtype_name(x)
 
 
-def as_samples(name: str, value: npt.ArrayLike) -> np.ndarray:
-    """Return finite samples `[n, ...]`, with texts in arrays of fixed length."""
+def as_samples(name: str, value: npt.ArrayLike, *, gaps: bool = False) -> np.ndarray:
+    """Return finite samples `[n, ...]`, with texts in arrays of fixed length.
+
+    With `gaps`, NaN passes: a missing number; and a table of numbers and texts becomes
+    one of texts.
+    """
     x = np.asarray(as_array(name, value))
+    if gaps and x.dtype.kind == "O" and x.ndim == 2:
+        x = np.stack([_written(name, column) for column in x.T], axis=1)
     if x.dtype.kind in "OS" and x.ndim == 1:
         x = _as_texts(name, x)
     if not x.ndim or not len(x) or (x.dtype.kind != "U" and x.ndim < 2):
@@ -160,8 +228,16 @@ def as_samples(name: str, value: npt.ArrayLike) -> np.ndarray:
         raise TypeError(f"{name} {error}") from error
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
-    check_finite(name, x)
+    check_rows(name, x, gaps=gaps)
     return x
+
+
+def categories_of(value: npt.ArrayLike) -> tuple[int, ...] | None:
+    """Return which columns of a table of objects hold categories; None of others."""
+    x = np.asarray(as_array("x", value))
+    if x.dtype.kind != "O" or x.ndim != 2:
+        return None
+    return tuple(j for j, column in enumerate(x.T) if not _is_numeric(column))
 
 
 def as_vectors(name: str, value: npt.ArrayLike) -> np.ndarray:
@@ -202,6 +278,39 @@ def _as_texts(name: str, array: np.ndarray) -> np.ndarray:
     if not all(isinstance(item, str) for item in array.tolist()):
         raise TypeError(f"{name} must hold numbers or texts, got objects")
     return array.astype(str)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and value != value)
+
+
+def _is_numeric(column: np.ndarray) -> bool:
+    known = [value for value in column if not _is_missing(value)]
+    return all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in known)
+
+
+def _written(name: str, column: np.ndarray) -> np.ndarray:
+    """Return a column of numbers or texts as texts; missing ones are empty."""
+    if _is_numeric(column):
+        return np.array(["" if _is_missing(v) else repr(float(v)) for v in column])
+    texts = ["" if _is_missing(value) else value for value in column]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(
+            f"{name} must have columns of numbers or of texts, got objects or a mixture"
+        )
+    return np.array(texts)
+
+
+def _check_numbers(name: str, column: int, texts: np.ndarray) -> None:
+    """Refuse a column that should hold finite numbers as texts."""
+    try:
+        wrong = not np.isfinite(texts[texts != ""].astype(np.float64)).all()
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise ValueError(
+            f"{name} must hold finite numbers, written as texts, in column {column}"
+        )
 
 
 def _check_classes(classes: Sequence[Any]) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_same_length
+from jaxsel._checks import check_finite, check_same_length
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
 
 from ._request import Request
-from ._schema import as_labels, as_samples, as_vectors, kind_of
+from ._schema import as_labels, as_samples, as_vectors, in_order, kind_of, names_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,9 @@ class OwnerModel:
     Attributes:
         oracle: Maps samples `[n, ...]` and their labels `[n]` to an oracle of their
             gradients, such as `jaxsel.gradients.last_layer` of the owner's model. Early
-            checkpoints tell more than late ones (paper, appendix E).
+            checkpoints tell more than late ones (paper, appendix E). The ridge of
+            matching, 0.5, is absolute: where a model is trained far enough for short
+            gradients, scale them to about length 1.
         features: Maps samples `[n, ...]` to features `[n, d]`.
     """
 
@@ -88,10 +90,14 @@ def both_sides(
         by_features: Whether features are needed for the choice.
         metric: Which is nearest.
     """
-    samples = None if x is None else as_samples("x", x)
+    samples = None if x is None else as_samples("x", x, gaps=request.gaps)
     given = None if features is None else as_vectors("features", features)
     labels = None if y is None else as_labels("y", y)
     _check_form(request, samples)
+    if samples is not None:
+        samples = in_order("x", samples, names_of(x), request.schema.columns)
+        if request.schema.categories is not None:
+            request.schema.check_samples("x", samples, gaps=True)
     arrays = {"x": samples, "features": given, "y": labels}
     present = [(name, array) for name, array in arrays.items() if array is not None]
     for name, array in present:
@@ -158,6 +164,8 @@ def _vectors(
         raise ValueError("features must be given: the request shows features only")
     if own.dtype.kind == "U":
         raise ValueError("model must have features: texts as such have no distance")
+    for name, array in (("x", own), ("x of the request", hard)):
+        check_finite(name, array)
     own, hard = (a.reshape(len(a), -1).astype(np.float32) for a in (own, hard))
     if own.shape[1] != hard.shape[1]:
         raise ValueError(

@@ -112,6 +112,7 @@ def appraise_owners(
                 *owner.samples,
                 owner=name,
                 model=as_model(owner),
+                max_share=1.0,  # the budget is the limit, as in the paper
                 key=jax.random.fold_in(key, i),
             )
             for i, (name, owner) in enumerate(owners.items())

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import struct
+import tracemalloc
 import zipfile
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from jaxsel.market import Answer, Request, make_request, refuse
+from jaxsel.market import Answer, Request, answer, make_request, refuse
 
 from .cases import HARD, HARD_F, HARD_Y, forge, parts_of, request, same, sent, write
 
@@ -214,6 +215,7 @@ def change_array(name, **values):
         (change_fields(model="weights"), "fields must have the fields budget"),
         (change_fields(id="12"), "id must be 32 hexadecimal digits"),
         (change_fields(budget=0), "budget must be at least 1"),
+        (change_fields(budget=2**62), "budget must be at most 1000000 samples"),
         (change_fields(budget=1.5), "budget must be a whole number"),
         (change_fields(budget=True), "budget must be a whole number"),
         (change_fields(method="all of it"), "method must be one of"),
@@ -376,6 +378,53 @@ def test_oversized(tmp_path):
         Request.load(tmp_path / "huge.npz")
 
 
+def sparse(path, head, size):
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+
+
+def test_what_cannot_be_a_message_is_not_read(tmp_path):
+    """A file within `max_bytes` is judged by its first bytes, the rest unread."""
+    asked = request()
+    head = asked.save(tmp_path / "r.npz").read_bytes()
+    found = sent(asked).save(tmp_path / "a.npz").read_bytes()
+    path, size = tmp_path / "bad.npz", 1 << 30
+    load = lambda path: Answer.load(path, asked)
+    cases = [
+        (b"", Request.load, "it is no file of jaxsel's"),
+        (b"PK\3\4" + b"\0" * 26, Request.load, "does not begin with header.json"),
+        (head, Request.load, "1073741824 bytes, more than the .* its header"),
+        (found, Request.load, "no request but holds 'answer'"),
+        (found, load, "more than the .* that an answer of 6 samples can have"),
+    ]
+    for start, read, match in cases:
+        sparse(path, start, size)
+        tracemalloc.start()
+        with pytest.raises(ValueError, match=match) as caught:
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+        tracemalloc.stop()
+        assert str(path) in str(caught.value)
+
+
+def test_large_messages_are_read(tmp_path):
+    """Those beyond what is judged by its first bytes."""
+    x = np.random.default_rng(0).normal(size=(90, 20_000)).astype(np.float32)
+    asked = make_request(x, budget=80)
+    path = asked.save(tmp_path / "r.npz")
+    assert path.stat().st_size > 1 << 22
+    assert same(Request.load(path).x, x)
+    found = answer(asked, x, owner="o", method="random", key=jax.random.key(0))
+    read = Answer.load(found.save(tmp_path / "a.npz"), asked)
+    assert same(read.x, found.x)
+    data = bytearray(path.read_bytes())
+    data[-300] ^= 1
+    refused(tmp_path, bytes(data))
+    refused(tmp_path, bytes(data[: 1 << 22]))
+    refused(tmp_path, bytes(data) + b"more")
+
+
 def test_a_bad_limit_is_not_the_file_s_fault(tmp_path):
     asked, found = request(), sent()
     paths = asked.save(tmp_path / "r.npz"), found.save(tmp_path / "a.npz")
@@ -440,6 +489,11 @@ def test_answers_to_something_else(tmp_path):
         (change_fields(owner=""), "owner must be printable"),
         (change_fields(owner="a" * 101), "at most 100 characters"),
         (change_fields(owner=3), "owner must be a text"),
+        (change_fields(owner="north "), "no blank at its ends .* got 'north '"),
+        (change_fields(owner="the  north"), "and no two in a row"),
+        (change_fields(owner="n\u043erth"), r"one script, got CYRILLIC, LATIN in 'n.u"),
+        (change_fields(owner="n\uff4frth"), "form NFKC, .* write 'north'"),
+        (change_fields(owner="nor\u200bth"), "owner must be printable"),
         (change_fields(reason="a\nb"), "reason must be printable"),
         (change_fields(status="fine"), "status must be one of"),
         (change_fields(status="z" * 10_000), "status must be one of .{0,500}$"),

@@ -4,10 +4,19 @@ import dataclasses
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from jaxsel import gradients, match, retrieve
-from jaxsel.market import METHODS, OwnerModel, answer, make_request, refuse
+from jaxsel.market import (
+    METHODS,
+    Answer,
+    OwnerModel,
+    Request,
+    answer,
+    make_request,
+    refuse,
+)
 
 from .cases import HARD, HARD_F, HARD_Y, RNG, F, X, Y, request, sent
 
@@ -104,7 +113,7 @@ def test_never_all_of_the_data(method):
     """C.2: neither more than the budget, nor all, unless told so."""
     x, y = HARD[:6] + 0.1, HARD_Y[:6]
     asked = make_request(HARD, HARD_Y, budget=50, method=method)
-    kept = answer(asked, x, y, owner="o", model=MODEL, key=KEY)
+    kept = answer(asked, x, y, owner="o", model=MODEL, key=KEY, max_share=1)
     assert len(kept) <= 5
     if method in ("grad_match", "func_feat"):
         return
@@ -117,6 +126,147 @@ def test_never_all_of_the_data(method):
     full = answer(exact, x, y, owner="o", key=KEY, allow_all=True)
     assert full.status == "complete"
     assert len(answer(exact, x[:1], y[:1], owner="o", key=KEY)) == 0
+
+
+def test_the_owner_has_limits_of_its_own():
+    """Whatever the budget: half of its samples, unless it says otherwise."""
+    asked = make_request(HARD, budget=1_000_000, method="random")
+
+    def size(x=X, **options):
+        found = answer(asked, x, owner="o", key=KEY, **options)
+        return len(found), found.status, found.reason
+
+    half = "the owner sends 0.5 of its samples at most"
+    assert size() == (20, "capped", half)
+    assert size(X[:5]) == (2, "capped", half)
+    assert [size(X[:n])[0] for n in (1, 3)] == [0, 1]
+    assert size(max_share=0.1)[0] == 4
+    assert size(max_share=1) == (
+        39,
+        "capped",
+        "one more would be all of the owner's data",
+    )
+    assert size(max_samples=7) == (7, "capped", "the owner sends 7 samples at most")
+    assert size(max_samples=30) == (20, "capped", half)
+    assert size(max_samples=30, allow_all=True)[0] == 30
+    assert size(allow_all=True)[0] == 40
+    # Within the budget the limits do not show.
+    assert sent(max_samples=6, max_share=0.2).status == "complete"
+    for options in ({"max_samples": 0}, {"max_share": 0}, {"max_share": 1.5}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            size(**options)
+    with pytest.raises(TypeError, match="max_samples must be a whole number"):
+        size(max_samples=2.5)
+
+
+@pytest.mark.parametrize("method", ["grad_match", "func_feat"])
+def test_a_short_match_says_why_it_stopped(method):
+    """And nothing that was not found out."""
+    asked = request(budget=30, method=method)
+    found = sent(asked, model=MODEL, max_share=1)
+    mine = np.flatnonzero(Y < 3)
+    candidates, target = oracle(X[mine], Y[mine]), oracle(HARD, HARD_Y)
+    spaces = [F[mine].astype(np.float32), HARD_F] if method == "func_feat" else []
+    chosen = getattr(match, method)(
+        candidates, target, *spaces, 30, labels=Y[mine], target_labels=HARD_Y
+    )
+    size = int(chosen.n_valid)
+    assert size < 30
+    assert (len(found), found.status) == (size, "short")
+    assert found.reason == f"{size} of 30 samples have a weight: {chosen.reasons}"
+
+
+def test_columns_are_brought_into_the_order_of_the_request():
+    names = ["age", "height", "weight", "dose"]
+    frame = pd.DataFrame(X, columns=names)
+    asked = make_request(pd.DataFrame(HARD, columns=names), HARD_Y, budget=6)
+    assert asked.schema.columns == tuple(names)
+    found = answer(asked, X, Y, owner="o")
+    for order in (names, names[::-1]):
+        again = answer(asked, frame[order], Y, owner="o")
+        np.testing.assert_array_equal(again.x, found.x)
+    with pytest.raises(
+        ValueError,
+        match="x must have the columns of the request, age, height, weight, dose, "
+        "each once; got Age, height, weight, dose",
+    ):
+        answer(asked, frame.rename(columns={"age": "Age"}), Y, owner="o")
+    twice = frame[["age", "height", "weight", "weight"]]
+    with pytest.raises(ValueError, match="each once; got"):
+        answer(asked, twice, Y, owner="o")
+
+
+def test_missing_numbers_are_for_the_method_that_knows_them(tmp_path):
+    """Binning has a bin for them; distances and gradients have no use for NaN."""
+    hard, x = HARD.copy(), X.copy()
+    hard[::3, 1] = np.nan
+    x[::2, 1] = np.nan
+    asked = make_request(hard, HARD_Y, budget=6, method="binned")
+    asked = Request.load(asked.save(tmp_path / "r.npz"))
+    mine = np.flatnonzero(Y < 3)
+    chosen = retrieve.retrieve_binned(x[mine].astype(np.float32), hard, 6)
+    found = answer(asked, x, Y, owner="o")
+    found = Answer.load(found.save(tmp_path / "a.npz"), asked)
+    expected = x[mine].astype(np.float32)[np.asarray(chosen.indices)]
+    np.testing.assert_array_equal(found.x, expected)
+    assert np.isnan(found.x).any()
+    assert len(answer(asked, x, Y, owner="o", method="random", key=KEY)) == 6
+    for method in ("retrieve", "grad_match", "func_feat"):
+        with pytest.raises(ValueError, match="must be finite"):
+            answer(asked, x, Y, owner="o", method=method, model=MODEL)
+    with pytest.raises(ValueError, match="x must be finite"):
+        answer(asked, x, Y, owner="o", method="retrieve")
+    with pytest.raises(ValueError, match="x must be finite"):
+        make_request(hard, HARD_Y, budget=6)
+    with pytest.raises(ValueError, match="x must be finite"):
+        make_request(np.where(hard > 1, np.inf, hard), budget=6, method="binned")
+    plain = make_request(HARD, HARD_Y, budget=6)
+    with pytest.raises(ValueError, match="x must be finite"):
+        answer(plain, x, Y, owner="o", method="binned")
+    bad = dataclasses.replace(found, request_id=plain.id)
+    with pytest.raises(ValueError, match="x must be finite"):
+        bad.check(plain)
+
+
+def mixed(x):
+    """A table with a category, a number that may be missing, and two others."""
+    frame = pd.DataFrame(x.astype(np.float32), columns=list("abcd"))
+    frame["b"] = np.where(x[:, 1] > 0, "up", "down").astype(object)
+    frame.loc[::5, "b"] = None
+    frame.loc[::4, "c"] = np.nan
+    return frame
+
+
+def test_tables_of_numbers_and_texts(tmp_path):
+    frame, hard = mixed(X), mixed(HARD)
+    asked = make_request(hard, HARD_Y, budget=6, method="binned")
+    assert asked.schema.categories == (1,)
+    asked = Request.load(asked.save(tmp_path / "r.npz"))
+    mine = np.flatnonzero(Y < 3)
+    chosen = retrieve.retrieve_binned(frame.iloc[mine], hard, 6)
+    found = answer(asked, frame[list("dcba")], Y, owner="o")
+    found = Answer.load(found.save(tmp_path / "a.npz"), asked)
+    expected = frame.iloc[mine].iloc[np.asarray(chosen.indices)]
+    np.testing.assert_array_equal(found.x[:, 1], expected["b"].fillna(""))
+    for j in (0, 2, 3):
+        column = np.where(found.x[:, j] == "", "nan", found.x[:, j]).astype(np.float32)
+        np.testing.assert_array_equal(column, expected.iloc[:, j])
+    with pytest.raises(ValueError, match="numbers, written as texts, in column 2"):
+        answer(asked, frame.assign(c="much"), Y, owner="o")
+    forged = dataclasses.replace(found, x=np.where(found.x == "up", "up", "much"))
+    with pytest.raises(ValueError, match="numbers, written as texts, in column 0"):
+        forged.check(asked)
+    with pytest.raises(ValueError, match="model must have features: texts as such"):
+        answer(asked, frame, Y, owner="o", method="retrieve")
+    with pytest.raises(TypeError, match="must hold real numbers or texts"):
+        make_request(hard, HARD_Y, budget=6)
+    with pytest.raises(TypeError, match="columns of numbers or of texts, got objects"):
+        make_request(hard.assign(b=[(1,)] * 12), budget=6, method="binned")
+    for places in ((4,), (1, 0), (0, 0)):
+        with pytest.raises(ValueError, match="categories must be places of columns"):
+            dataclasses.replace(asked.schema, categories=places)
+    with pytest.raises(ValueError, match="categories are for tables of texts"):
+        dataclasses.replace(request().schema, categories=(1,))
 
 
 def test_nothing_of_the_classes_asked_for():

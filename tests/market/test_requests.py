@@ -22,6 +22,7 @@ def test_ids_are_random():
     [
         ((), {}, "x or features must be given"),
         ((HARD,), {"budget": 0}, "budget must be at least 1"),
+        ((HARD,), {"budget": 1_000_001}, "budget must be at most 1000000 samples"),
         ((HARD,), {"method": "steal"}, "method must be one of"),
         ((HARD, HARD_Y[:3]), {}, "must have the same length"),
         ((HARD * np.nan,), {}, "x must be finite"),

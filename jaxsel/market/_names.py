@@ -1,0 +1,49 @@
+"""Names of owners: each is written in one way, and no two look alike."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from jaxsel._wire import check_text
+
+# Japanese mixes them.
+_TOGETHER = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK"}
+
+
+def check_owner(name: str, value: Any) -> None:
+    """Refuse an owner's name that could pass for another one.
+
+    It must be printable, in Unicode's normal form NFKC, with letters of one script, no
+    blank at either end, and no two blanks in a row.
+    """
+    check_text(name, value, longest=100)
+    if value != " ".join(value.split()):
+        raise ValueError(
+            f"{name} must have no blank at its ends and no two in a row, got {value!a}"
+        )
+    if not unicodedata.is_normalized("NFKC", value):
+        plain = unicodedata.normalize("NFKC", value)
+        raise ValueError(
+            f"{name} must be in Unicode's normal form NFKC, got {value!a}: write "
+            f"{plain!a}"
+        )
+    scripts = {
+        _TOGETHER.get(script, script)
+        for script in (
+            unicodedata.name(c, "?").split()[0] for c in value if c.isalpha()
+        )
+    }
+    if len(scripts) > 1:
+        raise ValueError(
+            f"{name} must have letters of one script, got {', '.join(sorted(scripts))} "
+            f"in {value!a}"
+        )
+
+
+def shown(owner: str) -> str:
+    """Return a name for the terminal: all but ASCII and accents on it is escaped."""
+    parts = unicodedata.normalize("NFD", owner)
+    if all(c.isascii() or "\u0300" <= c <= "\u0344" for c in parts):
+        return owner
+    return owner.encode("ascii", "backslashreplace").decode()

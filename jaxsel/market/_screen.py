@@ -1,0 +1,338 @@
+"""The trainer's guard: answers that are implausible, or send back what was shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_positive
+
+from ._answer import Answer
+from ._request import Request
+from ._schema import as_samples, as_vectors, in_order, names_of
+
+# An honest owner of so many times the trainer's samples comes as near to a shown sample
+# as a copy must be with this probability at most.
+_DENSER, _CHANCE = 1000, 0.05
+_FURTHEST = 0.5  # of the distance between neighbours: no sample beyond it is a copy
+_COPIES = 0.5  # of an answer: with so many it is refused
+_NATURAL = 0.1  # of the trainer's own samples: with so many repeated ones it is not
+_ROUNDING = 1e-6  # of a sample's length: what changes of type may move it by
+_PROBES = 256  # of the trainer's samples, whose neighbours are looked for
+_ROWS = 4096  # at a time
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Screening:
+    """What `screen` let pass, and what it did not.
+
+    Attributes:
+        answers: Those that can be ranked, without copies; in the order given.
+        left_out: How many samples of an answer were left out as copies, by owner; only
+            owners with any.
+        refused: Why an answer was refused, by owner.
+    """
+
+    answers: tuple[Answer, ...]
+    left_out: dict[str, int]
+    refused: dict[str, str]
+
+    def __repr__(self) -> str:
+        return (
+            f"Screening({len(self.answers)} answers, copies left out of "
+            f"{len(self.left_out)}, {len(self.refused)} refused)"
+        )
+
+
+def screen(
+    answers: Iterable[Answer],
+    request: Request,
+    x: npt.ArrayLike,
+    *,
+    held_out: npt.ArrayLike | None = None,
+    reach: float = 10.0,
+) -> Screening:
+    """Refuse implausible answers, and leave out what the trainer has already.
+
+    Three rules, all measured on the trainer's own samples: `x`, those of the request,
+    and `held_out`. Numbers of a table are measured by column, others all together, in
+    units of their width: from the 1st to the 99th percentile; the whole range where
+    that is 0; 1 where all are equal.
+
+    - **Implausible**: a number further than `reach` widths outside the percentiles, and
+      outside the range, of the trainer's own. The answer is refused.
+    - **Copies**: a sample that equals one of the request, one of `held_out` or an
+      earlier one of the same answer, or is nearer to it than an honest sample is
+      likely to come: t times the distance between neighbours, where t is
+      (5e-5)^(1/d) for samples of intrinsic dimension d, and at most 1/2. They are left
+      out, whatever their label.
+    - **Mostly copies**: an answer of which at least half are copies is refused, unless
+      a tenth of the trainer's own samples equal another: then copies are natural.
+
+    Texts have no distance: they are compared as they are. Of the trainer's own samples
+    4096 are looked at, evenly spread, besides the range of all. Costs their distances
+    to 256 of them, and those between each answer and what was shown or held out.
+
+    Args:
+        answers: One from each owner, each an answer to the request.
+        request: What was asked.
+        x: The trainer's own samples, `[n, ...]`, or their features if the request asks
+            for features. The columns of a data frame are brought into the request's
+            order.
+        held_out: The hard samples held out, likewise.
+        reach: How many widths outside are still plausible, above 0.
+
+    Returns:
+        A `Screening`. An answer that lost samples has the status "short" and says why.
+
+    Raises:
+        TypeError: If `x` or `held_out` are of another kind than the samples.
+        ValueError: If an answer does not fit the request, two are of one owner, `x` or
+            `held_out` have another shape or other columns, or `reach` is out of range.
+
+    References:
+        Facco, d'Errico, Rodriguez and Laio, Estimating the intrinsic dimension of
+        datasets by a minimal neighborhood information, Scientific Reports 7, 2017
+        (d, by maximum likelihood).
+    """
+    reach = check_positive("reach", reach)
+    guard = _Guard(request, x, held_out, reach)
+    passed: list[Answer] = []
+    left_out: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    seen: set[str] = set()
+    for answer in answers:
+        answer.check(request)
+        if answer.owner in seen:
+            raise ValueError(f"answers must have one from each owner: {answer.owner!r}")
+        seen.add(answer.owner)
+        try:
+            # A vast reach lets numbers pass whose squares are infinite: no copies.
+            with np.errstate(over="ignore", invalid="ignore"):
+                keep = guard.keep(answer)
+        except ValueError as error:
+            refused[answer.owner] = str(error)
+            continue
+        if not keep.all():
+            left_out[answer.owner] = int((~keep).sum())
+            answer = _without(answer, keep)
+        passed.append(answer)
+    return Screening(answers=tuple(passed), left_out=left_out, refused=refused)
+
+
+def overlap(request: Request, held_out: npt.ArrayLike) -> np.ndarray:
+    """Return which shown samples are among those held out, up to rounding, `[m]`.
+
+    Args:
+        request: What was shown.
+        held_out: The hard samples held out, `[h, ...]`, in the same form.
+    """
+    shown = _shown(request)
+    other = _samples("held_out", held_out, request)
+    if shown is None:
+        return np.zeros(len(request), bool)
+    if shown.dtype.kind == "U":
+        return np.isin(_lines(shown), _lines(other))
+    scale = _Scale([shown, other], [shown, other])
+    a, b = scale(shown), scale(other)
+    return _nearest(a, b, 1)[:, 0] <= _slack(a)
+
+
+def sent(answer: Answer) -> np.ndarray:
+    """Return the samples of an answer, or the features that stand for them."""
+    rows: Any = answer.features if answer.x is None else answer.x
+    return rows
+
+
+class _Guard:
+    """What the rules of `screen` need of the trainer's samples."""
+
+    def __init__(
+        self,
+        request: Request,
+        x: npt.ArrayLike,
+        held_out: npt.ArrayLike | None,
+        reach: float,
+    ) -> None:
+        own = _samples("x", x, request)
+        known = [a for a in [_shown(request)] if a is not None]
+        if held_out is not None:
+            known.append(_samples("held_out", held_out, request))
+        self.columns = request.schema.columns
+        self.reach = reach
+        self.texts = own.dtype.kind == "U"
+        if self.texts:
+            self.known = np.concatenate([_lines(a) for a in (own[:0], *known)])
+            mine = np.concatenate([_lines(own), self.known])
+            self.natural = len(np.unique(mine)) <= (1 - _NATURAL) * len(mine)
+            return
+        some = own[np.unique(np.linspace(0, len(own) - 1, _ROWS).round().astype(int))]
+        self.scale = _Scale([own, *known], [some, *known])
+        mine = np.concatenate([self.scale(a) for a in (some, *known)])
+        self.known = mine[len(some) :]
+        probes = np.unique(np.linspace(0, len(mine) - 1, _PROBES).round().astype(int))
+        # The first neighbour of each is the sample itself.
+        near = _nearest(mine[probes], mine, 3)[:, 1:]
+        equal = near[:, 0] <= _slack(mine[probes]) if near.size else np.ones(1, bool)
+        self.natural = bool(near.size and np.mean(equal) >= _NATURAL)
+        share, self.typical = _FURTHEST, 0.0
+        if near.shape[1] == 2 and not equal.all():
+            first, second = near[~equal].T
+            logs = float(np.mean(np.log(second / first)))  # 1 / d
+            denser = _DENSER * len(own) / len(some)
+            share = min(share, (_CHANCE / denser) ** logs)
+            self.typical = share * float(np.median(near[:, 0]))
+        self.radius = np.empty(0)
+        if len(self.known):
+            around = _nearest(self.known, mine, 2)[:, -1]
+            self.radius = np.minimum(self.typical, share * around)
+
+    def keep(self, answer: Answer) -> np.ndarray:
+        """Return which samples are no copies.
+
+        Raises:
+            ValueError: If the answer is refused.
+        """
+        rows = sent(answer)
+        if not len(rows):
+            return np.ones(0, bool)
+        if self.texts:
+            rows = _lines(rows)
+            copies = np.isin(rows, self.known)
+            again = np.ones(len(rows), bool)
+            again[np.unique(rows, return_index=True)[1]] = False
+        else:
+            self._check_range(rows)
+            rows = self.scale(rows)
+            copies = np.zeros(len(rows), bool)
+            if len(self.known):
+                apart = _distances(rows, self.known)
+                copies = np.any(apart <= self.radius + _slack(rows)[:, None], axis=1)
+            apart = _distances(rows, rows) <= self.typical + _slack(rows)[:, None]
+            again = np.tril(apart, -1).any(axis=1)
+        keep = ~(copies | again)
+        if not self.natural and np.mean(keep) <= 1 - _COPIES:
+            raise ValueError(
+                f"x must hold samples of the owner's own, but of {len(rows)} "
+                f"{int(copies.sum())} are copies of what the trainer showed or holds "
+                f"back, and {int((again & ~copies).sum())} repeat others"
+            )
+        return keep
+
+    def _check_range(self, rows: np.ndarray) -> None:
+        flat = _rows(rows)
+        low, high = self.scale.bounds(self.reach)
+        wrong = (flat < low) | (flat > high)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            low, high = (np.broadcast_to(a, flat.shape[1])[column] for a in (low, high))
+            named = "" if self.columns is None else f" ({self.columns[column]})"
+            raise ValueError(
+                f"x must lie within {self.reach:g} widths of the trainer's samples, "
+                f"{low:.6g} to {high:.6g} in column {column}{named}, but row {row} has "
+                f"{flat[row, column]:.6g} ({int(wrong.any(axis=1).sum())} of "
+                f"{len(flat)} rows lie outside)"
+            )
+
+
+class _Scale:
+    """Centre and width of numbers, by column of a table or of all together."""
+
+    def __init__(self, whole: list[np.ndarray], parts: list[np.ndarray]) -> None:
+        """Measure the range on whole arrays, and all else on parts of them."""
+        axis = 0 if whole[0].ndim == 2 else None
+        rows = np.concatenate([_rows(a) for a in parts])
+        rows = np.where(np.isnan(rows).all(axis=axis), 0, rows)  # a column of gaps
+        self.low, self.high = np.inf, -np.inf
+        for a in (rows, *whole):
+            self.low = np.fmin(self.low, np.fmin.reduce(a, axis=axis))
+            self.high = np.fmax(self.high, np.fmax.reduce(a, axis=axis))
+        self.inner = np.nanquantile(rows, [0.01, 0.99], axis=axis)
+        width = self.inner[1] - self.inner[0]
+        width = np.where(width > 0, width, self.high - self.low)
+        self.width = np.where(width > 0, width, 1.0)
+        self.centre = np.nanmean(rows, axis=axis)
+
+    def bounds(self, reach: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the greatest plausible number."""
+        return (
+            np.minimum(self.low, self.inner[0] - reach * self.width),
+            np.maximum(self.high, self.inner[1] + reach * self.width),
+        )
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return samples as rows in units of the width; missing numbers are 0."""
+        return np.nan_to_num((_rows(x) - self.centre) / self.width)
+
+
+def _samples(name: str, value: npt.ArrayLike, request: Request) -> np.ndarray:
+    """Return the trainer's samples in the form that answers have."""
+    schema = request.schema
+    if schema.sample_shape is None:
+        x, shape = as_vectors(name, value), (schema.n_features,)
+    else:
+        x, shape = as_samples(name, value, gaps=request.gaps), schema.sample_shape
+        x = in_order(name, x, names_of(value), schema.columns)
+    if x.shape[1:] != shape:
+        raise ValueError(
+            f"{name} must hold samples of shape {shape} as the request asks, got "
+            f"{x.shape[1:]}"
+        )
+    if (x.dtype.kind == "U") != (schema.sample_dtype == "text"):
+        raise TypeError(f"{name} must be of the request's kind, got dtype {x.dtype}")
+    return x
+
+
+def _shown(request: Request) -> np.ndarray | None:
+    """Return what the request shows in the form that answers have, if it does."""
+    return request.features if request.schema.sample_shape is None else request.x
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1).astype(np.float64)
+
+
+def _lines(x: np.ndarray) -> np.ndarray:
+    """Return texts, or rows of texts, as single texts."""
+    if x.ndim == 1:
+        return x
+    return np.array(["\x1f".join(row) for row in x.reshape(len(x), -1)], str)
+
+
+def _slack(rows: np.ndarray) -> np.ndarray:
+    """Return how far rounding may move a sample, `[n]`."""
+    return _ROUNDING * (1 + np.linalg.norm(rows, axis=1))
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return distances `[n, m]`; in float64, so that copies come out near 0."""
+    squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+    return np.sqrt(np.maximum(squares, 0))
+
+
+def _nearest(a: np.ndarray, b: np.ndarray, k: int) -> np.ndarray:
+    """Return the k least distances from each of a to b, `[n, k]`, ascending."""
+    best = np.empty((len(a), 0))
+    for start in range(0, len(b), _ROWS):
+        best = np.concatenate([best, _distances(a, b[start : start + _ROWS])], axis=1)
+        best = np.sort(best, axis=1)[:, :k]
+    return best
+
+
+def _without(answer: Answer, keep: np.ndarray) -> Answer:
+    arrays = {
+        name: None if array is None else array[keep]
+        for name in ("x", "features", "y", "weights")
+        for array in [getattr(answer, name)]
+    }
+    n = int((~keep).sum())
+    return dataclasses.replace(
+        answer,
+        **arrays,
+        status="short",
+        reason=f"{n} of {len(keep)} samples sent were copies, and left out",
+    )
