@@ -133,7 +133,7 @@ def projected(
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
-            an Equinox module.
+            an Equinox module. Layers must be in evaluation mode, as for `jvp`.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         dim: Numbers kept of each gradient.
         key: A `jax.random.key`, from which the projection is drawn.
@@ -145,7 +145,8 @@ def projected(
     Raises:
         TypeError: If `loss` is no hashable function, or `key` no typed key.
         ValueError: If `dim` or `kind` is not allowed, `wrt` selects nothing, the
-            examples' lengths differ, or the loss is not a scalar.
+            examples' lengths differ, the loss is not a scalar, or layers are in
+            training mode.
 
     References:
         M. Charikar, K. Chen, M. Farach-Colton, "Finding frequent items in data

@@ -39,8 +39,8 @@ class Match(Selection):
         status: Scalar int32: why it stopped; `reasons` says it in words.
         dropped: Scalar int32: how many of the steps went to candidates, or minibatches,
             whose weight went back to zero. Where the budget is spent, that is how many
-            of it are missing: a larger budget takes more steps. None in results that
-            were saved before it was recorded.
+            of it are missing: a larger one goes on from the same choices. None in
+            results that were saved before it was recorded.
     """
 
     objective: jax.Array

@@ -257,7 +257,7 @@ def test_sketches_in_frameworks(sketch, framework):
 
 @each_sketch
 def test_gradients_of_one_sign_are_sketched_without_bias(sketch):
-    """Where all entries are above zero, signs alone keep the sum of p products small."""
+    """Without signs, the products of entries above zero would all add up."""
     x, dim = np.abs(cases.normal(6, 64)), 8
     # The gradient of each product is the example itself.
     dot = lambda w, x: w @ x

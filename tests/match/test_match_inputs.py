@@ -117,7 +117,7 @@ UNDER_JIT = {
 @pytest.mark.parametrize("name", UNDER_JIT)
 @pytest.mark.parametrize("closed", [False, True], ids=["argument", "closed over"])
 def test_under_jit_it_is_said_that_this_is_traced(name, closed):
-    """Also of a pool that a jitted function closes over, with which it all is traced."""
+    """Also of a pool that a jitted function closes over: its results are traced."""
     choose = UNDER_JIT[name]
     jitted = jax.jit((lambda p: choose(POOL)) if closed else choose)
     with pytest.raises(TypeError, match="is being traced by jit, vmap or grad, but"):
