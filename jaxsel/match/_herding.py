@@ -92,5 +92,6 @@ def _best(corr: jax.Array, state, t) -> jax.Array:
 
 def _taken(state, t, j: jax.Array, column: jax.Array):
     total, free, order = state
-    total = total + column.astype(total.dtype)
+    # With nobody free, j is anybody, and its column may be NaN.
+    total = total + jnp.where(jnp.any(free), column.astype(total.dtype), 0)
     return total, free.at[j].set(False), order.at[t].set(j.astype(jnp.int32))

@@ -141,6 +141,7 @@ def choices(dtype):
     return [np.asarray(one.indices).tolist() for one in found]
 
 
+@pytest.mark.slow
 def test_x64_mode_and_threads_change_no_choice():
     """One thread in float64, one in x64 mode with float32 data, one without either."""
 
@@ -163,9 +164,8 @@ def test_retrieval_in_x64_mode():
         for choose in (retrieve.retrieve, retrieve.retrieve_binned)
     ]
     with jax.enable_x64(True):
-        for dtype in (np.float32, np.float64):
-            for choose, indices in zip(
-                (retrieve.retrieve, retrieve.retrieve_binned), expected, strict=True
-            ):
-                found = choose(x.astype(dtype), hard.astype(dtype), K)
-                assert np.asarray(found.indices).tolist() == indices
+        found = [
+            np.asarray(choose(x, hard, K).indices).tolist()
+            for choose in (retrieve.retrieve, retrieve.retrieve_binned)
+        ]
+    assert found == expected
