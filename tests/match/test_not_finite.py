@@ -149,6 +149,13 @@ def test_candidates_that_may_not_be_chosen_may_be_too_long():
     cases.same(match.omp(a, b, K, valid=few), expected)
 
 
+def test_no_gain_is_no_reason_to_choose_nan():
+    copies = np.ones((N, P), np.float32)
+    copies[0] = np.nan
+    found = match.facility_location(gradients.Dense(jnp.asarray(copies)), K)
+    assert np.asarray(found.indices).tolist() == list(range(1, K + 1))
+
+
 def test_the_kernel_says_so(monkeypatch):
     a, b = cases.pool()
     monkeypatch.setattr(_omp, "check_products", lambda *_: None)
