@@ -47,17 +47,26 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
     Raises:
         TypeError: If it is being traced, or is ragged.
     """
-    if isinstance(value, Tracer):
-        raise TypeError(
-            f"{name} is being traced by jit, vmap or grad, but this function checks "
-            "its input on the host: call the pure kernel inside transformations instead"
-        )
+    check_concrete(name, value)
     if isinstance(value, jax.Array):
         return value
     try:
         return np.asarray(value)
     except ValueError as error:
         raise TypeError(f"{name} must be an array, got ragged nested lists") from error
+
+
+def check_concrete(name: str, value: Any) -> None:
+    """Refuse what is being traced.
+
+    Inside `jit` that is also the result of any operation on arrays closed over: check
+    such a result, rather than let it fail where it becomes a NumPy array or a boolean.
+    """
+    if isinstance(value, Tracer):
+        raise TypeError(
+            f"{name} is being traced by jit, vmap or grad, but this function checks "
+            "its input on the host: call the pure kernel inside transformations instead"
+        )
 
 
 def check_features(
@@ -94,7 +103,9 @@ def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
         wide = array.dtype
         if isinstance(wide, np.dtype):
             wide = np.float32 if wide.itemsize < 4 else wide.newbyteorder("=")
-        if bool(numpy.isfinite(array.sum(dtype=wide))):
+        whole = numpy.isfinite(array.sum(dtype=wide))
+        check_concrete(name, whole)
+        if bool(whole):
             return
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
     bad = np.flatnonzero(~np.asarray(rows))
@@ -122,6 +133,11 @@ def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
 def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     """Return a JAX array of `float_type`."""
     return jnp.asarray(array, float_type(array))
+
+
+def widen(array: jax.Array) -> jax.Array:
+    """Return an array in at least float32, the type in which products are summed."""
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 def encode_labels(

@@ -35,7 +35,8 @@ def sample_losses(
         loss: `loss(params, example) -> scalar`, for one example. Pass the same function
             each time: it is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
-            an Equinox module.
+            an Equinox module. Layers must be in evaluation mode, as for
+            `gradients.jvp`.
         examples: A pytree of arrays `[n, ...]`, one entry a sample. Memory-mapped ones
             are read chunk by chunk.
         chunk_size: Samples computed at once; changes speed and memory only.
@@ -48,7 +49,8 @@ def sample_losses(
     Raises:
         TypeError: If `loss` is no hashable function.
         ValueError: If the examples' lengths differ or are 0, if the loss is not a real
-            scalar, or if a sample's is NaN or infinite (the first is named).
+            scalar, if layers are in training mode, or if a sample's loss is NaN or
+            infinite (the first is named).
     """
     check_loss(loss)
     check_mesh(mesh)

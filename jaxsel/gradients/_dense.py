@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy.typing as npt
 
-from jaxsel._checks import check_features, to_float
+from jaxsel._checks import check_features, to_float, widen
 
 from ._oracle import Gradient, Oracle, products
 
@@ -25,16 +25,16 @@ class Dense(Oracle):
     gradients: jax.Array
 
     def diag(self) -> jax.Array:
-        return jnp.sum(self.gradients**2, axis=-1)
+        return jnp.sum(widen(self.gradients) ** 2, axis=-1)
 
     def corr(self, v: Gradient) -> jax.Array:
-        return jnp.matmul(self.gradients, v, precision="highest")
+        return jnp.matmul(widen(self.gradients), v, precision="highest")
 
     def gram(self, atoms: Dense) -> jax.Array:
         return products(atoms.gradients, self.gradients)
 
     def combine(self, weights: jax.Array) -> Gradient:
-        return jnp.matmul(weights, self.gradients, precision="highest")
+        return jnp.matmul(weights, widen(self.gradients), precision="highest")
 
 
 def dense(gradients: npt.ArrayLike | jax.Array) -> Dense:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsel._checks import widen
+
 from ._oracle import Gradient, Oracle, products
 
 # Entries of the temporary arrays of one chunk, where layers are applied at positions.
@@ -51,18 +53,27 @@ class Factored(Oracle):
     layers: tuple[Layer, ...]
 
     def diag(self) -> jax.Array:
-        return sum((_diag(layer) for layer in self.layers), jnp.zeros(()))
+        return _sum([_diag(_wide(layer)) for layer in self.layers])
 
     def corr(self, v: Gradient) -> jax.Array:
-        terms = (_corr(layer, m) for layer, m in zip(self.layers, v, strict=True))
-        return sum(terms, jnp.zeros(()))
+        pairs = zip(self.layers, v, strict=True)
+        return _sum([_corr(_wide(layer), m) for layer, m in pairs])
 
     def gram(self, atoms: Factored) -> jax.Array:
-        terms = (_gram(a, b) for a, b in zip(atoms.layers, self.layers, strict=True))
-        return sum(terms, jnp.zeros(()))
+        pairs = zip(atoms.layers, self.layers, strict=True)
+        return _sum([_gram(_wide(a), _wide(b)) for a, b in pairs])
 
     def combine(self, weights: jax.Array) -> Gradient:
-        return tuple(_combine(layer, weights) for layer in self.layers)
+        return tuple(_combine(_wide(layer), weights) for layer in self.layers)
+
+
+def _wide(layer: Layer) -> Layer:
+    return Layer(widen(layer.deltas), widen(layer.inputs), layer.bias)
+
+
+def _sum(terms: list[jax.Array]) -> jax.Array:
+    # Not from jnp.zeros(()), which is float64 in x64 mode and would widen the sum.
+    return sum(terms[1:], terms[0])
 
 
 def _diag(layer: Layer) -> jax.Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._oracle import Gradient
+from ._training import check_closure, check_unchanged, mutable_leaves
 
 Wrt = str | Sequence[str] | Callable[[str, Any], bool] | None
 """None, one or several globs on the path, or a predicate of the path and the leaf."""
@@ -158,8 +159,15 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
 def example_loss(
     loss: Loss, parameters: Parameters, selected: Mapping[str, jax.Array], example: Any
 ) -> jax.Array:
-    """Call the loss with some values of the selected parameters; check its shape."""
-    value = loss(parameters.merge(selected), example)
+    """Call the loss with some values of the selected parameters; check what it does.
+
+    Raises:
+        ValueError: If it is not a scalar, or uses layers in training mode.
+    """
+    params = parameters.merge(selected)
+    before = mutable_leaves(params)
+    value = loss(params, example)
+    check_unchanged(before, params)
     if jnp.shape(value) != () or not jnp.issubdtype(
         jnp.result_type(value), jnp.floating
     ):
@@ -171,6 +179,7 @@ def example_loss(
 
 
 def check_loss(loss: Any) -> None:
+    """Refuse what is no hashable function, or uses a model in training mode."""
     try:
         hash(loss)
     except TypeError as error:
@@ -180,6 +189,7 @@ def check_loss(loss: Any) -> None:
         ) from error
     if not callable(loss):
         raise TypeError(f"loss must be a function of (params, example), got {loss!r}")
+    check_closure(loss)
 
 
 def check_examples(examples: Any) -> Any:

@@ -57,8 +57,10 @@ def ghost(
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
-            an Equinox module. Layers must be in evaluation mode: with statistics over a
-            batch, one example has no gradient of its own.
+            an Equinox module. Layers must be in evaluation mode (`model.eval()`): with
+            statistics over a batch, or dropout, one example has no gradient of its own.
+            NNX models that are not are refused, also those that the loss closes over;
+            what Linen's `apply` is told can't be seen.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
@@ -67,8 +69,8 @@ def ghost(
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
         ValueError: If a parameter is used in another way (the message names it), `wrt`
-            selects nothing that the loss uses, the examples' lengths differ, or the
-            loss is not a scalar.
+            selects nothing that the loss uses, the examples' lengths differ, the loss
+            is not a scalar, or layers are in training mode.
 
     References:
         I. Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799

@@ -96,8 +96,10 @@ def jvp(
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
-            an Equinox module. Layers must be in evaluation mode: with statistics over a
-            batch, one example has no gradient of its own.
+            an Equinox module. Layers must be in evaluation mode (`model.eval()`): with
+            statistics over a batch, or dropout, one example has no gradient of its own.
+            NNX models that are not are refused, also those that the loss closes over;
+            what Linen's `apply` is told can't be seen.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
@@ -106,8 +108,8 @@ def jvp(
 
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
-        ValueError: If `wrt` selects nothing, the examples' lengths differ, or the loss
-            is not a scalar.
+        ValueError: If `wrt` selects nothing, the examples' lengths differ, the loss is
+            not a scalar, or layers are in training mode.
 
     References:
         B. A. Pearlmutter, "Fast exact multiplication by the Hessian", Neural

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jaxsel._checks import widen
+
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""
 
@@ -66,8 +68,9 @@ class Oracle(abc.ABC):
 
     @property
     def dtype(self) -> Any:
-        """The type of the products."""
-        return jnp.result_type(*jax.tree.leaves(self.per_candidate()))
+        """The type of the products: at least float32."""
+        leaves = jax.tree.leaves(self.per_candidate())
+        return jnp.promote_types(jnp.result_type(*leaves), jnp.float32)
 
     def per_candidate(self) -> dict[str, Any]:
         """Return the fields whose arrays have an entry for each candidate."""
@@ -85,7 +88,8 @@ class Oracle(abc.ABC):
 
 def inner(u: Gradient, v: Gradient) -> jax.Array:
     """Return the inner product of two gradients of one form."""
-    return sum(jax.tree.leaves(jax.tree.map(_vdot, u, v)), jnp.zeros(()))
+    # Started from a whole number, which leaves the terms their type.
+    return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(_vdot, u, v))))
 
 
 def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -105,6 +109,7 @@ def products(atoms: jax.Array, rows: jax.Array) -> jax.Array:
     XLA's CPU backend reads the rows at full speed this way round for one atom, and the
     other way round, twice as fast as this, for several.
     """
+    atoms, rows = widen(atoms), widen(rows)
     if atoms.shape[0] < 3:
         return jnp.matmul(atoms, rows.T, precision="highest")
     return jnp.matmul(rows, atoms.T, precision="highest").T

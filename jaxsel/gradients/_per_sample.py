@@ -39,7 +39,7 @@ def per_sample(
     Args:
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
-        params: Any pytree; see `wrt`.
+        params: Any pytree, as for `jvp`: layers must be in evaluation mode.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
@@ -51,8 +51,8 @@ def per_sample(
 
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
-        ValueError: If `wrt` selects nothing, the examples' lengths differ, or the loss
-            is not a scalar.
+        ValueError: If `wrt` selects nothing, the examples' lengths differ, the loss is
+            not a scalar, or layers are in training mode.
     """
     check_loss(loss)
     parameters = split(params, wrt)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._checks import check_choice, check_count, widen
 
 from ._filter import (
     Form,
@@ -62,19 +62,41 @@ class Projected(Oracle):
         dim = self.rows.shape[1]
         return _project(self.form.pick(v), self.form, self.key, self.kind, dim)
 
+    def check_alike(self, other: Projected) -> None:
+        """Refuse gradients of another projection, with which products mean nothing.
+
+        Raises:
+            ValueError: If the other's key, `dim`, kind or parameters differ.
+        """
+        mine, theirs = (
+            {
+                "key": (str(p.key.dtype), jax.random.key_data(p.key).tolist()),
+                "dim": p.rows.shape[1],
+                "kind": p.kind,
+                "parameters": p.form.paths,
+            }
+            for p in (self, other)
+        )
+        differ = [what for what in mine if mine[what] != theirs[what]]
+        if differ:
+            raise ValueError(
+                "target must be projected as the candidates are, with the same key, "
+                f"dim, kind and parameters, but these differ in {', '.join(differ)}"
+            )
+
     def diag(self) -> jax.Array:
-        return jnp.sum(self.rows**2, axis=-1)
+        return jnp.sum(widen(self.rows) ** 2, axis=-1)
 
     def corr(self, v: Gradient) -> jax.Array:
         if not (hasattr(v, "shape") and v.shape == self.rows.shape[1:]):
             v = self.project(v)
-        return jnp.matmul(self.rows, v, precision="highest")
+        return jnp.matmul(widen(self.rows), v, precision="highest")
 
     def gram(self, atoms: Projected) -> jax.Array:
         return products(atoms.rows, self.rows)
 
     def combine(self, weights: jax.Array) -> Gradient:
-        return jnp.matmul(weights, self.rows, precision="highest")
+        return jnp.matmul(weights, widen(self.rows), precision="highest")
 
 
 def projected(
@@ -111,7 +133,7 @@ def projected(
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
-            an Equinox module.
+            an Equinox module. Layers must be in evaluation mode, as for `jvp`.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         dim: Numbers kept of each gradient.
         key: A `jax.random.key`, from which the projection is drawn.
@@ -123,7 +145,8 @@ def projected(
     Raises:
         TypeError: If `loss` is no hashable function, or `key` no typed key.
         ValueError: If `dim` or `kind` is not allowed, `wrt` selects nothing, the
-            examples' lengths differ, or the loss is not a scalar.
+            examples' lengths differ, the loss is not a scalar, or layers are in
+            training mode.
 
     References:
         M. Charikar, K. Chen, M. Farach-Colton, "Finding frequent items in data

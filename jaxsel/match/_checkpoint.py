@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxsel.gradients import squared_norm
 
-from ._grad_match import take
+from ._grad_match import check_alike, take
 from ._omp import Candidates, as_oracle, omp
 
 
@@ -56,6 +56,7 @@ def choose_checkpoint(
     errors = []
     for candidates, target in checkpoints:
         oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+        check_alike(oracle, hard)
         if len(hard) < 2:
             raise ValueError(
                 f"target must have at least 2 hard samples, got {len(hard)}"

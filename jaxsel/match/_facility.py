@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._checks import check_choice, check_count, check_positive, widen
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 from jaxsel._types import Selection
 
 from ._omp import Candidates, as_oracle
+from ._usable import check_products, usable
 
 Search = Literal["lazy", "stochastic"]
 
@@ -40,7 +41,9 @@ def facility_location(
     computed some at a time and never kept.
 
     Args:
-        candidates: An oracle of n gradients, or features or gradients `[n, p]`.
+        candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
+            with a NaN are refused in an array; in an oracle they neither represent
+            others nor are represented.
         budget: How many to choose at most, k.
         search: "lazy": exactly the greedy choice; columns of all candidates once, then
             for each choice those of the min(n, 8,000,000/n) candidates that promise
@@ -54,11 +57,13 @@ def facility_location(
         progress: Whether to show a bar.
 
     Returns:
-        A `Selection` in the order of choice; weights sum to n.
+        A `Selection` in the order of choice; weights sum to n, or to the number of
+        candidates without NaN.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If a number is out of range, or `key` is missing.
+        ValueError: If a number is out of range, `key` is missing, or squared distances
+            overflow.
 
     References:
         Mirzasoleiman, Bilmes and Leskovec, Coresets for Data-efficient Training of
@@ -81,14 +86,16 @@ def facility_location(
     if key is not None and not typed:
         raise TypeError(f"key must be a key as of jax.random.key(0), got {key!r}")
     places = _Places(oracle, squared=squared)
+    room, n = k, int(places.usable.sum())
+    k = min(k, n)
     if search == "lazy" or key is None:
         chosen = _lazy(places, k, progress=progress)
     else:
-        sample = min(n, math.ceil(n / k * math.log(1 / epsilon)))
+        sample = min(n, math.ceil(n / max(k, 1) * math.log(1 / epsilon)))
         chosen = _stochastic(places, k, sample, key, progress=progress)
     return Selection(
-        indices=jnp.asarray(chosen, jnp.int32),
-        weights=jnp.asarray(places.counts(k), oracle.dtype),
+        indices=jnp.asarray(np.pad(chosen, (0, room - k)), jnp.int32),
+        weights=jnp.asarray(places.counts(room), places.diag.dtype),
         n_valid=jnp.asarray(k, jnp.int32),
         method=f"facility_location(budget={budget}, search={search!r})",
     )
@@ -99,10 +106,13 @@ class _Places:
 
     def __init__(self, oracle: Any, *, squared: bool):
         self.oracle, self.squared = oracle, squared
-        self.diag = oracle.diag()
+        self.diag = widen(oracle.diag())
+        self.usable = np.asarray(usable(self.diag))
         # Farther than any distance: nobody is represented yet.
-        peak = jnp.max(self.diag)
-        reach = jnp.where(peak > 0, 4.1 * peak, 1)
+        reach = 4.1 * self.diag
+        check_products(reach)
+        reach = jnp.max(jnp.where(self.usable, reach, 0))
+        reach = jnp.where(reach > 0, reach, 1)
         self.nearest = jnp.full(len(oracle), reach if squared else jnp.sqrt(reach))
         self.owner = jnp.zeros(len(oracle), jnp.int32)
         self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))
@@ -122,13 +132,13 @@ class _Places:
     def add(self, j: int, rank: int) -> None:
         distance = self._distances(np.array([j]))[0].at[j].set(-1)
         self.owner = jnp.where(distance < self.nearest, rank, self.owner)
-        self.nearest = jnp.minimum(self.nearest, distance)
+        self.nearest = jnp.fmin(self.nearest, distance)  # as if without NaN
 
     def counts(self, k: int) -> np.ndarray:
-        return np.bincount(np.asarray(self.owner), minlength=k)
+        return np.bincount(np.asarray(self.owner)[self.usable], minlength=k)
 
     def _distances(self, ids: np.ndarray) -> jax.Array:
-        columns = self.oracle.columns(jnp.asarray(ids))
+        columns = widen(self.oracle.columns(jnp.asarray(ids)))
         return _lengths(columns, self.diag, jnp.asarray(ids), squared=self.squared)
 
 
@@ -142,7 +152,7 @@ _lengths = jax.jit(_distance, static_argnames="squared")
 
 @jax.jit
 def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.maximum(nearest - distances, 0), axis=-1)
+    return jnp.nansum(jnp.maximum(nearest - distances, 0), axis=-1)
 
 
 def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
@@ -152,6 +162,7 @@ def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
         list(chunk_slices(n, places.block)), progress=progress, label="Columns"
     ):
         bounds[rows] = places.gains(np.arange(rows.start, rows.stop))
+    bounds[~places.usable] = -np.inf
     known = np.zeros(n, np.int64)  # the step at which each bound was exact
     chosen: list[int] = []
     for step in track(range(k), progress=progress, label="Chosen"):
@@ -172,7 +183,7 @@ def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
 def _stochastic(
     places: _Places, k: int, sample: int, key: jax.Array, *, progress: bool
 ) -> list[int]:
-    free = np.ones(len(places.oracle), bool)
+    free = places.usable.copy()
     chosen: list[int] = []
     for step in track(range(k), progress=progress, label="Chosen"):
         order = np.asarray(

@@ -13,7 +13,7 @@ from jax import lax
 from jaxsel._checks import check_count, check_features, to_float
 from jaxsel.neighbors import normalise
 
-from ._grad_match import Labels, by_class, filled_up, mean_of, take
+from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
 from ._omp import Candidates, as_oracle, omp
 from ._pursuit import Score
 from ._types import Match
@@ -40,9 +40,10 @@ def func_feat(
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²`, where ψ_i is the
     distance of candidate i's features from the geometric median of the hard samples'
-    (of its class, with labels), all at unit length. The default score makes the
-    penalty act on the choice; with "omp", as in the authors' code, it acts on the
-    weights only.
+    (of its class, with labels), all at unit length. Ψ is thus diagonal, as in the
+    authors' code; the matrix D of distances that the paper writes is not offered. The
+    default score makes the penalty act on the choice; with "omp", as in the authors'
+    code, it acts on the weights only.
 
     Args:
         candidates: An oracle of n gradients, or an array `[n, p]`.
@@ -72,6 +73,7 @@ def func_feat(
         Augmentation, 2024, Eq. 2 and Theorem 3.1 (`submodularity`).
     """
     oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+    check_alike(oracle, hard)
     budget = check_count("budget", budget)
     x = to_float(check_features("features", features))
     x_hard = to_float(check_features("target_features", target_features))

@@ -69,8 +69,9 @@ def grad_match(
     Raises:
         TypeError: If an argument has the wrong type, or `batch_size` is given and
             gradients are not known one by one (`jvp`) or are `streamed`.
-        ValueError: If shapes don't fit, labels are given for one side only, or no hard
-            sample's class is among the candidates'.
+        ValueError: If shapes don't fit, labels are given for one side only, no hard
+            sample's class is among the candidates', or both are `projected`, but not
+            alike.
 
     References:
         Killamsetty et al., GRAD-MATCH: Gradient Matching based Data Subset Selection,
@@ -78,6 +79,7 @@ def grad_match(
         section 3.1.
     """
     oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+    check_alike(oracle, hard)
     budget = check_count("budget", budget)
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
@@ -95,6 +97,16 @@ def grad_match(
     return by_class(
         match, len(oracle), len(hard), budget, labels, target_labels, name="grad_match"
     )
+
+
+def check_alike(candidates: Any, target: Any) -> None:
+    """Refuse two oracles of different projections."""
+    a, b = (
+        part.load(np.zeros(1, np.int64)) if isinstance(part, Streamed) else part
+        for part in (candidates, target)
+    )
+    if isinstance(a, Projected) and isinstance(b, Projected):
+        a.check_alike(b)
 
 
 def by_class(
@@ -282,6 +294,9 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
         ),
         target_norm=jnp.asarray(norm, first.objective.dtype),
         steps=jnp.asarray(len(path), jnp.int32),
+        dropped=jnp.asarray(
+            sum(int(found.dropped or 0) for _, found in parts), jnp.int32
+        ),
         status=jnp.asarray(
             next(
                 code

@@ -13,6 +13,7 @@ from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._omp import Candidates, as_oracle, check_target
+from ._usable import check_products, correlations, usable
 
 
 def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
@@ -23,17 +24,18 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     sample the same weight, 1/k: for training loops that have no weights.
 
     Args:
-        candidates: An oracle of n gradients, or features or gradients `[n, p]`.
+        candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
+            with a NaN are never chosen by way of an oracle, and refused in an array.
         target: The mean to follow, in the oracle's form.
         budget: How many to choose, k; at most n are.
 
     Returns:
-        A `Selection`, in the order of choice; weights 1/k. One column of the oracle for
-        each choice, and O(n) memory.
+        A `Selection`, in the order of choice; weights 1/k. Where fewer than k may be
+        chosen, all of these. One column of the oracle for each choice, and O(n) memory.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If shapes don't fit.
+        ValueError: If shapes don't fit, or products of gradients overflow.
 
     References:
         Welling, Herding dynamical weights to learn, ICML 2009. Chen, Welling and Smola,
@@ -45,38 +47,42 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     if several:
         raise ValueError("target must be a single gradient for herding")
     if isinstance(oracle, Streamed):
-        corr = oracle.corr(target)
+        corr = correlations(oracle, target)
         state = _begin(corr, k)
         for t in range(k - 1):
             j = _best(corr, state, t)
             state = _taken(state, t, j, oracle.column(j))
         # Nothing comes after the last one: its column is not needed.
-        order = state[2].at[k - 1].set(_best(corr, state, k - 1).astype(jnp.int32))
+        j = _best(corr, state, k - 1)
+        state = _taken(state, k - 1, j, jnp.zeros_like(corr))
     else:
-        order = _herd(oracle, target, budget=k)
+        corr, state = _herd(oracle, target, budget=k)
+    may = usable(corr)
+    check_products(jnp.stack([corr, state[0]]), may)
+    count = jnp.minimum(jnp.sum(may), k).astype(jnp.int32)
+    filled = jnp.arange(k) < count
     return Selection(
-        indices=order,
-        weights=jnp.full(k, 1 / k, oracle.dtype),
-        n_valid=jnp.asarray(k, jnp.int32),
+        indices=jnp.where(filled, state[2], 0),
+        weights=jnp.where(filled, 1 / count.astype(corr.dtype), 0),
+        n_valid=count,
         method=f"herding(budget={budget})",
     )
 
 
 @functools.partial(jax.jit, static_argnames="budget")
-def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> jax.Array:
-    corr = oracle.corr(target)
+def _herd(oracle: Oracle, target: Gradient, *, budget: int):
+    corr = correlations(oracle, target)
 
     def step(t, state):
         j = _best(corr, state, t)
         return _taken(state, t, j, oracle.column(j))
 
-    return lax.fori_loop(0, budget, step, _begin(corr, budget))[2]
+    return corr, lax.fori_loop(0, budget, step, _begin(corr, budget))
 
 
-def _begin(like: jax.Array, budget: int):
+def _begin(corr: jax.Array, budget: int):
     """The sum of the chosen columns, who is free, and the order of choice."""
-    n = like.shape[0]
-    return jnp.zeros_like(like), jnp.ones(n, bool), jnp.zeros(budget, jnp.int32)
+    return jnp.zeros_like(corr), usable(corr), jnp.zeros(budget, jnp.int32)
 
 
 def _best(corr: jax.Array, state, t) -> jax.Array:
@@ -86,4 +92,6 @@ def _best(corr: jax.Array, state, t) -> jax.Array:
 
 def _taken(state, t, j: jax.Array, column: jax.Array):
     total, free, order = state
-    return total + column, free.at[j].set(False), order.at[t].set(j.astype(jnp.int32))
+    # With nobody free, j is anybody, and its column may be NaN.
+    total = total + jnp.where(jnp.any(free), column.astype(total.dtype), 0)
+    return total, free.at[j].set(False), order.at[t].set(j.astype(jnp.int32))

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count
+from jaxsel._checks import check_count, widen
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._omp import Candidates, as_oracle, check_target, one_of
+from ._usable import check_products, correlations, usable
 
 
 def influence(
@@ -38,12 +39,14 @@ def influence(
             for gradients of long and short texts; pass `projected` gradients for it.
 
     Returns:
-        Array of shape `[n]`, higher is better. One `corr` a checkpoint and target, and
+        Array of shape `[n]`, higher is better; NaN where a gradient of an oracle has
+        one. One `corr` a checkpoint and target, and
         with `normalise` one `diag` a checkpoint, which costs `jvp` ten times as much.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If shapes don't fit or the lists differ in length.
+        ValueError: If shapes don't fit, the lists differ in length, or products of
+            gradients overflow.
 
     References:
         Pruthi et al., Estimating Training Data Influence by Tracing Gradient Descent
@@ -74,13 +77,17 @@ def influence(
             parts = [one_of(wanted, t) for t in range(len(jax.tree.leaves(wanted)[0]))]
         else:
             parts = [wanted]
-        lengths = jnp.sqrt(oracle.diag()) if normalise else None
+        lengths = None
+        if normalise:
+            squares = widen(oracle.diag())
+            check_products(squares)
+            lengths = jnp.sqrt(squares)
         scores = []
         for part in parts:
-            score = oracle.corr(part)
+            score = correlations(oracle, part)
             if lengths is not None:
                 length = lengths * jnp.sqrt(squared_norm(part))
-                score = jnp.where(length > 0, score / length, 0)
+                score = jnp.where(length == 0, 0, score / length)
             scores.append(rate * score)
         term = jnp.stack(scores)
         if total is not None and term.shape != total.shape:
@@ -89,6 +96,7 @@ def influence(
                 f"got scores of shape {total.shape} and {term.shape}"
             )
         total = term if total is None else total + term
+    check_products(total)
     return jnp.max(total, axis=0)
 
 
@@ -103,6 +111,7 @@ def influence_topk(
     """Choose the samples of highest influence on a target.
 
     Unlike `omp` it looks at each sample alone: duplicates of the best are all chosen.
+    Samples whose influence is NaN are not.
 
     Args:
         candidates: As in `influence`.
@@ -120,10 +129,12 @@ def influence_topk(
     """
     k = check_count("budget", budget)
     scores = np.asarray(influence(candidates, target, rates=rates, normalise=normalise))
-    order = np.argsort(-scores, kind="stable")[:k]
+    order = np.argsort(-scores, kind="stable")[:k]  # NaN comes last
+    count = min(len(order), int(np.sum(usable(jnp.asarray(scores)))))
+    filled = np.arange(len(order)) < count
     return Selection(
-        indices=jnp.asarray(order, jnp.int32),
-        weights=jnp.ones(len(order), scores.dtype),
-        n_valid=jnp.asarray(len(order), jnp.int32),
+        indices=jnp.asarray(np.where(filled, order, 0), jnp.int32),
+        weights=jnp.asarray(filled, scores.dtype),
+        n_valid=jnp.asarray(count, jnp.int32),
         method=f"influence_topk(budget={budget}, normalise={normalise})",
     )

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._checks import check_count, check_positive
+from jaxsel._checks import check_count, check_positive, widen
 from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
 from ._omp import Candidates, as_oracle
 from ._pursuit import ROUNDING
+from ._usable import check_products, usable
 
 
 def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selection:
@@ -24,7 +25,8 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
     factorisation. With a quality q of each sample, pass gradients or features times q.
 
     Args:
-        candidates: An oracle of n gradients, or features or gradients `[n, p]`.
+        candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
+            with a NaN are never chosen by way of an oracle, and refused in an array.
         budget: How many to choose at most, k.
         l2: What is added to the diagonal. With 0 it stops at the rank of the
             candidates.
@@ -35,7 +37,8 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If shapes don't fit or a number is out of range.
+        ValueError: If shapes don't fit, a number is out of range, or the squared length
+            of a gradient overflows.
 
     References:
         Chen, Zhang and Zhou, Fast greedy MAP inference for determinantal point process,
@@ -45,7 +48,7 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
     k = min(check_count("budget", budget), len(oracle))
     l2 = check_positive("l2", l2, zero=True)
     if isinstance(oracle, Streamed):
-        diag = oracle.diag() + l2
+        diag = widen(oracle.diag()) + l2
         state = _begin(diag, k)
         for _ in range(k):
             j, fits = _pivot(state, diag)
@@ -53,12 +56,13 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
                 break
             state = _take(state, j, oracle.column(j))
     else:
-        state = _factorise(oracle, l2, budget=k)
+        diag, state = _factorise(oracle, l2, budget=k)
+    check_products(diag)
     _, _, order, count = state
     filled = jnp.arange(k) < count
     return Selection(
         indices=jnp.where(filled, order, 0),
-        weights=filled.astype(oracle.dtype),
+        weights=filled.astype(diag.dtype),
         n_valid=count,
         method=f"log_det(budget={budget}, l2={l2:g})",
     )
@@ -66,7 +70,7 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
 
 @functools.partial(jax.jit, static_argnames="budget")
 def _factorise(oracle: Oracle, l2: jax.Array, *, budget: int):
-    diag = oracle.diag() + l2
+    diag = widen(oracle.diag()) + l2
 
     def more(state) -> jax.Array:
         return (state[3] < budget) & _pivot(state, diag)[1]
@@ -75,13 +79,14 @@ def _factorise(oracle: Oracle, l2: jax.Array, *, budget: int):
         j, _ = _pivot(state, diag)
         return _take(state, j, oracle.column(j))
 
-    return lax.while_loop(more, step, _begin(diag, budget))
+    return diag, lax.while_loop(more, step, _begin(diag, budget))
 
 
 def _begin(diag: jax.Array, budget: int):
     """Rows of the factor, what is left of the diagonal, the order, how many."""
     rows = jnp.zeros((budget, diag.shape[0]), diag.dtype)
-    return rows, diag, jnp.zeros(budget, jnp.int32), jnp.int32(0)
+    left = jnp.where(usable(diag), diag, 0)
+    return rows, left, jnp.zeros(budget, jnp.int32), jnp.int32(0)
 
 
 def _pivot(state, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,9 +98,10 @@ def _pivot(state, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _take(state, j: jax.Array, column: jax.Array):
     rows, left, order, t = state
-    row = column - jnp.matmul(rows[:, j], rows, precision="highest")
+    row = column.astype(left.dtype) - jnp.matmul(rows[:, j], rows, precision="highest")
     # On the diagonal the ridge belongs to K, but no candidate is taken twice.
     row = row / jnp.sqrt(left[j])
-    left = jnp.maximum(left - row**2, 0).at[j].set(0)
+    # Who has nothing left stays so, whatever the row says: it may be NaN there.
+    left = jnp.where(left > 0, jnp.maximum(left - row**2, 0), 0).at[j].set(0)
     order = order.at[t].set(j.astype(jnp.int32))
     return rows.at[t].set(row), left, order, t + 1

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from jaxsel._checks import (
     as_array,
     check_choice,
+    check_concrete,
     check_count,
     check_numeric,
     check_positive,
@@ -38,7 +39,8 @@ from ._pursuit import (
     start,
 )
 from ._shelf import empty_shelf, put
-from ._types import Match
+from ._types import OVERFLOW, Match
+from ._usable import check_lengths, check_products
 
 Candidates = Oracle | npt.ArrayLike | jax.Array
 """An oracle of n gradients, or an array of them, `[n, p]`."""
@@ -79,7 +81,9 @@ def omp(
     equations, and no candidate's gradient is ever written out.
 
     Args:
-        candidates: An oracle of n gradients, or an array of shape `[n, p]`.
+        candidates: An oracle of n gradients, or an array of shape `[n, p]`. A candidate
+            of an oracle whose gradient has a NaN is never chosen; an array with one is
+            refused.
         target: The gradient b to match, in the oracle's form: `[p]` for an array; or
             several, stacked along a leading axis, which are matched independently.
         budget: How many to choose at most, k.
@@ -110,7 +114,9 @@ def omp(
 
     Raises:
         TypeError: If an argument has the wrong type, or is being traced.
-        ValueError: If shapes don't fit or a number is out of range.
+        ValueError: If shapes don't fit, a number is out of range, or a squared length
+            is: in float32, gradients longer than 1.8e19, and targets shorter than
+            1.1e-19.
 
     References:
         Pati, Rezaiifar and Krishnaprasad, Orthogonal Matching Pursuit, Asilomar 1993.
@@ -149,6 +155,8 @@ def omp(
         tol=tol,
         **options,
     )
+    if (np.asarray(match.status) == OVERFLOW).any():
+        check_products(oracle.diag(), jnp.asarray(allowed))
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
     if penalty is not None:
         shown += f", penalty_l2={penalty_l2:g}"
@@ -156,14 +164,24 @@ def omp(
 
 
 def as_oracle(name: str, candidates: Candidates) -> Any:
-    """Return an oracle, wrapping an array."""
-    if isinstance(candidates, Oracle):
-        return candidates
-    try:
-        return dense(candidates)
-    except (TypeError, ValueError) as error:
-        text = str(error).replace("gradients", name, 1)
-        raise type(error)(f"{text}; or pass an oracle of jaxsel.gradients") from None
+    """Return an oracle, wrapping an array.
+
+    Raises:
+        TypeError: If it is neither, or is being traced.
+        ValueError: If an array has a wrong shape, or is not finite.
+    """
+    oracle: Any = candidates
+    if not isinstance(candidates, Oracle):
+        try:
+            oracle = dense(candidates)
+        except (TypeError, ValueError) as error:
+            text = str(error).replace("gradients", name, 1)
+            # JAX's errors are of these types too, but not made of a text.
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{text}; or pass an oracle of jaxsel.gradients") from None
+    for leaf in jax.tree.leaves(oracle):
+        check_concrete(name, leaf)
+    return oracle
 
 
 def penalty_diagonal(
@@ -228,13 +246,17 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
         # Whole numbers would overflow where they are squared.
         dtype = jnp.promote_types(part.dtype, jnp.float32)
         got = jax.tree.map(lambda leaf: leaf.astype(dtype), got)
+        for leaf in jax.tree.leaves(got):
+            check_concrete("target", leaf)
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(got)):
             raise ValueError("target must be finite, but has NaN or infinity")
         if shapes == wanted_shapes:
+            check_lengths(got)
             return got, False
         if len(counts) == 1 and [shape[1:] for shape in shapes] == wanted_shapes:
             if counts == {(0,)}:
                 raise ValueError("target must be at least one gradient, got none")
+            check_lengths(got, several=True)
             return got, True
     raise ValueError(
         f"target must be a gradient in the candidates' form, arrays of shape "

@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsel._checks import widen
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 from . import _refit
 from ._refit import Refit
 from ._shelf import Shelf
-from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
+from ._types import BUDGET, EXHAUSTED, OVERFLOW, PRECISION, TOLERANCE, Match
 
 Score = Literal["omp", "nomp", "ols"]
 
@@ -34,7 +35,7 @@ class Problem(NamedTuple):
     """What stays as it is: all arrays are `[n]`, or scalars.
 
     Attributes:
-        diag: Squared lengths.
+        diag: Squared lengths; NaN where a gradient has one, which is never chosen.
         extra: What is added to them on K's diagonal.
         corr: Correlations with the target.
         valid: Which candidates may be chosen.
@@ -105,9 +106,8 @@ def pose(
         tol: Stop at a relative error of this.
         limit: How many steps at most.
     """
-    diag = oracle.diag()
-    dtype = jnp.promote_types(diag.dtype, jnp.float32)
-    diag = diag.astype(dtype)
+    diag = widen(oracle.diag())
+    dtype = diag.dtype
     return Problem(
         diag=diag,
         extra=jnp.broadcast_to(jnp.asarray(l2, dtype) + extra, diag.shape).astype(
@@ -125,6 +125,9 @@ def start(problem: Problem, *, size: int, positive: bool, score: Score) -> Pursu
     """Return the state before the first step, with room for `size` choices."""
     n, dtype = problem.diag.shape[0], problem.diag.dtype
     keeps_rows = score == "ols"
+    # Compared with what is infinite, nothing is too large and everything is matched.
+    too_long = jnp.any(problem.valid & jnp.isinf(problem.diag))
+    too_long |= jnp.isinf(problem.norm)
     state = Pursuit(
         corr=problem.corr,
         open=problem.valid & (problem.diag > 0),
@@ -137,7 +140,7 @@ def start(problem: Problem, *, size: int, positive: bool, score: Score) -> Pursu
         last=problem.norm,
         steps=jnp.int32(0),
         next=jnp.int32(-1),
-        status=jnp.int32(_RUNNING),
+        status=jnp.where(too_long, jnp.int32(OVERFLOW), jnp.int32(_RUNNING)),
     )
     return _aim(problem, state, positive=positive, score=score)
 
@@ -226,6 +229,7 @@ def finish(problem: Problem, state: Pursuit) -> Match:
         target_norm=problem.norm,
         steps=state.steps,
         status=state.status,
+        dropped=state.steps - rank,
     )
 
 

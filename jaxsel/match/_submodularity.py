@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_positive
+from jaxsel._checks import check_count, check_positive, widen
 
 from ._omp import Candidates, as_oracle, penalty_diagonal
+from ._usable import check_products, usable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,10 @@ def submodularity(
     k = check_count("budget", budget)
     l2 = check_positive("l2", l2, zero=True)
     extra = penalty_diagonal(penalty, penalty_l2, len(oracle))
-    longest = float(np.max(np.asarray(oracle.diag())))
+    squares = widen(oracle.diag())
+    check_products(squares)
+    # Candidates with a NaN are never chosen.
+    longest = float(np.max(np.asarray(squares)[np.asarray(usable(squares))], initial=0))
     m, paper = l2 + float(extra.min()), l2 + float(extra.max())
     smooth = paper + k * longest
     gamma = m / smooth if smooth else 1.0

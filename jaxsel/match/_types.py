@@ -10,12 +10,13 @@ import numpy as np
 
 from jaxsel._types import Selection
 
-BUDGET, TOLERANCE, EXHAUSTED, PRECISION = range(4)
+BUDGET, TOLERANCE, EXHAUSTED, PRECISION, OVERFLOW = range(5)
 REASONS = (
     "the budget is spent",
     "the target is matched within the tolerance",
     "no candidate is left that would bring the sum closer",
     "rounding keeps the sum from coming closer: raise l2, or match in float64",
+    "squared lengths overflow: scale candidates and target, or match in float64",
 )
 
 
@@ -36,12 +37,17 @@ class Match(Selection):
         steps: Scalar int32: how many candidates, or minibatches, were chosen. Those
             whose weight went back to zero count here, but not in `n_valid`.
         status: Scalar int32: why it stopped; `reasons` says it in words.
+        dropped: Scalar int32: how many of the steps went to candidates, or minibatches,
+            whose weight went back to zero. Where the budget is spent, that is how many
+            of it are missing: a larger one goes on from the same choices. None in
+            results that were saved before it was recorded.
     """
 
     objective: jax.Array
     target_norm: jax.Array
     steps: jax.Array
     status: jax.Array
+    dropped: jax.Array | None = None
 
     @property
     def error(self) -> jax.Array:

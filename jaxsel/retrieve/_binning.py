@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._checks import check_choice, check_concrete, check_count
 from jaxsel._types import Selection
 
 from ._retrieve import selection
@@ -140,6 +140,7 @@ def retrieve_binned(
         categorical=categorical,
         edges_from=edges_from,
     )
+    check_concrete("table", near)
     order = np.argsort(np.asarray(near), kind="stable")[:budget]
     return selection(order, budget, f"retrieve_binned(mode={mode!r}, bins={bins})")
 
@@ -176,6 +177,7 @@ def _length(table: Any) -> int:
 def _edge_rows(edges_from: Any, n: int) -> np.ndarray | slice:
     if edges_from is None:
         return slice(None)
+    check_concrete("edges_from", edges_from)
     rows = np.asarray(edges_from)
     if rows.ndim == 1 and rows.dtype == bool and len(rows) == n:
         return rows

@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._checks import (
     as_array,
     check_choice,
+    check_concrete,
     check_features,
     check_finite,
     check_numeric,
@@ -119,6 +120,7 @@ def open_stream(
     if labels is not None and hard_labels is not None:
         codes, hard_codes = _encode(labels, hard_labels, len(candidates), len(hard))
     queries, centre = _prepare(hard, metric)
+    check_concrete("features", queries)
     return Stream(candidates, queries, centre, codes, hard_codes, metric)
 
 

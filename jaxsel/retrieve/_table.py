@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxsel._checks import check_concrete
+
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
@@ -92,6 +94,7 @@ def _split(
 
     And the places of those that are categories by type, whatever they hold.
     """
+    check_concrete(argument, table)
     kinds, names = set(), []
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names.extend(table.columns)

@@ -253,3 +253,21 @@ def test_sketches_in_frameworks(sketch, framework):
     with jax.no_tracing(True):
         other = make((x[::-1].copy(), y[::-1].copy()))
     np.testing.assert_allclose(other.rows, oracle.rows[::-1], rtol=1e-4, atol=1e-5)
+
+
+@each_sketch
+def test_gradients_of_one_sign_are_sketched_without_bias(sketch):
+    """Without signs, the products of entries above zero would all add up."""
+    x, dim = np.abs(cases.normal(6, 64)), 8
+    # The gradient of each product is the example itself.
+    dot = lambda w, x: w @ x
+    make = lambda seed: gradients.projected(
+        dot, np.ones(64, np.float32), x, dim=dim, key=jax.random.key(seed), kind=sketch
+    )
+    draws = np.stack([np.asarray(o.gram(o)) for o in map(make, range(120))])
+    stderr = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    assert np.all(np.abs(draws.mean(axis=0) - x @ x.T) <= 5 * stderr)
+    lengths = np.linalg.norm(x, axis=1)
+    # A product's standard deviation is at most sqrt(2 / dim) of the lengths'.
+    most = 1.25 * np.sqrt(2 / dim) * np.outer(lengths, lengths)
+    assert np.all(draws.std(axis=0, ddof=1) <= most)

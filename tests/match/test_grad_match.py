@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import references_matching as ref
 from match_cases import K, N, P
 
-from jaxsel import match
+from jaxsel import gradients, match
 from jaxsel.match import _func_feat, _grad_match
 
 LABELS = np.where(np.arange(N) % 8 < 5, "cat", "dog")
@@ -297,3 +298,59 @@ def test_the_bound_holds_for_all_small_sets():
 def test_no_ridge_no_guarantee():
     a, _ = cases.pool(6, 4)
     assert match.submodularity(a, 3, l2=0.0).guarantee == 0
+
+
+# Candidates and targets that were projected.
+
+
+def projected(examples, *, seed=0, dim=8, kind="count_sketch", wrt=None):
+    params = {"a": np.ones(P, np.float32), "b": np.ones(P, np.float32)}
+    return gradients.projected(
+        of_two, params, examples, dim=dim, key=jax.random.key(seed), kind=kind, wrt=wrt
+    )
+
+
+def of_two(params, x):
+    return params["a"] @ x + params["b"] @ x
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"seed": 1}, "key"),
+        ({"kind": "rademacher"}, "kind"),
+        ({"wrt": "a"}, "parameters"),
+        ({"dim": 4, "seed": 1}, "key, dim"),
+    ],
+)
+def test_projections_that_differ_are_refused(changed, what):
+    a, hard = hard_set()
+    candidates = projected(a)
+    streamed = gradients.streamed(candidates.take, N, chunk_size=16)
+    other = projected(hard, **changed)
+    message = rf"target must be projected as the candidates are.* differ in {what}$"
+    for pool in (candidates, streamed):
+        for choose in (
+            lambda pool: match.grad_match(pool, other, K),
+            lambda pool: match.func_feat(pool, other, a, hard, K),
+            lambda pool: match.choose_checkpoint([(pool, other)], K),
+        ):
+            with pytest.raises(ValueError, match=message):
+                choose(pool)
+
+
+def test_projections_that_are_alike_are_matched():
+    a, hard = hard_set()
+    one, other = projected(a), projected(hard)
+    found = match.grad_match(one, other, K)
+    expected = match.grad_match(one.rows, other.rows, K)
+    cases.same(found, expected)
+
+
+def test_steps_that_are_lost_are_counted_over_classes_and_in_batches():
+    a, hard = hard_set()
+    a[20:] = a[:20] + 1e-3 * a[20:]
+    found = match.grad_match(a, hard, K, labels=LABELS, target_labels=HARD, l2=1e-3)
+    assert int(found.dropped) == int(found.steps) - int(found.n_valid)
+    batches = match.grad_match(a, hard, K, batch_size=2, l2=1e-3)
+    assert int(batches.dropped) == int(batches.steps) - int(batches.n_valid) / 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import references_matching as ref
 
-from jaxsel import gradients, match
+from jaxsel import gradients, match, retrieve
 
 N, P = 8, 5
 
@@ -92,3 +92,33 @@ def test_targets_of_small_types_do_not_overflow(dtype):
     assert float(found.target_norm) == exact
     assert float(gradients.squared_norm(target)) == exact
     cases.same(found, match.omp(a, target.astype(np.float32), 3))
+
+
+POOL = jnp.asarray(cases.pool(N, P)[0])
+UNDER_JIT = {
+    "omp": lambda p: match.omp(p, p[0], 2).weights,
+    "target": lambda p: match.omp(np.asarray(POOL), p[0], 2).weights,
+    "oracle": lambda p: match.omp(gradients.Dense(p), np.ones(P), 2).weights,
+    "grad_match": lambda p: match.grad_match(p, p, 2).weights,
+    "func_feat": lambda p: match.func_feat(p, p, p, p, 2).weights,
+    "herding": lambda p: match.herding(p, p[0], 2).weights,
+    "log_det": lambda p: match.log_det(p, 2).weights,
+    "facility": lambda p: match.facility_location(p, 2).weights,
+    "influence": lambda p: match.influence(p, p[0]),
+    "submodularity": lambda p: match.submodularity(p, 2).gamma,
+    "retrieve": lambda p: retrieve.retrieve(p, p, 2).weights,
+    "features": lambda p: retrieve.retrieve(p, np.asarray(POOL), 2).weights,
+    "nearest": lambda p: retrieve.nearest(p, p, 2).indices,
+    "pseudo_labels": lambda p: retrieve.pseudo_labels(p, p, np.arange(N)),
+    "binned": lambda p: retrieve.retrieve_binned(p, p, 2).weights,
+}
+
+
+@pytest.mark.parametrize("name", UNDER_JIT)
+@pytest.mark.parametrize("closed", [False, True], ids=["argument", "closed over"])
+def test_under_jit_it_is_said_that_this_is_traced(name, closed):
+    """Also of a pool that a jitted function closes over: its results are traced."""
+    choose = UNDER_JIT[name]
+    jitted = jax.jit((lambda p: choose(POOL)) if closed else choose)
+    with pytest.raises(TypeError, match="is being traced by jit, vmap or grad, but"):
+        jitted(POOL)

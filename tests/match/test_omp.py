@@ -251,3 +251,21 @@ def test_a_penalty_for_all_is_a_ridge():
     a, b = cases.pool()
     one = cases.run(a, b, l2=0.5, penalty=np.full(N, 0.5), penalty_l2=2.0)
     cases.same(one, cases.run(a, b, l2=1.0))
+
+
+def test_steps_that_were_spent_on_weights_of_zero_are_told():
+    """By the budget's end some of it is missing: that is not for want of candidates."""
+    a, b = cases.tangled(seed=0)
+    found = cases.run(a, b, l2=1e-3, wide=True)
+    expected = ref.omp(a, b, K, l2=1e-3)
+    lost = len(expected.picked) - len(expected.kept)
+    assert found.reasons == "the budget is spent"
+    assert int(found.dropped) == lost == K - int(found.n_valid) > 0
+    # A larger budget takes the steps that are missing, and comes closer.
+    more = cases.run(a, b, K + 10, l2=1e-3, wide=True)
+    assert int(more.n_valid) >= int(found.n_valid)
+    assert float(more.error) < float(found.error)
+    # Without a candidate left it says so, whatever was dropped.
+    done = cases.run(a, b, l2=1e-3, wide=True, valid=cases.only(*range(15, 19)))
+    assert int(done.steps) < K
+    assert "no candidate is left" in done.reasons

@@ -7,8 +7,8 @@ import pytest
 import references_matching as ref
 from match_cases import N
 
-from jaxsel import match
-from jaxsel.match import _omp
+from jaxsel import gradients, match
+from jaxsel.match import _omp, _pursue, _pursuit, _refit
 
 POOLS = {"pool": cases.pool, "tangled": cases.tangled, "low_rank": cases.low_rank}
 each_pool = pytest.mark.parametrize("kind", POOLS)
@@ -114,3 +114,62 @@ def test_hundreds_of_choices_do_not_wear_the_weights_out():
     support = np.flatnonzero(ref.spread(found, 2000))
     assert len(support) > 300
     cases.check_kkt(found, a, b, 0.5, among=support, tolerance=3e-5)
+
+
+def test_a_refresh_computes_the_tableau_afresh():
+    """Whatever rounding has done to it: only K, and who is basic, are kept."""
+    a, b = (array.astype(np.float64) for array in cases.pool(100, 80))
+    size = 2 * _pursuit.FRESH
+    gram, basic = a @ a.T + 0.5 * np.eye(100), np.arange(100) % 3 > 0
+    state = _refit.empty(size, np.float32)
+    state = state._replace(
+        gram=state.gram.at[:100, :100].set(gram),
+        target=state.target.at[:100].set(a @ b),
+        basic=state.basic.at[:100].set(basic),
+    )
+    room = np.empty((size, 0), np.float32)
+    pursuit = _pursuit.Pursuit(
+        **dict.fromkeys(_pursuit.Pursuit._fields, room) | {"refit": state},
+    )._replace(indices=np.zeros(size, np.int32))
+    fresh = _pursuit.refresh(pursuit).refit
+    exact = np.zeros(100)
+    exact[basic] = np.linalg.solve(gram[np.ix_(basic, basic)], (a @ b)[basic])
+    np.testing.assert_allclose(fresh.weights[:100], exact, rtol=1e-3, atol=1e-5)
+    # Another atom finds its place with it: its distance from the span of the basic.
+    new = np.append(a[~basic][0], 0.0) * 2
+    column = np.zeros(size, np.float32)
+    column[:100] = a @ new[:-1]
+    _, pivot = _refit.add(fresh, np.int32(100), column, np.float32(900), np.float32(1))
+    inverse = np.linalg.inv(gram[np.ix_(basic, basic)])
+    left = 900 - column[:100][basic] @ inverse @ column[:100][basic]
+    np.testing.assert_allclose(pivot, left, rtol=1e-3)
+    # Up to the first refresh there is nothing to mend.
+    few = pursuit._replace(indices=np.zeros(_pursuit.FRESH, np.int32))
+    assert _pursuit.refresh(few) is few
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["kernel", "streamed"])
+def test_matching_refreshes_every_64_steps(many, monkeypatch):
+    """And goes on with what it gets: a refresh that says zero is believed."""
+    calls = []
+
+    def spoil(state):
+        calls.append(state.indices.shape[0])
+        return _refresh(state)
+
+    _refresh = _pursuit.refresh
+    a, b = cases.pool(100, 90)
+    if many:
+        monkeypatch.setattr(_omp, "_refresh", spoil)
+        oracle = gradients.streamed(
+            lambda i: gradients.dense(a[i]), len(a), chunk_size=100
+        )
+        found = match.omp(oracle, b, 80, positive=False)
+        assert int(found.steps) == 80
+        assert len(calls) == 1  # before the 65th
+    else:
+        monkeypatch.setattr(_pursue, "refresh", spoil)
+        jax.eval_shape(
+            lambda a, b: match.pursue(gradients.Dense(a), b, budget=80), a, b
+        )
+        assert calls == [_pursuit.FRESH, 80]  # traced once for each room
