@@ -46,6 +46,7 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
 
     Raises:
         TypeError: If it is being traced, or is ragged.
+        ValueError: If it is a masked array with masked entries.
     """
     if isinstance(value, Tracer):
         raise TypeError(
@@ -54,6 +55,11 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
         )
     if isinstance(value, jax.Array):
         return value
+    if np.ma.is_masked(value):
+        raise ValueError(
+            f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
+            "numbers would count as data: fill them (.filled) or leave their rows out"
+        )
     try:
         return np.asarray(value)
     except ValueError as error:

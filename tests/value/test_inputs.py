@@ -65,6 +65,20 @@ def test_features_whose_squares_do_not_fit(size):
     close(values.values, [1, 0, 0, 0])
 
 
+@pytest.mark.parametrize("name", ["x", "y", "x_val", "y_val", "t", "t_val"])
+def test_masked_entries_are_no_data(data, name):
+    # Under the mask lies a number that is as finite as any other.
+    array = getattr(data, name)
+    bare = changed(data, **{name: np.ma.masked_array(array, mask=False)})
+    bad = np.ma.masked_array(array, mask=False)
+    bad.mask[2] = True
+    bad = changed(data, **{name: bad})
+    method = cases.BY_NAME["regression"] if name.startswith("t") else SHAPLEY
+    close(method.call(bare, K).values, method.call(data, K).values, 0)
+    with pytest.raises(ValueError, match=rf"\b{name} has \d masked entr.*filled"):
+        method.call(bad, K)
+
+
 @pytest.mark.parametrize(("name", "row"), [("t", 1), ("t_val", 3)])
 def test_targets_must_be_finite(data, name, row):
     bad = changed(data, **{name: spoilt(getattr(data, name), row, np.nan)})
