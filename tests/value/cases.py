@@ -93,7 +93,7 @@ def _gap(x, x_val, metric):
 
 def _labelled(rng, x, x_val) -> Data:
     n, n_val = len(x), len(x_val)
-    return Data(
+    data = Data(
         x=x.astype(np.float32),
         y=rng.integers(0, 3, n),
         t=rng.integers(-8, 8, n) / np.float32(4),
@@ -101,6 +101,8 @@ def _labelled(rng, x, x_val) -> Data:
         y_val=rng.choice([0, 1, 2, ABSENT], n_val),
         t_val=rng.integers(-8, 8, n_val) / np.float32(4),
     )
+    data.y_val[0] = data.y[0]  # labels that do not meet at all are refused
+    return data
 
 
 def _knn(data, distance, k, radius):

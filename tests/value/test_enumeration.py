@@ -74,7 +74,7 @@ def test_one_class(method, n):
     data = cases.random(n)
     data = dataclasses.replace(data, y=np.zeros(n, int), t=np.full(n, np.float32(2)))
     for y_val in (0, cases.ABSENT):
-        one = dataclasses.replace(data, y_val=np.full(12, y_val))
+        one = dataclasses.replace(data, y_val=np.array([0] + [y_val] * 11))
         values = method.call(one, 3, reduce=None).values
         np.testing.assert_allclose(values, method.enumerate(one, 3), **TOLERANCE)
 
