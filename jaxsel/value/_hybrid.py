@@ -101,7 +101,7 @@ def semivalue_hybrid(
     if binary:
         # One row for each band, one column for each gain. As a matrix product, which
         # XLA:CPU does not fuse into the gather and so computes once for each band.
-        columns = jnp.array([[0.0, 1.0], [1.0, 1.0]])
+        columns = jnp.array([[0.0, 1.0], [1.0, 1.0]], jnp.float32)
         rows = jnp.stack([slope, -(level + beyond)], axis=1)
         by_gain = jnp.matmul(rows, columns, precision="highest")
         values = take(by_gain.reshape(-1), band)

@@ -11,7 +11,8 @@ from jaxsel._checks import check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric
 
-from ._linear import Array, DistanceWeights, Method, Ties, linear_values
+from ._distance_weights import DistanceWeights
+from ._linear import Array, Method, Ties, linear_values
 from ._weights import (
     banzhaf_weights,
     beta_weights,
@@ -68,8 +69,10 @@ def knn_shapley(
             bands of distance. It needs no sort, and returns `error_bound`, which
             always holds. Worth it on CPUs without the compiled operations.
         weights: Optional function from distances to weights by which gains are
-            multiplied (not normalised). Written with jax.numpy; defined once, not as a
-            lambda at each call, it is compiled once.
+            multiplied (not normalised). Written with jax.numpy. It is traced at each
+            call, so that it may read from an object that changes, and compiled once
+            for each computation: numbers it captures as Python floats are part of that
+            computation, those in JAX arrays are not.
         chunk_size: Validation points at a time; chosen from n if None. It sets speed
             and memory, not results (up to points that nearly tie).
         mesh: Devices to split the validation points over, from `jaxsel.make_mesh`.

@@ -14,6 +14,7 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import METRICS, Metric, to_length
 
 from ._accumulate import accumulate
+from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
@@ -22,8 +23,6 @@ from ._weights import rank_table
 Ties = Literal["stable", "average"]
 Method = Literal["exact", "hybrid"]
 Array = npt.ArrayLike | jax.Array
-# From distances (not squared) to the weight of a neighbour at that distance.
-DistanceWeights = Callable[[jax.Array], jax.Array]
 
 # Rank weights below this share of the first one count as zero.
 NEGLIGIBLE = 1e-9
@@ -67,16 +66,19 @@ def linear_values(
         table = dataclasses.replace(
             table, weight=table.weight[:keep], drop=table.drop[:keep]
         )
-    shift = None if offset is None else offset(n, k, labels.n_classes)
+    shift = None
+    if offset is not None:
+        shift = tuple(map(np.float32, offset(n, k, labels.n_classes)))
+    traced, captured = trace_weights(weights, n)
     kernel = _Linear(
-        gains=Gains(labels.gains, weights, metric),
+        gains=Gains(labels.gains, traced, metric),
         form=form,
         binary=labels.binary and weights is None,
         certified=method == "hybrid",
     )
     values = accumulate(
         kernel,
-        (table, shift),
+        (table, shift, captured),
         x,
         labels.train,
         x_val,
@@ -126,14 +128,16 @@ class Gains:
     """Gains of the training points for one query, weighted by distance."""
 
     of_labels: Callable[[Any, Any], jax.Array]
-    weights: DistanceWeights | None
+    weights: TracedWeights | None
     metric: Metric
 
-    def __call__(self, distances: jax.Array, train: Any, query: Any) -> jax.Array:
+    def __call__(
+        self, distances: jax.Array, train: Any, query: Any, captured: Any
+    ) -> jax.Array:
         gains = self.of_labels(train, query)
-        if self.weights is None:
-            return gains
-        return gains * self.weights(to_length(distances, self.metric))
+        if self.weights is not None:
+            gains = gains * self.weights(captured, to_length(distances, self.metric))
+        return gains.astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +152,8 @@ class _Linear:
     def __call__(
         self, params: Any, distances: jax.Array, train: Any, query: Any
     ) -> tuple[jax.Array, jax.Array | None]:
-        table, shift = params
-        gains = self.gains(distances, train, query)
+        table, shift, captured = params
+        gains = self.gains(distances, train, query, captured)
         bound = None
         if self.form == "top":
             values = semivalue_top(distances, gains, table.weight, table.drop)

@@ -17,10 +17,10 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, take
 
 from ._accumulate import accumulate
+from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
 from ._linear import (
     Array,
-    DistanceWeights,
     Gains,
     Method,
     Ties,
@@ -86,9 +86,10 @@ def threshold_knn_shapley(
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
         jnp.float32(1 / labels.n_classes),
     )
+    traced, captured = trace_weights(weights, len(x))
     values = accumulate(
-        _Threshold(Gains(labels.gains, weights, metric)),
-        params,
+        _Threshold(Gains(labels.gains, traced, metric)),
+        (params, captured),
         x,
         labels.train,
         x_val,
@@ -157,5 +158,6 @@ class _Threshold:
     def __call__(
         self, params: Any, distances: jax.Array, train: Any, query: Any
     ) -> tuple[jax.Array, None]:
-        gains = self.gains(distances, train, query)
-        return threshold_shapley(distances, gains, *params), None
+        scalars, captured = params
+        gains = self.gains(distances, train, query, captured)
+        return threshold_shapley(distances, gains, *scalars), None

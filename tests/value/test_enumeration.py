@@ -133,6 +133,20 @@ def test_number_of_classes_sets_the_value_of_nothing(n_classes):
         np.testing.assert_allclose(call().values, expected, **TOLERANCE)
 
 
+def test_number_of_classes_beside_class_probabilities():
+    data = cases.random(5, seed=3)
+    y = np.random.default_rng(0).dirichlet(np.ones(3), 5)
+    gains, distance = y[:, data.y_val % 3].T, ref.distances(data.x, data.x_val)
+    for n_classes, known in ((10, 10), (3, 3), (None, 3)):
+        values = jaxsel.soft_knn_shapley(
+            data.x, y, data.x_val, data.y_val % 3, k=3, n_classes=n_classes, reduce=None
+        ).values
+        expected = ref.enumerate_values(
+            distance, gains, ref.soft_utility(3, known), ref.shapley_weights(5)
+        )
+        np.testing.assert_allclose(values, expected, **TOLERANCE)
+
+
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("soft", ["y", "y_val", "both"])
 def test_soft_labels_and_distance_weights(metric, soft):
