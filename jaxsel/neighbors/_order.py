@@ -42,10 +42,13 @@ def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
         Array of shape `[n]`, int32: the nearest point first.
 
     Raises:
-        ValueError: If `sort` is unknown, or "native" was not built.
+        ValueError: If `sort` is unknown, "native" was not built, or the distances are
+            not one row.
     """
     check_sort(sort)
-    distances = distances.astype(jnp.float32)
+    check_row("distances", distances)
+    # An order has no derivative, and no operation here has a rule for one.
+    distances = lax.stop_gradient(distances.astype(jnp.float32))
     if sort == "auto":
         return on_platform(_sort_cpu, _sort_pairs, distances)
     ways = {"native": _native.argsort, "packed": _sort_packed, "pairs": _sort_pairs}
@@ -62,6 +65,18 @@ def check_sort(sort: Sort) -> None:
         )
 
 
+def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:
+    """Return the shape of a row, and refuse another: `[n]` if n is known."""
+    shape = jnp.shape(row)
+    if len(shape) != 1 or (n is not None and shape != (n,)):
+        length = "n" if n is None else f"n] = [{n}"
+        raise ValueError(
+            f"{name} must have shape [{length}], got {shape}: a kernel takes one "
+            "validation point, jax.vmap maps it over more"
+        )
+    return shape
+
+
 def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """Return the k nearest points of one row, nearest first: a pure kernel.
 
@@ -73,7 +88,13 @@ def top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
     Returns:
         Their distances and their indices (int32), each `[k]`.
+
+    Raises:
+        ValueError: If k is not from 0 to n, or the distances are not one row.
     """
+    (n,) = check_row("distances", distances)
+    if not 0 <= k <= n:
+        raise ValueError(f"k must be from 0 to n = {n}, got {k}")
     if distances.dtype != jnp.float32:
         return _top_k(distances, k)
     cpu = _native.smallest if _native.available() else _top_k

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel.neighbors._order import scatter_index, take, top_k
+from jaxsel.neighbors._order import check_row, scatter_index, take, top_k
 
 from ._semivalue import reverse_sum, tie_average
-from ._weights import RankTable, difference
+from ._weights import RankTable, check_table, difference
 
 HEAD = 256
 LEVELS = 448
@@ -42,7 +42,15 @@ def semivalue_hybrid(
     Returns:
         values, bound: Arrays of shape `[n]`. Each value is within its bound of
         `semivalue`, float32 rounding included. Costs O(n + levels): no sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `head` is not from 1 to n - 1.
     """
+    (n,) = check_row("distances", distances)
+    check_row("gains", gains, n=n)
+    check_table(table, n, running=True)
+    if not 1 <= head < n:
+        raise ValueError(f"head must be from 1 to n - 1 = {n - 1}, got {head}")
     distances = distances.astype(jnp.float32)
     gains = gains.astype(jnp.float32)
     near, index = top_k(distances, head)
@@ -51,13 +59,16 @@ def semivalue_hybrid(
     # Bands are even in the square root of the float's bits above those of the last
     # point of the head: narrow where ranks still matter, and whatever the scale of the
     # distances, no outlier can push all others into one band. Band 0 is the head.
-    edge = lax.bitcast_convert_type(near[-1], jnp.int32)
-    far = lax.bitcast_convert_type(jnp.max(distances), jnp.int32)
+    # Compared as bits throughout: XLA's CPU threads take denormal floats for 0, and
+    # the order does not.
+    near_bits = lax.bitcast_convert_type(near, jnp.int32)
+    bits = lax.bitcast_convert_type(distances, jnp.int32)
+    edge, far = near_bits[-1], jnp.max(bits)
     scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
-    above = (lax.bitcast_convert_type(distances, jnp.int32) - edge).astype(jnp.float32)
+    above = (bits - edge).astype(jnp.float32)
     band = jnp.floor(jnp.minimum(jnp.sqrt(jnp.maximum(above, 0.0)) * scale, levels - 1))
     band = jnp.where(above < 0, 0, band.astype(jnp.int32) + 1)
-    at_edge = near == near[-1]  # points of the head that fell into band 1
+    at_edge = near_bits == edge  # points of the head that fell into band 1
 
     if binary:
         band = 2 * band + (gains > 0.5)

@@ -24,6 +24,7 @@ from jaxsel._checks import (
 )
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, Sort, argsort, take, unsort
+from jaxsel.neighbors._order import check_row
 
 from ._accumulate import accumulate
 from ._linear import Array, Method, Ties, check_pair, describe
@@ -159,7 +160,17 @@ def regression_shapley(
 
     Returns:
         Array of shape `[n]`, in squared units of the target. Costs one sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `sort` is unknown or not there.
     """
+    (n,) = check_row("distances", distances)
+    check_row("targets", targets, n=n)
+    if table.chance.shape != (n,):
+        raise ValueError(
+            f"table must be regression_table(n, k) with n = {n}, got n = "
+            f"{table.chance.shape[0]}"
+        )
     order = argsort(distances, sort=sort)
     y = take(targets.astype(jnp.float32), order) / table.k
     after = jnp.concatenate([y[1:], jnp.zeros(1, y.dtype)])

@@ -12,6 +12,7 @@ enumeration of all subsets in tests/value.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from jaxsel.neighbors import _native
 from jaxsel.neighbors._order import (
     Sort,
     argsort,
+    check_row,
     check_sort,
     on_platform,
     scatter_index,
@@ -29,7 +31,7 @@ from jaxsel.neighbors._order import (
     unsort,
 )
 
-from ._weights import RankTable, difference
+from ._weights import RankTable, check_table, difference
 
 
 def semivalue(
@@ -47,7 +49,11 @@ def semivalue(
         sort: How to sort; see `jaxsel.neighbors.argsort`.
 
     Returns:
-        Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides.
+        Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides. It is linear
+        in the gains, and in the table; its derivative by distances is zero.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `sort` is unknown or not there.
     """
     by_sort = partial(_stable, sort=sort)
     return _run(by_sort, False, sort, distances, gains, table)
@@ -74,18 +80,41 @@ def _run(
     table: RankTable,
 ) -> jax.Array:
     """Take the compiled operation on CPUs where it was built, else `by_sort`."""
+    check_sort(sort)
+    check_table(table, check_row("distances", distances)[0], running=average)
+    check_row("gains", gains, n=table.weight.shape[0])
+    gains = jnp.asarray(gains, jnp.float32)
+    distances = jnp.asarray(distances, jnp.float32)
+    if sort == "native" or (sort == "auto" and _native.available()):
+        return _compiled(by_sort, average, distances, gains, table)
+    return by_sort(distances, gains, table)
 
-    def compiled(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _compiled(
+    by_sort: Callable[..., jax.Array],
+    average: bool,
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+) -> jax.Array:
+    def on_cpu(distances: jax.Array, gains: jax.Array, table: RankTable) -> jax.Array:
         return _native.semivalue(
             distances, gains, table.weight, table.drop, average=average
         )
 
-    check_sort(sort)
-    gains = jnp.asarray(gains, jnp.float32)
-    distances = jnp.asarray(distances, jnp.float32)
-    if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(compiled, by_sort, distances, gains, table)
-    return by_sort(distances, gains, table)
+    return on_platform(on_cpu, by_sort, distances, gains, table)
+
+
+@_compiled.defjvp
+def _compiled_jvp(
+    by_sort: Callable[..., jax.Array], average: bool, primals: Any, tangents: Any
+) -> tuple[jax.Array, jax.Array]:
+    distances, gains, table = primals
+    _, gains_dot, table_dot = tangents
+    # Bilinear: by the pure JAX twin, which JAX can transpose.
+    change = by_sort(distances, gains_dot, table) + by_sort(distances, gains, table_dot)
+    return _compiled(by_sort, average, *primals), change
 
 
 def _stable(
@@ -101,7 +130,8 @@ def _tied(
 ) -> jax.Array:
     n = distances.shape[0]
     order = argsort(distances, sort=sort)
-    near = take(distances, order)
+    # As bits: XLA's CPU threads take all denormal distances for 0.
+    near = lax.bitcast_convert_type(take(distances, order), jnp.int32)
     u = take(gains, order)
 
     rank = lax.iota(jnp.int32, n)
@@ -157,7 +187,17 @@ def semivalue_top(
 
     Returns:
         Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or t is more than n.
     """
+    check_row("gains", gains, n=check_row("distances", distances)[0])
+    check_row("drop", drop, n=check_row("weight", weight)[0])
+    if weight.shape[0] > distances.shape[0]:
+        raise ValueError(
+            f"weight must have at most n = {distances.shape[0]} entries, got "
+            f"{weight.shape[0]}"
+        )
     _, index = top_k(distances.astype(jnp.float32), weight.shape[0])
     u = take(gains.astype(jnp.float32), index)
     values = weight * u - reverse_sum(drop * u)

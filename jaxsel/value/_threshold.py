@@ -15,6 +15,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, take
+from jaxsel.neighbors._order import check_row
 
 from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights, trace_weights
@@ -133,7 +134,16 @@ def threshold_shapley(
 
     Returns:
         Array of shape `[n]`, 0 outside the ball. Costs O(n), exact.
+
+    Raises:
+        ValueError: If a shape is not as stated.
     """
+    (n,) = check_row("distances", distances)
+    check_row("gains", gains, n=n)
+    if jnp.shape(harmonic) != (n + 1,):
+        raise ValueError(
+            f"harmonic must have shape [n + 1] = [{n + 1}], got {jnp.shape(harmonic)}"
+        )
     inside = distances <= radius
     size = jnp.sum(inside, dtype=jnp.int32)
     total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)

@@ -170,6 +170,23 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
     )
 
 
+def check_table(table: RankTable, n: int, *, running: bool) -> None:
+    """Refuse a table for another number of points, or without the sums needed.
+
+    Raises:
+        ValueError: If it is.
+    """
+    for name in ("weight", "drop"):
+        shape = jnp.shape(getattr(table, name))
+        if shape != (n,):
+            raise ValueError(
+                f"table must hold n = {n} rank weights, one a point, but its {name} "
+                f"has shape {shape}"
+            )
+    if running and (table.level is None or jnp.shape(table.level) != (2, n + 1)):
+        raise ValueError("table must have running sums: rank_table(..., running=True)")
+
+
 def difference(table: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return `table[b] - table[a]` of a split table, without cancellation."""
     high, low = table
