@@ -18,6 +18,7 @@ from jaxsel.neighbors import Metric, take
 from jaxsel.neighbors._order import check_row
 
 from ._accumulate import accumulate
+from ._ball import in_ball, make_ball
 from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
 from ._linear import (
@@ -52,7 +53,8 @@ def threshold_knn_shapley(
 
     The utility of a set is the share of matching labels among its points no farther
     than `radius` from the validation point, and `1 / n_classes` if there are none. No
-    order is needed, so ties do not arise: it is the fastest of the KNN values.
+    order is needed, so ties do not arise: it is the fastest of the KNN values. Features
+    stay on the device a second time, as they were given, to decide about the border.
 
     Arguments, result and errors as for `knn_shapley`, and:
 
@@ -61,7 +63,11 @@ def threshold_knn_shapley(
         y: Training labels.
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels.
-        radius: Distance (not squared), zero or more; the ball is closed.
+        radius: Distance (not squared), zero or more. The ball is closed: a point is in
+            it if its distance, computed in float64 from the features as they were
+            given, is at most the radius, or above by two epsilons of their type (.1 is
+            another number in float32 than in float64). With "cosine" it is the chord,
+            `sqrt(2 * radius)`, that is two epsilons longer.
         metric: Distance.
         ties: Without effect: there is no order. Here so that all values can be called
             alike, as is `method`.
@@ -81,20 +87,21 @@ def threshold_knn_shapley(
     check_choice("method", method, ("exact", "hybrid"))
     x, x_val = check_pair(x, x_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    reach = radius**2 if metric == "l2" else radius
+    ball, points, queries = make_ball(x, x_val, radius, metric)
+    traced, captured = trace_weights(weights, len(x))
     params = (
-        jnp.float32(reach),
+        ball,
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
         jnp.float32(1 / labels.n_classes),
+        captured,
     )
-    traced, captured = trace_weights(weights, len(x))
     values = accumulate(
         _Threshold(Gains(labels.gains, traced, metric)),
-        (params, captured),
+        params,
         x,
-        labels.train,
+        (labels.train, points),
         x_val,
-        labels.query,
+        (labels.query, queries),
         metric=metric,
         reduce=reduce,
         certified=False,
@@ -144,7 +151,13 @@ def threshold_shapley(
         raise ValueError(
             f"harmonic must have shape [n + 1] = [{n + 1}], got {jnp.shape(harmonic)}"
         )
-    inside = distances <= radius
+    return _shapley_of(distances <= radius, gains, harmonic, prior)
+
+
+def _shapley_of(
+    inside: jax.Array, gains: jax.Array, harmonic: jax.Array, prior: jax.Array
+) -> jax.Array:
+    """Value the points in a ball, `[n]`, by how many there are and what they gain."""
     size = jnp.sum(inside, dtype=jnp.int32)
     total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)
     # Affine in the gain, with coefficients that all points in the ball share.
@@ -168,6 +181,9 @@ class _Threshold:
     def __call__(
         self, params: Any, distances: jax.Array, train: Any, query: Any
     ) -> tuple[jax.Array, None]:
-        scalars, captured = params
-        gains = self.gains(distances, train, query, captured)
-        return threshold_shapley(distances, gains, *scalars), None
+        ball, harmonic, prior, captured = params
+        labels, points = train
+        label, at = query
+        gains = self.gains(distances, labels, label, captured)
+        inside = in_ball(distances, ball, points, at, metric=self.gains.metric)
+        return _shapley_of(inside, gains, harmonic, prior), None

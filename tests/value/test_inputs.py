@@ -173,6 +173,8 @@ def test_radius_is_a_distance(data):
     with pytest.raises(TypeError, match="radius must be a number"):
         call("wide")
     assert not np.asarray(call(0.0).values).any()
+    data = changed(data, x_val=data.x[[2] * 12])
+    assert np.flatnonzero(np.asarray(call(0.0).values)).tolist() == [2]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
