@@ -49,6 +49,9 @@ class Values:
             exact up to rounding.
         method: How they were computed, with every parameter that matters.
         reduce: How validation points were combined: "mean", "max" or None (not at all).
+        index: The labels of the rows where the training points came as a DataFrame with
+            an index of its own, else None. `to_pandas` uses it; all else counts by
+            position.
     """
 
     values: jax.Array
@@ -57,6 +60,9 @@ class Values:
     error_bound: jax.Array | None = None
     method: str = dataclasses.field(default="", metadata={"static": True})
     reduce: Reduce = dataclasses.field(default="mean", metadata={"static": True})
+    index: tuple[Any, ...] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
 
     def __len__(self) -> int:
         return self.values.shape[-1]
@@ -76,21 +82,31 @@ class Values:
         return jnp.sqrt(self.m2 / ((count - 1) * count))
 
     def top(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` most valuable points, best first, `[k]`."""
+        """Return the positions of the `k` most valuable points, best first, `[k]`.
+
+        Row numbers, also where the points came as a DataFrame: `x.iloc[values.top(k)]`.
+        For its labels see `to_pandas`.
+        """
         return self._sorted()[::-1][: self._check_k(k)]
 
     def bottom(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` least valuable points, worst first, `[k]`."""
+        """Return the positions of the `k` least valuable points, worst first, `[k]`.
+
+        Row numbers, as those of `top`: for a DataFrame `x.iloc[values.bottom(k)]`.
+        """
         return self._sorted()[: self._check_k(k)]
 
     def rank(self) -> np.ndarray:
-        """Return each point's rank, `[n]`: 0 is the most valuable one."""
+        """Return each point's rank, `[n]`, by position: 0 is the most valuable one."""
         rank = np.empty(len(self), np.int64)
         rank[self._sorted()[::-1]] = np.arange(len(self))
         return rank
 
     def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
         """Return one row a point: value, rank, and what else is known of it.
+
+        Where the points came as a DataFrame its index is the frame's, so that
+        `x.loc[values.to_pandas().nsmallest(40, "value").index]` are the 40 worst.
 
         Args:
             labels: Optional `[n]`, added as a column.
@@ -110,7 +126,10 @@ class Values:
             columns["error_bound"] = np.asarray(self.error_bound)
         if labels is not None:
             columns["label"] = np.asarray(labels)
-        return pd.DataFrame(columns, index=pd.RangeIndex(len(self), name="index"))
+        if self.index is None:
+            return pd.DataFrame(columns, index=pd.RangeIndex(len(self), name="index"))
+        index = pd.Index(list(self.index), name="index", tupleize_cols=False)
+        return pd.DataFrame(columns, index=index)
 
     def plot(
         self,
@@ -170,6 +189,11 @@ class Values:
             raise ValueError(
                 f"cannot merge values of {len(self)} points with values of "
                 f"{len(other)}: both must value the same training points"
+            )
+        if self.index != other.index:
+            raise ValueError(
+                "cannot merge values whose index differs: both must value the same "
+                "training points in the same order"
             )
         dtype = self.values.dtype
         a, b = (np.asarray(v.values, np.float64) for v in (self, other))
@@ -280,8 +304,15 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
         elif value is not None:
             arrays[field.name] = np.asarray(value)
     header = {"kind": type(result).__name__, "version": _VERSION, "static": static}
+    try:
+        text = json.dumps(header)
+    except TypeError as error:
+        raise ValueError(
+            f"the index has labels that a file cannot hold ({error}): save "
+            "dataclasses.replace(values, index=None), and the index apart"
+        ) from error
     with staged([path]) as [part], part.open("wb") as file:
-        np.savez(file, **{_KIND: np.array(json.dumps(header))}, **arrays)
+        np.savez(file, **{_KIND: np.array(text)}, **arrays)
     return path
 
 
@@ -306,7 +337,10 @@ def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
             f"{name} holds {header['kind']} of version {header['version']}, expected "
             f"{cls.__name__} of version {_VERSION}"
         )
-    return cls(**arrays, **header["static"])
+    static = header["static"]
+    if static.get("index") is not None:
+        static["index"] = tuple(static["index"])
+    return cls(**arrays, **static)
 
 
 def _both(
