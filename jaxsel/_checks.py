@@ -229,7 +229,7 @@ def check_shared_labels(
         )
         raise ValueError(
             f"{names[0]} and {names[1]} must share a label, but {names[0]} has "
-            f"{_show_labels(mine)} and {names[1]} has {_show_labels(theirs)}: {remedy}"
+            f"{show_labels(mine)} and {names[1]} has {show_labels(theirs)}: {remedy}"
         )
     if alike:
         warnings.warn(
@@ -239,6 +239,14 @@ def check_shared_labels(
             UserWarning,
             stacklevel=caller_level(),
         )
+
+
+def show_labels(labels: Iterable[object]) -> str:
+    """Write a few labels for a message, none of them long."""
+    shown = [
+        text if len(text) <= 24 else f"{text[:21]}..." for text in map(repr, labels)
+    ]
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if shown[4:] else "")
 
 
 def caller_level() -> int:
@@ -271,11 +279,3 @@ def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _fold_case(label: object) -> object:
     return label.strip().casefold() if isinstance(label, str) else label
-
-
-def _show_labels(labels: Iterable[object]) -> str:
-    """The first few labels, none of them long."""
-    shown = [
-        text if len(text) <= 24 else f"{text[:21]}..." for text in map(repr, labels)
-    ]
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if shown[4:] else "")

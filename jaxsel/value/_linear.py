@@ -18,6 +18,7 @@ from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
+from ._tables import align_columns, check_row_order, row_index, warn_if_same
 from ._weights import rank_table
 
 Ties = Literal["stable", "average"]
@@ -55,8 +56,10 @@ def linear_values(
     check_choice("method", method, ("exact", "hybrid"))
     if method == "hybrid" and ties == "average":
         raise ValueError("method='hybrid' needs ties='stable', got 'average'")
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, y, x_val, y_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
+    warn_if_same(x, labels.train, x_val, labels.query)
     n = len(x)
     omega = rank_weights(n, k)
     form = _choose_form(omega, ties, method)
@@ -101,7 +104,7 @@ def linear_values(
         progress=progress,
     )
     check_weighted(values, weights)
-    return values
+    return dataclasses.replace(values, index=index)
 
 
 def _reach(omega: np.ndarray) -> int:
@@ -182,9 +185,19 @@ def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
 
 
 def check_pair(
-    x: Array, x_val: Array, metric: Metric
+    x: Array,
+    y: Array,
+    x_val: Array,
+    y_val: Array,
+    metric: Metric,
+    *,
+    names: tuple[str, str] = ("y", "y_val"),
 ) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
+    """Return the features of both as arrays, the columns of tables matched by name."""
     check_choice("metric", metric, METRICS)
+    check_row_order("x", x, names[0], y)
+    check_row_order("x_val", x_val, names[1], y_val)
+    x_val = align_columns(x, x_val)
     x, x_val = check_features("x", x), check_features("x_val", x_val)
     if x.shape[1] != x_val.shape[1]:
         raise ValueError(

@@ -29,6 +29,7 @@ from jaxsel.neighbors._order import check_row
 from ._accumulate import accumulate
 from ._linear import Array, Method, Ties, check_pair, describe
 from ._semivalue import reverse_sum
+from ._tables import row_index, warn_if_same
 
 
 def knn_regression_shapley(
@@ -76,7 +77,8 @@ def knn_regression_shapley(
     k = check_count("k", k)
     check_choice("ties", ties, ("stable",))
     check_choice("method", method, ("exact",))
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, t, x_val, t_val, metric, names=("t", "t_val"))
     targets = []
     for name, value, rows_name, rows in (
         ("t", t, "x", x),
@@ -89,7 +91,8 @@ def knn_regression_shapley(
         check_same_length(rows_name, rows, name, array)
         check_finite(name, array)
         targets.append(np.asarray(array, np.float32))
-    return accumulate(
+    warn_if_same(x, targets[0], x_val, targets[1])
+    values = accumulate(
         _regression_kernel,
         regression_table(len(x), k),
         x,
@@ -104,6 +107,7 @@ def knn_regression_shapley(
         mesh=mesh,
         progress=progress,
     )
+    return dataclasses.replace(values, index=index)
 
 
 @partial(

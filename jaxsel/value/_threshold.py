@@ -30,6 +30,7 @@ from ._linear import (
     check_weighted,
     describe,
 )
+from ._tables import row_index, warn_if_same
 
 
 def threshold_knn_shapley(
@@ -85,8 +86,10 @@ def threshold_knn_shapley(
     radius = check_positive("radius", radius, zero=True)
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, y, x_val, y_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
+    warn_if_same(x, labels.train, x_val, labels.query)
     ball, points, queries = make_ball(x, x_val, radius, metric)
     traced, captured = trace_weights(weights, len(x))
     params = (
@@ -117,7 +120,7 @@ def threshold_knn_shapley(
         progress=progress,
     )
     check_weighted(values, weights)
-    return values
+    return dataclasses.replace(values, index=index)
 
 
 def threshold_shapley(
