@@ -212,7 +212,8 @@ def check_shared_labels(
     """
     arrays = [np.asarray(labels) for labels in (y, y_val)]
     place = np.full((2, max(codes.max(), codes_val.max()) + 1), -1)
-    place[0, codes], place[1, codes_val] = np.arange(len(y)), np.arange(len(y_val))
+    place[0, codes] = np.arange(len(codes))
+    place[1, codes_val] = np.arange(len(codes_val))
     met = (place >= 0).all(axis=0).any()
     if met and arrays[0].dtype.kind not in "USO":
         return

@@ -71,7 +71,7 @@ def make_ball(
     return Ball(np.float32(reach), to_bits(np.float64(limit))), to_bits(x), queries
 
 
-def to_bits(array: np.ndarray | np.float64 | jax.Array) -> np.ndarray | jax.Array:
+def to_bits(array: Any) -> np.ndarray | jax.Array:
     """Return numbers so that they pass through JAX whole, whatever its mode.
 
     float32 where that holds them exactly, else the two halves of each float64 as

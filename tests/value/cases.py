@@ -72,7 +72,7 @@ def random(n: int, n_val: int = 12, *, seed: int = 0) -> Data:
     """Points in general position: no ties, and none on the edge of a ball."""
     for attempt in range(100):
         rng = np.random.default_rng([n, seed, attempt])
-        x, x_val = (np.round(rng.normal(size=(m, 3)) * 64) / 64 for m in (n, n_val))
+        x, x_val = (rng.normal(size=(m, 3)).astype(np.float32) for m in (n, n_val))
         if all(_gap(x, x_val, metric) > 1e-4 for metric in RADIUS):
             return _labelled(rng, x, x_val)
     raise RuntimeError(f"no {n} points in general position found")

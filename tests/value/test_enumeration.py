@@ -59,10 +59,11 @@ def test_cosine(method, n):
 
 @cases.each_tied
 def test_cosine_ties_are_parallel_rows(method, ties):
+    # Powers of two, which leave all digits as they are, and squares that do not fit.
     data = cases.random(6, seed=2)
     data = dataclasses.replace(data, x=data.x[[0, 1, 0, 2, 1, 0]])
-    data.x[2] *= 2
-    data.x[4] *= 0.5
+    data.x[2] *= 2.0**80
+    data.x[4] *= 2.0**-80
     values = method.call(data, 2, metric="cosine", ties=ties, reduce=None).values
     expected = method.enumerate(data, 2, metric="cosine", ties=ties)
     np.testing.assert_allclose(values, expected, **TOLERANCE)

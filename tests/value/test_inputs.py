@@ -61,8 +61,26 @@ def test_features_whose_squares_do_not_fit(size):
     x = size * np.array([[-1, -1], [1, 1], [1, 1], [1, 1]], np.float32)
     with pytest.raises(ValueError, match=r"x must have features.*1e-15 to 1e\+15"):
         jaxsel.knn_shapley(x, [0, 1, 1, 1], x[:1], [0], k=1)
-    values = jaxsel.knn_shapley(x, [0, 1, 1, 1], x[:1], [0], k=1, metric="cosine")
-    close(values.values, [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("size", [1e16, 1e-16, 1e-30, 3e38])
+def test_cosine_of_features_whose_squares_do_not_fit(size):
+    # Were their lengths infinite or zero, all would be at distance 1.
+    x = np.array([[-1, -0.9], [0.2, -1], [1, 1], [1, -0.5]]) * size
+    x_val, y, y_val = x[2:] * [1, 0.9], np.array([0, 1, 2, 2]), np.array([2, 1])
+    distance, gains = ref.distances(x, x_val, "cosine"), ref.matches(y, y_val)
+    omega = ref.rank_weights(4, 1, ref.uniform(4))
+    for kind in (np.float64, np.float32):
+        values = jaxsel.knn_shapley(
+            x.astype(kind),
+            y,
+            x_val.astype(kind),
+            y_val,
+            k=1,
+            metric="cosine",
+            reduce=None,
+        )
+        close(values.values, ref.sorted_values(distance, gains, omega))
 
 
 @pytest.mark.parametrize("name", ["x", "y", "x_val", "y_val", "t", "t_val"])
