@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -46,10 +49,16 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
 
     Raises:
         TypeError: If it is being traced, or is ragged.
+        ValueError: If it is a masked array with masked entries.
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
         return value
+    if np.ma.is_masked(value):
+        raise ValueError(
+            f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
+            "numbers would count as data: fill them (.filled) or leave their rows out"
+        )
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -183,13 +192,107 @@ def encode_labels(
     if kinds[0] != kinds[1]:
         raise TypeError(
             f"{names[0]} and {names[1]} must hold labels of one kind, got "
-            f"dtype {arrays[0].dtype} and {arrays[1].dtype}"
+            f"dtype {arrays[0].dtype} and {arrays[1].dtype}: convert one of them, as "
+            "with astype(str)"
         )
     try:
-        classes, codes = np.unique(np.concatenate(arrays), return_inverse=True)
+        return _number_classes(*arrays)
     except TypeError as error:
         raise TypeError(
             f"{names[0]} and {names[1]} must hold labels of one comparable type"
         ) from error
-    codes = codes.astype(np.int32).reshape(-1)
-    return codes[: len(arrays[0])], codes[len(arrays[0]) :], len(classes)
+
+
+def check_shared_labels(
+    y: npt.ArrayLike | jax.Array,
+    y_val: npt.ArrayLike | jax.Array,
+    codes: np.ndarray,
+    codes_val: np.ndarray,
+    *,
+    names: tuple[str, str] = ("y", "y_val"),
+) -> None:
+    """Refuse labels of two arrays that have none in common.
+
+    Labels of the second that the first lacks are allowed, but a label that the first
+    only spells otherwise is a slip, which a warning names.
+
+    Args:
+        y: Labels, `[n]`.
+        y_val: Labels, `[m]`.
+        codes: Their numbers from `encode_labels`, `[n]`.
+        codes_val: Likewise, `[m]`.
+        names: What messages call the labels.
+
+    Raises:
+        ValueError: If no label is shared.
+    """
+    arrays = [np.asarray(labels) for labels in (y, y_val)]
+    place = np.full((2, max(codes.max(), codes_val.max()) + 1), -1)
+    place[0, codes] = np.arange(len(codes))
+    place[1, codes_val] = np.arange(len(codes_val))
+    met = (place >= 0).all(axis=0).any()
+    if met and arrays[0].dtype.kind not in "USO":
+        return
+    mine, theirs = (
+        array[at[at >= 0]].tolist() for array, at in zip(arrays, place, strict=True)
+    )
+    known = set(mine)
+    absent = [label for label in theirs if label not in known]
+    spelt = {_fold_case(label): label for label in mine}
+    alike = [label for label in absent if _fold_case(label) in spelt]
+    if not met:
+        remedy = (
+            "they differ in case or spaces" if alike else "give both the same names"
+        )
+        raise ValueError(
+            f"{names[0]} and {names[1]} must share a label, but {names[0]} has "
+            f"{show_labels(mine)} and {names[1]} has {show_labels(theirs)}: {remedy}"
+        )
+    if alike:
+        warnings.warn(
+            f"{names[1]} has the label {alike[0]!r} and {names[0]} has "
+            f"{spelt[_fold_case(alike[0])]!r}: labels match only if they are equal, "
+            "case and spaces included",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+
+
+def show_labels(labels: Iterable[object]) -> str:
+    """Write a few labels for a message, none of them long."""
+    shown = [
+        text if len(text) <= 24 else f"{text[:21]}..." for text in map(repr, labels)
+    ]
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if shown[4:] else "")
+
+
+def caller_level() -> int:
+    """Return the `stacklevel` at which a warning names the caller of jaxsel."""
+    package = os.path.dirname(__file__) + os.sep
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Number the classes of two arrays of one kind; see `encode_labels`."""
+    if a.dtype == b.dtype:
+        classes, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
+        codes = codes.astype(np.int32).reshape(-1)
+        return codes[: len(a)], codes[len(a) :], len(classes)
+    # As Python's numbers, which compare exactly: NumPy takes int64 beside uint64, or
+    # beside floats, to float64, where neighbours above 2**53 are one.
+    found = [np.unique(array, return_inverse=True) for array in (a, b)]
+    labels = [own.tolist() for own, _ in found]
+    classes = sorted({label for own in labels for label in own})
+    code = {label: i for i, label in enumerate(classes)}
+    mine, theirs = (
+        np.array([code[label] for label in own], np.int32)[inverse.reshape(-1)]
+        for own, (_, inverse) in zip(labels, found, strict=True)
+    )
+    return mine, theirs, len(classes)
+
+
+def _fold_case(label: object) -> object:
+    return label.strip().casefold() if isinstance(label, str) else label

@@ -72,6 +72,9 @@ class Values:
         reduce: How validation points were combined: "mean", "max" or None (not at all).
         provenance: What they were computed from, by which `merge` knows what was
             counted already; None if unknown, such as after `jax.jit`.
+        index: The labels of the rows where the training points came as a DataFrame with
+            an index of its own, else None. `to_pandas` uses it; all else counts by
+            position.
     """
 
     values: jax.Array
@@ -81,6 +84,9 @@ class Values:
     method: str = dataclasses.field(default="", metadata={"static": True})
     reduce: Reduce = dataclasses.field(default="mean", metadata={"static": True})
     provenance: Provenance | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    index: tuple[Any, ...] | None = dataclasses.field(
         default=None, metadata={"static": True}
     )
 
@@ -102,23 +108,26 @@ class Values:
         return jnp.sqrt(self.m2 / ((count - 1) * count))
 
     def top(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` most valuable points, best first, `[k]`.
+        """Return the positions of the `k` most valuable points, best first, `[k]`.
 
-        Of equal values the lower index is first; NaN, where a value is unknown, last.
+        Row numbers, also where the points came as a DataFrame: `x.iloc[values.top(k)]`.
+        For its labels see `to_pandas`. Of equal values the lower position is first;
+        NaN, where a value is unknown, last.
         """
         return self._best_first()[: self._check_k(k)]
 
     def bottom(self, k: int) -> np.ndarray:
-        """Return the indices of the `k` least valuable points, worst first, `[k]`.
+        """Return the positions of the `k` least valuable points, worst first, `[k]`.
 
-        Of equal values the higher index is first; NaN, where a value is unknown, last.
+        Row numbers, as those of `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of
+        equal values the higher position is first; NaN, where a value is unknown, last.
         """
         best = self._best_first()
         known = len(self) - int(np.isnan(self.values).sum())
         return np.append(best[:known][::-1], best[known:])[: self._check_k(k)]
 
     def rank(self) -> np.ndarray:
-        """Return each point's rank, `[n]`: 0 is the most valuable one.
+        """Return each point's rank, `[n]`, by position: 0 is the most valuable one.
 
         Points whose value is NaN, that is unknown, have the last ranks.
         """
@@ -128,6 +137,9 @@ class Values:
 
     def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
         """Return one row a point: value, rank, and what else is known of it.
+
+        Where the points came as a DataFrame its index is the frame's, so that
+        `x.loc[values.to_pandas().nsmallest(40, "value").index]` are the 40 worst.
 
         Args:
             labels: Optional `[n]`, added as a column.
@@ -147,7 +159,10 @@ class Values:
             columns["error_bound"] = np.asarray(self.error_bound)
         if labels is not None:
             columns["label"] = np.asarray(labels)
-        return pd.DataFrame(columns, index=pd.RangeIndex(len(self), name="index"))
+        if self.index is None:
+            return pd.DataFrame(columns, index=pd.RangeIndex(len(self), name="index"))
+        index = pd.Index(list(self.index), name="index", tupleize_cols=False)
+        return pd.DataFrame(columns, index=index)
 
     def plot(
         self,
@@ -213,6 +228,11 @@ class Values:
             raise ValueError(
                 f"cannot merge values of {len(self)} points with values of "
                 f"{len(other)}: both must value the same training points"
+            )
+        if self.index != other.index:
+            raise ValueError(
+                "cannot merge values whose index differs: both must value the same "
+                "training points in the same order"
             )
         provenance = _join(self.provenance, other.provenance)
         dtype = self.values.dtype
@@ -324,8 +344,15 @@ def _save(result: Any, path: str | os.PathLike[str]) -> Path:
         elif value is not None:
             arrays[field.name] = np.asarray(value)
     header = {"kind": type(result).__name__, "version": _VERSION, "static": static}
+    try:
+        text = json.dumps(header)
+    except TypeError as error:
+        raise ValueError(
+            f"the index has labels that a file cannot hold ({error}): save "
+            "dataclasses.replace(values, index=None), and the index apart"
+        ) from error
     with staged([path]) as [part], part.open("wb") as file:
-        np.savez(file, **{_KIND: np.array(json.dumps(header))}, **arrays)
+        np.savez(file, **{_KIND: np.array(text)}, **arrays)
     return path
 
 
@@ -354,6 +381,8 @@ def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
     if static.get("provenance") is not None:
         source, parts = static["provenance"]
         static["provenance"] = Provenance(source, tuple(parts))
+    if static.get("index") is not None:
+        static["index"] = tuple(static["index"])
     return cls(**arrays, **static)
 
 

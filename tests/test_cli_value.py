@@ -221,6 +221,30 @@ def test_large_files_are_not_hashed(monkeypatch):
     assert int(value("--merge", "values.npz", "--force").count) == 22
 
 
+def test_what_is_hardly_meant_is_said(capsys):
+    value("--k", 3)
+    assert "Check" not in capsys.readouterr().err
+    assert json.loads(Path("values.json").read_text())["checks"] == []
+    run("value", "train.npz", "train.npz", "--k", 30, "--out", "same.npz")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line[:6] for line in lines] == ["Check:"] * 2
+    assert "x_val and y_val are x and y" in lines[0]
+    assert "x_val, y_val, t_val: VAL" in lines[0]
+    assert "--k 30 is more than half of the 40 samples" in lines[1]
+    checks = json.loads(Path("same.json").read_text())["checks"]
+    assert [f"Check: {check}" for check in checks] == lines
+
+
+def test_labels_that_do_not_meet(capsys):
+    names = np.array(["benign", "malign", "none"])
+    np.savez("train.npz", x=X, y=names[Y])
+    np.savez("val.npz", x=X_VAL, y=np.char.upper(names)[Y_VAL])
+    command = ["value", "train.npz", "val.npz", *OUT]
+    assert "'BENIGN', 'MALIGN', 'NONE': they differ in" in refuse(capsys, *command)
+    np.savez("val.npz", x=X_VAL, y=Y_VAL)
+    assert "must hold labels of one kind" in refuse(capsys, *command)
+
+
 @pytest.mark.parametrize("existing", ["values.npz", "values.json", "values.csv"])
 def test_what_exists_is_kept_unless_forced(existing, capsys):
     Path(existing).write_text("precious")

@@ -100,6 +100,32 @@ def test_to_pandas():
     assert list(of(1.0).to_pandas()) == ["value", "rank"]
 
 
+@pytest.mark.parametrize(
+    "index", [("b", "a", "c"), (7, 5, 6), (2.5, None, True)], ids=str
+)
+def test_the_index_of_a_table(index, tmp_path):
+    values = dataclasses.replace(of(1.0, 3.0, 2.0), index=index)
+    frame = values.to_pandas()
+    assert frame.index.tolist() == list(index)
+    assert frame.index.name == "index"
+    assert values.bottom(1).tolist() == [0]
+    assert frame["value"].idxmin() == index[0]
+    loaded = Values.load(values.save(tmp_path / "v"))
+    assert_same(loaded, values)
+    assert jax.jit(lambda v: v)(loaded).index == index
+    assert values.merge(loaded).index == index
+    with pytest.raises(ValueError, match="values whose index differs"):
+        values.merge(of(1.0, 3.0, 2.0))
+
+
+def test_an_index_that_no_file_holds(tmp_path):
+    values = dataclasses.replace(of(1.0), index=(np.datetime64("2026-11-22"),))
+    with pytest.raises(ValueError, match="index has labels.*datetime64.*index=None"):
+        values.save(tmp_path / "v")
+    assert not list(tmp_path.iterdir())
+    dataclasses.replace(values, index=None).save(tmp_path / "v")
+
+
 @pytest.mark.parametrize("reduce", ["mean", "max", None])
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 5), (3, 2, 1)])
 def test_merge_equals_one_call(reduce, sizes):

@@ -33,6 +33,7 @@ class Record:
         inputs: One entry for each; see `fingerprint`.
         devices: How many were used.
         seeds: Of what is random, or None if nothing is.
+        checks: What the user should look at; see `say_checks`.
     """
 
     command: str
@@ -41,6 +42,7 @@ class Record:
     inputs: Sequence[Mapping[str, Any]] = ()
     devices: int = 1
     seeds: Sequence[int] | None = None
+    checks: Sequence[str] = ()
 
     def manifest(self, outputs: Mapping[Path, Path]) -> str:
         """Return the manifest as JSON.
@@ -61,6 +63,7 @@ class Record:
             "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
             "seeds": self.seeds,
             "inputs": self.inputs,
+            "checks": self.checks,
             "outputs": [
                 {"file": path.name, **fingerprint(now)} for path, now in outputs.items()
             ],
@@ -166,6 +169,12 @@ def say(*lines: str) -> None:
     """Write lines to standard output."""
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def say_checks(checks: Iterable[str]) -> None:
+    """Write to standard error what is allowed, but hardly ever meant."""
+    for check in checks:
+        sys.stderr.write(f"Check: {check}\n")
 
 
 def show_progress() -> bool:

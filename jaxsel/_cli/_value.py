@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from ._output import (
     publish,
     result_path,
     say,
+    say_checks,
     show_progress,
 )
 from ._parser import Commands, Parser
@@ -95,7 +97,13 @@ def run(args: argparse.Namespace) -> None:
         mesh=mesh,
         progress=show_progress() and not args.no_progress,
     )
-    values = _explain(call, x, train.y, x_val, val.y)
+    values, checks = _explain(call, x, train.y, x_val, val.y)
+    k = options.get("k", 0)
+    if k > len(x) / 2:
+        checks.append(
+            f"--k {k} is more than half of the {len(x)} samples of TRAIN, which says "
+            "little about any one of them"
+        )
     if previous is not None:
         values = previous.merge(values)
 
@@ -117,8 +125,10 @@ def run(args: argparse.Namespace) -> None:
         started=started,
         inputs=inputs,
         devices=devices,
+        checks=checks,
     )
     manifest = publish(writers, record)
+    say_checks(checks)
     say(
         *_summary(values),
         f"{time.perf_counter() - started:.1f} s, wrote "
@@ -228,16 +238,28 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
     return (None if wanted == 1 else make_mesh(found[:wanted])), wanted
 
 
-def _explain(call: Callable[..., Values], *arrays: np.ndarray) -> Values:
-    """Call, and say in errors what the arrays are called here."""
+def _explain(
+    call: Callable[..., Values], *arrays: np.ndarray
+) -> tuple[Values, list[str]]:
+    """Call, and say in errors and warnings what the arrays are called here."""
+    names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
-        return call(*arrays)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            values = call(*arrays)
     except (ValueError, TypeError) as error:
         if re.match(r"[xyt](_val)?\b", str(error)) is None:
             raise
-        raise ValueError(
-            f"{error} (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
-        ) from error
+        raise ValueError(f"{error}{names}") from error
+    checks = []
+    for warning in caught:
+        if warning.category is UserWarning:
+            checks.append(f"{warning.message}{names}")
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return values, checks
 
 
 def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:

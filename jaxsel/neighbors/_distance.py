@@ -91,6 +91,9 @@ def normalise(x: jax.Array) -> jax.Array:
     """Scale each row of `[n, d]` to unit length; rows of zeros stay zero."""
     # By the largest entry first: the square of a large or tiny one is not finite.
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
+    # XLA multiplies by the inverse, which of the largest floats is denormal, and so 0.
+    down = jnp.where(peak > 1, 2.0**-64, 1.0)
+    x, peak = x * down, peak * down
     x = x / jnp.where(peak > 0, peak, 1)
     length = jnp.linalg.norm(x, axis=-1, keepdims=True)
     return x / jnp.where(length > 0, length, 1)

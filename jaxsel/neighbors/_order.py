@@ -41,10 +41,13 @@ def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
         Array of shape `[n]`, int32: the nearest point first.
 
     Raises:
-        ValueError: If `sort` is unknown, or "native" was not built.
+        ValueError: If `sort` is unknown, "native" was not built, or the distances are
+            not one row.
     """
     check_sort(sort)
-    distances = distances.astype(jnp.float32)
+    check_row("distances", distances)
+    # An order has no derivative, and no operation here has a rule for one.
+    distances = lax.stop_gradient(distances.astype(jnp.float32))
     if sort == "auto":
         return on_platform(_sort_cpu, _sort_pairs, distances)
     ways = {"native": _native.argsort, "packed": _sort_packed, "pairs": _sort_pairs}
@@ -93,6 +96,18 @@ def settled_argsort(
     return sorted_(*operands, exact)
 
 
+def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:
+    """Return the shape of a row, and refuse another: `[n]` if n is known."""
+    shape = jnp.shape(row)
+    if len(shape) != 1 or (n is not None and shape != (n,)):
+        length = "n" if n is None else f"n] = [{n}"
+        raise ValueError(
+            f"{name} must have shape [{length}], got {shape}: a kernel takes one "
+            "validation point, jax.vmap maps it over more"
+        )
+    return shape
+
+
 def top_k(
     distances: jax.Array, k: int, *, exact: Exact | None = None
 ) -> tuple[jax.Array, jax.Array]:
@@ -107,11 +122,21 @@ def top_k(
 
     Returns:
         Their distances and their indices (int32), each `[k]`.
+
+    Raises:
+        ValueError: If k is not from 0 to n, or the distances are not one row.
     """
+    (n,) = check_row("distances", distances)
+    if not 0 <= k <= n:
+        raise ValueError(f"k must be from 0 to n = {n}, got {k}")
     if distances.dtype != jnp.float32 or not _native.available():
         return _nearest(distances, exact, k=k)
-    native, plain = (partial(f, k=k) for f in (_native.smallest, _nearest))
-    return on_platform(native, plain, distances, exact)
+    return on_platform(
+        lambda distances, exact: _native.smallest(distances, exact, k),
+        partial(_nearest, k=k),
+        distances,
+        exact,
+    )
 
 
 def unsort(order: jax.Array, values: jax.Array) -> jax.Array:

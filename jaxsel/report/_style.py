@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,12 +25,17 @@ GRID = "#d8dce3"
 _LINES = ("-", (0, (5, 1.5)), "-.", (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-")
 
 
-def style() -> AbstractContextManager[None]:
-    """Return a context within which new figures have the look of the report."""
+@contextmanager
+def style() -> Iterator[None]:
+    """Return a context within which new figures have the look of the report.
+
+    A backend that is loaded by the first of them, as in a notebook, may switch
+    interactive mode on: that stays, unlike the settings of the look.
+    """
     import matplotlib
     from cycler import cycler
 
-    return matplotlib.rc_context(
+    look = matplotlib.rc_context(
         {
             "font.size": 10,
             "font.family": "sans-serif",
@@ -64,6 +70,15 @@ def style() -> AbstractContextManager[None]:
             "svg.hashsalt": "jaxsel",
         }
     )
+    interactive = matplotlib.is_interactive()
+    try:
+        with look:
+            try:
+                yield
+            finally:
+                interactive = matplotlib.is_interactive()
+    finally:
+        matplotlib.interactive(interactive)
 
 
 def new_figure(width: float = 4.4, height: float = 3.2) -> matplotlib.figure.Figure:

@@ -59,6 +59,7 @@ from ._semivalue import (
     semivalue_tied as semivalue_tied,
     semivalue_top as semivalue_top,
 )
+from ._size_weights import size_restricted_weights as size_restricted_weights
 from ._stopping import (
     MaxSamples as MaxSamples,
     MaxTime as MaxTime,
@@ -86,7 +87,6 @@ from ._weights import (
     loo_weights as loo_weights,
     rank_table as rank_table,
     shapley_weights as shapley_weights,
-    size_restricted_weights as size_restricted_weights,
     soft_shapley_offset as soft_shapley_offset,
     soft_shapley_weights as soft_shapley_weights,
 )

@@ -12,10 +12,11 @@ from jax import lax
 
 from jaxsel.neighbors import take, top_k
 from jaxsel.neighbors._exact import Exact, slacks
+from jaxsel.neighbors._order import check_row
 from jaxsel.neighbors._platform import scatter_index
 
 from ._semivalue import reverse_sum, tie_average
-from ._weights import RankTable, difference
+from ._weights import RankTable, check_table, difference
 
 HEAD = 256
 LEVELS = 448
@@ -47,10 +48,17 @@ def semivalue_hybrid(
     Returns:
         values, bound: Arrays of shape `[n]`. Each value is within its bound of
         `semivalue`, float32 rounding included. Costs O(n + levels): no sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `head` is not from 1 to n - 1.
     """
+    (n,) = check_row("distances", distances)
+    check_row("gains", gains, n=n)
+    check_table(table, n, running=True)
+    if not 1 <= head < n:
+        raise ValueError(f"head must be from 1 to n - 1 = {n - 1}, got {head}")
     distances = distances.astype(jnp.float32)
     gains = gains.astype(jnp.float32)
-    n = len(distances)
     near, index = top_k(distances, head, exact=exact)
     u = take(gains, index)
     at_head = scatter_index(index)
@@ -58,8 +66,10 @@ def semivalue_hybrid(
     # Bands are even in the square root of the float's bits above those of the last
     # point of the head: narrow where ranks still matter, and whatever the scale of the
     # distances, no outlier can push all others into one band. Band 0 is the head.
+    # Compared as bits throughout: XLA's CPU threads take denormal floats for 0, and
+    # the order does not.
     edge = _bits(near[-1])
-    scale = levels / (jnp.sqrt((_bits(jnp.max(distances)) - edge).astype(float)) + 1e-3)
+    scale = levels / (jnp.sqrt((jnp.max(_bits(distances)) - edge).astype(jnp.float32)) + 1e-3)
 
     def band_of(distances: jax.Array) -> jax.Array:
         above = jnp.maximum((_bits(distances) - edge).astype(jnp.float32), 0.0)
@@ -125,7 +135,7 @@ def semivalue_hybrid(
     if binary:
         # One row for each band, one column for each gain. As a matrix product, which
         # XLA:CPU does not fuse into the gather and so computes once for each band.
-        columns = jnp.array([[0.0, 1.0], [1.0, 1.0]])
+        columns = jnp.array([[0.0, 1.0], [1.0, 1.0]], jnp.float32)
         rows = jnp.stack([slope, -(level + beyond)], axis=1)
         by_gain = jnp.matmul(rows, columns, precision="highest")
         values = take(by_gain.reshape(-1), row)

@@ -11,7 +11,8 @@ from jaxsel._checks import check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric
 
-from ._linear import Array, DistanceWeights, Method, Ties, linear_values
+from ._distance_weights import DistanceWeights
+from ._linear import Array, Method, Ties, linear_values
 from ._weights import (
     banzhaf_weights,
     beta_weights,
@@ -55,8 +56,10 @@ def knn_shapley(
             counts; they must come from other data than the data being valued.
         y: Training labels, `[n]`, of any kind, or class probabilities `[n, n_classes]`
             (a gain is then the probability that the labels match).
-        x_val: Validation features, `[m, d]`.
-        y_val: Validation labels `[m]`, or class probabilities `[m, n_classes]`.
+        x_val: Validation features, `[m, d]`. Columns of two DataFrames are matched by
+            name.
+        y_val: Validation labels `[m]`, or class probabilities `[m, n_classes]`. Some
+            may be unknown to y, but not all.
         k: Number of neighbours K. May exceed n.
         metric: "l2" (Euclidean) or "cosine" (1 - cosine; zero rows are at distance 1).
         ties: "stable" orders tied points by index; "average" gives each the mean over
@@ -68,24 +71,33 @@ def knn_shapley(
             bands of distance. It needs no sort, and returns `error_bound`, which
             always holds. Worth it on CPUs without the compiled operations.
         weights: Optional function from distances to weights by which gains are
-            multiplied (not normalised). Written with jax.numpy; defined once, not as a
-            lambda at each call, it is compiled once.
+            multiplied (not normalised). Written with jax.numpy. It is traced at each
+            call, so that it may read from an object that changes, and compiled once
+            for each computation: numbers it captures as Python floats are part of that
+            computation, those in JAX arrays are not.
         chunk_size: Validation points at a time; chosen from n if None. It sets speed
             and memory, not results (up to points that nearly tie).
         mesh: Devices to split the validation points over, from `jaxsel.make_mesh`.
         progress: Whether to show a progress bar.
 
     Returns:
-        `Values`, `[n]`. Results over further, disjoint validation points `merge`.
+        `Values`, `[n]`, whose `top` and `bottom` are positions in x, not labels of a
+        DataFrame: for those see `Values.to_pandas`. Results over further, disjoint
+        validation points `merge`.
 
     Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
     times n for each of the validation points in a chunk, of which there are four or
     5e5 / n (5e7 / n on accelerators), whichever is more: whatever m.
 
     Raises:
-        ValueError: If shapes do not agree, an option is unknown, or an array is empty
-            or holds NaN or infinity.
+        ValueError: If shapes, columns or the order of rows do not agree, no label is
+            shared, probabilities do not sum to 1, an option is unknown, or an array is
+            empty, masked, or holds NaN or infinity.
         TypeError: If an argument has the wrong type, or is being traced.
+
+    Warns:
+        UserWarning: If the validation points are the training points, or a label
+            differs from another in case or spaces only.
 
     References:
         Jia et al., Efficient task-specific data valuation for nearest neighbor

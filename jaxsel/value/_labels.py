@@ -17,8 +17,13 @@ from jaxsel._checks import (
     check_finite,
     check_numeric,
     check_same_length,
+    check_shared_labels,
     encode_labels,
 )
+
+# How far the sum of a row of class probabilities may be from 1: what is left by
+# rounding to three decimals, and by types of few digits.
+_DECIMALS, _ROUNDINGS = 2e-3, 4
 
 
 class Labels(NamedTuple):
@@ -48,9 +53,16 @@ def make_labels(
     check_same_length("x_val", x_val, "y_val", y_val)
     if n_classes is not None:
         check_count("n_classes", n_classes)
+    for name, array in (("y", y), ("y_val", y_val)):
+        if array.ndim == 2 and array.shape[1] == 1:
+            raise ValueError(
+                f"{name} must be labels of shape [n] or class probabilities of shape "
+                f"[n, n_classes], got {array.shape}: for labels pass np.ravel({name})"
+            )
     soft, soft_val = y.ndim == 2, y_val.ndim == 2
     if not soft and not soft_val:
         train, query, found = encode_labels(y, y_val)
+        check_shared_labels(y, y_val, train, query)
         if n_classes is not None and n_classes < found:
             raise ValueError(
                 f"n_classes must be at least {found}, the number of classes in y and "
@@ -59,6 +71,11 @@ def make_labels(
         return Labels(train, query, match_gains, n_classes or found, binary=True)
 
     width = (y if soft else y_val).shape[1]
+    if n_classes is not None and n_classes < width:
+        raise ValueError(
+            f"n_classes must be at least {width}, the number of columns of class "
+            f"probabilities, got {n_classes}"
+        )
     if soft and soft_val and y_val.shape[1] != width:
         raise ValueError(
             "y and y_val must have the same number of columns, one a class, got "
@@ -92,7 +109,7 @@ def _check_side(name: str, array: np.ndarray | jax.Array, width: int) -> np.ndar
     check_finite(name, array)
     array = np.asarray(array)
     if array.ndim == 2 and array.shape[1] == width:
-        return array.astype(np.float32)
+        return _check_probabilities(name, array)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
         if array.min() < 0 or array.max() >= width:
             raise ValueError(
@@ -104,3 +121,29 @@ def _check_side(name: str, array: np.ndarray | jax.Array, width: int) -> np.ndar
         f"{name} must hold class probabilities of shape [n, {width}] or class numbers "
         f"of shape [n], got shape {array.shape} and dtype {array.dtype}"
     )
+
+
+def _check_probabilities(name: str, array: np.ndarray) -> np.ndarray:
+    """Return rows of class probabilities as float32, and refuse anything else."""
+    floats = jnp.issubdtype(array.dtype, jnp.floating)
+    kind = jnp.finfo(array.dtype if floats else jnp.float32)
+    rows = array.astype(np.float32)
+    total = rows.sum(axis=1, dtype=np.float64)
+    # Each small entry of many may be off by half of the least number of its type.
+    tiny = rows.shape[1] * float(kind.smallest_subnormal)
+    slack = max(_DECIMALS, _ROUNDINGS * float(kind.eps)) + tiny
+    negative = rows.min(axis=1) < 0
+    bad = np.flatnonzero(negative | (np.abs(total - 1) > slack))
+    if bad.size:
+        row = bad[0]
+        what = (
+            f"has {rows[row].min():.3g}"
+            if negative[row]
+            else f"sums to {total[row]:.4g}"
+        )
+        raise ValueError(
+            f"{name} must hold class probabilities, each row zero or more and with the "
+            f"sum 1, but row {row} {what} ({bad.size} of {len(rows)} rows fail): take "
+            "the softmax of logits, or divide rows by their sums"
+        )
+    return rows

@@ -15,16 +15,16 @@ from jaxsel.neighbors import METRICS, Metric, _native, to_length
 from jaxsel.neighbors._exact import Exact
 
 from ._accumulate import accumulate
+from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
+from ._tables import align_columns, check_row_order, row_index, warn_if_same
 from ._weights import rank_table
 
 Ties = Literal["stable", "average"]
 Method = Literal["exact", "hybrid"]
 Array = npt.ArrayLike | jax.Array
-# From distances (not squared) to the weight of a neighbour at that distance.
-DistanceWeights = Callable[[jax.Array], jax.Array]
 
 # Rank weights below this share of the first one count as zero.
 NEGLIGIBLE = 1e-9
@@ -57,8 +57,10 @@ def linear_values(
     check_choice("method", method, ("exact", "hybrid"))
     if method == "hybrid" and ties == "average":
         raise ValueError("method='hybrid' needs ties='stable', got 'average'")
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, y, x_val, y_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
+    warn_if_same(x, labels.train, x_val, labels.query)
     n = len(x)
     omega = rank_weights(n, k)
     form = _choose_form(omega, ties, method)
@@ -68,16 +70,19 @@ def linear_values(
         table = dataclasses.replace(
             table, weight=table.weight[:keep], drop=table.drop[:keep]
         )
-    shift = None if offset is None else offset(n, k, labels.n_classes)
+    shift = None
+    if offset is not None:
+        shift = tuple(map(np.float32, offset(n, k, labels.n_classes)))
+    traced, captured = trace_weights(weights, n)
     kernel = _Linear(
-        gains=Gains(labels.gains, weights, metric),
+        gains=Gains(labels.gains, traced, metric),
         form=form,
         binary=labels.binary and weights is None,
         certified=method == "hybrid",
     )
     values = accumulate(
         kernel,
-        (table, shift),
+        (table, shift, captured),
         x,
         labels.train,
         x_val,
@@ -100,7 +105,7 @@ def linear_values(
         progress=progress,
     )
     check_weighted(values, weights)
-    return values
+    return dataclasses.replace(values, index=index)
 
 
 def _reach(omega: np.ndarray) -> int:
@@ -132,14 +137,16 @@ class Gains:
     """Gains of the training points for one query, weighted by distance."""
 
     of_labels: Callable[[Any, Any], jax.Array]
-    weights: DistanceWeights | None
+    weights: TracedWeights | None
     metric: Metric
 
-    def __call__(self, distances: jax.Array, train: Any, query: Any) -> jax.Array:
+    def __call__(
+        self, distances: jax.Array, train: Any, query: Any, captured: Any
+    ) -> jax.Array:
         gains = self.of_labels(train, query)
-        if self.weights is None:
-            return gains
-        return gains * self.weights(to_length(distances, self.metric))
+        if self.weights is not None:
+            gains = gains * self.weights(captured, to_length(distances, self.metric))
+        return gains.astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,8 +171,8 @@ class _Linear:
         query: Any,
         exact: Exact | None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        table, shift = params
-        gains = self.gains(distances, train, query)
+        table, shift, captured = params
+        gains = self.gains(distances, train, query, captured)
         bound = None
         if self.form == "top":
             values = semivalue_top(
@@ -196,9 +203,19 @@ def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
 
 
 def check_pair(
-    x: Array, x_val: Array, metric: Metric
+    x: Array,
+    y: Array,
+    x_val: Array,
+    y_val: Array,
+    metric: Metric,
+    *,
+    names: tuple[str, str] = ("y", "y_val"),
 ) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
+    """Return the features of both as arrays, the columns of tables matched by name."""
     check_choice("metric", metric, METRICS)
+    check_row_order("x", x, names[0], y)
+    check_row_order("x_val", x_val, names[1], y_val)
+    x_val = align_columns(x, x_val)
     x, x_val = check_features("x", x), check_features("x_val", x_val)
     if x.shape[1] != x_val.shape[1]:
         raise ValueError(

@@ -25,11 +25,12 @@ from jaxsel._checks import (
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, Sort, take, unsort
 from jaxsel.neighbors._exact import Exact
-from jaxsel.neighbors._order import settled_argsort
+from jaxsel.neighbors._order import check_row, settled_argsort
 
 from ._accumulate import accumulate
 from ._linear import Array, Method, Ties, check_pair, describe
 from ._semivalue import reverse_sum
+from ._tables import row_index, warn_if_same
 
 
 def knn_regression_shapley(
@@ -77,7 +78,8 @@ def knn_regression_shapley(
     k = check_count("k", k)
     check_choice("ties", ties, ("stable",))
     check_choice("method", method, ("exact",))
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, t, x_val, t_val, metric, names=("t", "t_val"))
     targets = []
     for name, value, rows_name, rows in (
         ("t", t, "x", x),
@@ -90,7 +92,8 @@ def knn_regression_shapley(
         check_same_length(rows_name, rows, name, array)
         check_finite(name, array)
         targets.append(np.asarray(array, np.float32))
-    return accumulate(
+    warn_if_same(x, targets[0], x_val, targets[1])
+    values = accumulate(
         _regression_kernel,
         regression_table(len(x), k),
         x,
@@ -105,6 +108,7 @@ def knn_regression_shapley(
         mesh=mesh,
         progress=progress,
     )
+    return dataclasses.replace(values, index=index)
 
 
 @partial(
@@ -163,7 +167,17 @@ def regression_shapley(
 
     Returns:
         Array of shape `[n]`, in squared units of the target. Costs one sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `sort` is unknown or not there.
     """
+    (n,) = check_row("distances", distances)
+    check_row("targets", targets, n=n)
+    if table.chance.shape != (n,):
+        raise ValueError(
+            f"table must be regression_table(n, k) with n = {n}, got n = "
+            f"{table.chance.shape[0]}"
+        )
     targets = targets.astype(jnp.float32)
     drop = jnp.concatenate([jnp.zeros(1), -jnp.diff(table.chance)])
     order = settled_argsort(distances, targets, drop, exact=exact, sort=sort)

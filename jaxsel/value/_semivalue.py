@@ -12,6 +12,7 @@ enumeration of all subsets in tests/value.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,10 @@ from jax import lax
 
 from jaxsel.neighbors import Sort, _native, argsort, take, top_k, unsort
 from jaxsel.neighbors._exact import Exact, settle
-from jaxsel.neighbors._order import check_sort
+from jaxsel.neighbors._order import check_row, check_sort
 from jaxsel.neighbors._platform import on_platform, scatter_index
 
-from ._weights import RankTable, difference
+from ._weights import RankTable, check_table, difference
 
 
 def semivalue(
@@ -46,7 +47,11 @@ def semivalue(
         exact: What settles the order of points that float32 distances leave open.
 
     Returns:
-        Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides.
+        Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides. It is linear
+        in the gains, and in the table; its derivative by distances is zero.
+
+    Raises:
+        ValueError: If a shape is not as stated, or `sort` is unknown or not there.
     """
     by_sort = partial(_stable, sort=sort)
     return _run(by_sort, False, sort, distances, gains, table, exact)
@@ -79,20 +84,45 @@ def _run(
     exact: Exact | None,
 ) -> jax.Array:
     """Take the compiled operation on CPUs where it was built, else `by_sort`."""
+    check_sort(sort)
+    check_table(table, check_row("distances", distances)[0], running=average)
+    check_row("gains", gains, n=table.weight.shape[0])
+    gains = jnp.asarray(gains, jnp.float32)
+    distances = jnp.asarray(distances, jnp.float32)
+    if sort == "native" or (sort == "auto" and _native.available()):
+        return _compiled(by_sort, average, distances, gains, table, exact)
+    return by_sort(distances, gains, table, exact)
 
-    def compiled(
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _compiled(
+    by_sort: Callable[..., jax.Array],
+    average: bool,
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    exact: Exact | None,
+) -> jax.Array:
+    def on_cpu(
         distances: jax.Array, gains: jax.Array, table: RankTable, exact: Exact | None
     ) -> jax.Array:
         return _native.semivalue(
             distances, gains, table.weight, table.drop, exact, average=average
         )
 
-    check_sort(sort)
-    gains = jnp.asarray(gains, jnp.float32)
-    distances = jnp.asarray(distances, jnp.float32)
-    if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(compiled, by_sort, distances, gains, table, exact)
-    return by_sort(distances, gains, table, exact)
+    return on_platform(on_cpu, by_sort, distances, gains, table, exact)
+
+
+@_compiled.defjvp
+def _compiled_jvp(
+    by_sort: Callable[..., jax.Array], average: bool, primals: Any, tangents: Any
+) -> tuple[jax.Array, jax.Array]:
+    distances, gains, table, exact = primals
+    gains_dot, table_dot = tangents[1:3]
+    # Bilinear: by the pure JAX twin, which JAX can transpose.
+    change = by_sort(distances, gains_dot, table, exact)
+    change += by_sort(distances, gains, table_dot, exact)
+    return _compiled(by_sort, average, *primals), change
 
 
 def _ranked(
@@ -133,6 +163,8 @@ def _tied(
 ) -> jax.Array:
     n = distances.shape[0]
     near, order, u = _ranked(distances, gains, table, exact, sort)
+    # As bits: XLA's CPU threads take all denormal distances for 0.
+    near = lax.bitcast_convert_type(near, jnp.int32)
 
     rank = lax.iota(jnp.int32, n)
     starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])
@@ -193,7 +225,17 @@ def semivalue_top(
 
     Returns:
         Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.
+
+    Raises:
+        ValueError: If a shape is not as stated, or t is more than n.
     """
+    check_row("gains", gains, n=check_row("distances", distances)[0])
+    check_row("drop", drop, n=check_row("weight", weight)[0])
+    if weight.shape[0] > distances.shape[0]:
+        raise ValueError(
+            f"weight must have at most n = {distances.shape[0]} entries, got "
+            f"{weight.shape[0]}"
+        )
     _, index = top_k(distances.astype(jnp.float32), weight.shape[0], exact=exact)
     u = take(gains.astype(jnp.float32), index)
     values = weight * u - reverse_sum(drop * u)

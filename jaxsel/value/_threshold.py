@@ -16,12 +16,14 @@ from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, take
 from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors._order import check_row
 
 from ._accumulate import accumulate
+from ._ball import in_ball, make_ball
+from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
 from ._linear import (
     Array,
-    DistanceWeights,
     Gains,
     Method,
     Ties,
@@ -29,6 +31,7 @@ from ._linear import (
     check_weighted,
     describe,
 )
+from ._tables import row_index, warn_if_same
 
 
 def threshold_knn_shapley(
@@ -52,7 +55,8 @@ def threshold_knn_shapley(
 
     The utility of a set is the share of matching labels among its points no farther
     than `radius` from the validation point, and `1 / n_classes` if there are none. No
-    order is needed, so ties do not arise: it is the fastest of the KNN values.
+    order is needed, so ties do not arise: it is the fastest of the KNN values. Features
+    stay on the device a second time, as they were given, to decide about the border.
 
     Arguments, result and errors as for `knn_shapley`, and:
 
@@ -61,7 +65,11 @@ def threshold_knn_shapley(
         y: Training labels.
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels.
-        radius: Distance (not squared), zero or more; the ball is closed.
+        radius: Distance (not squared), zero or more. The ball is closed: a point is in
+            it if its distance, computed in float64 from the features as they were
+            given, is at most the radius, or above by two epsilons of their type (.1 is
+            another number in float32 than in float64). With "cosine" it is the chord,
+            `sqrt(2 * radius)`, that is two epsilons longer.
         metric: Distance.
         ties: Without effect: there is no order. Here so that all values can be called
             alike, as is `method`.
@@ -79,21 +87,25 @@ def threshold_knn_shapley(
     radius = check_positive("radius", radius, zero=True)
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
-    x, x_val = check_pair(x, x_val, metric)
+    index = row_index(x)
+    x, x_val = check_pair(x, y, x_val, y_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    reach = radius**2 if metric == "l2" else radius
+    warn_if_same(x, labels.train, x_val, labels.query)
+    ball, points, queries = make_ball(x, x_val, radius, metric)
+    traced, captured = trace_weights(weights, len(x))
     params = (
-        jnp.float32(reach),
+        ball,
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
         jnp.float32(1 / labels.n_classes),
+        captured,
     )
     values = accumulate(
-        _Threshold(Gains(labels.gains, weights, metric)),
+        _Threshold(Gains(labels.gains, traced, metric)),
         params,
         x,
-        labels.train,
+        (labels.train, points),
         x_val,
-        labels.query,
+        (labels.query, queries),
         metric=metric,
         reduce=reduce,
         certified=False,
@@ -109,7 +121,7 @@ def threshold_knn_shapley(
         progress=progress,
     )
     check_weighted(values, weights)
-    return values
+    return dataclasses.replace(values, index=index)
 
 
 def threshold_shapley(
@@ -133,8 +145,23 @@ def threshold_shapley(
 
     Returns:
         Array of shape `[n]`, 0 outside the ball. Costs O(n), exact.
+
+    Raises:
+        ValueError: If a shape is not as stated.
     """
-    inside = distances <= radius
+    (n,) = check_row("distances", distances)
+    check_row("gains", gains, n=n)
+    if jnp.shape(harmonic) != (n + 1,):
+        raise ValueError(
+            f"harmonic must have shape [n + 1] = [{n + 1}], got {jnp.shape(harmonic)}"
+        )
+    return _shapley_of(distances <= radius, gains, harmonic, prior)
+
+
+def _shapley_of(
+    inside: jax.Array, gains: jax.Array, harmonic: jax.Array, prior: jax.Array
+) -> jax.Array:
+    """Value the points in a ball, `[n]`, by how many there are and what they gain."""
     size = jnp.sum(inside, dtype=jnp.int32)
     total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)
     # Affine in the gain, with coefficients that all points in the ball share.
@@ -163,6 +190,10 @@ class _Threshold:
         query: Any,
         exact: Exact | None,
     ) -> tuple[jax.Array, None]:
-        del exact
-        gains = self.gains(distances, train, query)
-        return threshold_shapley(distances, gains, *params), None
+        del exact  # the border has a test of its own
+        ball, harmonic, prior, captured = params
+        labels, points = train
+        label, at = query
+        gains = self.gains(distances, labels, label, captured)
+        inside = in_ball(distances, ball, points, at, metric=self.gains.metric)
+        return _shapley_of(inside, gains, harmonic, prior), None

@@ -17,7 +17,6 @@ References:
 """
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -49,18 +48,28 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
     """Weights of the Beta(alpha, beta) semivalue, `[n]`.
 
     In the convention of Kwon and Zou, and of pyDVL: Beta(16, 1) favours small
-    coalitions, Beta(1, 1) is the Shapley value. Costs n·K operations.
+    coalitions, Beta(1, 1) is the Shapley value. Costs n operations.
     """
-    draws = np.arange(n, dtype=np.float64)
-    log_scale = special.betaln(beta, alpha)
-    total = np.zeros(n)
-    for i in range(min(k, n)):
-        some = draws[i:]  # P(BetaBin(draws; beta, alpha) = i)
-        log_choose = special.gammaln(some + 1) - special.gammaln(some - i + 1)
-        log_beta = special.betaln(i + beta, some - i + alpha)
-        total[i:] += np.exp(log_choose - special.gammaln(i + 1) + log_beta - log_scale)
-    total[:k] = 1.0  # fewer than K points before: the sum over all outcomes
-    return _descending(np.minimum(total, 1.0) / k)
+    weights = np.full(n, 1 / k)  # as long as fewer than K points are nearer
+    if n <= k:
+        return weights
+    # P(BetaBin(n-1; beta, alpha) = i) for i < K, by the ratio of one to the next.
+    draws, i = n - 1, np.arange(k - 1)
+    none = -np.log1p(beta / (alpha + np.arange(draws))).sum()
+    ratio = np.log(draws - i) - np.log(i + 1) + np.log(beta + i)
+    ratio -= np.log(draws - i - 1 + alpha)
+    farthest = np.exp(none + np.concatenate([[0.0], np.cumsum(ratio)])).sum() / k
+    # From one rank to the next: that the point between them joins as the K-th.
+    rank = np.arange(k, n - 1, dtype=np.float64)
+    ratio = np.log1p((k - 1) / (rank - k + 1)) - np.log1p(
+        (beta + k) / (alpha + rank - k)
+    )
+    first = special.betaln(beta + k, alpha) - special.betaln(beta, alpha) - np.log(k)
+    fall = np.exp(first + np.concatenate([[0.0], np.cumsum(ratio)]))
+    weights[k - 1 : -1] = farthest + np.cumsum(fall[::-1])[::-1]
+    weights[-1] = farthest
+    weights[:k] = 1 / k
+    return _descending(weights)
 
 
 def soft_shapley_weights(n: int, k: int) -> np.ndarray:
@@ -80,43 +89,6 @@ def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
         return -1 / n_classes, 0.0
     harmonic = special.digamma(min(k, n) + 1) + np.euler_gamma
     return -1 / (n_classes * n), -(harmonic - 1) / (n * (n - 1))
-
-
-def size_restricted_weights(n: int, k: int, probability: Sequence[float]) -> np.ndarray:
-    """Weights of a semivalue given by the weight of each coalition, `[n]`.
-
-    Args:
-        n: Number of training points.
-        k: Number of neighbours.
-        probability: `[n]`: the weight of one coalition of s = 0..n-1 other points, so
-            that `sum(comb(n-1, s) * probability[s])` is 1. Shapley has
-            `1 / (n * comb(n-1, s))`, Banzhaf `2**(1-n)`; zero above a size restricts
-            the value to coalitions up to it.
-
-    Costs n²·K operations.
-    """
-    p = np.asarray(probability, np.float64)
-    if p.shape != (n,):
-        raise ValueError(f"probability must have shape [n] = [{n}], got {p.shape}")
-
-    def log_choose(total: np.ndarray | int, some: np.ndarray) -> np.ndarray:
-        inside = (some >= 0) & (some <= total)
-        some = np.where(inside, some, 0)
-        logs = special.gammaln(np.asarray(total) + 1.0) - special.gammaln(some + 1.0)
-        return np.where(inside, logs - special.gammaln(total - some + 1.0), -np.inf)
-
-    size = np.arange(n)
-    pair = p[:-1] + p[1:]  # a coalition of s out of the n-2 others, with or without
-    weights = np.empty(n)
-    for rank in range(1, n):
-        nearer = np.arange(min(k, rank))
-        ways = log_choose(rank - 1, nearer)[:, None] + log_choose(
-            n - 1 - rank, size[None, : n - 1] - nearer[:, None]
-        )
-        weights[rank - 1] = (np.exp(ways) @ pair).sum() / k if rank < n else 0.0
-    least = size[: min(k, n)]
-    weights[n - 1] = (np.exp(log_choose(n - 1, least)) @ p[: len(least)]) / k
-    return weights
 
 
 @partial(
@@ -168,6 +140,23 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
         total=_split(np.concatenate([[0.0], np.cumsum(weights)])),
         bend=_split(np.concatenate([[0.0], np.cumsum(bend)])),
     )
+
+
+def check_table(table: RankTable, n: int, *, running: bool) -> None:
+    """Refuse a table for another number of points, or without the sums needed.
+
+    Raises:
+        ValueError: If it is.
+    """
+    for name in ("weight", "drop"):
+        shape = jnp.shape(getattr(table, name))
+        if shape != (n,):
+            raise ValueError(
+                f"table must hold n = {n} rank weights, one a point, but its {name} "
+                f"has shape {shape}"
+            )
+    if running and (table.level is None or jnp.shape(table.level) != (2, n + 1)):
+        raise ValueError("table must have running sums: rank_table(..., running=True)")
 
 
 def difference(table: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

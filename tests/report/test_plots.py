@@ -35,6 +35,30 @@ def test_values_are_sorted_with_their_standard_errors():
     assert {(0, 3), (1, 2), (2, 4)} <= set(map(tuple, band))
 
 
+@pytest.mark.parametrize("ending", ["drawn", "failed"])
+def test_the_mode_that_a_backend_sets_stays(ending, monkeypatch):
+    # As the inline backend of notebooks does, which the first figure loads.
+    figure = plt.figure
+
+    def load_and_draw(**options):
+        matplotlib.interactive(True)
+        if ending == "failed":
+            raise RuntimeError("no display")
+        return figure(**options)
+
+    monkeypatch.setattr(plt, "figure", load_and_draw)
+    assert not matplotlib.is_interactive()
+    try:
+        if ending == "failed":
+            with pytest.raises(RuntimeError, match="no display"):
+                make_values([1, 2]).plot()
+        else:
+            make_values([1, 2]).plot()
+        assert matplotlib.is_interactive()
+    finally:
+        matplotlib.interactive(False)  # and nothing else has changed
+
+
 def test_histogram_by_class():
     labels = np.array(["cat", "dog"] * 30)
     axes = new_figure().subplots(1, 2)

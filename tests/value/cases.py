@@ -72,7 +72,7 @@ def random(n: int, n_val: int = 12, *, seed: int = 0) -> Data:
     """Points in general position: no ties, and none on the edge of a ball."""
     for attempt in range(100):
         rng = np.random.default_rng([n, seed, attempt])
-        x, x_val = (np.round(rng.normal(size=(m, 3)) * 64) / 64 for m in (n, n_val))
+        x, x_val = (rng.normal(size=(m, 3)).astype(np.float32) for m in (n, n_val))
         if all(_gap(x, x_val, metric) > 1e-4 for metric in RADIUS):
             return _labelled(rng, x, x_val)
     raise RuntimeError(f"no {n} points in general position found")
@@ -93,7 +93,7 @@ def _gap(x, x_val, metric):
 
 def _labelled(rng, x, x_val) -> Data:
     n, n_val = len(x), len(x_val)
-    return Data(
+    data = Data(
         x=x.astype(np.float32),
         y=rng.integers(0, 3, n),
         t=rng.integers(-8, 8, n) / np.float32(4),
@@ -101,6 +101,8 @@ def _labelled(rng, x, x_val) -> Data:
         y_val=rng.choice([0, 1, 2, ABSENT], n_val),
         t_val=rng.integers(-8, 8, n_val) / np.float32(4),
     )
+    data.y_val[0] = data.y[0]  # labels that do not meet at all are refused
+    return data
 
 
 def _knn(data, distance, k, radius):

@@ -59,10 +59,11 @@ def test_cosine(method, n):
 
 @cases.each_tied
 def test_cosine_ties_are_parallel_rows(method, ties):
+    # Powers of two, which leave all digits as they are, and squares that do not fit.
     data = cases.random(6, seed=2)
     data = dataclasses.replace(data, x=data.x[[0, 1, 0, 2, 1, 0]])
-    data.x[2] *= 2
-    data.x[4] *= 0.5
+    data.x[2] *= 2.0**80
+    data.x[4] *= 2.0**-80
     values = method.call(data, 2, metric="cosine", ties=ties, reduce=None).values
     expected = method.enumerate(data, 2, metric="cosine", ties=ties)
     np.testing.assert_allclose(values, expected, **TOLERANCE)
@@ -74,7 +75,7 @@ def test_one_class(method, n):
     data = cases.random(n)
     data = dataclasses.replace(data, y=np.zeros(n, int), t=np.full(n, np.float32(2)))
     for y_val in (0, cases.ABSENT):
-        one = dataclasses.replace(data, y_val=np.full(12, y_val))
+        one = dataclasses.replace(data, y_val=np.array([0] + [y_val] * 11))
         values = method.call(one, 3, reduce=None).values
         np.testing.assert_allclose(values, method.enumerate(one, 3), **TOLERANCE)
 
@@ -131,6 +132,20 @@ def test_number_of_classes_sets_the_value_of_nothing(n_classes):
     ):
         expected = ref.enumerate_values(distance, gains, utility, p)
         np.testing.assert_allclose(call().values, expected, **TOLERANCE)
+
+
+def test_number_of_classes_beside_class_probabilities():
+    data = cases.random(5, seed=3)
+    y = np.random.default_rng(0).dirichlet(np.ones(3), 5)
+    gains, distance = y[:, data.y_val % 3].T, ref.distances(data.x, data.x_val)
+    for n_classes, known in ((10, 10), (3, 3), (None, 3)):
+        values = jaxsel.soft_knn_shapley(
+            data.x, y, data.x_val, data.y_val % 3, k=3, n_classes=n_classes, reduce=None
+        ).values
+        expected = ref.enumerate_values(
+            distance, gains, ref.soft_utility(3, known), ref.shapley_weights(5)
+        )
+        np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

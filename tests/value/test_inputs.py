@@ -61,8 +61,40 @@ def test_features_whose_squares_do_not_fit(size):
     x = size * np.array([[-1, -1], [1, 1], [1, 1], [1, 1]], np.float32)
     with pytest.raises(ValueError, match=r"x must have features.*1e-15 to 1e\+15"):
         jaxsel.knn_shapley(x, [0, 1, 1, 1], x[:1], [0], k=1)
-    values = jaxsel.knn_shapley(x, [0, 1, 1, 1], x[:1], [0], k=1, metric="cosine")
-    close(values.values, [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("size", [1e16, 1e-16, 1e-30, 3e38])
+def test_cosine_of_features_whose_squares_do_not_fit(size):
+    # Were their lengths infinite or zero, all would be at distance 1.
+    x = np.array([[-1, -0.9], [0.2, -1], [1, 1], [1, -0.5]]) * size
+    x_val, y, y_val = x[2:] * [1, 0.9], np.array([0, 1, 2, 2]), np.array([2, 1])
+    distance, gains = ref.distances(x, x_val, "cosine"), ref.matches(y, y_val)
+    omega = ref.rank_weights(4, 1, ref.uniform(4))
+    for kind in (np.float64, np.float32):
+        values = jaxsel.knn_shapley(
+            x.astype(kind),
+            y,
+            x_val.astype(kind),
+            y_val,
+            k=1,
+            metric="cosine",
+            reduce=None,
+        )
+        close(values.values, ref.sorted_values(distance, gains, omega))
+
+
+@pytest.mark.parametrize("name", ["x", "y", "x_val", "y_val", "t", "t_val"])
+def test_masked_entries_are_no_data(data, name):
+    # Under the mask lies a number that is as finite as any other.
+    array = getattr(data, name)
+    bare = changed(data, **{name: np.ma.masked_array(array, mask=False)})
+    bad = np.ma.masked_array(array, mask=False)
+    bad.mask[2] = True
+    bad = changed(data, **{name: bad})
+    method = cases.BY_NAME["regression"] if name.startswith("t") else SHAPLEY
+    close(method.call(bare, K).values, method.call(data, K).values, 0)
+    with pytest.raises(ValueError, match=rf"\b{name} has \d masked entr.*filled"):
+        method.call(bad, K)
 
 
 @pytest.mark.parametrize(("name", "row"), [("t", 1), ("t_val", 3)])
@@ -159,6 +191,8 @@ def test_radius_is_a_distance(data):
     with pytest.raises(TypeError, match="radius must be a number"):
         call("wide")
     assert not np.asarray(call(0.0).values).any()
+    data = changed(data, x_val=data.x[[2] * 12])
+    assert np.flatnonzero(np.asarray(call(0.0).values)).tolist() == [2]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
@@ -179,6 +213,103 @@ def test_fractions_are_targets_not_classes(data, name, dtype):
     bad = changed(data, **{name: np.full(len(getattr(data, name)), 0.5, dtype)})
     with pytest.raises(ValueError, match=f"{name} .*0.5.*knn_regression_shapley"):
         SHAPLEY.call(bad, K)
+
+
+@pytest.mark.parametrize("name", ["y", "y_val"])
+def test_a_column_of_labels_is_no_probability(data, name):
+    bad = changed(data, **{name: getattr(data, name)[:, None]})
+    with pytest.raises(ValueError, match=rf"\b{name} .*1\).*np.ravel\({name}\)"):
+        SHAPLEY.call(bad, K)
+
+
+@pytest.mark.parametrize("name", ["y", "y_val"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([1.5, -0.5], "row 2 has -0.5"),
+        ([2.0, 0.5], r"row 2 sums to 2.5 \(1 of"),
+        ([0.5, 0.49], "row 2 sums to 0.99"),
+        ([0, 0], "row 2 sums to 0 .*divide rows by their sums"),
+        ([30.0, 70.0], "row 2 sums to 100"),
+    ],
+)
+def test_rows_that_are_no_probabilities(data, name, row, message):
+    soft = np.full((len(getattr(data, name)), 2), 0.5)
+    soft[2] = row
+    other = {"y": "y_val", "y_val": "y"}[name]
+    bad = changed(data, **{name: soft, other: getattr(data, other) % 2})
+    for kind in (np.asarray, jnp.asarray):
+        with pytest.raises(ValueError, match=rf"\b{name} must hold class.*{message}"):
+            SHAPLEY.call(changed(bad, **{name: kind(soft)}), K)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, "decimals"]
+)
+@pytest.mark.parametrize("classes", [2, 3, 1000])
+def test_probabilities_of_few_digits(data, dtype, classes):
+    rng = np.random.default_rng(classes)
+    soft = rng.dirichlet(np.ones(classes), 7)
+    if dtype == "decimals":
+        soft = np.round(soft, 3 if classes < 4 else 5)
+    else:
+        soft = soft.astype(dtype)
+    y_val = rng.integers(0, classes, 12)
+    values = SHAPLEY.call(changed(data, y=soft, y_val=y_val), K, reduce=None).values
+    distance, gains = ref.distances(data.x, data.x_val), soft.astype(float)[:, y_val].T
+    omega = ref.rank_weights(7, K, ref.uniform(7))
+    close(values, ref.sorted_values(distance, gains, omega))
+
+
+def test_more_columns_than_classes(data):
+    bad = changed(data, y=np.full((7, 3), 1 / 3), y_val=data.y_val % 3)
+    with pytest.raises(ValueError, match="n_classes must be at least 3.*columns.*2"):
+        jaxsel.soft_knn_shapley(*bad.classes(), n_classes=2)
+
+
+@pytest.mark.parametrize(
+    ("names", "names_val", "message"),
+    [
+        (["benign", "malign"], ["BENIGN", "MALIGN"], "'BENIGN', 'MALIGN': they differ"),
+        (["a", "b"], [" a", "b "], "in case or spaces"),
+        ([0, 1], [1000, 1001], "y has 0, 1 and y_val has 1000, 1001: give both"),
+        (
+            list("abcdef") * 9,
+            ["x" * 99],
+            "'a', 'b', 'c', 'd' and 2 more.*'xxx.*x[.]{3}",
+        ),
+    ],
+)
+@pytest.mark.parametrize("function", ["knn_shapley", "threshold_knn_shapley"])
+def test_labels_that_do_not_meet(function, names, names_val, message):
+    arrays = np.eye(len(names)), names, np.ones((len(names_val), len(names))), names_val
+    options = {"radius": 1.0} if function.startswith("threshold") else {}
+    with pytest.raises(ValueError, match=f"y and y_val must share a label.*{message}"):
+        getattr(jaxsel, function)(*arrays, **options)
+
+
+def test_a_label_spelt_in_two_ways_is_named(data):
+    names = np.array(["ant", "bee", "cat"])
+    bad = changed(data, y=names[data.y], y_val=names[data.y_val % 3].astype("U9"))
+    bad.y_val[-1] = f" {names[data.y[0]].upper()}"
+    with pytest.warns(UserWarning, match="y_val has the label .*case and") as caught:
+        SHAPLEY.call(bad, K)
+    assert caught[0].filename == cases.__file__  # who called, not jaxsel
+
+
+@pytest.mark.parametrize(
+    ("y", "label", "expected"),
+    [
+        (np.array([2**60 + 1, 2**60]), np.uint64(2**60), [0, 1]),
+        (np.array([2**60 + 1, 2**60]), np.float64(2**60), [0, 1]),
+        (np.array([2**63 + 1, 2**63], np.uint64), np.float64(2**63), [0, 1]),
+        (np.array([1.0, 2.0**60]), np.int64(2**60), [0, 1]),
+    ],
+    ids=["uint64", "float", "uint64-float", "float-int"],
+)
+def test_labels_of_many_digits_are_compared_exactly(y, label, expected):
+    values = jaxsel.knn_shapley([[0.0], [0.0]], y, [[0.0]], np.array([label]), k=2)
+    close(values.values, np.array(expected) / 2)
 
 
 def test_labels_of_two_kinds(data):

@@ -1,5 +1,7 @@
 """The pure kernels and their rank weights against the references."""
 
+import math
+from fractions import Fraction
 from functools import partial
 
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import references as ref
 from jax import export
+from scipy import stats
 
 import jaxsel
 from jaxsel import neighbors, value
@@ -114,6 +117,109 @@ def test_size_restricted_weights(n, k):
     np.testing.assert_allclose(
         value.size_restricted_weights(n, k, p), ref.size_rank_weights(n, k, p)
     )
+
+
+@pytest.mark.parametrize("k", [1, 5, 400, 1500])
+@pytest.mark.parametrize("game", ["shapley", "banzhaf", "few", "many", "any"])
+def test_weights_by_the_chance_of_each_size(k, game):
+    # Far beyond the n at which the weight of one coalition fits a float.
+    n = 3000
+    size = np.arange(n)
+    sizes = {
+        "shapley": np.full(n, 1 / n),
+        "banzhaf": stats.binom.pmf(size, n - 1, 0.5),
+        "few": np.where(size <= 50, 1 / 51, 0),
+        "many": np.where(size >= n - 20, 1 / 20, 0),
+        "any": np.random.default_rng(0).dirichlet(np.full(n, 0.2)),
+    }[game]
+    weights = value.size_restricted_weights(n, k, sizes=sizes)
+    known = {"shapley": value.shapley_weights, "banzhaf": value.banzhaf_weights}
+    if game in known:
+        np.testing.assert_allclose(k * weights, k * known[game](n, k), atol=5e-12)
+    # The chance that fewer than K of the nearer points have joined before.
+    for rank in (1, k, k + 1, 2 * k, n // 2 + 9, n):
+        chance = stats.hypergeom.cdf(k - 1, n - 1, rank - 1, size) @ sizes
+        np.testing.assert_allclose(k * weights[rank - 1], chance, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_weights_by_size_of_a_million_points():
+    n, k = 10**6, 5
+    weights = value.size_restricted_weights(n, k, sizes=np.full(n, 1 / n))
+    np.testing.assert_allclose(weights, value.shapley_weights(n, k), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {}, "give one of probability and sizes"),
+        (([0.5, 0.5],), {"sizes": [0.5, 0.5]}, "give one of"),
+        (([0.5, 0.5, 0.5],), {}, r"probability must have shape \[n\] = \[2\].*3"),
+        ((), {"sizes": [1.0]}, r"sizes must have shape \[n\] = \[2\], got \(1,\)"),
+        (([0.5, -0.5],), {}, "probability must be finite and zero or more"),
+        ((), {"sizes": [0.5, np.nan]}, "sizes must be finite"),
+        (([0.5, 1e-310],), {}, "too small .*1e-310.* the chance of each size as sizes"),
+    ],
+)
+def test_weights_by_size_refuse(arguments, options, message):
+    pattern = message.replace("too small .*1e-310", "1e-310, too small")
+    with pytest.raises(ValueError, match=pattern):
+        value.size_restricted_weights(2, 1, *arguments, **options)
+
+
+def test_coalitions_of_which_one_weighs_too_little():
+    # Most of Shapley's weights at this n are less than the smallest float.
+    n = 1100
+    shapley = [1 / (n * math.comb(n - 1, s)) for s in range(n)]
+    with pytest.raises(ValueError, match="too small for a float"):
+        value.size_restricted_weights(n, 5, shapley)
+    few = [1 / (51 * math.comb(n - 1, s)) if s <= 50 else 0 for s in range(n)]
+    np.testing.assert_allclose(
+        value.size_restricted_weights(n, 5, few),
+        value.size_restricted_weights(
+            n, 5, sizes=np.where(np.arange(n) <= 50, 1 / 51, 0)
+        ),
+        rtol=1e-11,
+    )
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(16, 1), (3, 4), (1, 20)])
+def test_beta_weights_are_exact_at_a_million_points(alpha, beta):
+    # With whole parameters all is rational.
+    n, k = 10**6, 5
+
+    def euler(a, b):
+        return Fraction(1, a * math.comb(a + b - 1, a))
+
+    def chance(draws):
+        some = (
+            math.comb(draws, i) * euler(i + beta, draws - i + alpha)
+            for i in range(min(k, draws + 1))
+        )
+        return float(sum(some) / euler(beta, alpha))
+
+    weights = value.beta_weights(n, k, alpha=alpha, beta=beta)
+    for rank in (1, 5, 6, 7, 1000, 999_999, 10**6):
+        np.testing.assert_allclose(k * weights[rank - 1], chance(rank - 1), rtol=2e-12)
+
+
+def test_other_weights_of_many_points():
+    # P(Bin(r-1, 1/2) <= K-1), in whole numbers.
+    for n, k, rank in ((10**6, 5, 40), (20_000, 9_900, 20_000)):
+        ways = total = 1
+        for i in range(k - 1):
+            ways = ways * (rank - 1 - i) // (i + 1)
+            total += ways
+        weight = value.banzhaf_weights(n, k)[rank - 1]
+        chance = float(Fraction(total, 2 ** (rank - 1)))
+        np.testing.assert_allclose(k * weight, chance, rtol=1e-9)
+    n = 10**6
+    soft, k = value.soft_shapley_weights(n, 5), 5
+    harmonic = sum(Fraction(1, i) for i in range(1, k + 1))
+    for rank in (1, 5, 6, 1000, n):
+        shared = Fraction((n - 1) * min(rank, k), rank) - k
+        expected = (harmonic + shared / k) / (n - 1)
+        np.testing.assert_allclose(soft[rank - 1], float(expected), rtol=1e-12)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

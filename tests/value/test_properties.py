@@ -37,7 +37,7 @@ def tied(draw, sizes=(1, 2, 6, 11)):
     whole = lambda low, high, *shape: draw(
         hnp.arrays(np.int32, shape, elements=st.integers(low, high))
     )
-    return cases.Data(
+    data = cases.Data(
         x=whole(-4, 4, n, 1).astype(np.float32),
         y=whole(0, 2, n),
         t=whole(-8, 8, n) / np.float32(4),
@@ -45,6 +45,8 @@ def tied(draw, sizes=(1, 2, 6, 11)):
         y_val=whole(0, 3, N_VAL),
         t_val=whole(-8, 8, N_VAL) / np.float32(4),
     )
+    data.y_val[0] = data.y[0]
+    return data
 
 
 @st.composite
@@ -273,8 +275,9 @@ def test_hybrid_keeps_its_bound_to_the_reference(n, size, seed, k, binary):
     gains = ref.matches(data.y, data.y_val)
     arguments = data.classes()
     if not binary:
-        # One column of soft labels for each validation point: any gains at all.
-        gains = np.random.default_rng(seed).normal(size=(N_VAL, n)).astype(np.float32)
+        # One column of soft labels for each validation point: gains of any size.
+        rng = np.random.default_rng(seed)
+        gains = rng.dirichlet(np.ones(N_VAL), n).T.astype(np.float32)
         arguments = data.x, gains.T, data.x_val, np.eye(N_VAL, dtype=np.float32)
     for function, measure in (
         (jaxsel.knn_shapley, ref.uniform(n)),

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
@@ -59,6 +60,7 @@ def available() -> bool:
 
 def argsort(distances: jax.Array) -> jax.Array:
     """Stable ascending order of a float32 row, `[n]` -> int32 `[n]`."""
+    check_rows("argsort", distances)
     return jax.ffi.ffi_call(
         "jaxsel_argsort",
         jax.ShapeDtypeStruct(distances.shape, jnp.int32),
@@ -108,6 +110,7 @@ def semivalue(
     With `average`, tied points share the mean over all their orders. With `exact`, near
     ties are settled.
     """
+    check_rows("semivalue", distances, gains, weight, drop)
     return jax.ffi.ffi_call(
         "jaxsel_semivalue",
         jax.ShapeDtypeStruct(distances.shape, jnp.float32),
@@ -119,23 +122,43 @@ def semivalue(
     )
 
 
-def smallest(
-    values: jax.Array, exact: Any = None, *, k: int
-) -> tuple[jax.Array, jax.Array]:
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def smallest(values: jax.Array, exact: Any, k: int) -> tuple[jax.Array, jax.Array]:
     """The k smallest of a float32 row, ascending, and their indices, each `[k]`.
 
     With `exact`, near ties are settled.
     """
-    shape = (*values.shape[:-1], k)
+    check_rows("smallest", values)
+    if not 0 <= k <= len(values):
+        raise ValueError(f"k must be from 0 to n = {len(values)}, got {k}")
     top, index = jax.ffi.ffi_call(
         "jaxsel_smallest",
         (
-            jax.ShapeDtypeStruct(shape, jnp.float32),
-            jax.ShapeDtypeStruct(shape, jnp.int32),
+            jax.ShapeDtypeStruct((k,), jnp.float32),
+            jax.ShapeDtypeStruct((k,), jnp.int32),
         ),
         vmap_method="expand_dims",
     )(values, *_operands(exact), cosine=_is_cosine(exact))
     return top, index
+
+
+@smallest.defjvp
+def _smallest_jvp(
+    k: int, primals: tuple[jax.Array, Any], tangents: tuple[jax.Array, Any]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, np.ndarray]]:
+    top, index = smallest(*primals, k)
+    change = tangents[0].at[index].get(mode="promise_in_bounds")
+    return (top, index), (change, np.zeros(index.shape, jax.dtypes.float0))
+
+
+def check_rows(name: str, *rows: jax.Array) -> None:
+    """Refuse what the operation would read or write beyond its end."""
+    shapes = [row.shape for row in rows]
+    if len(shapes[0]) != 1 or shapes != shapes[:1] * len(shapes):
+        raise ValueError(
+            f"{name} needs rows of one length, [n] each, got shapes "
+            f"{', '.join(map(str, shapes))}: map over further axes with jax.vmap"
+        )
 
 
 def _operands(exact: Any) -> tuple[jax.Array, ...]:

@@ -61,6 +61,30 @@ std::vector<int64_t> BatchOf(const Dims& dims) {
   return std::vector<int64_t>(dims.begin(), dims.end() - 1);
 }
 
+// Whether an operand has rows of n entries for this batch; see Rows.
+template <typename Dims>
+bool Fits(const Dims& dims, const std::vector<int64_t>& batch, int64_t n) {
+  if (dims.size() != batch.size() + 1 || dims.back() != n) return false;
+  for (size_t axis = 0; axis < batch.size(); ++axis) {
+    if (dims[axis] != 1 && dims[axis] != batch[axis]) return false;
+  }
+  return true;
+}
+
+// Whether a result has exactly this batch of rows of n entries.
+template <typename Dims>
+bool Is(const Dims& dims, const std::vector<int64_t>& batch, int64_t n) {
+  return dims.size() == batch.size() + 1 && dims.back() == n &&
+         std::equal(batch.begin(), batch.end(), dims.begin());
+}
+
+// Python checks shapes first; this is for whoever calls the handlers otherwise.
+ffi::Error BadShape(const char* what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, what);
+}
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // indices are int32
+
 int64_t CountRows(const std::vector<int64_t>& batch) {
   int64_t rows = 1;
   for (int64_t size : batch) rows *= size;
@@ -103,13 +127,15 @@ void ForEachRow(ffi::ThreadPool& pool, int64_t rows, Work work) {
 // ---------------------------------------------------------------------------------
 // Order
 
-// An unsigned integer that sorts as the float does (-0 and 0 alike, NaN last).
+// An unsigned integer that sorts as the float does (-0 and 0 alike, NaN last). By bits
+// alone: XLA's threads take denormal operands of float arithmetic for 0.
 inline uint32_t SortKey(float value) {
-  value += 0.0f;  // -0 becomes 0
+  constexpr uint32_t kSign = uint32_t{1} << 31, kInfinity = 0x7f800000;
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
-  if (value != value) return ~uint32_t{0};
-  return bits ^ (bits >> 31 ? ~uint32_t{0} : uint32_t{1} << 31);
+  if ((bits & ~kSign) > kInfinity) return ~uint32_t{0};
+  if (bits == kSign) bits = 0;
+  return bits ^ (bits >> 31 ? ~uint32_t{0} : kSign);
 }
 
 constexpr int kBits = 11;  // three passes; 2048 counters stay in the first cache
@@ -526,6 +552,10 @@ ffi::Error Order(ffi::ThreadPool pool, Floats distances, Floats gains, Floats dr
 ffi::Error Argsort(ffi::ThreadPool pool, Floats distances,
                    ffi::ResultBuffer<ffi::S32> order) {
   const auto dims = distances.dimensions();
+  if (dims.size() == 0 || dims.back() > kMost ||
+      !Is(order->dimensions(), BatchOf(dims), dims.back())) {
+    return BadShape("jaxsel_argsort: distances and order must be alike, [..., n]");
+  }
   const int64_t n = dims.back();
   const float* in = distances.typed_data();
   int32_t* out = order->typed_data();
@@ -553,8 +583,16 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
                      Floats query_errors, ffi::ResultBuffer<ffi::F32> values,
                      bool average, bool cosine) {
   const auto dims = values->dimensions();
+  if (dims.size() == 0 || dims.back() > kMost) {
+    return BadShape("jaxsel_semivalue: values must have shape [..., n]");
+  }
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
+  for (const Floats& operand : {distances, gains, weight, drop}) {
+    if (!Fits(operand.dimensions(), batch, n)) {
+      return BadShape("jaxsel_semivalue: all operands must have rows of n entries");
+    }
+  }
   const Rows at_distance(distances.dimensions(), batch), at_gain(gains.dimensions(), batch),
       at_weight(weight.dimensions(), batch), at_drop(drop.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
@@ -579,7 +617,9 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
           first = stop - 1;
           double sum = gain[order[first]];
           if (average) {
-            while (first > 0 && distance[order[first - 1]] == distance[order[first]]) {
+            // Not by value: threads that flush denormals take all of them for 0.
+            const uint32_t key = SortKey(distance[order[first]]);
+            while (first > 0 && SortKey(distance[order[first - 1]]) == key) {
               sum += gain[order[--first]];
             }
           }
@@ -735,8 +775,14 @@ ffi::Error Smallest(ffi::ThreadPool pool, Floats values, Raw points, Raw queries
                     ffi::ResultBuffer<ffi::F32> top, ffi::ResultBuffer<ffi::S32> indices,
                     bool cosine) {
   const auto dims = values.dimensions();
-  const int64_t n = dims.back(), k = top->dimensions().back();
-  const auto batch = BatchOf(top->dimensions());
+  const auto kept = top->dimensions();
+  if (dims.size() == 0 || kept.size() == 0 || dims.back() > kMost ||
+      kept.back() > dims.back() || !Is(kept, BatchOf(dims), kept.back()) ||
+      !Is(indices->dimensions(), BatchOf(dims), kept.back())) {
+    return BadShape("jaxsel_smallest: of [..., n] values, k <= n: two of [..., k]");
+  }
+  const int64_t n = dims.back(), k = kept.back();
+  const auto batch = BatchOf(kept);
   const Rows at_value(values.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
   const float* in = values.typed_data();
