@@ -96,7 +96,7 @@ class Baseline:
         if mutant.covers != mutant.file:
             near = set()
         far = self._tests(t for tests in lines.values() for t in tests) - near
-        if not near | far:  # on import only
+        if not near | far:  # it runs on import only
             far = set(self.seconds)
         far |= self._elsewhere - near
         return [
@@ -165,7 +165,7 @@ class Tree:
         """Run all tests of a folder or file that are not slow, with the recorder.
 
         Raises:
-            RuntimeError: If they do not run, or half of them fail.
+            RuntimeError: If they do not run, or most of them fail.
         """
         out = self._root / "record.json"
         status, output = self._pytest(
