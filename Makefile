@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy repro-values repro-filter test lint bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy repro-values repro-filter test mutants lint bench docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -39,6 +39,10 @@ repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs to
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
 	$(BIN)/python -m pytest -n auto $(if $(SLOW),,-m "not slow")
 
+mutants: $(STAMPS)/test ## Do tests notice small changes? ROOMS="value market", MUTANTS=180
+	$(BIN)/python -m tests.mutation $(if $(ROOMS),--rooms $(ROOMS)) \
+	  $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(SEED),--seed $(SEED))
+
 lint: $(STAMPS)/test ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,7 +65,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo repro repro-proxy repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo mutants repro repro-proxy repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/neighbors/_native/kernels.so
 

@@ -84,3 +84,20 @@ def test_a_library_for_another_jax_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(_native, "LIBRARY", wrong)
     with pytest.warns(RuntimeWarning, match="pure JAX takes their place"):
         assert not _native.available.__wrapped__()
+
+
+def test_compiled_operations_are_optional(monkeypatch, tmp_path):
+    def no_cpu(backend=None):
+        if backend == "cpu":
+            raise RuntimeError("an accelerator only")
+
+    with monkeypatch.context() as patch:
+        patch.setenv("JAXSEL_NATIVE", "0")
+        assert not _native.available.__wrapped__()
+    with monkeypatch.context() as patch:
+        patch.setattr(_native, "LIBRARY", tmp_path / "none.so")
+        assert not _native.available.__wrapped__()
+    # An accelerator only: there is no CPU to register the operations for.
+    monkeypatch.setattr(_native, "LIBRARY", tmp_path)
+    monkeypatch.setattr(_native.jax, "local_devices", no_cpu)
+    assert not _native.available.__wrapped__()

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel.market import Schema, make_request
+from jaxsel.market import Schema, answer, make_request
 
-from .cases import HARD, HARD_F, HARD_Y, request
+from .cases import HARD, HARD_F, HARD_Y, X, Y, request
 
 
 def test_ids_are_random():
@@ -58,3 +58,24 @@ def test_requests_refuse(arguments, options, match):
 def test_texts_have_one_name():
     with pytest.raises(ValueError, match="sample_dtype is unknown: '<U5'"):
         Schema(sample_shape=(2,), sample_dtype="<U5")
+
+
+def test_length():
+    shown = make_request(HARD, HARD_Y, budget=3)
+    hidden = make_request(None, HARD_Y, features=HARD_F, budget=3)
+    assert len(shown) == len(hidden) == len(HARD)
+
+
+def test_samples_of_another_byte_order_are_converted():
+    key = jax.random.key(0)
+    asked = make_request(HARD.astype(">f4"), HARD_Y, budget=3, key=key)
+    assert asked.x.dtype.isnative
+    found = answer(asked, X.astype(">f4"), Y, owner="north")
+    again = answer(
+        make_request(HARD, HARD_Y, budget=3, key=key),
+        X.astype(np.float32),
+        Y,
+        owner="north",
+    )
+    assert found.x.dtype.isnative
+    np.testing.assert_array_equal(found.x, again.x)
