@@ -48,7 +48,7 @@ class Provenance(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "count", "m2", "error_bound"),
-    meta_fields=("method", "reduce"),
+    meta_fields=("method", "reduce", "index"),
     # Known of a result, not of what a transformation makes of it; and it must not make
     # trees differ, or programs be compiled again.
     drop_fields=("provenance",),
