@@ -76,8 +76,8 @@ def prepare_exact(
         What `prepare` returns; and both arrays as `Exact` takes them, or None where
         distances are exact: those of small whole numbers.
     """
-    ready = prepare(x, x_val, metric=metric)
-    ready = tuple(a.astype(jnp.float32) for a in ready)
+    features, asked = prepare(x, x_val, metric=metric)
+    ready = features.astype(jnp.float32), asked.astype(jnp.float32)
     cosine = metric == "cosine"
     if not cosine:
         peak = max(float(jnp.max(jnp.abs(a))) for a in ready)

@@ -1,20 +1,19 @@
-"""What float32 distances cannot tell apart, and how it is told apart all the same.
+"""Recover the order of near neighbours that float32 distances cannot tell apart.
 
-A distance that is computed by a matrix product, `|x|^2 + |q|^2 - 2 x.q`, is off by a few
-float32 roundings of `|x|^2 + |q|^2`, however near the two points are: features with an
-outlier, a timestamp or two far clusters lose the order of their neighbours. So the
-features are kept as they were given, float32 or float64, and
+A distance computed by a matrix product, `|x|^2 + |q|^2 - 2 x.q`, is off by a few
+float32 roundings of `|x|^2 + |q|^2`, however near the two points are. Features with an
+outlier, a timestamp or two far clusters lose the order of their neighbours that way. So
+the features are kept as they were given, float32 or float64, and
 
-- distances that have lost more than `TRUST` of themselves are computed again, as sums
-  of squared differences in float64 (`repair`); then all of them are right to four
-  digits, and those of near points usually to six;
-- after the sort, points whose order the remaining error leaves open are ordered by
-  distances of that kind (`settle`), wherever that changes a value by more than
-  `TOLERANCE` of the most that a point can be worth.
+- distances that lost more than `TRUST` of themselves are computed again as sums of
+  squared differences in float64 (`repair`);
+- after the sort, points whose order the remaining error leaves open are ordered by such
+  float64 distances (`settle`), wherever that moves a value by more than `TOLERANCE` of
+  the most that a point can be worth.
 
-On the benchmarks' data the first step finds nothing to do, and the second a few hundred
+On the benchmarks' data the first step finds nothing to do, and the second some fifty
 points a query, whatever n: ranks beyond some thousands hardly differ in weight. The
-compiled operations do the same in one pass.
+compiled operations do both after their sort.
 """
 
 import dataclasses
@@ -42,7 +41,7 @@ _ROUNDING, _TINY = 2.0**-23, 2.0**-126
 # Ranks within which every open pair is looked at; beyond, only groups that span more
 # than `_STRIDE` ranks matter.
 _NEAR, _STRIDE = 4096, 256
-_FEW = 256
+_FEW = 128
 # Points whose features are read at once.
 _ROWS = 64
 
@@ -57,8 +56,8 @@ class Exact:
     """What settles the order of one query's distances.
 
     Attributes:
-        points: `[n, d]` float32, or `[n, 2 d]` uint32: the bits of float64. The features
-            as they were given; for "cosine", scaled to unit length, zero rows NaN.
+        points: The features as they were given, `[n, d]` float32, or `[n, 2 d]` uint32:
+            the bits of float64. For "cosine", of unit length, and NaN in zero rows.
         query: The query, likewise: `[d]` or `[2 d]`.
         error: `[n]`: how much each point adds to the bound on a distance's error.
         query_error: `[3]`: how much the query adds to it; the bound at most; and a
@@ -71,6 +70,15 @@ class Exact:
     error: jax.Array
     query_error: jax.Array
     cosine: bool
+
+
+# Which axes of it `jax.vmap` maps over, for one query each.
+BY_QUERY: dict[str, Any] = {
+    "points": None,
+    "query": 0,
+    "error": None,
+    "query_error": 0,
+}
 
 
 def errors(
@@ -130,9 +138,7 @@ def rounds_nothing(*arrays: np.ndarray | jax.Array, peak: float) -> bool:
     return 4 * arrays[0].shape[1] * peak**2 < 2**24 and all(map(_is_whole, arrays))
 
 
-def repair(
-    distances: jax.Array, exact: Exact, *, for_order: bool = False
-) -> jax.Array:
+def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> jax.Array:
     """Compute distances again that lost more than `TRUST` of themselves.
 
     Args:
@@ -202,17 +208,20 @@ def settle(
     worth = TOLERANCE * jnp.sum(jnp.abs(drop)) * span
     if n <= _NEAR:
         return _settle(near, order, exact, (gains, drop, worth))
-    first = [a[:_NEAR] for a in (near, order, gains, drop)]
-    settled = _settle(*first[:2], exact, (*first[2:], worth))
-    result = tuple(
-        jnp.concatenate([part, whole[_NEAR:]])
-        for part, whole in zip(settled, (near, order), strict=True)
+    weighed = gains[:_NEAR], drop[:_NEAR], worth
+    first, whose = _settle(near[:_NEAR], order[:_NEAR], exact, weighed)
+    result = (
+        jnp.concatenate([first, near[_NEAR:]]),
+        jnp.concatenate([whose, order[_NEAR:]]),
     )
     # A far cluster may be one group of thousands: rare, and then all are settled.
     behind, ahead = near[_NEAR - _STRIDE : -_STRIDE : _STRIDE], near[_NEAR::_STRIDE]
     crowded = jnp.any(ahead - behind <= 2 * most_slack(ahead, exact))
-    everything = partial(_settle, near, order, exact, (gains, drop, worth))
-    return _once(crowded, everything, result)
+    return _once(
+        crowded,
+        lambda result: _settle(result[0], result[1], exact, (gains, drop, worth)),
+        result,
+    )
 
 
 def nearest(
@@ -234,18 +243,27 @@ def nearest(
     """
     n = len(distances)
 
-    def among(some: int) -> tuple[jax.Array, jax.Array]:
-        return _settle(*top_k(distances, some), exact)
+    def among(distances: jax.Array, some: int) -> tuple[jax.Array, jax.Array]:
+        near, index = top_k(distances, some)
+        return _settle(near, index, exact)
+
+    def first(near: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return near[:k], index[:k]
 
     some = min(n, k + max(64, k // 2))
-    near, index = among(some)
-    result = near[:k], index[:k]
+    near, index = among(distances, some)
+    result = first(near, index)
     if some == n:
         return result
     # Points that were left out are no nearer than this.
     beyond = near[-1] - most_slack(near[-1], exact)
-    reach = jnp.max(result[0] + slack(*result, exact))
-    return _once(reach >= beyond, lambda: tuple(a[:k] for a in among(n)), result)
+    reach = jnp.max(result[0] + slack(result[0], result[1], exact))
+
+    def among_all(result: Any) -> tuple[jax.Array, jax.Array]:
+        row = lax.optimization_barrier((distances, result))[0]
+        return first(*among(row, n))
+
+    return _once(reach >= beyond, among_all, result)
 
 
 def _settle(
@@ -305,22 +323,21 @@ def _settle(
         state = lax.while_loop(
             lambda state: jnp.any(state[2]) & ~state[3], partial(resolve, _FEW), state
         )
-    near, index, left, _ = state
-    return _once(
-        jnp.any(left), lambda: resolve(w, state)[:2], (near, index)
-    )
+    near, index, _, _ = _once(jnp.any(state[2]), partial(resolve, w), state)
+    return near, index
 
 
-def _once(wanted: jax.Array, compute: Callable[[], Any], otherwise: Any) -> Any:
-    """Return `compute()` if wanted, under vmap too.
+def _once(wanted: jax.Array, compute: Callable[[Any], Any], state: Any) -> Any:
+    """Return `compute(state)` if wanted, else the state, under vmap too.
 
     There a `lax.cond` computes both sides for every row; a loop that no row enters
-    computes nothing.
+    computes nothing, unless what it computes does not depend on its state: XLA moves
+    that out of the loop.
     """
     return lax.while_loop(
-        lambda state: state[0],
-        lambda state: (jnp.zeros_like(state[0]), compute()),
-        (wanted, otherwise),
+        lambda loop: loop[0],
+        lambda loop: (jnp.zeros_like(loop[0]), compute(loop[1])),
+        (wanted, state),
     )[1]
 
 

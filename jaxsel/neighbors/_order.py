@@ -90,10 +90,10 @@ def settled_argsort(
         return settle(near, order, take(gains, order), drop, exact)[1]
 
     check_sort(sort)
-    operands = [a.astype(jnp.float32) for a in (distances, gains, drop)]
+    operands = (*(a.astype(jnp.float32) for a in (distances, gains, drop)), exact)
     if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(_native.order, sorted_, *operands, exact)
-    return sorted_(*operands, exact)
+        return on_platform(_native.order, sorted_, *operands)
+    return sorted_(*operands)
 
 
 def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:

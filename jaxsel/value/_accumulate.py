@@ -7,6 +7,7 @@ mesh, validation points are split over the devices; each keeps its own running r
 and these are merged once, at the end.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -24,7 +25,7 @@ from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, distances, squared_norms
 from jaxsel.neighbors._distance import prepare_exact
-from jaxsel.neighbors._exact import Exact, errors, repair
+from jaxsel.neighbors._exact import BY_QUERY, Exact, errors, repair
 
 from ._provenance import counted
 
@@ -164,9 +165,8 @@ def _step(
         if points is None:
             exact, axes = None, None
         else:
-            error, query_error = _errors(norms, queries, metric)
-            exact = Exact(points, asked, error, query_error, metric == "cosine")
-            axes = Exact(None, 0, None, 0, metric == "cosine")
+            exact = _exact(points, asked, norms, queries, metric)
+            axes = dataclasses.replace(exact, **BY_QUERY)
             near = repair(near, exact, for_order=getattr(kernel, "orders", False))
         result = jax.vmap(kernel, in_axes=(None, 0, None, 0, axes))(
             params, near, train, query, exact
@@ -186,14 +186,20 @@ def _step(
     )(shared, here, used, state)
 
 
-def _errors(
-    norms: jax.Array, queries: jax.Array, metric: Metric
-) -> tuple[jax.Array, jax.Array]:
-    """Return the bounds on the distances' errors: see `neighbors._exact.errors`."""
+def _exact(
+    points: jax.Array,
+    asked: jax.Array,
+    norms: jax.Array,
+    queries: jax.Array,
+    metric: Metric,
+) -> Exact:
+    """Return what settles near ties among the distances of some queries."""
+    cosine = metric == "cosine"
     lengths = norms, squared_norms(queries)
-    if metric == "cosine":  # half the squared difference of unit rows
-        lengths = tuple(jnp.full_like(a, 0.5) for a in lengths)
-    return errors(*lengths, queries.shape[1])
+    if cosine:  # half the squared difference of unit rows
+        lengths = jnp.full_like(lengths[0], 0.5), jnp.full_like(lengths[1], 0.5)
+    error, query_error = errors(*lengths, queries.shape[1])
+    return Exact(points, asked, error, query_error, cosine)
 
 
 def _start(devices: int, n: int, reduce: Reduce, certified: bool) -> _Running:

@@ -68,13 +68,14 @@ def semivalue_hybrid(
     # distances, no outlier can push all others into one band. Band 0 is the head.
     # Compared as bits throughout: XLA's CPU threads take denormal floats for 0, and
     # the order does not.
-    edge = _bits(near[-1])
-    scale = levels / (jnp.sqrt((jnp.max(_bits(distances)) - edge).astype(jnp.float32)) + 1e-3)
+    edge, far = _bits(near[-1]), jnp.max(_bits(distances))
+    scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
 
     def band_of(distances: jax.Array) -> jax.Array:
         above = jnp.maximum((_bits(distances) - edge).astype(jnp.float32), 0.0)
         level = jnp.floor(jnp.minimum(jnp.sqrt(above) * scale, levels - 1))
-        return (level.astype(jnp.int32) + 1).at[at_head].set(0, mode="promise_in_bounds")
+        band = level.astype(jnp.int32) + 1
+        return band.at[at_head].set(0, mode="promise_in_bounds")
 
     if exact is None:
         band = farthest = band_of(distances)
