@@ -1,0 +1,192 @@
+"""Exact means exact: neighbours in their true order where float32 distances cancel.
+
+Everything is compared with sums of squared differences in float64, on the compiled path
+and on that of accelerators.
+"""
+
+import jax
+import numpy as np
+import pytest
+import references as ref
+
+import jaxsel
+from jaxsel.neighbors import _exact, _native
+from jaxsel.value import _linear
+
+N, M, D, K = 600, 30, 20, 5
+SCENES = "timestamps", "outlier", "clusters", "far", "line", "copies", "offset"
+
+
+@pytest.fixture(scope="module", params=["compiled", "jax"])
+def path(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "jax":
+            patch.setattr(_native, "available", lambda: False)
+            # The compiled path's programs must not serve this one.
+            jax.clear_caches()
+        elif not _native.available():
+            pytest.skip("the compiled operations are not built")
+        yield request.param
+    jax.clear_caches()
+
+
+def scene(name, n, rng):
+    """Draw features whose near neighbours float32 distances cannot order."""
+    normal = rng.normal(size=(n, 3))
+    sides = rng.choice([-1.0, 1.0], (n, 1))
+    if name == "timestamps":
+        return np.c_[rng.uniform(1.6e9, 1.63e9, n), normal]
+    if name == "outlier":
+        income = np.c_[rng.lognormal(10, 1, n), rng.integers(18, 90, n), normal]
+        income[0, 0] = 1e9
+        return income
+    if name == "clusters":
+        return 1000 * sides + 0.3 * normal
+    if name == "far":
+        # One cluster is so dense that all of it is one group for the other.
+        return 1e4 * sides + np.where(sides > 0, 1e-3, 1) * normal
+    if name == "line":
+        return rng.normal(size=(n, 1))
+    if name == "copies":
+        each = rng.normal(size=(n // 10 + 1, D))
+        return 1e5 + 1e3 * np.repeat(each, 10, axis=0)[:n]
+    return 1e3 + rng.normal(size=(n, D))
+
+
+def draw(name, dtype=np.float64, n=N, m=M, seed=0):
+    """Return x, y, x_val and y_val; features padded, so that programs are shared."""
+    rng = np.random.default_rng(seed)
+    x = rng.permutation(scene(name, n + m, rng))
+    x = np.pad(x, ((0, 0), (0, D - x.shape[1]))).astype(dtype)
+    y = rng.integers(0, 2, n + m)
+    return x[:n], y[:n], x[n:], y[n:]
+
+
+def squared(x, x_val):
+    x, x_val = x.astype(np.float64), x_val.astype(np.float64)
+    return np.stack([((x - q) ** 2).sum(1) for q in x_val])
+
+
+def expected(arguments, omega, ties="stable"):
+    x, y, x_val, y_val = arguments
+    gains = ref.matches(y, y_val)
+    return ref.sorted_values(squared(x, x_val), gains, omega, ties)
+
+
+def agree(values, exact):
+    error = np.abs(np.asarray(values, np.float64) - exact).max()
+    assert error < 1e-5 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SCENES)
+def test_all_ranks(path, name, dtype):
+    arguments = draw(name, dtype)
+    exact = expected(arguments, jaxsel.value.shapley_weights(N, K)).mean(0)
+    agree(jaxsel.knn_shapley(*arguments, k=K).values, exact)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_nearest(path, name):
+    arguments = draw(name)
+    exact = expected(arguments, jaxsel.value.loo_weights(N, K)).mean(0)
+    agree(jaxsel.knn_loo(*arguments, k=K).values, exact)
+
+
+@pytest.mark.parametrize("name", ["copies", "clusters"])
+def test_averages_over_ties(path, name):
+    x, y, x_val, y_val = draw(name, m=8)
+    near = squared(x, x_val).astype(np.float32)  # that is what a tie is
+    omega = jaxsel.value.shapley_weights(N, K)
+    exact = ref.sorted_values(near, ref.matches(y, y_val), omega, "average").mean(0)
+    agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, ties="average").values, exact)
+
+
+@pytest.mark.parametrize("name", ["clusters", "far"])
+def test_regression(path, name):
+    x, _, x_val, _ = draw(name, m=4)
+    rng = np.random.default_rng(1)
+    t, t_val = rng.normal(size=N), rng.normal(size=4)
+    exact = ref.regression_values(squared(x, x_val), t, t_val, K).mean(0)
+    agree(jaxsel.knn_regression_shapley(x, t, x_val, t_val, k=K).values, exact)
+
+
+def test_directions(path):
+    # Rows that hardly differ in direction, of all lengths; and one of zeros.
+    rng = np.random.default_rng(2)
+    x = (1 + 1e-5 * rng.normal(size=(N + M, D))) * rng.uniform(0.1, 10, (N + M, 1))
+    x[7] = 0
+    y = rng.integers(0, 2, N + M)
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    unit = np.divide(x, length, out=np.full_like(x, np.nan), where=length > 0)
+    near = np.nan_to_num(squared(unit[:N], unit[N:]) / 2, nan=1.0)
+    omega = jaxsel.value.shapley_weights(N, K)
+    exact = ref.sorted_values(near, ref.matches(y[:N], y[N:]), omega).mean(0)
+    values = jaxsel.knn_shapley(x[:N], y[:N], x[N:], y[N:], k=K, metric="cosine")
+    agree(values.values, exact)
+
+
+def test_distance_weights_get_true_distances(path):
+    x, y, x_val, y_val = draw("clusters")
+    near = np.sqrt(squared(x, x_val))
+    gains = ref.matches(y, y_val) / (0.1 + near)
+    exact = ref.sorted_values(near, gains, jaxsel.value.shapley_weights(N, K)).mean(0)
+    weights = lambda distance: 1 / (0.1 + distance)
+    agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, weights=weights).values, exact)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_bounds_hold_for_true_distances(path, name, monkeypatch):
+    monkeypatch.setattr(_linear, "sorts_faster", lambda: False)
+    arguments = draw(name, n=2 * N)
+    exact = expected(arguments, jaxsel.value.shapley_weights(2 * N, K))
+    hybrid = jaxsel.knn_shapley(*arguments, k=K, method="hybrid", reduce=None)
+    error = np.abs(np.asarray(hybrid.values, np.float64) - exact)
+    assert (error <= hybrid.error_bound).all()
+    assert "hybrid" in hybrid.method
+
+
+def test_three_points(path):
+    x, x_val = [[-1000.0], [1000.0], [1000.02]], [[1000.03]]
+    for method in "exact", "hybrid":
+        values = jaxsel.knn_shapley(x, [0, 0, 1], x_val, [1], k=1, method=method)
+        np.testing.assert_array_equal(values.values, [0, 0, 1])
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The path of accelerators, with room for few open points at a time."""
+    monkeypatch.setattr(_native, "available", lambda: False)
+    monkeypatch.setattr(_exact, "_FEW", 16)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("name", ["far", "copies", "clusters"])
+def test_more_open_points_than_are_settled_at_once(few, name):
+    arguments = draw(name, n=N + 1)  # of a shape of its own: nothing is compiled yet
+    shapley = expected(arguments, jaxsel.value.shapley_weights(N + 1, K)).mean(0)
+    agree(jaxsel.knn_shapley(*arguments, k=K).values, shapley)
+    loo = expected(arguments, jaxsel.value.loo_weights(N + 1, K)).mean(0)
+    agree(jaxsel.knn_loo(*arguments, k=K).values, loo)
+
+
+def test_a_group_beyond_the_ranks_of_weight(few):
+    few.setattr(_exact, "_NEAR", 64)
+    few.setattr(_exact, "_STRIDE", 8)
+    rng = np.random.default_rng(4)
+    near, far = rng.normal(size=(50, D)), 1e4 + 1e-3 * rng.normal(size=(N - 48, D))
+    x, y = np.r_[near, far], rng.integers(0, 2, N + 2)
+    arguments = x, y, rng.normal(size=(M, D)), rng.integers(0, 2, M)
+    omega = jaxsel.value.shapley_weights(N + 2, K)
+    agree(
+        jaxsel.knn_shapley(*arguments, k=K).values, expected(arguments, omega).mean(0)
+    )
+
+
+def test_small_whole_numbers_need_nothing(monkeypatch):
+    """Their float32 distances are exact: nothing is kept, and nothing is settled."""
+    rng = np.random.default_rng(3)
+    x, x_val = rng.integers(0, 17, (50, 4)) * 1.0, rng.integers(0, 17, (5, 4)) * 1.0
+    assert _exact.rounds_nothing(x, x_val, peak=16)
+    assert not _exact.rounds_nothing(x + 0.5, x_val, peak=16)
+    assert not _exact.rounds_nothing(x, x_val, peak=2048)
