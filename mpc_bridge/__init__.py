@@ -2,7 +2,7 @@
 
 A model owner exports a proxy, a data owner gets its manifest, and both score and choose
 the data owner's samples without showing each other anything else. CrypTen as it ships
-is for measurement and trusted networks: see `WEAKNESSES`.
+is for measurement, between parties that trust each other: see `WEAKNESSES`.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ Role = Literal["model-owner", "data-owner", "third-party"]
 RANKS: dict[str, int] = {"model-owner": 0, "data-owner": 1, "third-party": 2}
 
 WEAKNESSES = """\
-This is CrypTen 0.4.1 as it ships, for measurement and trusted networks only:
+This is CrypTen 0.4.1 as it ships, for measurement only, between parties that trust each
+other and the network:
 - its masks come from a generator that is not cryptographic and has 32 bits of seed:
-  whoever sees the messages can search for it, and open everything;
+  whoever sees the messages, the other party too, can search for it and open all;
 - its messages travel without TLS: nobody is authenticated, and anybody on the way can
   read and change them;
 - parties are trusted to follow the protocol, and the third party to talk to neither;

@@ -59,7 +59,7 @@ def run_demo(
         texts = run_texts(progress=progress)
         chapters.append(texts_chapter(texts))
         lines.append(
-            f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB: rank "
+            f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB (counted): rank "
             f"correlation with the model's own doubts {texts.spearman:.2f}"
         )
         if texts.private is not None:
@@ -76,7 +76,8 @@ def run_demo(
     report = Report(
         title="What is somebody else's data worth?",
         summary="jaxsel values training data, finds what is wrong with it, and buys "
-        "what a model lacks. Every number here was measured on this machine.",
+        "what a model lacks. Every number here was measured on this machine, but for "
+        "what a secure run would move, where it was counted and not run.",
         chapters=chapters,
     )
     html, numbers = report.write(folder)

@@ -254,8 +254,9 @@ def _private(result: TextPurchase) -> str:
     run = result.private
     if run is None:
         return (
-            f"Run in secret, that would move {result.megabytes:,.0f} MB; {counted}. "
-            "The secure phase is not installed here: `make demo` installs it."
+            f"Run in secret, that would move {result.megabytes:,.0f} MB, and "
+            f"{counted}. The secure phase is not installed here: `make demo` installs "
+            "it."
         )
     outcomes = " and ".join(f"{compared:,}" for compared in run.compared)
     return (
@@ -267,7 +268,9 @@ def _private(result: TextPurchase) -> str:
         "chosen in the clear too. What was opened: which reviews are left after each "
         f"phase, the outcomes of {outcomes} comparisons, and at the end the mean "
         f"entropy of what was chosen, {run.mean:.3f} nats; in the clear it is "
-        f"{result.mean:.3f}. CrypTen as it ships is for trusted networks only."
+        f"{result.mean:.3f}. CrypTen as it ships is for measurement only: whoever sees "
+        "its messages, the other party included, can open everything in less than a "
+        "core-hour by our estimate."
     )
 
 

@@ -23,7 +23,7 @@ from ._study_ranks import FULL_RANKS, RankSizes, ranks_seed
 from ._study_runtime import FULL_RUNTIME, RuntimeSizes, measure_runtime
 
 _OTHERS = ("order", "ranks", "embeddings-images", "embeddings-texts")
-_EMBEDDED, _VALIDATION = 500, 300
+EMBEDDED, _VALIDATION = 500, 300
 
 Job = Callable[[int], Mapping[str, Any]]
 
@@ -103,7 +103,7 @@ def run_study(
         "full": full,
         "sizes": dataclasses.asdict(sizes),
         "ranks": dataclasses.asdict(ranks),
-        "embedded": [_EMBEDDED, _VALIDATION],
+        "embedded": [EMBEDDED, _VALIDATION],
     }
 
     def one(name: str, seed: int) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def experiments(
     """Return what runs each experiment for a seed, by name."""
     with_texts = texts_there()
     read = functools.cache(pictures)
-    embedded = {"n": _EMBEDDED, "n_val": _VALIDATION}
+    embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
     jobs: dict[str, Job] = {
         **applications(sizes, with_texts=with_texts),
         "ranks": lambda seed: ranks_seed(read("mnist"), ranks, seed),

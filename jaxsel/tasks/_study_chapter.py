@@ -116,9 +116,13 @@ def _verdicts(result: Study) -> str:
     return " ".join(
         (
             f"Of the claims on single data sets {study_tally(result)}. “Best” holds if "
-            "a paired test puts a method above each other one, and fails if one puts "
-            "another above it, at 5 % for all of these together. “Near random” is an "
-            "AUC less than 0.05 from it; a rank correlation below 0.3 is low.",
+            "a paired test puts a method above each other one that the study compares, "
+            "and fails if one puts another of these above it, at 5 % for all of these "
+            "together. What else is above it is named: the study did not test that, "
+            "and so it refutes nothing. “Near random” is an AUC less than 0.05 from "
+            "it; a rank correlation below 0.3 is low. Times are of a logistic "
+            "regression of which many are trained at once, not of the study's "
+            "ResNet-18.",
             *missing,
         )
     )

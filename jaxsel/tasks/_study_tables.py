@@ -12,6 +12,7 @@ from ._study import Study
 from ._study_cases import TITLES
 from ._study_claims import study_claims
 from ._study_embeddings import IMAGES, MEASURES, TEXTS, correlation, top_overlap
+from ._study_judge import COUNTED, RUNS
 from ._study_methods import METHODS
 from ._study_order import COUNTS, SETTINGS, VALUES
 from ._study_ranks import BINS, TESTED
@@ -26,12 +27,38 @@ PAPER_TABLE_2 = {
 
 
 def claim_table(result: Study) -> Table:
-    """Every claim with its verdict."""
+    """Every claim with its verdict, and what that is about."""
+    claims = study_claims(result)
+    some = lambda test: any(claim.test == test for claim in claims)
+    runs = len(result.runtime["seconds"])
+    caption = (
+        "The study's claims, judged by two-sided paired t-tests over "
+        f"{len(result.seeds)} seeds at 5 %, for all claims of one kind of experiment "
+        "together (Holm; p is adjusted)"
+    )
+    if some(RUNS):
+        caption += f"; runtimes by t-tests over {runs} runs of one seed"
+    if some(COUNTED):
+        caption += "; where pairs were counted, nothing was tested"
+    caption += (
+        ". ± is one standard error. A verdict is about the points, features and models "
+        "of its row, and can't speak for the study's: features of MobileNet, deep "
+        "networks, up to 95,000 images."
+    )
     return Table(
-        columns=("Claim", "Data", "Measured", "Here it"),
-        rows=[(c.text, c.where, c.measured, c.verdict) for c in study_claims(result)],
-        caption="The study's claims, judged by paired t-tests at 5 % over "
-        f"{len(result.seeds)} seeds; ± is one standard error.",
+        columns=("Claim", "Data", "Measured", "Test", "p", "Here it"),
+        rows=[
+            (
+                c.text,
+                f"{c.where}: {c.scale}",
+                c.measured,
+                c.test,
+                None if c.p is None else "< 0.001" if c.p < 1e-3 else f"{c.p:.3f}",
+                c.verdict,
+            )
+            for c in claims
+        ],
+        caption=caption,
     )
 
 

@@ -2,19 +2,24 @@
 
 import numpy as np
 import pytest
-from sessions import WIDTHS, N, config_of
+from sessions import EXCLUDED, KEEPS, WIDTHS, N, border_of, config_of
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Two exported probes, the samples for each, and the configuration of a run."""
+    """Two exported probes, and samples that no error within its bound chooses wrongly.
+
+    Those to choose score higher than those to leave by twice the bound. Rows that are
+    excluded, or left before, score as high as the chosen: only their absence keeps them
+    out.
+    """
     from jaxsel.proxy import Proxy, array_shapes, probe_manifest, with_bounds
     from mpc_bridge._export import export
 
     folder = tmp_path_factory.mktemp("session")
     rng = np.random.default_rng(0)
+    left = np.setdiff1d(np.arange(N), EXCLUDED)
     for i, (width, classes) in enumerate(zip(WIDTHS, (3, 2), strict=True)):
-        x = rng.normal(size=(N, width)).astype(np.float32)
         secure = None if classes == 2 else "exact"
         manifest = probe_manifest(width=width, classes=classes, secure=secure)
         arrays = {
@@ -22,8 +27,17 @@ def files(tmp_path_factory):
             for name, shape in array_shapes(manifest).items()
         }
         arrays["offset"] = np.zeros(classes)  # no prior
-        proxy = with_bounds(Proxy.from_arrays(manifest, arrays), x)
-        export(proxy, folder / f"probe{i}")
+        proxy = Proxy.from_arrays(manifest, arrays)
+        pool = rng.normal(size=(10 * N, width)).astype(np.float32)
+        scores = np.asarray(proxy.scores(proxy.logits(pool)))
+        border = border_of(manifest, scores)
+        high = pool[scores > np.median(scores) + border / 2]
+        low = pool[scores < np.median(scores) - border / 2]
+        kept = np.sort(rng.choice(left, KEEPS[i], replace=False))
+        others = np.setdiff1d(left, kept)
+        x, left = high[:N], kept
+        x[others] = low[: len(others)]
+        export(with_bounds(proxy, x), folder / f"probe{i}")
         np.save(folder / f"x{i}.npy", x)
     return folder
 

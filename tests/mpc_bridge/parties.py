@@ -15,6 +15,8 @@ import traceback
 from multiprocessing.connection import wait
 
 TIMEOUT = 120  # seconds, for a start and a call
+EMULATED, EXACT = 2e-3, 5e-2
+"""Errors of the largest score, or of 1: CrypTen's logarithm is right to 2 %."""
 
 _running = {}
 
@@ -50,6 +52,17 @@ def close():
     """End the parties. The next call starts new ones."""
     while _running:
         _running.popitem()[1].close()
+
+
+def error_bound(score, values):
+    """Return how far secure scores may be from those in the clear.
+
+    Args:
+        score: Of the manifest.
+        values: The scores in the clear.
+    """
+    exact = score.secure.family == "exact" and score.kind != "margin"
+    return (EXACT if exact else EMULATED) * max(1, abs(values).max())
 
 
 def secret(ring):

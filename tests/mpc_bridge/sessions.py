@@ -1,6 +1,7 @@
 """A small session: its sizes, its configuration, and its choice in the clear."""
 
 import numpy as np
+from parties import error_bound
 
 from mpc_bridge._config import (
     Appraisal,
@@ -41,6 +42,11 @@ def config_of(folder, name, **changes):
     return Config(**parts | changes)
 
 
+def border_of(manifest, scores):
+    """Return a difference of scores that errors within their bound cannot turn."""
+    return 2 * error_bound(manifest.score, scores)
+
+
 def in_the_clear(folder):
     """Return the rows that two phases leave, and the scores of the second one."""
     from jaxsel.proxy import Manifest, Proxy
@@ -55,8 +61,8 @@ def in_the_clear(folder):
         logits = proxy.logits(np.load(folder / f"x{i}.npy")[left])
         scores = proxy.scores(logits)
         order = np.argsort(-scores, kind="stable")
-        # The border is wide enough for fixed point.
-        assert scores[order[keep - 1]] - scores[order[keep]] > 2e-3
+        border = scores[order[keep - 1]] - scores[order[keep]]
+        assert border >= border_of(manifest, scores)
         best = np.sort(order[:keep])
         left, logits = left[best], logits[best]
     return left, logits

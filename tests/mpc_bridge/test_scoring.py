@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from parties import both
+from parties import EMULATED, both, error_bound
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
-
-EMULATED, EXACT = 2e-3, 5e-2
-"""Errors of the largest score, or of 1: CrypTen's logarithm is right to 2 %."""
 
 
 def run(rank, folder, calls):
@@ -73,9 +70,7 @@ def assert_sound(folder, calls, both_results):
             mask = file.get("mask")
             x, mask = file["x"][:n], None if mask is None else mask[:n]
         expected = module.scores(x, mask).numpy()
-        score = module.manifest.score
-        exact = score.secure.family == "exact" and score.kind != "margin"
-        bound = (EXACT if exact else EMULATED) * max(1, np.abs(expected).max())
+        bound = error_bound(module.manifest.score, expected)
         np.testing.assert_allclose(found, expected, rtol=0, atol=bound, err_msg=name)
         counted = cost(module.manifest, n, batch=batch, lanes=lanes)
         assert steps == {

@@ -330,7 +330,7 @@ def test_a_killed_party_ends_the_others(sessions, files):
         (2, "third party: waiting for the model owner and the data owner"),
     ):
         said = found["killed"][rank][3]
-        assert "for measurement and trusted networks only" in said
+        assert "for measurement only, between parties that trust each" in said
         assert "protects nothing" not in said
         assert f"{others} at tcp://127.0.0.1:" in said
 

@@ -17,15 +17,20 @@ from jaxsel.tasks._study_curves import packed, unpacked
 from jaxsel.tasks._study_data import Part, project, shrink
 from jaxsel.tasks._study_embeddings import top_overlap
 from jaxsel.tasks._study_judge import (
+    COUNTED,
     FAILS,
     HOLDS,
     OPEN,
+    Evidence,
+    Finding,
     above,
     beaten_by,
     best,
     every,
     groups,
-    interval,
+    holm,
+    settle,
+    verdict,
     within,
 )
 from jaxsel.tasks._study_methods import (
@@ -115,31 +120,71 @@ def test_verdicts_are_paired_t_tests():
     rng = np.random.default_rng(1)
     noise = rng.normal(size=10)
     noise -= noise.mean()
-    low, high = interval(noise + 1)
-    test = scipy.stats.ttest_1samp(noise + 1, 0).confidence_interval(0.95)
-    np.testing.assert_allclose([low, high], [test.low, test.high])
-    wide = interval(noise, tests=5)
-    exact = scipy.stats.ttest_1samp(noise, 0).confidence_interval(0.99)
-    np.testing.assert_allclose(wide, [exact.low, exact.high])
-    edge = (high - low) / 2
-    assert above(noise + 1.01 * edge) == HOLDS
-    assert above(noise + 0.99 * edge) == OPEN
-    assert above(noise - 1.01 * edge) == FAILS
-    assert above(np.zeros(5)) == OPEN
-    assert above(np.ones(1)) == OPEN
-    assert within(noise, 1.01 * edge) == HOLDS
-    assert within(noise, 0.99 * edge) == OPEN
-    assert within(noise + 3 * edge, edge) == FAILS
-    assert every([HOLDS, OPEN]) == OPEN
-    assert every([OPEN, FAILS]) == FAILS
+    exact = scipy.stats.ttest_1samp(noise + 1, 0.3)
+    np.testing.assert_allclose(above(noise + 1, 0.3), [exact.pvalue, 1])
+    np.testing.assert_allclose(above(noise - 1, -0.3), [1, exact.pvalue])
+    interval = scipy.stats.ttest_1samp(noise + 1, 0).confidence_interval(0.95)
+    edge = (interval.high - interval.low) / 2
+    assert verdict(above(noise + 1.01 * edge)) == HOLDS
+    assert verdict(above(noise + 0.99 * edge)) == OPEN
+    assert verdict(above(noise - 1.01 * edge)) == FAILS
+    assert verdict(above(np.zeros(5))) == OPEN
+    assert verdict(above(np.ones(1))) == OPEN
+    assert verdict(above(np.ones(3))) == HOLDS
+    assert verdict(within(noise, 1.01 * edge)) == HOLDS
+    assert verdict(within(noise, 0.99 * edge)) == OPEN
+    assert verdict(within(noise + 3 * edge, edge)) == FAILS
+    yes, no, unknown = Evidence(0.04, 1), Evidence(1, 0.02), Evidence(0.1, 1)
+    assert verdict(every([yes, yes])) == HOLDS
+    assert verdict(every([yes, unknown])) == OPEN
+    assert verdict(every([unknown, no])) == FAILS
+    assert verdict(every([unknown, unknown, no])) == OPEN  # one of three, at 5 % of all
     figures = {"a": noise + 9, "b": 2 * noise + 5, "c": noise[::-1] + 5}
-    assert best(figures, "a") == HOLDS
-    assert best(figures, "b") == FAILS
+    assert verdict(best(figures, "a")) == HOLDS
+    assert verdict(best(figures, "b")) == FAILS
     assert beaten_by(figures, "c") == ["a"]
-    assert best({"b": figures["b"], "c": figures["c"]}, "b") == OPEN
-    assert groups(figures, ["a"], ["b", "c"]) == HOLDS
-    assert groups(figures, ["a", "b"], ["c"]) == OPEN
-    assert groups(figures, ["b"], ["a", "c"]) == FAILS
+    assert verdict(best({"b": figures["b"], "c": figures["c"]}, "b")) == OPEN
+    assert verdict(groups(figures, ["a"], ["b", "c"])) == HOLDS
+    assert verdict(groups(figures, ["a", "b"], ["c"])) == OPEN
+    assert verdict(groups(figures, ["b"], ["a", "c"])) == FAILS
+
+
+def closed(ps, i):
+    """The p-value of a closed test: the largest of the sets with i, by Bonferroni."""
+    others = [p for j, p in enumerate(ps) if j != i]
+    return max(
+        min(1.0, (size + 1) * min(ps[i], *some, 1.0))
+        for size in range(len(ps))
+        for some in itertools.combinations(others, size)
+    )
+
+
+def test_claims_of_a_family_are_corrected_together():
+    rng = np.random.default_rng(0)
+    for ps in [*rng.random((20, 5)) ** 3, [0.01, 0.01, 0.04], [0.2], []]:
+        expected = [closed(list(ps), i) for i in range(len(ps))]
+        np.testing.assert_allclose(holm(ps), expected)
+
+    def of(family, evidence, test="over seeds"):
+        return Finding(family, "text", "where", "scale", "measured", evidence, test)
+
+    claims = settle(
+        [
+            of("a", Evidence(0.02, 1)),
+            of("b", Evidence(0.03, 1)),
+            of("a", FAILS, COUNTED),
+            of("a", Evidence(1, 0.03)),
+            of("c", Evidence(1, 0.01)),
+            of("a", Evidence(0.5, 1)),
+            of("c", Evidence(0.04, 1)),
+        ]
+    )
+    found = [claim.verdict for claim in claims]
+    assert found == [OPEN, HOLDS, FAILS, OPEN, FAILS, OPEN, HOLDS]
+    ps = [claim.p for claim in claims]
+    assert ps[2] is None
+    np.testing.assert_allclose(ps[:2] + ps[3:], [0.06, 0.03, 0.06, 0.02, 0.5, 0.04])
+    assert claims[2].test == COUNTED
 
 
 def test_curves_survive_a_file(tmp_path):

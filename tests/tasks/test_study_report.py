@@ -144,6 +144,10 @@ def test_the_chapter_judges_and_shows(jobs, tmp_path):
     assert by[marks, TITLES["pattern-mnist"]] == HOLDS
     nearest = "KNN-LOO keeps the order of the K nearest only"
     assert by[nearest, "Theorem 2, one validation point"] == FAILS
+    kinds = {(c.text, c.where): c.test for c in study_claims(result)}
+    assert kinds[nearest, "Theorem 2, one validation point"] == "none, counted"
+    faster = "KNN-Shapley is faster than LOO by orders of magnitude (100 times)"
+    assert kinds[faster, "MNIST, n = 200"] == "over runs"
     low = "KNN-Shapley's rank correlation with Shapley values is low"
     assert by[low, "Adversarial and other 3s and 8s"] == FAILS
 
@@ -158,6 +162,26 @@ def test_the_chapter_judges_and_shows(jobs, tmp_path):
     assert text.count("<svg") == len(TITLES) - 2 + 2
     assert "31.7 → 47.0 %" in text
     assert "90,000 times" in text
+
+
+def test_methods_that_the_study_lacks_refute_nothing(jobs, tmp_path):
+    jobs()
+    result = run_study(tmp_path / "runs", seeds=SEEDS)
+    found = result.applications["noisy-digits"].summary
+    where, text = TITLES["noisy-digits"], "KNN-Shapley finds more than all others"
+    for name, verdict, words in (
+        ("Data-OOB", HOLDS, "; above it, not tested in the study: Data-OOB"),
+        ("TMC-Shapley", FAILS, "; above it: TMC-Shapley"),
+    ):
+        kept = found[name]["auc"].copy()
+        found[name]["auc"][:] = found["KNN-Shapley"]["auc"] + [0.01, 0.011, 0.012]
+        (claim,) = (
+            c for c in study_claims(result) if (c.text, c.where) == (text, where)
+        )
+        assert claim.verdict == verdict
+        assert claim.measured.endswith(words)
+        assert claim.scale == "300 points of 8×8 pixels"
+        found[name]["auc"][:] = kept
 
 
 def test_one_seed_without_texts(jobs, tmp_path):
