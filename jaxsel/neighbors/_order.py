@@ -90,10 +90,11 @@ def settled_argsort(
         return settle(near, order, take(gains, order), drop, exact)[1]
 
     check_sort(sort)
-    operands = (*(a.astype(jnp.float32) for a in (distances, gains, drop)), exact)
+    rows = distances.astype(jnp.float32), gains.astype(jnp.float32)
+    drop = drop.astype(jnp.float32)
     if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(_native.order, sorted_, *operands)
-    return sorted_(*operands)
+        return on_platform(_native.order, sorted_, *rows, drop, exact)
+    return sorted_(*rows, drop, exact)
 
 
 def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:
