@@ -49,11 +49,14 @@ def knn_shapley(
     points. The values sum to the utility of the whole training set. Start here: it is
     the best detector of wrong labels among the KNN values, and needs no training.
 
-    Two points are tied when their float32 distances to a validation point are equal.
+    Neighbours are in their true order for any float32 or float64 features: where
+    float32 distances cancel, those that matter are computed again in float64. What is
+    left is below 1e-5 of the largest value. Points at equal distances are tied.
 
     Args:
         x: Training features, `[n, d]`. Embeddings serve better than raw pixels or text
-            counts; they must come from other data than the data being valued.
+            counts; they must come from other data than the data being valued. Whole
+            numbers above 2**53 are rounded.
         y: Training labels, `[n]`, of any kind, or class probabilities `[n, n_classes]`
             (a gain is then the probability that the labels match).
         x_val: Validation features, `[m, d]`. Columns of two DataFrames are matched by
@@ -69,7 +72,8 @@ def knn_shapley(
             their maximum is low); None returns `[m, n]`.
         method: "exact", or "hybrid": the nearest 256 points exactly, the others by
             bands of distance. It needs no sort, and returns `error_bound`, which
-            always holds. Worth it on CPUs without the compiled operations.
+            always holds. Worth it where the compiled operations are missing; where they
+            are not, it is exact, which costs less.
         weights: Optional function from distances to weights by which gains are
             multiplied (not normalised). Written with jax.numpy. It is traced at each
             call, so that it may read from an object that changes, and compiled once
@@ -87,7 +91,8 @@ def knn_shapley(
 
     Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
     times n for each of the validation points in a chunk, of which there are four or
-    5e5 / n (5e7 / n on accelerators), whichever is more: whatever m.
+    5e5 / n (5e7 / n on accelerators), whichever is more: whatever m. Features are kept
+    as they were given, too.
 
     Raises:
         ValueError: If shapes, columns or the order of rows do not agree, no label is
