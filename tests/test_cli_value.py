@@ -202,7 +202,7 @@ def test_labels_in_files_are_in_the_manifest():
     assert inputs[1]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-def test_large_files_are_not_hashed(monkeypatch):
+def test_large_files_are_not_hashed(monkeypatch, capsys):
     monkeypatch.setattr(_output, "HASH_LIMIT", 100)
     value()
     facts = json.loads(Path("values.json").read_text())
@@ -217,8 +217,10 @@ def test_large_files_are_not_hashed(monkeypatch):
     )
     run("value", "digits:train", "digits:test", "--out", "v.npz")
     assert json.loads(Path("v.json").read_text())["inputs"][0]["sha256"] is None
-    # Nothing is known of what was counted, so that nothing is refused.
-    assert int(value("--merge", "values.npz", "--force").count) == 22
+    # The values themselves tell what they counted.
+    again = ["value", "train.npz", "val.npz", "--merge", "values.npz"]
+    again += ["--out", "c.npz"]
+    assert "they would count twice" in refuse(capsys, *again)
 
 
 def test_what_is_hardly_meant_is_said(capsys):
@@ -330,11 +332,11 @@ def test_nothing_is_counted_twice(capsys):
     keys = ["--val-x-key", "u", "--val-y-key", "v"]
     run("value", "train.npz", "both.npz", "--merge", "b.npz", "--out", "c.npz", *keys)
     assert_same(Values.load("c.npz"), value(), rtol=1e-4, atol=1e-6)
-    # Without its manifest, or beside that of something else, nothing is known.
+    # Without its manifest, or beside that of something else, the values tell it.
     Path("b.json").write_text(Path("a.json").read_text())
-    run(*again, "--force")
+    assert "they would count twice" in refuse(capsys, *again, "--force")
     Path("b.json").unlink()
-    run(*again, "--force")
+    assert "they would count twice" in refuse(capsys, *again, "--force")
     Path("b.json").write_text("[]")
     assert "b.json is not a manifest of jaxsel" in refuse(capsys, *again, "--force")
 

@@ -83,4 +83,4 @@ def test_mesh_of_nothing():
 def test_mesh_with_another_axis():
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     with pytest.raises(ValueError, match="mesh must be a mesh with one axis"):
-        jaxsel.knn_shapley([[0.0]], [0], [[0.0]], [0], mesh=mesh)
+        jaxsel.knn_shapley([[0.0]], [0], [[1.0]], [0], mesh=mesh)

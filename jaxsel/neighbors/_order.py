@@ -84,14 +84,14 @@ def settled_argsort(
 
     def sorted_(distances: Any, gains: Any, drop: Any, exact: Any) -> jax.Array:
         order = argsort(distances, sort=sort)
-        if exact is None:
-            return order
         near = take(distances, order)
         return settle(near, order, take(gains, order), drop, exact)[1]
 
     check_sort(sort)
+    if exact is None:
+        return argsort(distances, sort=sort)
     rows = distances.astype(jnp.float32), gains.astype(jnp.float32)
-    drop = drop.astype(jnp.float32)
+    rows, drop = lax.stop_gradient((rows, drop.astype(jnp.float32)))
     if sort == "native" or (sort == "auto" and _native.available()):
         return on_platform(_native.order, sorted_, *rows, drop, exact)
     return sorted_(*rows, drop, exact)

@@ -12,6 +12,9 @@ import jaxsel
 
 from . import cases
 
+# Each point's own ball shows best who else lies in it.
+pytestmark = pytest.mark.filterwarnings("ignore:x_val and y_val are x and y")
+
 
 def inside(x, x_val, radius, **options):
     """Which points have a value: with three classes, all that lie in the ball do."""

@@ -68,7 +68,7 @@ def test_nearest_of_fewer(k):
     with pytest.raises(ValueError, match=message):
         neighbors.top_k(jnp.asarray(ROW), k)
     with pytest.raises(ValueError, match=message):
-        _native.smallest(jnp.asarray(ROW), k)
+        _native.smallest(jnp.asarray(ROW), None, k)
 
 
 @pytest.mark.parametrize("function", [neighbors.argsort, _native.argsort])
@@ -99,6 +99,20 @@ def test_rows_of_one_length():
                 [(2, N), (N,), (N,), (N,)],
             )
         ),
+        # Features and bounds of other points, or of other queries.
+        *(
+            ("jaxsel_repair", [(N,), *exact], [(jnp.float32, (N,))], {})
+            for exact in (
+                [(N - 1, 2), (2,), (N - 1,), (3,)],
+                [(N, 2), (2,), (N - 1,), (3,)],
+                [(N, 2), (3,), (N,), (3,)],
+                [(N, 2), (2,), (N,), (2,)],
+            )
+        ),
+        *(
+            ("jaxsel_order", shapes, [(jnp.int32, (N,))], {})
+            for shapes in ([(5,), (N,), (N,)], [(N,), (5,), (N,)], [(N,), (N,), (5,)])
+        ),
         ("jaxsel_smallest", [(N,)], [(jnp.float32, (9,)), (jnp.int32, (9,))], {}),
         ("jaxsel_smallest", [(N,)], [(jnp.float32, (2,)), (jnp.int32, (3,))], {}),
         ("jaxsel_smallest", [(N,)], [(jnp.float32, (3, 2)), (jnp.int32, (3, 2))], {}),
@@ -108,6 +122,9 @@ def test_compiled_operations_check_shapes_themselves(target, shapes, results, op
     call = jax.ffi.ffi_call(
         target, [jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in results]
     )
+    if target != "jaxsel_argsort":
+        exact = [(0, 0), (0,), (0,), (0,)] if len(shapes) < 5 else []
+        shapes, options = [*shapes, *exact], {**options, "cosine": False}
     with pytest.raises(jax.errors.JaxRuntimeError, match=f"INVALID_ARG.*{target}"):
         call(*(np.zeros(shape, np.float32) for shape in shapes), **options)
 

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -76,6 +77,13 @@ template <typename Dims>
 bool Is(const Dims& dims, const std::vector<int64_t>& batch, int64_t n) {
   return dims.size() == batch.size() + 1 && dims.back() == n &&
          std::equal(batch.begin(), batch.end(), dims.begin());
+}
+
+// Whether the last dimensions are these.
+template <typename Dims>
+bool Ends(const Dims& dims, std::initializer_list<int64_t> last) {
+  return dims.size() >= last.size() &&
+         std::equal(last.begin(), last.end(), dims.end() - last.size());
 }
 
 // Python checks shapes first; this is for whoever calls the handlers otherwise.
@@ -257,6 +265,10 @@ class Exacts {
         at_errors_(errors.dimensions(), batch),
         at_query_errors_(query_errors.dimensions(), batch) {
     if (points.element_count() == 0) return;
+    given_ = true;
+    n_ = errors.dimensions().back();
+    fits_ = Ends(points.dimensions(), {n_, queries.dimensions().back()}) &&
+            Ends(query_errors.dimensions(), {3});
     points_ = static_cast<const char*>(points.untyped_data());
     queries_ = static_cast<const char*>(queries.untyped_data());
     errors_ = errors.typed_data();
@@ -265,9 +277,12 @@ class Exacts {
     shared_.cosine = cosine;
     shared_.d = points.dimensions().back() / (shared_.wide ? 2 : 1);
   }
+  // Whether they are of rows of n entries.
+  bool Fit(int64_t n) const { return !given_ || (fits_ && n_ == n); }
+
   Exact At(int64_t row) const {
     Exact exact = shared_;
-    if (points_ == nullptr) return exact;
+    if (!given_) return exact;
     const float* error = query_errors_ + at_query_errors_.Offset(row);
     exact.query_error = error[0];
     exact.most = error[1];
@@ -282,6 +297,8 @@ class Exacts {
   Rows at_points_, at_query_, at_errors_, at_query_errors_;
   const char *points_ = nullptr, *queries_ = nullptr;
   const float *errors_ = nullptr, *query_errors_ = nullptr;
+  bool given_ = false, fits_ = false;
+  int64_t n_ = 0;
   Exact shared_;
 };
 
@@ -292,8 +309,12 @@ ffi::Error Repair(ffi::ThreadPool pool, Floats distances, Raw points, Raw querie
   const auto dims = out->dimensions();
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
+  if (!Fits(distances.dimensions(), batch, n)) {
+    return BadShape("jaxsel_repair: distances must have rows of n entries");
+  }
   const Rows at_distance(distances.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
+  if (!exacts.Fit(n)) return BadShape("jaxsel_repair: features and errors must be of n points");
   const float* in = distances.typed_data();
   float* to = out->typed_data();
   struct None {};
@@ -531,9 +552,15 @@ ffi::Error Order(ffi::ThreadPool pool, Floats distances, Floats gains, Floats dr
   const auto dims = order->dimensions();
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
+  for (const Floats& operand : {distances, gains, drop}) {
+    if (!Fits(operand.dimensions(), batch, n)) {
+      return BadShape("jaxsel_order: all operands must have rows of n entries");
+    }
+  }
   const Rows at_distance(distances.dimensions(), batch),
       at_gain(gains.dimensions(), batch), at_drop(drop.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
+  if (!exacts.Fit(n)) return BadShape("jaxsel_order: features and errors must be of n points");
   const float *d = distances.typed_data(), *g = gains.typed_data(),
               *p = drop.typed_data();
   int32_t* out = order->typed_data();
@@ -596,6 +623,7 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
   const Rows at_distance(distances.dimensions(), batch), at_gain(gains.dimensions(), batch),
       at_weight(weight.dimensions(), batch), at_drop(drop.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
+  if (!exacts.Fit(n)) return BadShape("jaxsel_semivalue: features and errors must be of n points");
   const float *d = distances.typed_data(), *g = gains.typed_data(),
               *w = weight.typed_data(), *p = drop.typed_data();
   float* out = values->typed_data();
@@ -785,6 +813,7 @@ ffi::Error Smallest(ffi::ThreadPool pool, Floats values, Raw points, Raw queries
   const auto batch = BatchOf(kept);
   const Rows at_value(values.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
+  if (!exacts.Fit(n)) return BadShape("jaxsel_smallest: features and errors must be of n points");
   const float* in = values.typed_data();
   float* out = top->typed_data();
   int32_t* index = indices->typed_data();
