@@ -33,7 +33,6 @@ _NEAREST = {
 }
 _OTHERS = (
     "AddNot",
-    "ExceptionReplacer",
     "NumberReplacer",
     "ReplaceAndWithOr",
     "ReplaceBreakWithContinue",
