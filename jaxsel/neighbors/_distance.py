@@ -5,7 +5,7 @@ from the origin, so they are centred first; by the *rounded* mean, since subtrac
 the exact one rounds integer-valued features and breaks their exact ties.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,10 +38,17 @@ def prepare(
     Raises:
         ValueError: If squared distances would overflow or vanish in float32.
     """
+    return _prepare((x, *others), metric)[0]
+
+
+def _prepare(
+    arrays: tuple[np.ndarray | jax.Array, ...], metric: Metric
+) -> tuple[tuple[jax.Array, ...], bool]:
+    """Return prepared features, and whether they are others than those given."""
     check_choice("metric", metric, METRICS)
     if metric == "cosine":
-        return tuple(normalise(to_float(a)) for a in (x, *others))
-    arrays = (x, *others)
+        return tuple(normalise(to_float(a)) for a in arrays), True
+    x = arrays[0]
     centre = rounded_mean(x)
     peak = max(
         float(np.abs(np.asarray(edge(axis=0), np.float64) - centre).max())
@@ -55,16 +62,13 @@ def prepare(
             f"{peak:.3g}; rescale them"
         )
     if not centre.any():
-        return tuple(to_float(a) for a in arrays)
-    return tuple(subtract(a, centre) for a in arrays)
+        return tuple(to_float(a) for a in arrays), False
+    return tuple(subtract(a, centre) for a in arrays), True
 
 
 def prepare_exact(
     x: np.ndarray | jax.Array, x_val: np.ndarray | jax.Array, *, metric: Metric
-) -> tuple[
-    tuple[jax.Array, jax.Array],
-    tuple[np.ndarray | jax.Array, np.ndarray] | None,
-]:
+) -> tuple[tuple[jax.Array, jax.Array], tuple[Any, np.ndarray] | None]:
     """Prepare features as float32, and keep what settles near ties between them.
 
     Args:
@@ -74,16 +78,18 @@ def prepare_exact(
 
     Returns:
         What `prepare` returns; and both arrays as `Exact` takes them, or None where
-        distances are exact: those of small whole numbers.
+        distances are exact: those of small whole numbers. The points are the same array
+        as the prepared ones where nothing was done to these.
     """
-    features, asked = prepare(x, x_val, metric=metric)
+    (features, asked), centred = _prepare((x, x_val), metric)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
-    cosine = metric == "cosine"
-    if not cosine:
+    if metric == "l2":
         peak = max(float(jnp.max(jnp.abs(a))) for a in ready)
         if rounds_nothing(x, x_val, peak=peak):
             return ready, None
-    points, queries = as_given(x, x_val, cosine=cosine)
+    points, queries = as_given(x, x_val, cosine=metric == "cosine")
+    if points.dtype == np.float32 and not centred:
+        points = ready[0]
     return ready, (points, np.asarray(queries))
 
 

@@ -124,7 +124,7 @@ def as_given(
         cosine: Whether to scale rows to unit length, which is done in float64.
     """
     if not cosine and _fits_float32(x) and _fits_float32(x_val):
-        return x.astype(np.float32), x_val.astype(np.float32)
+        return _narrow(x), _narrow(x_val)
     return _wide(x, cosine), _wide(x_val, cosine)
 
 
@@ -396,6 +396,10 @@ def _fits_float32(array: np.ndarray | jax.Array) -> bool:
     kind, size = array.dtype.kind, array.dtype.itemsize
     whole = kind in "iu" and size <= 2
     return whole or kind == "b" or (kind not in "iu" and size <= 4)
+
+
+def _narrow(array: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    return array if array.dtype == np.float32 else array.astype(np.float32)
 
 
 def _is_whole(array: np.ndarray | jax.Array) -> bool:
