@@ -30,6 +30,16 @@ def path(request):
     jax.clear_caches()
 
 
+slow = pytest.mark.slow
+# Compiling takes the time. One path of each is enough where the other shares its code.
+mostly_compiled = pytest.mark.parametrize(
+    "path", ["compiled", pytest.param("jax", marks=slow)], indirect=True
+)
+mostly_jax = pytest.mark.parametrize(
+    "path", [pytest.param("compiled", marks=slow), "jax"], indirect=True
+)
+
+
 def scene(name, n, rng):
     """Draw features whose near neighbours float32 distances cannot order."""
     normal = rng.normal(size=(n, 3))
@@ -93,6 +103,7 @@ def test_the_nearest(path, name):
     agree(jaxsel.knn_loo(*arguments, k=K).values, exact)
 
 
+@mostly_compiled
 @pytest.mark.parametrize("name", ["copies", "clusters"])
 def test_averages_over_ties(path, name):
     x, y, x_val, y_val = draw(name, m=8)
@@ -102,6 +113,7 @@ def test_averages_over_ties(path, name):
     agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, ties="average").values, exact)
 
 
+@mostly_compiled
 @pytest.mark.parametrize("name", ["clusters", "far"])
 def test_regression(path, name):
     x, _, x_val, _ = draw(name, m=4)
@@ -111,6 +123,7 @@ def test_regression(path, name):
     agree(jaxsel.knn_regression_shapley(x, t, x_val, t_val, k=K).values, exact)
 
 
+@mostly_compiled
 def test_directions(path):
     # Rows that hardly differ in direction, of all lengths; and one of zeros.
     rng = np.random.default_rng(2)
@@ -126,6 +139,7 @@ def test_directions(path):
     agree(values.values, exact)
 
 
+@mostly_compiled
 def test_distance_weights_get_true_distances(path):
     x, y, x_val, y_val = draw("clusters")
     near = np.sqrt(squared(x, x_val))
@@ -135,6 +149,7 @@ def test_distance_weights_get_true_distances(path):
     agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, weights=weights).values, exact)
 
 
+@mostly_jax
 @pytest.mark.parametrize("name", SCENES)
 def test_bounds_hold_for_true_distances(path, name, monkeypatch):
     monkeypatch.setattr(_linear, "sorts_faster", lambda: False)
@@ -146,6 +161,7 @@ def test_bounds_hold_for_true_distances(path, name, monkeypatch):
     assert "hybrid" in hybrid.method
 
 
+@mostly_jax
 def test_three_points(path):
     x, x_val = [[-1000.0], [1000.0], [1000.02]], [[1000.03]]
     for method in "exact", "hybrid":
