@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel.neighbors import Metric, take
+from jaxsel.neighbors import Metric, _native, take
 from jaxsel.neighbors._distance import rounded_mean
+from jaxsel.neighbors._platform import on_platform
 
 _BLOCK = 8  # points that are looked at again together
 _TOGETHER = 1 << 17  # features that are, in one step
@@ -122,7 +123,17 @@ def in_ball(
         )
         return _in_balls(distances, ball, points, query, metric), True
 
-    return one(distances, ball, points, query)
+    def native(distances: Any, ball: Any, points: Any, query: Any) -> jax.Array:
+        at, slack = query
+        decided = _native.ball(
+            *(distances, slack, points, at, ball.reach, ball.limit),
+            cosine=metric == "cosine",
+        )
+        return decided <= ball.reach
+
+    if not _native.available():
+        return one(distances, ball, points, query)
+    return on_platform(native, one, distances, ball, points, query)
 
 
 def _in_balls(

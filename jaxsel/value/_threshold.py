@@ -182,6 +182,11 @@ def harmonic_numbers(n: int) -> np.ndarray:
 class _Threshold:
     gains: Gains
 
+    @property
+    def orders(self) -> bool:
+        """Whether float32 distances will do as they are: the border is settled."""
+        return self.gains.weights is None
+
     def __call__(
         self,
         params: Any,

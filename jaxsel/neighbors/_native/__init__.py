@@ -21,6 +21,7 @@ import numpy as np
 LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
     "jaxsel_argsort": "JaxselArgsort",
+    "jaxsel_ball": "JaxselBall",
     "jaxsel_order": "JaxselOrder",
     "jaxsel_repair": "JaxselRepair",
     "jaxsel_semivalue": "JaxselSemivalue",
@@ -77,6 +78,25 @@ def order(
         jax.ShapeDtypeStruct(distances.shape, jnp.int32),
         vmap_method="expand_dims",
     )(distances, gains, drop, *_operands(exact), cosine=_is_cosine(exact))
+
+
+def ball(
+    distances: jax.Array,
+    slack: jax.Array,
+    points: jax.Array,
+    query: jax.Array,
+    reach: jax.Array,
+    limit: jax.Array,
+    *,
+    cosine: bool,
+) -> jax.Array:
+    """Distances `[n]`, 0 or infinite on the border of a ball; see `value._ball`."""
+    return jax.ffi.ffi_call(
+        "jaxsel_ball",
+        jax.ShapeDtypeStruct(distances.shape, jnp.float32),
+        vmap_method="expand_dims",
+        input_output_aliases={0: 0},
+    )(distances, slack, points, query, reach, limit, cosine=cosine)
 
 
 def repair(distances: jax.Array, exact: Any) -> jax.Array:

@@ -212,7 +212,7 @@ JAXSEL_SQUARED_DISTANCE(OfFloats, float)
 JAXSEL_SQUARED_DISTANCE(OfDoubles, double)
 
 // As in _exact.py, where they are explained.
-constexpr float kTrust = 1e-4f, kTolerance = 5e-7f, kTiny = 0x1p-126f;
+constexpr float kTrust = 1e-4f, kTolerance = 1e-6f, kTiny = 0x1p-126f;
 constexpr float kRounding = 0x1p-23f;
 constexpr double kTie = 0x1p-50;
 
@@ -402,7 +402,7 @@ struct Falls {
       steepest = std::max<double>(steepest, std::abs(drop[r]));
     }
     dense = n;
-    while (dense > 0 && ahead[dense - 1] >= 8) --dense;
+    while (dense > 0 && ahead[dense - 1] >= 2) --dense;
   }
 };
 
@@ -590,6 +590,84 @@ ffi::Error Argsort(ffi::ThreadPool pool, Floats distances,
                           [=](int64_t row, SortScratch& scratch) {
                             SortRow(in + row * n, n, out + row * n, scratch);
                           });
+  return ffi::Error::Success();
+}
+
+// ---------------------------------------------------------------------------------
+// Balls
+
+// The distance of two rows of numbers, or the chord between their directions.
+template <typename T>
+double Length(const T* x, const T* q, int64_t d, bool cosine) {
+  double of_x = 1, of_q = 1, sum = 0;
+  if (cosine) {
+    of_x = of_q = 0;
+    for (int64_t j = 0; j < d; ++j) {
+      of_x += double(x[j]) * double(x[j]);
+      of_q += double(q[j]) * double(q[j]);
+    }
+    if (of_x == 0 || of_q == 0) return std::sqrt(2.0);
+    of_x = std::sqrt(of_x);
+    of_q = std::sqrt(of_q);
+  }
+  for (int64_t j = 0; j < d; ++j) {
+    const double by = double(x[j]) / of_x - double(q[j]) / of_q;
+    sum += by * by;
+  }
+  return std::sqrt(sum);
+}
+
+// Distances that say which points lie in a closed ball: where one is within `slack` of
+// the radius it becomes 0 or infinity, by the features as given; see
+// jaxsel/value/_ball.py.
+ffi::Error Ball(ffi::ThreadPool pool, Floats distances, Floats slacks, Raw points,
+                Raw queries, Floats reach, ffi::Buffer<ffi::U32> limit,
+                ffi::ResultBuffer<ffi::F32> decided, bool cosine) {
+  const auto dims = decided->dimensions();
+  const int64_t n = dims.back();
+  const auto batch = BatchOf(dims);
+  const bool wide = points.element_type() == ffi::U32;
+  const int64_t d = queries.dimensions()[queries.dimensions().size() - (wide ? 2 : 1)];
+  if (!Fits(distances.dimensions(), batch, n) || reach.element_count() != 1 ||
+      limit.element_count() != 2 ||
+      static_cast<int64_t>(points.element_count()) != n * d * (wide ? 2 : 1)) {
+    return BadShape("jaxsel_ball: distances and features must be of n points");
+  }
+  const Rows at_distance(distances.dimensions(), batch),
+      at_slack(slacks.dimensions(), batch), at_query(queries.dimensions(), batch);
+  double edge;
+  std::memcpy(&edge, limit.typed_data(), sizeof edge);
+  const float radius = *reach.typed_data();
+  const float *in = distances.typed_data(), *slack_of = slacks.typed_data();
+  const char *x = static_cast<const char*>(points.untyped_data()),
+             *q = static_cast<const char*>(queries.untyped_data());
+  float* out = decided->typed_data();
+  struct None {};
+  ForEachRow<None>(pool, n ? CountRows(batch) : 0, [=](int64_t row, None&) {
+    const float *distance = in + at_distance.Offset(row),
+                slack = slack_of[at_slack.Offset(row)];
+    const char* query = q + 4 * at_query.Offset(row);
+    float* to = out + row * n;
+    if (distance != to) std::copy(distance, distance + n, to);
+    constexpr int64_t kBlock = 32;
+    for (int64_t start = 0; start < n; start += kBlock) {
+      const int64_t end = std::min(n, start + kBlock);
+      int border = 0;
+      for (int64_t i = start; i < end; ++i) {
+        border |= std::abs(to[i] - radius) <= slack;
+      }
+      if (!border) continue;
+      for (int64_t i = start; i < end; ++i) {
+        if (std::abs(to[i] - radius) > slack) continue;
+        const double length =
+            wide ? Length(reinterpret_cast<const double*>(x) + i * d,
+                          reinterpret_cast<const double*>(query), d, cosine)
+                 : Length(reinterpret_cast<const float*>(x) + i * d,
+                          reinterpret_cast<const float*>(query), d, cosine);
+        to[i] = length <= edge ? 0 : std::numeric_limits<float>::infinity();
+      }
+    }
+  });
   return ffi::Error::Success();
 }
 
@@ -842,6 +920,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselRepair, Repair,
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Floats>()
                                   JAXSEL_EXACT
+                                  .Ret<Floats>()
+                                  .Attr<bool>("cosine"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselBall, Ball,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Raw>()
+                                  .Arg<Raw>()
+                                  .Arg<Floats>()
+                                  .Arg<ffi::Buffer<ffi::U32>>()
                                   .Ret<Floats>()
                                   .Attr<bool>("cosine"));
 
