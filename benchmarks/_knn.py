@@ -32,9 +32,9 @@ class Points:
 
     @functools.cached_property
     def radius(self) -> float:
-        """A distance within which about 5 % of the training points lie."""
+        """A distance within which about 5 % of the points lie, and on which none does."""
         squared = next(_squared_distances(self, min(20, len(self.x_val))))
-        return float(np.sqrt(np.quantile(squared, 0.05)))
+        return float(np.sqrt(np.quantile(squared, 0.05, method="midpoint")))
 
 
 def mixture(n: int, m: int, d: int, *, k: int = 10, seed: int = 0) -> Points:
