@@ -32,7 +32,7 @@ class Points:
 
     @functools.cached_property
     def radius(self) -> float:
-        """A distance within which about 5 % of the points lie, and on which none does."""
+        """A distance within which about 5 % of the points lie; none lies on it."""
         squared = next(_squared_distances(self, min(20, len(self.x_val))))
         return float(np.sqrt(np.quantile(squared, 0.05, method="midpoint")))
 

@@ -11,8 +11,8 @@ the features are kept as they were given, float32 or float64, and
   float64 distances (`settle`), wherever that moves a value by more than `TOLERANCE` of
   the most that a point can be worth.
 
-On the benchmarks' data the first step finds nothing to do, and the second some dozens of
-points a query, whatever n: ranks beyond some thousands hardly differ in weight. The
+On the benchmarks' data the first step finds nothing to do, and the second some dozens
+of points a query, whatever n: ranks beyond some thousands hardly differ in weight. The
 compiled operations do both after their sort.
 """
 
