@@ -107,6 +107,7 @@ def test_notes_that_a_function_keeps_do_not_count():
     assert fingerprint(function) == before
 
 
+@pytest.mark.slow
 def test_objects_that_hold_each_other_and_pretend():
     @dataclasses.dataclass
     class Node:

@@ -68,8 +68,11 @@ def make_ball(
         reach, widest = radius**2, limit**2
         slack = unit / 2 * ((far + limit) ** 2 + far**2)
     slack = (slack + 1.01 * (widest - reach)).astype(np.float32)
-    queries = np.asarray(to_bits(x_val)), slack
-    return Ball(np.float32(reach), to_bits(np.float64(limit))), to_bits(x), queries
+    points, asked = to_bits(x), to_bits(x_val)
+    if points.dtype != asked.dtype:  # both as float64, then
+        points, asked = (to_bits(np.asarray(a, np.float64)) for a in (x, x_val))
+    queries = np.asarray(asked), slack
+    return Ball(np.float32(reach), to_bits(np.float64(limit))), points, queries
 
 
 def to_bits(array: Any) -> np.ndarray | jax.Array:

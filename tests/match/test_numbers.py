@@ -115,6 +115,7 @@ def oracles(dtype):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_x64_mode_keeps_the_types_of_oracles(dtype):
     with jax.enable_x64(True):

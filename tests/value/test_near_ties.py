@@ -177,6 +177,7 @@ def few(monkeypatch):
     return monkeypatch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["far", "copies", "clusters"])
 def test_more_open_points_than_are_settled_at_once(few, name):
     arguments = draw(name, n=N + 1)  # of a shape of its own: nothing is compiled yet
