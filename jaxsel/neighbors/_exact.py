@@ -37,7 +37,7 @@ TOLERANCE = 1e-6
 # squares in another order differ by as much.
 TIE = 2.0**-50
 # The error of a float32 distance that was computed in float64, relative and absolute.
-_ROUNDING, _TINY = 2.0**-23, 2.0**-126
+ROUNDING, TINY = 2.0**-23, 2.0**-126
 # Ranks within which every open pair is looked at; beyond, only groups that span more
 # than `_STRIDE` ranks matter.
 _NEAR, _STRIDE = 4096, 256
@@ -109,7 +109,7 @@ def errors(
     else:
         within = np.inf
     error, of_query = unit * points, unit * queries
-    parts = of_query, of_query + jnp.max(error), within * jnp.maximum(queries, _TINY)
+    parts = of_query, of_query + jnp.max(error), within * jnp.maximum(queries, TINY)
     return error, jnp.stack(parts, axis=1)
 
 
@@ -176,12 +176,12 @@ def slacks(distances: jax.Array, exact: Exact) -> jax.Array:
 def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
     bound = error + exact.query_error[0]
     lost = distances * TRUST < bound
-    return _TINY + jnp.where(lost, distances * _ROUNDING, bound)
+    return TINY + jnp.where(lost, distances * ROUNDING, bound)
 
 
 def most_slack(distances: jax.Array, exact: Exact) -> jax.Array:
     """Bound the slack of any point at such distances."""
-    return _TINY + jnp.minimum(exact.query_error[1], distances * TRUST)
+    return TINY + jnp.minimum(exact.query_error[1], distances * TRUST)
 
 
 def settle(
@@ -217,7 +217,7 @@ def settle(
     # A far cluster may be one group of thousands: rare, and then all are settled.
     behind, ahead = near[_NEAR - _STRIDE : -_STRIDE : _STRIDE], near[_NEAR::_STRIDE]
     crowded = jnp.any(ahead - behind <= 2 * most_slack(ahead, exact))
-    return _once(
+    return once(
         crowded,
         lambda result: _settle(result[0], result[1], exact, (gains, drop, worth)),
         result,
@@ -263,7 +263,7 @@ def nearest(
         row = lax.optimization_barrier((distances, result))[0]
         return first(*among(row, n))
 
-    return _once(reach >= beyond, among_all, result)
+    return once(reach >= beyond, among_all, result)
 
 
 def _settle(
@@ -303,7 +303,7 @@ def _settle(
             of = jnp.where(at < w, of, w)
         whose = index.at[at].get(mode="fill", fill_value=0)
         with jax.enable_x64(True):
-            found = _true_distances(exact, whose)
+            found = true_distances(exact, whose)
             of, found, whose = lax.sort((of, found, whose), num_keys=2)
             apart = found[1:] - found[:-1] > _tie(found[1:], exact)
             tied = jnp.cumsum(apart | (of[1:] > of[:-1]), dtype=jnp.int32)
@@ -323,11 +323,11 @@ def _settle(
         state = lax.while_loop(
             lambda state: jnp.any(state[2]) & ~state[3], partial(resolve, _FEW), state
         )
-    near, index, _, _ = _once(jnp.any(state[2]), partial(resolve, w), state)
+    near, index, _, _ = once(jnp.any(state[2]), partial(resolve, w), state)
     return near, index
 
 
-def _once(wanted: jax.Array, compute: Callable[[Any], Any], state: Any) -> Any:
+def once(wanted: jax.Array, compute: Callable[[Any], Any], state: Any) -> Any:
     """Return `compute(state)` if wanted, else the state, under vmap too.
 
     There a `lax.cond` computes both sides for every row; a loop that no row enters
@@ -341,7 +341,7 @@ def _once(wanted: jax.Array, compute: Callable[[Any], Any], state: Any) -> Any:
     )[1]
 
 
-def _true_distances(exact: Exact, index: jax.Array) -> jax.Array:
+def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     """Return the distances of some points, float64: call it with x64 enabled."""
     count = len(index)
 

@@ -99,9 +99,12 @@ def nearest(
 ) -> Nearest:
     """Find the k nearest candidates of each hard sample.
 
-    Exact, up to rounding to float32. Candidates are read once, a chunk at a time, so
-    `features` may be a memory-mapped file larger than memory. Costs m·n·d
-    multiply-adds; memory for one chunk and the result.
+    No candidate is left out, but distances are float32: off by a few roundings of the
+    squared lengths, which are 1 for "cosine" and those of centred features for "l2".
+    Candidates whose distances differ by less may change places (KNN values tell them
+    apart). Candidates are read once, a chunk at a time, so `features` may be a
+    memory-mapped file larger than memory. Costs m·n·d multiply-adds; memory for one
+    chunk and the result.
 
     Args:
         features: Candidates, `[n, d]`.

@@ -14,9 +14,10 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, take
+from jaxsel.neighbors import Metric, _native, take
 from jaxsel.neighbors._exact import Exact
 from jaxsel.neighbors._order import check_row
+from jaxsel.neighbors._platform import on_platform
 
 from ._accumulate import accumulate
 from ._ball import in_ball, make_ball
@@ -55,8 +56,7 @@ def threshold_knn_shapley(
 
     The utility of a set is the share of matching labels among its points no farther
     than `radius` from the validation point, and `1 / n_classes` if there are none. No
-    order is needed, so ties do not arise: it is the fastest of the KNN values. Features
-    stay on the device a second time, as they were given, to decide about the border.
+    order is needed, so ties do not arise: it is the fastest of the KNN values.
 
     Arguments, result and errors as for `knn_shapley`, and:
 
@@ -91,10 +91,9 @@ def threshold_knn_shapley(
     x, x_val = check_pair(x, y, x_val, y_val, metric)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     warn_if_same(x, labels.train, x_val, labels.query)
-    ball, points, queries = make_ball(x, x_val, radius, metric)
     traced, captured = trace_weights(weights, len(x))
     params = (
-        ball,
+        make_ball(x, x_val, radius, metric),
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
         jnp.float32(1 / labels.n_classes),
         captured,
@@ -103,9 +102,9 @@ def threshold_knn_shapley(
         _Threshold(Gains(labels.gains, traced, metric)),
         params,
         x,
-        (labels.train, points),
+        labels.train,
         x_val,
-        (labels.query, queries),
+        labels.query,
         metric=metric,
         reduce=reduce,
         certified=False,
@@ -195,10 +194,23 @@ class _Threshold:
         query: Any,
         exact: Exact | None,
     ) -> tuple[jax.Array, None]:
-        del exact  # the border has a test of its own
-        ball, harmonic, prior, captured = params
-        labels, points = train
-        label, at = query
-        gains = self.gains(distances, labels, label, captured)
-        inside = in_ball(distances, ball, points, at, metric=self.gains.metric)
-        return _shapley_of(inside, gains, harmonic, prior), None
+        gains = self.gains(distances, train, query, params[-1])
+        operands = distances, gains, params[:-1], exact
+        if not _native.available():
+            return _in_jax(*operands), None
+        return on_platform(_compiled, _in_jax, *operands), None
+
+
+def _compiled(
+    distances: jax.Array, gains: jax.Array, params: Any, exact: Exact | None
+) -> jax.Array:
+    (reach, limit), harmonic, prior = params
+    return _native.threshold(distances, gains, reach, limit, harmonic, prior, exact)
+
+
+def _in_jax(
+    distances: jax.Array, gains: jax.Array, params: Any, exact: Exact | None
+) -> jax.Array:
+    ball, harmonic, prior = params
+    inside = in_ball(distances, ball, exact)
+    return _shapley_of(inside, gains, harmonic, prior)

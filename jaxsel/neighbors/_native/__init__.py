@@ -21,11 +21,11 @@ import numpy as np
 LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
     "jaxsel_argsort": "JaxselArgsort",
-    "jaxsel_ball": "JaxselBall",
     "jaxsel_order": "JaxselOrder",
     "jaxsel_repair": "JaxselRepair",
     "jaxsel_semivalue": "JaxselSemivalue",
     "jaxsel_smallest": "JaxselSmallest",
+    "jaxsel_threshold": "JaxselThreshold",
 }
 
 
@@ -80,25 +80,6 @@ def order(
     )(distances, gains, drop, *_operands(exact), cosine=_is_cosine(exact))
 
 
-def ball(
-    distances: jax.Array,
-    slack: jax.Array,
-    points: jax.Array,
-    query: jax.Array,
-    reach: jax.Array,
-    limit: jax.Array,
-    *,
-    cosine: bool,
-) -> jax.Array:
-    """Distances `[n]`, 0 or infinite on the border of a ball; see `value._ball`."""
-    return jax.ffi.ffi_call(
-        "jaxsel_ball",
-        jax.ShapeDtypeStruct(distances.shape, jnp.float32),
-        vmap_method="expand_dims",
-        input_output_aliases={0: 0},
-    )(distances, slack, points, query, reach, limit, cosine=cosine)
-
-
 def repair(distances: jax.Array, exact: Any) -> jax.Array:
     """Distances `[m, n]`, those that cancelled computed again, for m queries."""
     points, queries, error, query_error = _operands(exact)
@@ -138,6 +119,28 @@ def semivalue(
     )(
         *(distances, gains, weight, drop, *_operands(exact)),
         average=average,
+        cosine=_is_cosine(exact),
+    )
+
+
+def threshold(
+    distances: jax.Array,
+    gains: jax.Array,
+    reach: jax.Array,
+    limit: jax.Array,
+    harmonic: jax.Array,
+    prior: jax.Array,
+    exact: Any,
+) -> jax.Array:
+    """Threshold values of one validation point, `[n]`; see `value._threshold`."""
+    check_rows("threshold", distances, gains)
+    return jax.ffi.ffi_call(
+        "jaxsel_threshold",
+        jax.ShapeDtypeStruct(distances.shape, jnp.float32),
+        vmap_method="expand_dims",
+        input_output_aliases={0: 0},
+    )(
+        *(distances, gains, reach, limit, harmonic, prior, *_operands(exact)),
         cosine=_is_cosine(exact),
     )
 

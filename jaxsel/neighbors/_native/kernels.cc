@@ -154,9 +154,13 @@ struct SortScratch {
   std::vector<uint32_t> count;
 };
 
+// Whether the point at each rank is as far as the one before; one place more than ranks.
+using Ties = std::vector<uint8_t>;
+
 // Writes the stable ascending order of row[0..n) to out, by a radix sort of
-// (key, index) pairs: 5 ns an entry, whatever the data.
-void SortRow(const float* row, int64_t n, int32_t* out, SortScratch& s) {
+// (key, index) pairs: 5 ns an entry, whatever the data. Says who is tied, if asked.
+void SortRow(const float* row, int64_t n, int32_t* out, SortScratch& s,
+             Ties* ties = nullptr) {
   s.a.resize(n);
   s.b.resize(n);
   s.count.assign(3 * kBuckets, 0);
@@ -176,8 +180,17 @@ void SortRow(const float* row, int64_t n, int32_t* out, SortScratch& s) {
     s.a[low[key & kMask]++] = key << 32 | static_cast<uint64_t>(i);
   }
   for (const uint64_t pair : s.a) s.b[middle[pair >> (32 + kBits) & kMask]++] = pair;
-  for (const uint64_t pair : s.b) {
-    out[high[pair >> (32 + 2 * kBits)]++] = static_cast<int32_t>(pair);
+  if (!ties) {
+    for (const uint64_t pair : s.b) {
+      out[high[pair >> (32 + 2 * kBits)]++] = static_cast<int32_t>(pair);
+    }
+    return;
+  }
+  for (const uint64_t pair : s.b) s.a[high[pair >> (32 + 2 * kBits)]++] = pair;
+  for (int64_t r = 0; r < n; ++r) out[r] = static_cast<int32_t>(s.a[r]);
+  ties->assign(n + 1, 0);
+  for (int64_t r = 1; r < n; ++r) {
+    (*ties)[r] = s.a[r] >> 32 == s.a[r - 1] >> 32;
   }
 }
 
@@ -411,6 +424,7 @@ struct OrderScratch {
   Falls falls;
   std::vector<float> row, near, gain;
   std::vector<Settled> group;
+  Ties ties;
 };
 
 // The end of the group that begins at `first`: points whose true distances may lie in
@@ -432,7 +446,7 @@ int64_t EndOfGroup(const int32_t* order, const float* distance, int64_t first, i
   return stop;
 }
 
-void SettleGroup(int32_t* order, float* distance, int64_t first, int64_t stop,
+void SettleGroup(int32_t* order, Ties* ties, int64_t first, int64_t stop,
                  const Exact& exact, std::vector<Settled>& group) {
   group.clear();
   for (int64_t r = first; r < stop; ++r) {
@@ -442,14 +456,16 @@ void SettleGroup(int32_t* order, float* distance, int64_t first, int64_t stop,
   for (int64_t r = first; r < stop; ++r) {
     const Settled& point = group[r - first];
     order[r] = point.index;
-    if (distance) distance[point.index] = static_cast<float>(point.distance);
+    if (!ties || r == first) continue;
+    const float before = static_cast<float>(group[r - first - 1].distance);
+    (*ties)[r] = before == static_cast<float>(point.distance);
   }
 }
 
 // Computes the distances anew that lost their digits: they are all among the nearest.
 // Returns the row, or a copy of it where any was.
 const float* Regain(int32_t* order, const float* distance, int64_t n, const Exact& exact,
-                    OrderScratch& s) {
+                    Ties* ties, OrderScratch& s) {
   int64_t stop = 0;
   // What is found may lie a little farther than it did: sort a little farther, too.
   const float bound = exact.lost_within * (1 + 4 * kTrust);
@@ -463,21 +479,18 @@ const float* Regain(int32_t* order, const float* distance, int64_t n, const Exac
   std::sort(order, order + stop, [&](int32_t a, int32_t b) {
     return s.row[a] != s.row[b] ? s.row[a] < s.row[b] : a < b;
   });
+  for (int64_t r = 1; ties && r < std::min(n, stop + 1); ++r) {
+    (*ties)[r] = SortKey(s.row[order[r]]) == SortKey(s.row[order[r - 1]]);
+  }
   return s.row.data();
 }
 
 // Brings points whose order float32 leaves open into their true order, wherever that
-// moves a value by more than a share of the most that a point can be worth. Returns the
-// distances; those that it computed are rewritten where `rewrite`.
-const float* Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
-                    const float* drop, const Exact& exact, bool rewrite,
-                    OrderScratch& s) {
-  distance = Regain(order, distance, n, exact, s);
-  if (rewrite && distance != s.row.data()) {
-    s.row.assign(distance, distance + n);
-    distance = s.row.data();
-  }
-  float* rewritten = rewrite ? s.row.data() : nullptr;
+// moves a value by more than a share of the most that a point can be worth. `ties`, if
+// given, is brought up to date.
+void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
+                    const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
+  distance = Regain(order, distance, n, exact, ties, s);
   s.falls.Read(drop, n);
   const double worth = s.falls.worth * Span(gain, n);
   // Ranks of weight are looked at one by one, from sorted copies; the others by strides.
@@ -516,7 +529,7 @@ const float* Settle(int32_t* order, const float* distance, int64_t n, const floa
       for (int64_t begin = first, end; begin < stop; begin = end) {
         end = EndOfGroup(order, distance, begin, stop, exact);
         if (end > begin + 1 && matters(begin, end)) {
-          SettleGroup(order, rewritten, begin, end, exact, s.group);
+          SettleGroup(order, ties, begin, end, exact, s.group);
         }
       }
     }
@@ -542,7 +555,6 @@ const float* Settle(int32_t* order, const float* distance, int64_t n, const floa
     const int64_t ahead = std::min<int64_t>(first + s.falls.ahead[first], n - 1);
     first = close(first, ahead) ? settle_around(first) : ahead;
   }
-  return distance;
 }
 
 // The order of a row for points that gain so much and weights that drop so much.
@@ -570,7 +582,7 @@ ffi::Error Order(ffi::ThreadPool pool, Floats distances, Floats gains, Floats dr
                     *gain = g + at_gain.Offset(row), *drop = p + at_drop.Offset(row);
         SortRow(distance, n, out + row * n, s.sort);
         if (const Exact exact = exacts.At(row)) {
-          Settle(out + row * n, distance, n, gain, drop, exact, false, s);
+          Settle(out + row * n, distance, n, gain, drop, exact, nullptr, s);
         }
       });
   return ffi::Error::Success();
@@ -596,77 +608,116 @@ ffi::Error Argsort(ffi::ThreadPool pool, Floats distances,
 // ---------------------------------------------------------------------------------
 // Balls
 
-// The distance of two rows of numbers, or the chord between their directions.
-template <typename T>
-double Length(const T* x, const T* q, int64_t d, bool cosine) {
-  double of_x = 1, of_q = 1, sum = 0;
-  if (cosine) {
-    of_x = of_q = 0;
-    for (int64_t j = 0; j < d; ++j) {
-      of_x += double(x[j]) * double(x[j]);
-      of_q += double(q[j]) * double(q[j]);
+// What the points of a block that are within a radius come to.
+struct Members {
+  int32_t size = 0;
+  bool border = false;  // whether a distance is within `slack` of the radius
+  float gain = 0;
+};
+
+JAXSEL_CLONES Members CountMembers(const float* __restrict distance,
+                                   const float* __restrict gain, int64_t n,
+                                   float radius, float slack) {
+  constexpr int kLanes = 16;  // side by side, or each step waits for the one before
+  int32_t size[kLanes] = {}, border[kLanes] = {};
+  float sum[kLanes] = {};
+  const int64_t even = n - n % kLanes;
+  for (int64_t i = 0; i < even; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float here = distance[i + lane];
+      size[lane] += here <= radius;
+      border[lane] |= std::abs(here - radius) <= slack;
+      sum[lane] += here <= radius ? gain[i + lane] : 0;
     }
-    if (of_x == 0 || of_q == 0) return std::sqrt(2.0);
-    of_x = std::sqrt(of_x);
-    of_q = std::sqrt(of_q);
   }
-  for (int64_t j = 0; j < d; ++j) {
-    const double by = double(x[j]) / of_x - double(q[j]) / of_q;
-    sum += by * by;
+  for (int64_t i = even; i < n; ++i) {
+    size[0] += distance[i] <= radius;
+    border[0] |= std::abs(distance[i] - radius) <= slack;
+    sum[0] += distance[i] <= radius ? gain[i] : 0;
   }
-  return std::sqrt(sum);
+  Members members;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    members.size += size[lane];
+    members.border |= border[lane] != 0;
+    members.gain += sum[lane];
+  }
+  return members;
 }
 
-// Distances that say which points lie in a closed ball: where one is within `slack` of
-// the radius it becomes 0 or infinity, by the features as given; see
-// jaxsel/value/_ball.py.
-ffi::Error Ball(ffi::ThreadPool pool, Floats distances, Floats slacks, Raw points,
-                Raw queries, Floats reach, ffi::Buffer<ffi::U32> limit,
-                ffi::ResultBuffer<ffi::F32> decided, bool cosine) {
-  const auto dims = decided->dimensions();
+// From distances to values, in place.
+JAXSEL_CLONES void WriteMembers(float* __restrict distance, const float* __restrict gain,
+                                int64_t n, float radius, float slope, float level) {
+  for (int64_t i = 0; i < n; ++i) {
+    distance[i] = distance[i] <= radius ? slope * gain[i] - level : 0;
+  }
+}
+
+// The threshold KNN-Shapley values of one query: those of its neighbours, the points in
+// a closed ball, and 0 outside. `limit` is the radius as a double, `reach` what is left
+// of it as a float; points that are too near it are decided by the features as given.
+// See jaxsel/value/_ball.py and _threshold.py.
+ffi::Error Threshold(ffi::ThreadPool pool, Floats distances, Floats gains, Floats reach,
+                     ffi::Buffer<ffi::U32> limit, Floats harmonic, Floats prior,
+                     Raw points, Raw queries, Floats errors, Floats query_errors,
+                     ffi::ResultBuffer<ffi::F32> values, bool cosine) {
+  const auto dims = values->dimensions();
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
-  const bool wide = points.element_type() == ffi::U32;
-  const int64_t d = queries.dimensions()[queries.dimensions().size() - (wide ? 2 : 1)];
-  if (!Fits(distances.dimensions(), batch, n) || reach.element_count() != 1 ||
-      limit.element_count() != 2 ||
-      static_cast<int64_t>(points.element_count()) != n * d * (wide ? 2 : 1)) {
-    return BadShape("jaxsel_ball: distances and features must be of n points");
+  if (!Fits(distances.dimensions(), batch, n) || !Fits(gains.dimensions(), batch, n) ||
+      reach.element_count() != 1 || limit.element_count() != 2 ||
+      prior.element_count() != 1 ||
+      static_cast<int64_t>(harmonic.element_count()) != n + 1) {
+    return BadShape("jaxsel_threshold: distances and gains must have rows of n entries");
   }
   const Rows at_distance(distances.dimensions(), batch),
-      at_slack(slacks.dimensions(), batch), at_query(queries.dimensions(), batch);
+      at_gain(gains.dimensions(), batch);
+  const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
+  if (!exacts.Fit(n)) return BadShape("jaxsel_threshold: features and errors must be of n points");
   double edge;
   std::memcpy(&edge, limit.typed_data(), sizeof edge);
-  const float radius = *reach.typed_data();
-  const float *in = distances.typed_data(), *slack_of = slacks.typed_data();
-  const char *x = static_cast<const char*>(points.untyped_data()),
-             *q = static_cast<const char*>(queries.untyped_data());
-  float* out = decided->typed_data();
-  struct None {};
-  ForEachRow<None>(pool, n ? CountRows(batch) : 0, [=](int64_t row, None&) {
-    const float *distance = in + at_distance.Offset(row),
-                slack = slack_of[at_slack.Offset(row)];
-    const char* query = q + 4 * at_query.Offset(row);
-    float* to = out + row * n;
-    if (distance != to) std::copy(distance, distance + n, to);
-    constexpr int64_t kBlock = 32;
+  const float radius = *reach.typed_data(), alone = *prior.typed_data();
+  const float *near = distances.typed_data(), *gained = gains.typed_data(),
+              *sums = harmonic.typed_data();
+  float* out = values->typed_data();
+  using Wrong = std::vector<int64_t>;  // points that float32 puts on the other side
+  ForEachRow<Wrong>(pool, n ? CountRows(batch) : 0, [=](int64_t row, Wrong& wrong) {
+    const float *distance = near + at_distance.Offset(row),
+                *gain = gained + at_gain.Offset(row);
+    const Exact exact = exacts.At(row);
+    const float least = kTiny + radius * kRounding,
+                slack = exact ? exact.most + least : -1;
+    wrong.clear();
+    int64_t size = 0;
+    double total = 0;
+    constexpr int64_t kBlock = 256;
     for (int64_t start = 0; start < n; start += kBlock) {
       const int64_t end = std::min(n, start + kBlock);
-      int border = 0;
+      const Members found = CountMembers(distance + start, gain + start, end - start,
+                                         radius, slack);
+      size += found.size;
+      total += found.gain;
+      if (!found.border) continue;
       for (int64_t i = start; i < end; ++i) {
-        border |= std::abs(to[i] - radius) <= slack;
-      }
-      if (!border) continue;
-      for (int64_t i = start; i < end; ++i) {
-        if (std::abs(to[i] - radius) > slack) continue;
-        const double length =
-            wide ? Length(reinterpret_cast<const double*>(x) + i * d,
-                          reinterpret_cast<const double*>(query), d, cosine)
-                 : Length(reinterpret_cast<const float*>(x) + i * d,
-                          reinterpret_cast<const float*>(query), d, cosine);
-        to[i] = length <= edge ? 0 : std::numeric_limits<float>::infinity();
+        const float room = exact.error[i] + exact.query_error + least;
+        if (std::abs(distance[i] - radius) > room) continue;
+        const bool taken = distance[i] <= radius;
+        if (taken == (exact.Distance(i) <= edge)) continue;
+        wrong.push_back(i);
+        size += taken ? -1 : 1;
+        total += taken ? -gain[i] : gain[i];
       }
     }
+    const double members = std::max<int64_t>(size, 1),
+                 others = std::max<int64_t>(size - 1, 1);
+    const double later = size > 1 ? double(sums[size]) - 1 : 0;
+    const float slope = static_cast<float>((1 + later + later / others) / members);
+    const float level = static_cast<float>((alone + later * total / others) / members);
+    float* value = out + row * n;  // may be the distances' own memory
+    if (value != distance) std::copy(distance, distance + n, value);
+    for (const int64_t i : wrong) {  // to the side where they belong
+      value[i] = value[i] <= radius ? std::numeric_limits<float>::infinity() : 0;
+    }
+    WriteMembers(value, gain, n, radius, slope, level);
   });
   return ffi::Error::Success();
 }
@@ -709,26 +760,20 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
       pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
         s.order.resize(n);
         const float* distance = d + at_distance.Offset(row);
-        SortRow(distance, n, s.order.data(), s.ordering.sort);
         int32_t* order = s.order.data();
+        Ties* ties = average ? &s.ordering.ties : nullptr;
+        SortRow(distance, n, order, s.ordering.sort, ties);
         const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                     *drop = p + at_drop.Offset(row);
         if (const Exact exact = exacts.At(row)) {
-          distance =
-              Settle(order, distance, n, gain, drop, exact, average, s.ordering);
+          Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
         }
         float* value = out + row * n;
         double beyond = 0;
         for (int64_t stop = n, first; stop > 0; stop = first) {
           first = stop - 1;
           double sum = gain[order[first]];
-          if (average) {
-            // Not by value: threads that flush denormals take all of them for 0.
-            const uint32_t key = SortKey(distance[order[first]]);
-            while (first > 0 && SortKey(distance[order[first - 1]]) == key) {
-              sum += gain[order[--first]];
-            }
-          }
+          while (ties && (*ties)[first]) sum += gain[order[--first]];
           if (first == stop - 1) {
             value[order[first]] = static_cast<float>(weight[first] * sum - beyond);
             beyond += drop[first] * sum;
@@ -923,15 +968,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselRepair, Repair,
                                   .Ret<Floats>()
                                   .Attr<bool>("cosine"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselBall, Ball,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselThreshold, Threshold,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
-                                  .Arg<Raw>()
-                                  .Arg<Raw>()
                                   .Arg<Floats>()
                                   .Arg<ffi::Buffer<ffi::U32>>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  JAXSEL_EXACT
                                   .Ret<Floats>()
                                   .Attr<bool>("cosine"));
 
