@@ -75,7 +75,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each stamp installs a set of extras, and again when what it depends on has changed.
-BUILD := pyproject.toml hatch_build.py jaxsel/neighbors/_native/kernels.cc
+BUILD := pyproject.toml hatch_build.py $(wildcard jaxsel/neighbors/_native/*.cc \
+  jaxsel/neighbors/_native/*.h)
 
 $(STAMPS)/run: $(BUILD) | $(BIN)/python
 	$(PIP) --editable '.[data,report,text]'

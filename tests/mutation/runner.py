@@ -197,7 +197,7 @@ class Tree:
             status, test = self._run(chosen, baseline)
         finally:
             path.write_bytes(original)
-            if mutant.file.endswith(".cc"):
+            if mutant.file.endswith((".cc", ".h")):
                 self._build(mutant)
         described = dataclasses.asdict(mutant)
         del described["source"]
@@ -205,7 +205,7 @@ class Tree:
         return Result(described, status, test, len(chosen), seconds, tests)
 
     def _build(self, mutant: Mutant) -> None:
-        if not mutant.file.endswith(".cc"):
+        if not mutant.file.endswith((".cc", ".h")):
             return
         build = "import hatch_build, pathlib, sys; "
         build += "sys.exit(hatch_build.compile_native(pathlib.Path('.')) is None)"

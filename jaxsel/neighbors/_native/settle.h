@@ -1,0 +1,221 @@
+// Points whose order float32 distances leave open: see _exact.py.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <vector>
+
+#include "exact.h"
+#include "sort.h"
+
+namespace {
+
+struct Settled {
+  double distance;
+  int32_t index;
+};
+
+// Sorts by distance, and by index where only rounding tells distances apart.
+void SortTies(std::vector<Settled>& group, const Exact& exact) {
+  std::sort(group.begin(), group.end(), [](const Settled& a, const Settled& b) {
+    return a.distance < b.distance;
+  });
+  for (auto first = group.begin(), stop = first; first != group.end(); first = stop) {
+    for (++stop; stop != group.end(); ++stop) {
+      const double last = std::prev(stop)->distance;
+      if (stop->distance - last > exact.Tie(stop->distance)) break;
+    }
+    if (stop - first == 1) continue;
+    std::sort(first, stop, [](const Settled& a, const Settled& b) {
+      return a.index < b.index;
+    });
+    for (auto tied = first; tied != stop; ++tied) tied->distance = first->distance;
+  }
+}
+
+// The range of the gains, zero included.
+double Span(const float* gain, int64_t n) {
+  constexpr int kLanes = 16;  // side by side, or each step waits for the one before
+  float low[kLanes] = {}, high[kLanes] = {};
+  const int64_t even = n - n % kLanes;
+  for (int64_t i = 0; i < even; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float one = gain[i + lane];
+      low[lane] = one < low[lane] ? one : low[lane];
+      high[lane] = one > high[lane] ? one : high[lane];
+    }
+  }
+  for (int64_t i = even; i < n; ++i) {
+    low[0] = std::min(low[0], gain[i]);
+    high[0] = std::max(high[0], gain[i]);
+  }
+  return *std::max_element(high, high + kLanes) - *std::min_element(low, low + kLanes);
+}
+
+// What the drops of the ranks say about an order. Computed again for others only.
+struct Falls {
+  const float* of = nullptr;
+  double worth = 0;             // what a fall must exceed to matter
+  std::vector<uint16_t> ahead;  // so many ranks from each on cannot: their order is free
+  int64_t dense = 0;            // ranks up to here are not worth skipping
+
+  void Read(const float* drop, int64_t n) {
+    if (of == drop && static_cast<int64_t>(ahead.size()) == n) return;
+    of = drop;
+    ahead.resize(n);
+    double sum = 0;
+    for (int64_t r = 0; r < n; ++r) sum += std::abs(drop[r]);
+    worth = kTolerance * sum;
+    double steepest = 0;
+    for (int64_t r = n - 1; r >= 0; --r) {
+      const double free = steepest > 0 ? worth / (2 * steepest) : 256;
+      ahead[r] = static_cast<uint16_t>(std::clamp(free, 1.0, 256.0));
+      steepest = std::max<double>(steepest, std::abs(drop[r]));
+    }
+    dense = n;
+    while (dense > 0 && ahead[dense - 1] >= 2) --dense;
+  }
+};
+
+struct OrderScratch {
+  SortScratch sort;
+  Falls falls;
+  std::vector<float> row, near, gain;
+  std::vector<Settled> group;
+  Ties ties;
+};
+
+// The end of the group that begins at `first`: points whose true distances may lie in
+// any order, one linked to the next.
+int64_t EndOfGroup(const int32_t* order, const float* distance, int64_t first, int64_t n,
+                   const Exact& exact) {
+  const float here = distance[order[first]];
+  float reach = here + exact.Slack(order[first], here);
+  int64_t stop = first + 1;
+  for (int64_t look = stop; look < n; ++look) {
+    const float far = distance[order[look]];
+    if (far > exact.Within(reach)) break;
+    if (far - exact.Slack(order[look], far) > reach) continue;
+    for (; stop <= look; ++stop) {
+      const float between = distance[order[stop]];
+      reach = std::max(reach, between + exact.Slack(order[stop], between));
+    }
+  }
+  return stop;
+}
+
+void SettleGroup(int32_t* order, Ties* ties, int64_t first, int64_t stop,
+                 const Exact& exact, std::vector<Settled>& group) {
+  group.clear();
+  for (int64_t r = first; r < stop; ++r) {
+    group.push_back({exact.Distance(order[r]), order[r]});
+  }
+  SortTies(group, exact);
+  for (int64_t r = first; r < stop; ++r) {
+    const Settled& point = group[r - first];
+    order[r] = point.index;
+    if (!ties || r == first) continue;
+    const float before = static_cast<float>(group[r - first - 1].distance);
+    (*ties)[r] = before == static_cast<float>(point.distance);
+  }
+}
+
+// Computes the distances anew that lost their digits: they are all among the nearest.
+// Returns the row, or a copy of it where any was.
+const float* Regain(int32_t* order, const float* distance, int64_t n, const Exact& exact,
+                    Ties* ties, OrderScratch& s) {
+  int64_t stop = 0;
+  // What is found may lie a little farther than it did: sort a little farther, too.
+  const float bound = exact.lost_within * (1 + 4 * kTrust);
+  while (stop < n && distance[order[stop]] <= bound) ++stop;
+  if (stop == 0) return distance;
+  if (distance != s.row.data()) s.row.assign(distance, distance + n);
+  for (int64_t r = 0; r < stop; ++r) {
+    float& one = s.row[order[r]];
+    if (exact.Lost(order[r], one)) one = static_cast<float>(exact.Distance(order[r]));
+  }
+  std::sort(order, order + stop, [&](int32_t a, int32_t b) {
+    return s.row[a] != s.row[b] ? s.row[a] < s.row[b] : a < b;
+  });
+  for (int64_t r = 1; ties && r < std::min(n, stop + 1); ++r) {
+    (*ties)[r] = SortKey(s.row[order[r]]) == SortKey(s.row[order[r - 1]]);
+  }
+  return s.row.data();
+}
+
+// Brings points whose order float32 leaves open into their true order, wherever that
+// moves a value by more than a share of the most that a point can be worth. `ties`, if
+// given, is brought up to date.
+void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
+                    const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
+  distance = Regain(order, distance, n, exact, ties, s);
+  s.falls.Read(drop, n);
+  const double worth = s.falls.worth * Span(gain, n);
+  // Ranks of weight are looked at one by one, from sorted copies; the others by strides.
+  const int64_t dense = s.falls.dense;
+  s.near.resize(dense);
+  s.gain.resize(dense);
+  for (int64_t r = 0; r < dense; ++r) {
+    s.near[r] = distance[order[r]];
+    s.gain[r] = gain[order[r]];
+  }
+  const auto linked = [&](float here, float there) {
+    return there - here <= 2.01f * exact.MostSlack(there);
+  };
+  const auto close = [&](int64_t one, int64_t other) {
+    return linked(distance[order[one]], distance[order[other]]);
+  };
+  // Whether the order of some ranks may move a value.
+  const auto matters = [&](int64_t begin, int64_t end) {
+    float low = gain[order[begin]], high = low;
+    double fall = 0;
+    for (int64_t r = begin + 1; r < end; ++r) {
+      low = std::min(low, gain[order[r]]);
+      high = std::max(high, gain[order[r]]);
+      fall += std::abs(drop[r]);
+    }
+    return fall * (high - low) > worth;
+  };
+  // Settles all around `first` that might be linked by the largest slack. Returns the
+  // rank behind it.
+  int64_t settled = 0;
+  const auto settle_around = [&](int64_t first) {
+    int64_t stop = first + 1;
+    while (stop < n && close(stop - 1, stop)) ++stop;
+    while (first > settled && close(first - 1, first)) --first;
+    if (matters(first, stop)) {
+      for (int64_t begin = first, end; begin < stop; begin = end) {
+        end = EndOfGroup(order, distance, begin, stop, exact);
+        if (end > begin + 1 && matters(begin, end)) {
+          SettleGroup(order, ties, begin, end, exact, s.group);
+        }
+      }
+    }
+    return settled = stop;
+  };
+  int64_t first = 0;
+  while (first + 1 < dense) {
+    constexpr int64_t kBlock = 16;
+    const int64_t end = std::min(first + kBlock, dense - 1);
+    int any = 0;
+    for (int64_t r = first; r < end; ++r) {
+      any |= linked(s.near[r], s.near[r + 1]) & (s.gain[r] != s.gain[r + 1]);
+    }
+    if (!any) {
+      first = end;
+      continue;
+    }
+    while (!linked(s.near[first], s.near[first + 1]) || s.gain[first] == s.gain[first + 1])
+      ++first;
+    first = settle_around(first);
+  }
+  while (first + 1 < n) {
+    const int64_t ahead = std::min<int64_t>(first + s.falls.ahead[first], n - 1);
+    first = close(first, ahead) ? settle_around(first) : ahead;
+  }
+}
+
+}  // namespace
