@@ -37,7 +37,7 @@ repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs to
 	$(BIN)/jaxsel repro filter --out repro-filter --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
-	$(BIN)/python -m pytest -n auto $(if $(SLOW),,-m "not slow")
+	$(BIN)/python -m pytest -n auto --dist loadfile $(if $(SLOW),,-m "not slow")
 
 mutants: $(STAMPS)/test ## Do tests notice small changes? ROOMS="value market", MUTANTS=180
 	$(BIN)/python -m tests.mutation $(if $(ROOMS),--rooms $(ROOMS)) \

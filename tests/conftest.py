@@ -1,6 +1,9 @@
 """What every test process has: eight CPU devices, and room for compiled programs."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import jax
@@ -12,6 +15,17 @@ jax.config.update("jax_num_cpu_devices", 8)
 # be it empty, to test what they make of the code, as users run it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Workers compile much the same programs: what one has compiled serves the others.
+if jax.config.jax_compilation_cache_dir is None:
+    _programs = tempfile.mkdtemp(prefix="jaxsel-tests-")
+    atexit.register(shutil.rmtree, _programs, ignore_errors=True)
+    for _name, _value in (
+        ("jax_compilation_cache_dir", _programs),
+        ("jax_persistent_cache_min_compile_time_secs", 0.1),
+    ):
+        os.environ[_name.upper()] = str(_value)
+        jax.config.update(_name, _value)
 
 # A process may have 65,530 mappings; each compiled program takes a few, and XLA crashes
 # when there are no more. Two workers that run all tests come near that.

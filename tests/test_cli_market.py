@@ -175,6 +175,7 @@ def test_owners_by_every_method(method, capsys):
     assert f"chosen by {method}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_matching_sees_an_early_network(monkeypatch):
     """Its hidden layer as features, and gradients of length 1, whatever its loss."""
     given, steps = [], []

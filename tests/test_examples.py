@@ -31,6 +31,7 @@ def test_every_example_has_a_test():
     assert names == expected
 
 
+@pytest.mark.slow
 def test_wrong_labels(capsys):
     areas = load("wrong_labels").main(["--seeds", "2"])
     means = {name: area.mean() for name, area in areas.items()}

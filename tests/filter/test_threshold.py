@@ -347,6 +347,7 @@ def test_band_refuses(options, match):
         loss_threshold([1.0], [1.0]).band(jax.random.key(0), **options)
 
 
+@pytest.mark.slow
 def test_kernel_is_as_exact():
     kernel = jax.jit(ks_threshold)
     for i in range(300):

@@ -152,7 +152,14 @@ def of_a_loss(a):
     return gradients.jvp(lambda w, x: x @ w, jnp.ones(a.shape[1], a.dtype), a)
 
 
-@pytest.mark.parametrize("kind", [gradients.Dense, read_from_files, of_a_loss])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        gradients.Dense,
+        pytest.param(read_from_files, marks=pytest.mark.slow),
+        of_a_loss,
+    ],
+)
 def test_gradients_in_half_precision(kind):
     oracle = kind(jnp.eye(3, dtype=jnp.bfloat16))
     found = match.omp(oracle, jnp.array([1, 0.5, 0.25], jnp.bfloat16), 3)
@@ -202,6 +209,7 @@ def test_several_targets_are_a_loop(score, positive):
         np.testing.assert_allclose(together.error[t], alone.error, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_target_in_a_stack_of_one():
     a, b = cases.pool()
     stacked = cases.run(a, b[None])

@@ -339,6 +339,7 @@ def test_projections_that_differ_are_refused(changed, what):
                 choose(pool)
 
 
+@pytest.mark.slow
 def test_projections_that_are_alike_are_matched():
     a, hard = hard_set()
     one, other = projected(a), projected(hard)

@@ -22,6 +22,7 @@ def test_eight_devices_equal_one(score, positive, n):
     cases.same(cases.run(a[:n], b, mesh=mesh, **options), one)
 
 
+@pytest.mark.slow
 def test_several_targets_on_eight_devices():
     a, b = cases.pool()
     targets = np.stack([b, cases.pool(seed=1)[1]])
@@ -29,7 +30,10 @@ def test_several_targets_on_eight_devices():
     cases.same(cases.run(a, targets, mesh=mesh), cases.run(a, targets))
 
 
-@pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
+@pytest.mark.parametrize(
+    ("score", "positive"),
+    [pytest.param("omp", True, marks=pytest.mark.slow), ("ols", False)],
+)
 def test_streamed_equals_in_memory(score, positive):
     a, b = cases.pool()
     options = {"score": score, "positive": positive, "penalty": cases.psi()}
@@ -40,6 +44,7 @@ def test_streamed_equals_in_memory(score, positive):
         cases.same(match.omp(oracle, b, K, **options), whole)
 
 
+@pytest.mark.slow
 def test_streamed_factors_and_several_targets():
     errors, features = cases.normal(N, 3), cases.normal(N, 5)
     whole = gradients.factored(errors, features)

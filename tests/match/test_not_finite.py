@@ -137,6 +137,7 @@ def test_targets_whose_square_is_out_of_range_are_refused(name, factor):
         CHOICES[name](gradients.Dense(a), scaled, K)
 
 
+@pytest.mark.slow
 def test_float64_is_a_remedy():
     a, b = cases.pool()
     found = cases.run(a * 1e20, b * 1e20, wide=True, l2=0.5e40)

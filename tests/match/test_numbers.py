@@ -158,6 +158,7 @@ def test_x64_mode_and_threads_change_no_choice():
     assert wide[0] == ref.omp(exact, exact.mean(0), K).picked
 
 
+@pytest.mark.slow
 def test_retrieval_in_x64_mode():
     x, hard = cases.normal(N, P), cases.normal(3, P)
     expected = [

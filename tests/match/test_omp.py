@@ -57,6 +57,7 @@ def test_fewer_steps_are_a_part_of_more():
     np.testing.assert_allclose(many.objective[:5], few.objective, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_arrays_and_oracles_are_the_same_thing():
     rng = np.random.default_rng(0)
     features, errors = cases.normal(N, 4), cases.normal(N, 4)
@@ -86,6 +87,7 @@ def test_scikit_learn(score, wide):
         against_scikit_learn(mine, a, b, K, tolerance=1e-9 if wide else 1e-4)
 
 
+@pytest.mark.slow
 def test_scikit_learn_with_more_candidates():
     a, b = cases.pool(300, 100)
     a /= np.linalg.norm(a, axis=1, keepdims=True)

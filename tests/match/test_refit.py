@@ -148,7 +148,13 @@ def test_a_refresh_computes_the_tableau_afresh():
     assert _pursuit.refresh(few) is few
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["kernel", "streamed"])
+@pytest.mark.parametrize(
+    "many",
+    [
+        pytest.param(False, id="kernel"),
+        pytest.param(True, id="streamed", marks=pytest.mark.slow),
+    ],
+)
 def test_matching_refreshes_every_64_steps(many, monkeypatch):
     """And goes on with what it gets: a refresh that says zero is believed."""
     calls = []

@@ -214,6 +214,7 @@ def same(a, b, **tolerance):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
+@pytest.mark.slow
 def test_learns_and_counts_rounds():
     run = digits_run()
     assert run.rounds.tolist() == [5, 10, 12]
@@ -271,6 +272,7 @@ def test_devices_share_clients():
     same(run.params, digits_run(rounds=3).params, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_goes_on_after_a_kill(tmp_path):
     calls = []
 

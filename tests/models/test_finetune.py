@@ -179,6 +179,7 @@ test_finetune.run(steps=100, checkpoint={folder!r}, every=32)
 """
 
 
+@pytest.mark.slow
 def test_goes_on_after_a_kill(tmp_path):
     folder = tmp_path / "run"
     script = textwrap.dedent(CHILD).format(path=sys.path, folder=str(folder))
@@ -243,6 +244,7 @@ def test_checkpoints_keep_types(tmp_path):
     assert isinstance(found["c"][0], np.ndarray)
 
 
+@pytest.mark.slow
 def test_a_classifier_of_texts_learns():
     config = EncoderConfig(
         kind="text", layers=1, heads=2, hidden=8, intermediate=8, vocab=9, positions=6

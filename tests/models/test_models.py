@@ -172,6 +172,7 @@ def test_a_convolution_is_a_convolution():
     np.testing.assert_allclose(model(x), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cnn_learns_digits(digits):
     x, y, x_test, y_test = digits
     model = CNN((8, 8), 10, channels=(8, 16), rngs=nnx.Rngs(KEY))

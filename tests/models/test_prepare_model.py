@@ -185,6 +185,7 @@ def as_onnx(tensors, file):
     )
 
 
+@pytest.mark.slow
 def test_converts_a_vit(tmp_path, monkeypatch):
     pytest.importorskip("onnx", reason="comes with the mpc extra")
     tensors = dinov2()

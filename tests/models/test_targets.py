@@ -82,6 +82,7 @@ def test_features_come_in_batches(bert):
     assert np.isfinite(bert.features(IDS, none)).all()
 
 
+@pytest.mark.slow
 def test_images_agree_with_torch(tmp_path):
     tensors = folders.random_tensors("vit")
     stored = {f"vit.{name}": a for name, a in tensors.items()}
@@ -237,6 +238,7 @@ def test_lowers_for_accelerators(platform, bert):
     assert exported.platforms == (platform,)
 
 
+@pytest.mark.slow
 def test_minilm_agrees_with_torch():
     folder = real("minilm")
     target = load_target(folder)

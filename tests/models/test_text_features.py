@@ -59,6 +59,7 @@ def test_tokens_refuse(target, tmp_path):
         tokenize(["a"], tmp_path, length=5)
 
 
+@pytest.mark.slow
 def test_features(target, tmp_path, monkeypatch):
     before = _target.apply_features._cache_size()
     found = text_features(TEXTS, target, length=LENGTH, batch=8, cache=tmp_path)

@@ -50,6 +50,7 @@ def primitive_calls():
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.mpc
 def test_counts_are_those_of_a_two_party_run():
     # One session for all: most of its time goes into starting the parties.

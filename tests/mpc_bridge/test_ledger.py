@@ -66,6 +66,7 @@ def test_steps_and_phases():
     )
 
 
+@pytest.mark.slow
 def test_dealer_is_counted_apart():
     plain, _ = both(run)
     dealt = both(run, dealer=True)

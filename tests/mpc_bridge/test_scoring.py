@@ -146,6 +146,7 @@ def test_scores_do_not_depend_on_batches_and_lanes(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_sums_of_weights_keep_their_digits(tmp_path):
     from proxies import SMALL, random_proxy
 
@@ -204,6 +205,7 @@ def shapes(draw):
     return m, (size(1, 5), size(1, 4), size(1, 3))
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(shapes(), st.integers(0, 9))
 def test_every_shape_scores_as_in_the_clear(tmp_path_factory, drawn, seed):

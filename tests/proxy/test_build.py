@@ -84,7 +84,13 @@ def embedded(model, config):
 
 
 @pytest.mark.parametrize("read", ["cls", "mean"])
-@pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(TEXT, id="text"),
+        pytest.param(IMAGE, id="image", marks=pytest.mark.slow),
+    ],
+)
 def test_a_proxy_that_leaves_nothing_out_is_the_target(config, read):
     model = target(config, read=read)
     exact = {"attention": "exact", "norm": "exact", "secure": "exact"}
@@ -99,6 +105,7 @@ def test_a_proxy_that_leaves_nothing_out_is_the_target(config, read):
     assert "layers" not in names
 
 
+@pytest.mark.slow
 def test_a_proxy_of_one_hot_words_has_the_targets_table():
     """Its ids give what the target's own rows give, and its norm is emulated too."""
     model = target(TEXT)
@@ -198,6 +205,7 @@ def test_a_target_that_does_not_fit():
         prune(model, described(Spec(1, 1), dataclasses.replace(TEXT, heads=2)))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_gate_is_that_of_a_difference():
     model = target(TEXT)
     tokens, mask = samples(TEXT)

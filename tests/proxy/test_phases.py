@@ -297,6 +297,7 @@ def test_a_target_that_no_phase_needs_is_left_alone():
     assert found.selection.n_valid == BUDGET
 
 
+@pytest.mark.slow
 def test_a_probe_and_a_proxy_learn_from_what_they_read():
     """Texts without features teach proxies, whatever the probes before them read."""
     schedule = (SCHEDULE[0], SCHEDULE[2])

@@ -68,6 +68,7 @@ def test_few_candidates_of_a_class(n_valid):
     assert sorted(chosen(found)) == list(range(n_valid))
 
 
+@pytest.mark.slow
 def test_a_budget_of_everything():
     x, hard = points(20, 3)
     every = chosen(retrieve(x, hard, 20))

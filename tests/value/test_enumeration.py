@@ -14,7 +14,7 @@ from . import cases
 TOLERANCE = {"rtol": 0, "atol": 2e-6}
 
 each_size = pytest.mark.parametrize(
-    "n", [*range(1, 8), *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 9))]
+    "n", [*range(1, 7), *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 8, 9))]
 )
 
 

@@ -137,7 +137,9 @@ def semivalue_of(kernel, sort):
     return lambda gains, table: kernel(distances, gains, table, sort=sort)
 
 
-@pytest.mark.parametrize("sort", ["auto", "pairs"])
+@pytest.mark.parametrize(
+    "sort", ["auto", pytest.param("pairs", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kernel", [value.semivalue, value.semivalue_tied])
 def test_derivatives_by_gains_and_weights(kernel, sort):
     rng = np.random.default_rng(0)

@@ -222,7 +222,9 @@ def test_other_weights_of_many_points():
         np.testing.assert_allclose(soft[rank - 1], float(expected), rtol=1e-12)
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize(
+    "metric", ["l2", pytest.param("cosine", marks=pytest.mark.slow)]
+)
 def test_identical_rows_are_tied(metric):
     # Whatever the place of a row in the matrix product, and its shape.
     n = 203

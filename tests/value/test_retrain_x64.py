@@ -68,6 +68,7 @@ def make(name):
     return value.ModelUtility(learner, *task.arrays(), metric=metric)
 
 
+@pytest.mark.slow
 def test_many_classes():
     both(lambda: make("softmax")(cases.every_size(N)), atol=2e-4)
 

@@ -114,6 +114,7 @@ def test_merge_of_batches_that_lack_classes():
     assert int(merged.count) == 4
 
 
+@pytest.mark.slow
 @each_reduce
 def test_merge_equals_one_call_however_reduced(data, reduce):
     call = lambda data: cases.BY_NAME["shapley"].call(data, K, reduce=reduce)
