@@ -36,6 +36,7 @@ from ._loo import loo as loo
 from ._metrics import METRICS as METRICS, MetricName as MetricName
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
+from ._options import KnnOptions as KnnOptions
 from ._permutation import (
     beta_shapley as beta_shapley,
     marginal_weights as marginal_weights,

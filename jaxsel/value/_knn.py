@@ -3,16 +3,15 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
-import jax
 import numpy as np
 
 from jaxsel._checks import check_positive
-from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric
+from jaxsel._types import Values
 
-from ._distance_weights import DistanceWeights
-from ._linear import Array, Method, Ties, linear_values
+from ._linear import Array, linear_values
+from ._options import KnnOptions, with_defaults
 from ._weights import (
     banzhaf_weights,
     beta_weights,
@@ -26,6 +25,7 @@ from ._weights import (
 RankWeights = Sequence[float] | np.ndarray | Callable[[int, int], np.ndarray]
 
 
+@with_defaults
 def knn_shapley(
     x: Array,
     y: Array,
@@ -33,14 +33,7 @@ def knn_shapley(
     y_val: Array,
     *,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the exact Shapley value of each training point for a KNN classifier.
 
@@ -64,25 +57,7 @@ def knn_shapley(
         y_val: Validation labels `[m]`, or class probabilities `[m, n_classes]`. Some
             may be unknown to y, but not all.
         k: Number of neighbours K. May exceed n.
-        metric: "l2" (Euclidean) or "cosine" (1 - cosine; zero rows are at distance 1).
-        ties: "stable" orders tied points by index; "average" gives each the mean over
-            all orders of the tied points, so that duplicates get equal values.
-        reduce: "mean" over validation points, with its standard error; "max" over them
-            (max-KNN-Shapley: foreign samples serve no validation point, so that even
-            their maximum is low); None returns `[m, n]`.
-        method: "exact", or "hybrid": the nearest 256 points exactly, the others by
-            bands of distance. It needs no sort, and returns `error_bound`, which
-            always holds. Worth it where the compiled operations are missing; where they
-            are not, it is exact, which costs less.
-        weights: Optional function from distances to weights by which gains are
-            multiplied (not normalised). Written with jax.numpy. It is traced at each
-            call, so that it may read from an object that changes, and compiled once
-            for each computation: numbers it captures as Python floats are part of that
-            computation, those in JAX arrays are not.
-        chunk_size: Validation points at a time; chosen from n if None. It sets speed
-            and memory, not results (up to points that nearly tie).
-        mesh: Devices to split the validation points over, from `jaxsel.make_mesh`.
-        progress: Whether to show a progress bar.
+        **options: Metric, ties, reduction, memory and devices: see `KnnOptions`.
 
     Returns:
         `Values`, `[n]`, whose `top` and `bottom` are positions in x, not labels of a
@@ -118,17 +93,11 @@ def knn_shapley(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
+        **options,
     )
 
 
+@with_defaults
 def knn_banzhaf(
     x: Array,
     y: Array,
@@ -136,14 +105,7 @@ def knn_banzhaf(
     y_val: Array,
     *,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the Banzhaf value of each training point for a KNN classifier.
 
@@ -166,17 +128,11 @@ def knn_banzhaf(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
+        **options,
     )
 
 
+@with_defaults
 def knn_loo(
     x: Array,
     y: Array,
@@ -184,14 +140,7 @@ def knn_loo(
     y_val: Array,
     *,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the leave-one-out value of each training point for a KNN classifier.
 
@@ -212,17 +161,11 @@ def knn_loo(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
+        **options,
     )
 
 
+@with_defaults
 def knn_beta_shapley(
     x: Array,
     y: Array,
@@ -232,14 +175,7 @@ def knn_beta_shapley(
     alpha: float = 16.0,
     beta: float = 1.0,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the Beta(alpha, beta) Shapley value for a KNN classifier.
 
@@ -253,15 +189,8 @@ def knn_beta_shapley(
         y_val: Validation labels.
         alpha: First parameter, above zero, in the convention of Kwon and Zou.
         beta: Second parameter, above zero.
-        k: See `knn_shapley`, as for all that follow.
-        metric: Distance.
-        ties: How to treat tied points.
-        reduce: How to combine validation points.
-        method: "exact" or "hybrid".
-        weights: Distance weights.
-        chunk_size: Validation points at a time.
-        mesh: Devices.
-        progress: Whether to show a progress bar.
+        k: Number of neighbours K.
+        **options: As for all KNN values: see `KnnOptions`.
 
     References:
         Kwon and Zou, Beta Shapley, AISTATS 2022.
@@ -275,18 +204,12 @@ def knn_beta_shapley(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
-        options={"alpha": alpha, "beta": beta},
+        described={"alpha": alpha, "beta": beta},
+        **options,
     )
 
 
+@with_defaults
 def soft_knn_shapley(
     x: Array,
     y: Array,
@@ -294,15 +217,8 @@ def soft_knn_shapley(
     y_val: Array,
     *,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
     n_classes: int | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the Shapley value for a soft-label KNN classifier.
 
@@ -318,15 +234,8 @@ def soft_knn_shapley(
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels.
         k: Number of neighbours.
-        metric: Distance.
-        ties: How to treat tied points.
-        reduce: How to combine validation points.
-        method: "exact" or "hybrid".
-        weights: Distance weights.
         n_classes: Number of classes; those found in y and y_val together if None.
-        chunk_size: Validation points at a time.
-        mesh: Devices.
-        progress: Whether to show a progress bar.
+        **options: As for all KNN values: see `KnnOptions`.
 
     References:
         Wang and Jia, A note on "Efficient task-specific data valuation for nearest
@@ -340,19 +249,13 @@ def soft_knn_shapley(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
         n_classes=n_classes,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
         offset=soft_shapley_offset,
+        **options,
     )
 
 
+@with_defaults
 def knn_semivalue(
     x: Array,
     y: Array,
@@ -361,14 +264,7 @@ def knn_semivalue(
     *,
     rank_weights: RankWeights,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return any semivalue for a KNN classifier, given by its rank weights.
 
@@ -381,15 +277,8 @@ def knn_semivalue(
             the weight of each rank, the nearest first, such as `banzhaf_weights` and
             `size_restricted_weights` in `jaxsel.value`. "hybrid" needs them not to
             increase.
-        k: See `knn_shapley`, as for all that follow.
-        metric: Distance.
-        ties: How to treat tied points.
-        reduce: How to combine validation points.
-        method: "exact" or "hybrid".
-        weights: Distance weights.
-        chunk_size: Validation points at a time.
-        mesh: Devices.
-        progress: Whether to show a progress bar.
+        k: Number of neighbours K.
+        **options: As for all KNN values: see `KnnOptions`.
     """
     if callable(rank_weights):
         which = getattr(rank_weights, "__name__", repr(rank_weights))
@@ -404,13 +293,6 @@ def knn_semivalue(
         x_val,
         y_val,
         k=k,
-        metric=metric,
-        ties=ties,
-        reduce=reduce,
-        method=method,
-        weights=weights,
-        chunk_size=chunk_size,
-        mesh=mesh,
-        progress=progress,
-        options={"rank_weights": which},
+        described={"rank_weights": which},
+        **options,
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,11 @@ from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
+from ._options import Method, Ties
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
 from ._tables import align_columns, check_row_order, row_index, warn_if_same
 from ._weights import rank_table
 
-Ties = Literal["stable", "average"]
-Method = Literal["exact", "hybrid"]
 Array = npt.ArrayLike | jax.Array
 
 # Rank weights below this share of the first one count as zero.
@@ -49,7 +48,7 @@ def linear_values(
     progress: bool,
     n_classes: int | None = None,
     offset: Callable[[int, int, int], tuple[float, float]] | None = None,
-    options: dict[str, Any] | None = None,
+    described: dict[str, Any] | None = None,
 ) -> Values:
     """Compute any value that is linear in the gains."""
     k = check_count("k", k)
@@ -93,7 +92,7 @@ def linear_values(
         method=describe(
             name,
             k=k,
-            **(options or {}),
+            **(described or {}),
             metric=metric,
             ties=ties,
             method=method,

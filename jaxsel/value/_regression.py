@@ -8,7 +8,7 @@ References:
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +28,14 @@ from jaxsel.neighbors._exact import Exact
 from jaxsel.neighbors._order import check_row, settled_argsort
 
 from ._accumulate import accumulate
-from ._linear import Array, Method, Ties, check_pair, describe
+from ._distance_weights import DistanceWeights
+from ._linear import Array, check_pair, describe
+from ._options import KnnOptions, Method, Ties, with_defaults
 from ._semivalue import reverse_sum
 from ._tables import row_index, warn_if_same
 
 
+@with_defaults
 def knn_regression_shapley(
     x: Array,
     t: Array,
@@ -40,13 +43,7 @@ def knn_regression_shapley(
     t_val: Array,
     *,
     k: int = 5,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the exact Shapley value of each training point for KNN regression.
 
@@ -62,22 +59,39 @@ def knn_regression_shapley(
         x_val: Validation features, `[m, d]`.
         t_val: Validation targets, `[m]`.
         k: Number of neighbours.
-        metric: Distance.
-        ties: "stable" only: the utility is not linear in the targets, so that the
-            average over tie orders has another form.
-        reduce: How to combine validation points.
-        method: "exact" only.
-        chunk_size: Validation points at a time.
-        mesh: Devices.
-        progress: Whether to show a progress bar.
+        **options: As for all KNN values: see `KnnOptions`; but `ties` may be "stable"
+            and `method` "exact" only, and there are no `weights`: the utility is not
+            linear in the targets.
 
     References:
         Jia et al., Efficient task-specific data valuation for nearest neighbor
         algorithms, VLDB 2019, Theorem 6.
     """
-    k = check_count("k", k)
+    return _values(x, t, x_val, t_val, k=check_count("k", k), **options)
+
+
+def _values(
+    x: Array,
+    t: Array,
+    x_val: Array,
+    t_val: Array,
+    *,
+    k: int,
+    metric: Metric,
+    ties: Ties,
+    reduce: Reduce,
+    method: Method,
+    weights: DistanceWeights | None,
+    chunk_size: int | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+) -> Values:
     check_choice("ties", ties, ("stable",))
     check_choice("method", method, ("exact",))
+    if weights is not None:
+        raise ValueError(
+            "weights must be None: knn_regression_shapley does not weight by distance"
+        )
     index = row_index(x)
     x, x_val = check_pair(x, t, x_val, t_val, metric, names=("t", "t_val"))
     targets = []

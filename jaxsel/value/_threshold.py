@@ -6,7 +6,7 @@ References:
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,18 +23,12 @@ from ._accumulate import accumulate
 from ._ball import in_ball, make_ball
 from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
-from ._linear import (
-    Array,
-    Gains,
-    Method,
-    Ties,
-    check_pair,
-    check_weighted,
-    describe,
-)
+from ._linear import Array, Gains, check_pair, check_weighted, describe
+from ._options import KnnOptions, Method, Ties, with_defaults
 from ._tables import row_index, warn_if_same
 
 
+@with_defaults
 def threshold_knn_shapley(
     x: Array,
     y: Array,
@@ -42,15 +36,8 @@ def threshold_knn_shapley(
     y_val: Array,
     *,
     radius: float,
-    metric: Metric = "l2",
-    ties: Ties = "stable",
-    reduce: Reduce = "mean",
-    method: Method = "exact",
-    weights: DistanceWeights | None = None,
     n_classes: int | None = None,
-    chunk_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    progress: bool = False,
+    **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the Shapley value for a classifier that votes within a radius.
 
@@ -70,21 +57,34 @@ def threshold_knn_shapley(
             given, is at most the radius, or above by two epsilons of their type (.1 is
             another number in float32 than in float64). With "cosine" it is the chord,
             `sqrt(2 * radius)`, that is two epsilons longer.
-        metric: Distance.
-        ties: Without effect: there is no order. Here so that all values can be called
-            alike, as is `method`.
-        reduce: How to combine validation points.
-        method: Without effect: always exact.
-        weights: Distance weights.
         n_classes: Number of classes; those found in y and y_val together if None.
-        chunk_size: Validation points at a time.
-        mesh: Devices.
-        progress: Whether to show a progress bar.
+        **options: As for all KNN values: see `KnnOptions`. `ties` and `method` have no
+            effect: there is no order, and the value is always exact.
 
     References:
         Wang et al., Threshold KNN-Shapley, NeurIPS 2023.
     """
     radius = check_positive("radius", radius, zero=True)
+    return _values(x, y, x_val, y_val, radius=radius, n_classes=n_classes, **options)
+
+
+def _values(
+    x: Array,
+    y: Array,
+    x_val: Array,
+    y_val: Array,
+    *,
+    radius: float,
+    n_classes: int | None,
+    metric: Metric,
+    ties: Ties,
+    reduce: Reduce,
+    method: Method,
+    weights: DistanceWeights | None,
+    chunk_size: int | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+) -> Values:
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
     index = row_index(x)

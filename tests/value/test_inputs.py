@@ -1,6 +1,7 @@
 """What callers may pass in, and what they are told when they may not."""
 
 import dataclasses
+import inspect
 import re
 
 import jax.numpy as jnp
@@ -469,3 +470,14 @@ def test_inputs_are_left_as_they_were(data):
 def test_method_names_what_matters(data):
     method = SHAPLEY.call(data, K, metric="cosine", ties="average").method
     assert re.search(r"knn_shapley.*k=3.*cosine.*average", method)
+
+
+def test_options_are_in_the_signature():
+    for function in (jaxsel.knn_shapley, jaxsel.value.knn_regression_shapley):
+        parameters = inspect.signature(function).parameters
+        assert parameters["metric"].default == "l2"
+        assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    with pytest.raises(TypeError, match=r"knn_loo\(\) got .* 'kk'; .* k, metric"):
+        jaxsel.knn_loo([[1.0]], [1], [[1.0]], [1], kk=3)
+    with pytest.raises(ValueError, match="weights must be None"):
+        jaxsel.knn_regression_shapley([[1.0]], [1], [[2.0]], [1], weights=jnp.exp)
