@@ -1,4 +1,4 @@
-"""Who is near: distances, the order by distance, and the nearest few."""
+"""Nearest neighbours: distances, the order by distance, and the nearest few."""
 
 from ._distance import (
     METRICS as METRICS,

@@ -53,7 +53,7 @@ _ROWS = 64
 )
 @dataclasses.dataclass(frozen=True)
 class Exact:
-    """What settles the order of one query's distances.
+    """Features and error bounds that settle the order of one query's distances.
 
     Attributes:
         points: The features as they were given, `[n, d]` float32, or `[n, 2 d]` uint32:
@@ -129,7 +129,7 @@ def as_given(
 
 
 def rounds_nothing(*arrays: np.ndarray | jax.Array, peak: float) -> bool:
-    """Whether float32 distances of these features are exact: small whole numbers.
+    """Return whether float32 distances of these features are exact: whole numbers.
 
     Args:
         *arrays: Features, `[n, d]` each.
@@ -385,7 +385,7 @@ def _to_distance(squared: jax.Array, exact: Exact) -> jax.Array:
 
 
 def _tie(distances: jax.Array, exact: Exact) -> jax.Array:
-    """How far apart equal distances may come out."""
+    """Bound how far apart equal distances may come out."""
     if not exact.cosine:
         return TIE * distances
     d = exact.points.shape[1] // 2

@@ -1,4 +1,4 @@
-"""What data is worth: KNN semivalues, values that retrain models, and their kernels."""
+"""Data values: KNN semivalues, values that retrain models, and their kernels."""
 
 from ._exact import (
     exact_semivalue as exact_semivalue,

@@ -44,7 +44,7 @@ Kernel = Callable[
 
 
 class _Running(NamedTuple):
-    """What each device knows so far, `[devices, n]` each."""
+    """Running statistics of each device, `[devices, n]` each."""
 
     points: Any  # [devices]: how many validation points
     values: Any  # their mean, or maximum

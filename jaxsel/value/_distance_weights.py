@@ -21,7 +21,7 @@ DistanceWeights = Callable[[jax.Array], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class TracedWeights:
-    """What a weight function computes; equal to others that compute the same.
+    """A traced weight function; equal to any other with the same computation.
 
     Attributes:
         key: Everything that decides what is computed, but for captured arrays.

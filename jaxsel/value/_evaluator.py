@@ -1,4 +1,4 @@
-"""How estimators call utilities: one key, whole batches, on the devices of a mesh."""
+"""Call utilities for estimators: one key, whole batches, on the devices of a mesh."""
 
 from __future__ import annotations
 

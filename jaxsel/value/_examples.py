@@ -1,4 +1,4 @@
-"""What learners are trained on: features, and classes or targets."""
+"""Examples that learners are trained on: features, and classes or targets."""
 
 from __future__ import annotations
 

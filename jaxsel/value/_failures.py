@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Failures:
-    """How many coalitions a learner failed on.
+    """Count of coalitions on which a learner failed.
 
     Attributes:
         coalitions: How many there were.

@@ -1,4 +1,4 @@
-"""What every KNN value that is linear in the gains shares: checks, form, kernel."""
+"""Shared parts of KNN values that are linear in the gains: checks, form, kernel."""
 
 import dataclasses
 from collections.abc import Callable
@@ -108,13 +108,13 @@ def linear_values(
 
 
 def _reach(omega: np.ndarray) -> int:
-    """How many ranks matter: up to the last weight that is not negligible, and one."""
+    """Count the ranks that matter: up to the last non-negligible weight, and one."""
     matter = np.flatnonzero(np.abs(omega) > NEGLIGIBLE * np.abs(omega).max(initial=0))
     return min(int(matter[-1]) + 2, len(omega)) if matter.size else 1
 
 
 def sorts_faster() -> bool:
-    """Whether the exact value costs less than the hybrid: where sorting is compiled."""
+    """Return whether the exact value costs less: where sorting is compiled."""
     return jax.default_backend() == "cpu" and _native.available()
 
 

@@ -1,4 +1,4 @@
-"""How well scores predict validation labels, for many models at once."""
+"""Metrics of predicted scores against validation labels, for many models at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KNN values were computed from, for `Values.merge`."""
+"""Provenance of KNN values, for `Values.merge`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _clock = time.monotonic
 
 
 class Part(NamedTuple):
-    """What a batch of utilities has brought.
+    """Results of one batch of utilities.
 
     Attributes:
         samples: How many samples are complete since the last part.
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
 
 class Work(Protocol):
-    """What an estimator works on.
+    """Inputs that an estimator is bound to.
 
     Attributes:
         n: Number of training points.

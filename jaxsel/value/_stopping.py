@@ -1,4 +1,4 @@
-"""When a run of an estimator ends: rules, and what they are told."""
+"""Stopping rules of estimators, and the progress that they are shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxsel._checks import check_count, check_positive
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """Where a run stands after a round of samples.
+    """Progress of a run after a round of samples.
 
     Attributes:
         samples: How many there are: permutations, coalitions or bags.

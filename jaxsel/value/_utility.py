@@ -1,4 +1,4 @@
-"""What a coalition of training points is worth: utilities of models trained on it."""
+"""Utilities: what models trained on a coalition of points score."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LANES = 16
 
 
 class Utility(Protocol):
-    """What estimators of values ask for: a function of coalitions that knows n.
+    """Protocol of utilities: a function of coalitions that knows n.
 
     One with an attribute `about`, a dict from names to text, is told from others by
     that where runs are resumed or merged; one without, by its `repr`.
@@ -79,7 +79,7 @@ class FunctionUtility:
 
     @functools.cached_property
     def about(self) -> dict[str, str]:
-        """What tells this function from others: its name, and a digest."""
+        """Identity of this function: its name, and a digest."""
         digest = fingerprint(self.function)
         return {"utility": plain_repr(self.function), "utility's digest": digest}
 
@@ -103,7 +103,7 @@ def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
 
 
 class ModelUtility:
-    """How well a learner, trained on a coalition, predicts validation data.
+    """Utility of a learner: its score on validation data, trained on a coalition.
 
     The coalition of no points is worth `empty`, and one whose points are of one class
     predicts that class. Calls may be made with NumPy or JAX arrays; weights other than
@@ -196,7 +196,7 @@ class ModelUtility:
 
     @functools.cached_property
     def about(self) -> dict[str, str]:
-        """What tells this utility from others, by name: learner, metric and data."""
+        """Identity of this utility, by name: learner, metric and data."""
         x, y = self.data.x, self.data.y
         return {
             **describe_data(self.learner, x=x, y=y, x_val=self.x_val, y_val=self.y_val),

@@ -84,7 +84,7 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
 
 
 def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
-    """What the soft-label form adds to every point: `constant + slope * sum(gains)`."""
+    """Return what soft labels add to every point: `constant + slope * sum(gains)`."""
     if n == 1:
         return -1 / n_classes, 0.0
     harmonic = special.digamma(min(k, n) + 1) + np.euler_gamma

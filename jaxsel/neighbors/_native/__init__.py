@@ -31,7 +31,7 @@ _TARGETS = {
 
 @functools.cache
 def available() -> bool:
-    """Whether the compiled operations can be used; loads them on the first call.
+    """Return whether the compiled operations load; tried at the first call.
 
     `JAXSEL_NATIVE=0` in the environment turns them off.
     """
@@ -185,7 +185,7 @@ def check_rows(name: str, *rows: jax.Array) -> None:
 
 
 def _operands(exact: Any) -> tuple[jax.Array, ...]:
-    """What the operations know of the features: nothing is four empty arrays."""
+    """Return the operands that describe the features; four empty arrays for none."""
     if exact is None:
         none = jnp.zeros(0, jnp.float32)
         return none.reshape(0, 0), none, none, none

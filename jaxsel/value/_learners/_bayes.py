@@ -13,7 +13,7 @@ from jaxsel.value._examples import Examples
 
 
 class ClassMoments(NamedTuple):
-    """What B subsets know of each class.
+    """Moments of each class in B subsets.
 
     Attributes:
         size: `[B, C]`.

@@ -13,7 +13,7 @@ from jaxsel.value._examples import Examples
 
 @dataclasses.dataclass
 class SklearnModel:
-    """What a subset was made into.
+    """A fitted estimator, or the label that stands in for one.
 
     Attributes:
         estimator: The fitted one; None of no points or one class, or after an error.
