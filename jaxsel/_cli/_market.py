@@ -75,8 +75,9 @@ def _request(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    from jaxsel._io import read_array
     from jaxsel.market import hard_set, make_request
+
+    from ._read import read_array
 
     data = read_data(args, args.data, labels=args.labels)
     features = None if args.features is None else read_array(args.features, args.x_key)
@@ -131,10 +132,10 @@ def _answer(args: argparse.Namespace) -> None:
     _check_outputs(args, [out.with_suffix(".json"), out], roles)
     import jax
 
-    from jaxsel._io import read_array
     from jaxsel.market import Request, answer, refuse
 
     from ._market_owner import owner_model
+    from ._read import read_array
 
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data = None

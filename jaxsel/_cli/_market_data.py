@@ -19,7 +19,7 @@ def read_data(
     args: argparse.Namespace, source: str, *, labels: str | None = None
 ) -> Dataset:
     """Read samples and their labels, as the options in `args` say."""
-    from jaxsel._io import read_samples
+    from ._read import read_samples
 
     data = read_samples(
         source,
@@ -45,8 +45,9 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     """
     import numpy as np
 
-    from jaxsel._io import ARRAYS, TABLES, read_array, read_table
     from jaxsel.data import Dataset
+
+    from ._read import ARRAYS, TABLES, read_array, read_table
 
     suffix, names = Path(source).suffix.lower(), None
     if suffix in TABLES:
@@ -72,7 +73,7 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
     """
     import numpy as np
 
-    from jaxsel._io import TABLES, read_array, read_table
+    from ._read import TABLES, read_array, read_table
 
     source, column = args.predictions, args.prediction_column
     is_table = Path(source).suffix.lower() in TABLES

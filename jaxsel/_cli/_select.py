@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     check_outputs(
         [out.with_suffix(".json"), out], inputs=sources.values(), force=args.force
     )
-    from jaxsel._io import read_values
+    from ._read import read_values
 
     values = read_values(args.values)
     labels = _labels(args)
@@ -173,7 +173,7 @@ def choose(
 
 
 def _labels(args: argparse.Namespace) -> np.ndarray | None:
-    from jaxsel._io import read_array, read_samples
+    from ._read import read_array, read_samples
 
     if args.labels is not None:
         return read_array(args.labels, args.y_key)

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         inputs=[source for source in sources if source is not None],
         force=args.force,
     )
-    from jaxsel._io import paired_features, read_values
+    from ._read import paired_features, read_values
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
@@ -180,7 +180,7 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 
 def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
-    from jaxsel._io import read_samples
+    from ._read import read_samples
 
     read = functools.partial(
         read_samples,

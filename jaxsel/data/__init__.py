@@ -1,5 +1,7 @@
 """Real data sets, the user's own data, and ways to spoil them under a key."""
 
+from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
+
 from ._convert import (
     from_arrays as from_arrays,
     from_hugging_face as from_hugging_face,
@@ -19,7 +21,6 @@ from ._corrupt_values import (
     mask_patches as mask_patches,
 )
 from ._dataset import Dataset as Dataset
-from ._fetch import ChecksumError as ChecksumError, FetchError as FetchError
 from ._load import load as load
 from ._prepare import (
     Info as Info,

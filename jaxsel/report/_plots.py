@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,19 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.ticker import PercentFormatter
 
-    from jaxsel._types import Values
+
+class Estimates(Protocol):
+    """What `plot_values` draws, such as a `jaxsel.Values`."""
+
+    @property
+    def values(self) -> Any: ...
+
+    @property
+    def stderr(self) -> Any: ...
 
 
 def plot_values(
-    values: Values,
+    values: Estimates,
     *,
     ax: Sequence[matplotlib.axes.Axes] | None = None,
     labels: npt.ArrayLike | None = None,

@@ -1,4 +1,4 @@
-"""Which parameters' gradients count: any pytree, split into those and the rest."""
+"""Parameters of any pytree, split into those to differentiate by and the rest."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._oracle import Gradient
-from ._training import check_closure, check_unchanged, mutable_leaves
+from ._training_mode import check_closure, check_unchanged, mutable_leaves
 
 Wrt = str | Sequence[str] | Callable[[str, Any], bool] | None
 """None, one or several globs on the path, or a predicate of the path and the leaf."""
@@ -42,13 +41,13 @@ class Form:
         """The paths of the selected leaves, in order."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, str))
 
-    def gradient(self, selected: Mapping[str, Any]) -> Gradient:
+    def gradient(self, selected: Mapping[str, Any]) -> Any:
         """Put selected leaves into the parameters' structure, None elsewhere."""
         return self.treedef.unflatten(
             [selected[leaf] if isinstance(leaf, str) else None for leaf in self.leaves]
         )
 
-    def pick(self, gradient: Gradient) -> dict[str, Any]:
+    def pick(self, gradient: Any) -> dict[str, Any]:
         """Return the selected leaves of a gradient, found by their paths.
 
         The gradient may be of the parameters' structure, or a module's where those are

@@ -20,7 +20,7 @@ class Checkpoints:
 
     Args:
         folder: Where it lies; made if it isn't there.
-        run: What tells this run from others, such as a `fingerprint`.
+        run: What tells this run from others, such as its `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], run: str):
@@ -113,7 +113,7 @@ def _named(leaves: list[Any]) -> dict[str, Any]:
     }
 
 
-def fingerprint(settings: Mapping[str, Any], *trees: Any) -> str:
+def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
     """Return a sha256 of settings, as JSON has them, and of pytrees of arrays."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(trees):

@@ -1,4 +1,4 @@
-"""What the command line reads: samples, labels and values.
+"""Read what the command line is given: samples, labels and values.
 
 Arrays in `.npy` files are memory-mapped, and so are those in `.npz` files that are
 stored without compression, as `np.savez` does.

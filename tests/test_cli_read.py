@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from jaxsel import Values
-from jaxsel._io import paired_features, read_array, read_samples, read_values
+from jaxsel._cli._read import paired_features, read_array, read_samples, read_values
 from jaxsel.data import Dataset, load
 
 X = np.random.default_rng(0).normal(size=(6, 3))
@@ -162,7 +162,8 @@ def test_prepared_data_sets():
 def test_names_and_splits(source, name, split, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "jaxsel._io.load", lambda name, *, split, **_: asked.append((name, split))
+        "jaxsel._cli._read.load",
+        lambda name, *, split, **_: asked.append((name, split)),
     )
     read_samples(source)
     assert asked == [(name, split)]
