@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxsel._frames import plain_labels
+
 from ._output import fingerprint, fingerprint_dataset
 
 if TYPE_CHECKING:
@@ -86,11 +88,6 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
         return read_array(source, args.y_key)
     _, found, _ = read_table(source, label_column=column, columns=())
     return plain_labels(np.asarray(found))
-
-
-def plain_labels(y: np.ndarray) -> np.ndarray:
-    """Return labels that were read as objects as texts of fixed length."""
-    return y.astype(str) if y.dtype == object else y
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:

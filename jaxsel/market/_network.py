@@ -1,4 +1,4 @@
-"""The small network that `jaxsel market` trains for lack of a model of the user's.
+"""A small network, for users who have no model of their own.
 
 One hidden layer on standardised numbers: it needs no download, and its last layer has
 gradients in closed form.
@@ -7,7 +7,6 @@ gradients in closed form.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import jax
 import numpy as np
@@ -21,38 +20,6 @@ STEPS = 500
 # Of an owner's network: after 500, gradients are all but 0 and choose worse.
 EARLY_STEPS = 100
 _LEARNING_RATE = 3e-3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scale:
-    """Centre and spread of samples: of each column of a table, else of all numbers.
-
-    Missing numbers, NaN, do not count, and are at the centre.
-    """
-
-    mean: np.ndarray
-    spread: np.ndarray
-
-    @classmethod
-    def of(cls, x: np.ndarray) -> Scale:
-        axis = 0 if x.ndim == 2 else None
-        of_mean, of_spread = np.mean, np.std
-        gaps = np.isnan(x) if x.dtype.kind == "f" else np.zeros(1, bool)
-        if gaps.any():
-            of_mean, of_spread = np.nanmean, np.nanstd
-            x = np.where(gaps.all(axis=axis), 0, x)  # a column without any number
-        with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.asarray(of_spread(x, axis=axis, dtype=np.float64))
-            mean = np.asarray(of_mean(x, axis=axis, dtype=np.float64))
-        return cls(mean=mean, spread=np.where(spread > 0, spread, 1))
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return samples as rows, `[n, d]` float32."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = ((x - self.mean) / self.spread).astype(np.float32)
-        if x.dtype.kind == "f":
-            scaled[np.isnan(x)] = 0
-        return scaled.reshape(len(x), math.prod(x.shape[1:]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
