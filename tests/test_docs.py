@@ -97,7 +97,7 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
     "page", [p for p in PAGES if "sh" in languages(p)], ids=page_id
 )
 def test_commands_exist(page):
-    """Options of jaxsel and experiments, targets of make; other programs are not ours."""
+    """Options of jaxsel and of experiments, and targets of make: our own programs."""
     makefile = (ROOT / "Makefile").read_text()
     for language, _, text in blocks(page):
         for program, *arguments in commands(text) if language == "sh" else ():

@@ -11,8 +11,9 @@ SEEDS = 5
 HELP = "which samples of an owner are worth having, and which owners?"
 DESCRIPTION = """\
 Mycroft in miniature: starved classes, a planted spurious correlation, noise and missing
-labels, ranking of owners, and the same on a table; with the paper's figures beside ours.
-Needs mnist, fashion_mnist and adult (`jaxsel data prepare`); six minutes on two cores."""
+labels, ranking of owners, and the same on a table; with the paper's figures beside
+ours. Needs mnist, fashion_mnist and adult (`jaxsel data prepare`); six minutes on two
+cores."""
 FULL = "whole images, and all selectors on the table"
 
 

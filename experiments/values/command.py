@@ -12,9 +12,9 @@ SEEDS = 10
 HELP = "is a closed form as good as values that train models again and again?"
 DESCRIPTION = """\
 KNN-Shapley beside values that train models again, on wrong labels, watermarks,
-summarisation, acquisition and adaptation; which of the study's claims hold. Needs mnist,
-fashion_mnist and adult, and takes movie_polarity and minilm where they are there; seven
-and a half minutes on two cores."""
+summarisation, acquisition and adaptation; which of the study's claims hold. Needs
+mnist, fashion_mnist and adult, and takes movie_polarity and minilm where they are
+there; seven and a half minutes on two cores."""
 FULL = "1000 points rather than 300"
 
 
