@@ -1,6 +1,7 @@
 """The order of the house: who imports whom, what stays private, how long files are."""
 
 import ast
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -153,6 +154,13 @@ def test_jaxsel_uses_nothing_of_the_repository_beside_it():
     assert not wrong
     heavy = [i for i in imports("jaxsel") if i.name[0] in ("torch", "mpc_bridge")]
     assert not [*map(str, heavy)]
+
+
+def test_what_is_installed_and_what_is_shipped():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    targets = build["build"]["targets"]
+    assert targets["wheel"]["packages"] == ["jaxsel", "mpc_bridge"]
+    assert {"experiments", "benchmarks", "tests"} <= {*targets["sdist"]["include"]}
 
 
 def test_tasks_keep_to_what_users_call():

@@ -7,7 +7,7 @@ import numpy as np
 from jaxsel.demo.scenes.owner import NAMES, SELECTORS, SPACES
 from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT
-from jaxsel.demo.words import averaged, compared, listed, sentence, told
+from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 
 from . import paper
 from .ranking import METHODS
@@ -29,7 +29,7 @@ def noise_words(result: Mycroft) -> str:
         said = compared(
             "the loss of FuncFeat", drop[:, 0], "that of random", drop[:, 3]
         )
-        ours = told(drop[:, 0] - drop[:, 3])
+        ours = significant_sign(drop[:, 0] - drop[:, 3])
         order = "smaller" if theirs < random else "larger"
         parts.append(
             sentence(f"with {state}, {said}")

@@ -1,10 +1,10 @@
-"""Sentences about trends, and means of what is known."""
+"""Sentences about trends, and means of what is defined."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.words import told
+from jaxsel.demo.words import significant_sign
 
 
 def known_mean(values: np.ndarray, axis: int) -> np.ndarray:
@@ -23,8 +23,8 @@ def trend(name: str, steps: np.ndarray, by_step: np.ndarray) -> str:
         by_step: `[runs, C]`, fractions; runs with a NaN are left out.
 
     Returns:
-        A clause without a full stop. Checkpoints that `told` does not tell apart count
-        as equally good.
+        A clause without a full stop. Checkpoints whose difference has no
+        `significant_sign` count as equally good.
     """
     by_step = by_step[np.isfinite(by_step).all(axis=1)]
     if not len(by_step):
@@ -35,7 +35,9 @@ def trend(name: str, steps: np.ndarray, by_step: np.ndarray) -> str:
     if only:
         ahead = lambda other: means[best] > means[other]
     else:
-        ahead = lambda other: told(by_step[:, best] - by_step[:, other]) != 0
+        ahead = lambda other: (
+            significant_sign(by_step[:, best] - by_step[:, other]) != 0
+        )
     if best != last and ahead(last):
         return (
             f"{name} is best after {steps[best]} of {steps[last]} steps with "

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def told(differences: np.ndarray) -> int:
-    """Return the sign of a mean over seeds, or 0 where it is not told from 0.
+def significant_sign(differences: np.ndarray) -> int:
+    """Return the sign of a mean over seeds, or 0 where it is not significant.
 
-    Told by a paired t-test at 5 %. A single seed tells nothing.
+    By a paired t-test at 5 %. A single seed is never significant.
 
     Args:
         differences: `[seeds]`, of two figures of the same seed.
@@ -56,7 +56,7 @@ def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
 
     Returns:
         A clause without a full stop, with the standard error of the mean difference.
-        A difference that `told` does not tell counts as none.
+        A difference without a `significant_sign` counts as none.
     """
     points = 100 * (np.asarray(a) - np.asarray(b))
     points = points[np.isfinite(points)]
@@ -66,7 +66,7 @@ def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
     if len(points) < 2:
         return f"{name} is {mean:+.1f} points from {other} in the only run"
     error = standard_error(points)
-    if not told(points):
+    if not significant_sign(points):
         difference = f"{mean:+.1f} ± {error:.1f} points"
         return f"{name} and {other} cannot be told apart ({difference})"
     where = "above" if mean > 0 else "below"

@@ -30,7 +30,7 @@ from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT, spoilt
 from jaxsel.demo.scenes.starved import deal, draw_starved
 from jaxsel.demo.scenes.trainer import Sizes, images
-from jaxsel.demo.words import averaged, compared, listed, sentence, told
+from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 from jaxsel.report import Report
 
 # Two classes, and sizes that are padded alike: few programs to compile.
@@ -386,8 +386,8 @@ def test_words_follow_the_numbers():
     )
     # Of differences between five seeds 2.78 standard errors are told, not 2.
     unit = np.array([-1.0, -0.5, 0, 0.5, 1]) / np.sqrt(0.625 / 5)
-    assert [told(unit + shift) for shift in (2.7, 2.8, -2.8)] == [0, 1, -1]
-    assert told(np.ones(1)) == told(np.zeros(3)) == 0
+    assert [significant_sign(unit + shift) for shift in (2.7, 2.8, -2.8)] == [0, 1, -1]
+    assert significant_sign(np.ones(1)) == significant_sign(np.zeros(3)) == 0
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert sentence("one", "two") == "One; two."
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.demo.words import listed, told
+from jaxsel.demo.words import listed, significant_sign
 from jaxsel.report import Figure, Heading, Table
 
 from .figures import (
@@ -177,7 +177,7 @@ def _selectors(result: Tabular, m: Measures) -> str:
         base = f1.pop("binning distance")
         groups: dict[int, list[str]] = {1: [], 0: [], -1: []}
         for name, scores in f1.items():
-            groups[told(scores - base)].append(name)
+            groups[significant_sign(scores - base)].append(name)
         verdicts = zip(("better", "as good", "worse"), groups.values(), strict=True)
         text = (
             "Against the binning distance, by mean F1, where what a paired t-test at 5 "
