@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.scenes.owner import NAMES, SELECTORS, SPACES
+from jaxsel.demo.scenes.owner import NAMES
 from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 
 from . import paper
+from .choosing import SELECTORS, SPACES
 from .ranking import METHODS
 from .run import Mycroft
 from .words import trend

@@ -8,18 +8,13 @@ import jax
 import numpy as np
 
 from jaxsel.demo.scenes.networks import steps_for
-from jaxsel.demo.scenes.owner import (
-    CHECKPOINT,
-    SELECTORS,
-    SPACES,
-    Owner,
-    choose,
-    new_owner,
-)
+from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, new_owner
 from jaxsel.demo.scenes.spoiling import spoilt
 from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, joined, take
 from jaxsel.retrieve import pseudo_labels, retrieve
+
+from .choosing import SELECTORS, SPACES, choose, look
 
 RETRAINED = ("nothing", "func_feat", "random", "everything")
 OTHER = {"cnn": "mlp", "mlp": "cnn"}
@@ -83,14 +78,14 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     owners = {s: train(o, sizes.net) for s, o in spoilt(offer, keys[3]).items()}
     clean = owners["clean"]
     for owner in owners.values():
-        view = owner.view(hard)
+        view = look(owner, hard)
         sent = [pick(how, view) for how in SELECTORS] + [np.arange(len(offer[1]))]
         accuracy.append([gain(owner, rows) for rows in sent])
         true = owner.samples[1] == offer[1]
         right.append([true[rows].mean() if len(rows) else np.nan for rows in sent])
     nothing = gain(clean, np.empty(0, int))
 
-    chosen = pick("func_feat", clean.view(hard)), pick("random", clean.view(hard))
+    chosen = pick("func_feat", look(clean, hard)), pick("random", look(clean, hard))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
     fresh = sizes.untrained(offer[0].shape[1:], scene.classes, keys[4])
     retrained = []
@@ -103,10 +98,10 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     steps_tuned = steps_for(len(trainer.own[1]) + sizes.main, sizes.epochs, sizes.least)
 
     unlabelled, pseudo_right = _without_labels(clean, hard, sizes, keys[2])
-    other = train(offer, OTHER[sizes.net]).view(hard)
+    other = look(train(offer, OTHER[sizes.net]), hard)
     by_checkpoint = np.zeros((len(SPACES), len(clean.nets), 2))
     for c in range(len(clean.nets)):
-        view = clean.view(hard, checkpoint=c)
+        view = look(clean, hard, checkpoint=c)
         for j, how in enumerate(SPACES):
             again = c == CHECKPOINT
             by_checkpoint[j, c] = (

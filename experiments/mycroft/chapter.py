@@ -6,13 +6,14 @@ import dataclasses
 
 import numpy as np
 
-from jaxsel.demo.scenes.owner import CHECKPOINT, NAMES, SELECTORS, SPACES
+from jaxsel.demo.scenes.owner import CHECKPOINT, NAMES
 from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence
 from jaxsel.report import Chapter, Heading
 
 from . import paper
 from .case_words import label_words, model_words, noise_words, ranking_words
+from .choosing import SELECTORS, SPACES
 from .figures import (
     case_table,
     drop_table,

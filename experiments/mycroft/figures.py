@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxsel.demo.scenes.owner import NAMES, SELECTORS, SPACES
+from jaxsel.demo.scenes.owner import NAMES
 from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.seeds import spread
 from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 
 from . import paper
 from .cases import RETRAINED
+from .choosing import SELECTORS, SPACES
 from .ranking import METHODS, OFFERS
 from .run import Mycroft
 from .words import known_mean

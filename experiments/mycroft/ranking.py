@@ -23,7 +23,6 @@ OFFERS = {
 }
 """What the five owners have, in the manner of the paper's."""
 
-
 METHODS = ("func_feat", "retrieve", "random")
 
 

@@ -7,10 +7,11 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.owner import CHECKPOINT, SPACES, View, choose, new_owner
+from jaxsel.demo.scenes.owner import CHECKPOINT, new_owner
 from jaxsel.demo.scenes.starved import deal
 from jaxsel.demo.scenes.trainer import Samples, Sizes, Trainer, hire, joined, take
 
+from .choosing import SPACES, View, choose, look
 from .sizes import FULL
 
 PAIR = (0, 3)
@@ -178,7 +179,7 @@ def spurious_seed(
     def useful(chosen: list[np.ndarray]) -> np.ndarray:
         return np.array([is_natural[r].mean() if len(r) else np.nan for r in chosen])
 
-    views = [owner.view(trainer.shared, checkpoint=c) for c in range(len(owner.nets))]
+    views = [look(owner, trainer.shared, checkpoint=c) for c in range(len(owner.nets))]
     through = [[rows(how, view) for view in views] for how in SPACES]
     by_pixels = views[0].by(offer[0], trainer.shared[0])
     chosen = [line[CHECKPOINT] for line in through]

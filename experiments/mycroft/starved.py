@@ -7,9 +7,11 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.owner import SELECTORS, choose, new_owner
+from jaxsel.demo.scenes.owner import new_owner
 from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, take
+
+from .choosing import SELECTORS, choose, look
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def starved_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray
     scene = draw_starved(data, sizes, keys[0])
     trainer, offer = scene.trainer, scene.offer
     owner = new_owner(offer, scene.classes, sizes, keys[1])
-    view = owner.view(trainer.shared)
+    view = look(owner, trainer.shared)
     chosen = [
         [choose(how, view, budget, keys[2]) for budget in sizes.budgets]
         for how in SELECTORS

@@ -13,8 +13,6 @@ from jaxsel.demo.scenes.valuations import KNN, MAX, RETRAINED
 from jaxsel.tasks import RANDOM
 
 PENALTY = 3.0
-
-
 METHODS = (KNN[0], MAX, *KNN[1:], *RETRAINED, RANDOM)
 
 

@@ -11,6 +11,7 @@ from flax import nnx
 from experiments.mycroft import cases as studies, run as runs
 from experiments.mycroft.cases import cases_seed
 from experiments.mycroft.chapter import mycroft_chapters
+from experiments.mycroft.choosing import SELECTORS, choose, look
 from experiments.mycroft.figures import matched
 from experiments.mycroft.ranking import disturb, owners_seed
 from experiments.mycroft.run import run_mycroft
@@ -25,7 +26,7 @@ from experiments.mycroft.words import known_mean, trend
 from experiments.store import remembered
 from jaxsel.data import load
 from jaxsel.demo.scenes.networks import new_net, steps_for
-from jaxsel.demo.scenes.owner import SELECTORS, choose, new_owner
+from jaxsel.demo.scenes.owner import new_owner
 from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT, spoilt
 from jaxsel.demo.scenes.starved import deal, draw_starved
@@ -291,7 +292,7 @@ def test_choices_keep_to_budget_and_classes(parity):
     scene = draw_starved(parity, TINY, jax.random.key(0))
     shared = scene.trainer.shared
     owner = new_owner(scene.offer, scene.classes, TINY, jax.random.key(1))
-    view = owner.view(shared)
+    view = look(owner, shared)
     assert view.features.shape == (400, 128)
     share = np.bincount(shared[1], minlength=2) / len(shared[1])
     for how in SELECTORS:
