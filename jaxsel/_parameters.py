@@ -38,7 +38,7 @@ class Form:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the selected leaves, in order."""
+        """Return the paths of the selected leaves, in order."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, str))
 
     def gradient(self, selected: Mapping[str, Any]) -> Any:
@@ -94,7 +94,7 @@ class Parameters:
 
     @property
     def size(self) -> int:
-        """How many numbers are selected."""
+        """Return how many numbers are selected."""
         return sum(leaf.size for leaf in self.selected.values())
 
     @property
@@ -236,7 +236,7 @@ def _choose(params: Any, inexact: dict[str, Any], wrt: Wrt) -> set[str]:
 
 
 def _not_trained(params: Any, paths: Mapping[str, Any]) -> set[str]:
-    """The paths of Flax's statistics: NNX variables and Linen collections."""
+    """Return the paths of Flax's statistics: NNX variables and Linen collections."""
     if isinstance(params, Mapping) and isinstance(params.get("params"), Mapping):
         return {path for path in paths if not path.startswith("params/")}
     nnx = sys.modules.get("flax.nnx")

@@ -130,7 +130,7 @@ def _beside(result: Mycroft) -> str:
 
 
 def _lead(budgets: np.ndarray, accuracy: np.ndarray) -> float:
-    """Mean lead of FuncFeat over random, over budgets that the paper has too."""
+    """Return FuncFeat's mean lead over random, at budgets that the paper has too."""
     some = accuracy[..., 0][:, :, budgets <= _COMPARED]
     return float((some[:, 0] - some[:, -1]).mean())
 

@@ -26,7 +26,7 @@ def title(data: str) -> str:
 
 
 def first_table(result: Mycroft) -> Table:
-    """Our accuracies beside those of the paper's Table 1."""
+    """Set our accuracies beside those of the paper's Table 1."""
     ours = {
         title(name): (one.budgets, one.accuracy[..., 0])
         for name, one in result.starved.items()
@@ -170,7 +170,7 @@ def spurious_figures(result: Mycroft) -> list[Figure]:
 
 
 def case_table(result: Mycroft) -> Table:
-    """Accuracy with spoilt data, without labels, and with another model."""
+    """Show accuracy with spoilt data, without labels, and with another model."""
     cases = result.cases
     held_out = cases.by_spoiling[..., 0]
     rows: list[Sequence[object]] = [

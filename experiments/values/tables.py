@@ -27,7 +27,7 @@ PAPER_TABLE_2 = {
 
 
 def claim_table(result: Study) -> Table:
-    """Every claim with its verdict, and what that is about."""
+    """Show every claim with its verdict, and what that is about."""
     claims = study_claims(result)
     some = lambda test: any(claim.test == test for claim in claims)
     runs = len(result.runtime["seconds"])
@@ -63,7 +63,7 @@ def claim_table(result: Study) -> Table:
 
 
 def detection_table(result: Study) -> Table:
-    """AUC of finding wrong labels and watermarks."""
+    """Show the AUC of finding wrong labels and watermarks."""
     some = {
         name: curves
         for name, curves in result.applications.items()
@@ -81,7 +81,7 @@ def detection_table(result: Study) -> Table:
 
 
 def watermark_table(result: Study) -> Table:
-    """Whether removal breaks watermarks."""
+    """Show whether removal breaks watermarks."""
     some = {
         name: curves
         for name, curves in result.applications.items()
@@ -120,7 +120,7 @@ def watermark_table(result: Study) -> Table:
 
 
 def learning_table(result: Study) -> Table:
-    """Accuracies of summarisation and acquisition."""
+    """Show accuracies of summarisation and acquisition."""
     summary = result.applications["summary-adult"]
     bought = result.applications["acquisition-mnist"]
     return Table(
@@ -151,7 +151,7 @@ def learning_table(result: Study) -> Table:
 
 
 def adaptation_table(result: Study) -> Table:
-    """Ours beside the paper's Table 2."""
+    """Set our figures beside the paper's Table 2."""
     names = "mnist-digits", "digits-mnist"
     rows = []
     for m in METHODS:
@@ -210,7 +210,7 @@ def rank_table(result: Study) -> Table:
 
 
 def embedding_table(result: Study) -> Table:
-    """Detection by embedding, and top classes."""
+    """Show detection by embedding, and the top classes."""
     rows = []
     for kind, names in (("images", IMAGES), ("texts", TEXTS)):
         if kind not in result.embeddings:
@@ -241,7 +241,7 @@ def embedding_table(result: Study) -> Table:
 
 
 def order_table(result: Study) -> Table:
-    """Theorem 2 by simulation."""
+    """Show Theorem 2 by simulation."""
     counts = result.order["counts"].sum(0)
     return Table(
         columns=("Values", "For", "Pairs", "Tied", "Agree", "Disagree", "Not known"),

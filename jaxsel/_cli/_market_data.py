@@ -1,4 +1,4 @@
-"""The samples that `jaxsel market` reads, and what its records say of them."""
+"""Read the samples of `jaxsel market`, and describe them in records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real data sets, the user's own data, and ways to spoil them under a key."""
+"""Real data sets, the user's own data, and seeded corruptions."""
 
 from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
 

@@ -70,7 +70,7 @@ def find(name: str, data_dir: Path) -> tuple[Path | None, str]:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes on disk."""
+    """Return the bytes that a folder takes on disk."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
@@ -79,7 +79,7 @@ def _folders(base: Path) -> list[Path]:
 
 
 def _versions(base: Path) -> list[Path]:
-    """The prepared versions in a folder, newest first."""
+    """Return the prepared versions in a folder, newest first."""
     found = [
         d
         for d in _folders(base)

@@ -115,7 +115,7 @@ def purchase_chapter(result: Purchase) -> Chapter:
 
 
 def _agreement(result: Purchase) -> np.ndarray:
-    """Spearman's correlation of values and of accuracies with one owner, `[S]`."""
+    """Return Spearman's correlation of values with accuracies, `[S]`."""
     from scipy.stats import spearmanr
 
     return np.array(

@@ -31,7 +31,7 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """Name of its folder: another version of the package gets another one."""
+        """Return its folder's name: each version of the package has its own."""
         return f"{self.name}-{self.package.version}"
 
 

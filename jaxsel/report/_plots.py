@@ -236,7 +236,7 @@ _BAND = {"alpha": 0.2, "linewidth": 0, "linestyle": "-"}
 
 
 def _spread(y: np.ndarray) -> np.ndarray:
-    """Standard deviation over seeds; 0 with one seed, where there is none to show."""
+    """Return the standard deviation over seeds; 0 where there is one seed only."""
     return np.std(y, axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1:])
 
 

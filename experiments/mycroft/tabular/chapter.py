@@ -232,7 +232,7 @@ def _numbers(result: Tabular, m: Measures) -> dict[str, Any]:
 
 
 def _diagonal(f1: np.ndarray) -> tuple[float, float]:
-    """Mean of the diagonal and of the rest, `[S, P, P]`."""
+    """Return means of the diagonal and of the rest, `[S, P, P]`."""
     same = np.eye(f1.shape[1], dtype=bool)
     return float(f1[:, same].mean()), float(f1[:, ~same].mean())
 

@@ -79,7 +79,7 @@ def measure(result: Tabular) -> Measures:
 
 
 def _ordered(scores: np.ndarray, useful: np.ndarray) -> float:
-    """Mean over trainers with owners of both sorts; `[P, O]` each."""
+    """Return means over trainers with owners of both sorts; `[P, O]` each."""
     shares = []
     for row, good in zip(scores, useful, strict=True):
         if good.any() and not good.all():

@@ -167,7 +167,7 @@ def run_seed(
     *,
     full: bool,
 ) -> Tabular:
-    """As `tabular_seed`, with any table and sizes (those that `deal` takes)."""
+    """Run `tabular_seed` on any table, with any sizes (those that `deal` takes)."""
     key = jax.random.key(seed)
     shares = mixtures(len(table.kinds))
     market = deal(table, shares, key=jax.random.fold_in(key, 0), **sizes)

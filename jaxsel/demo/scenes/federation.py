@@ -79,7 +79,7 @@ class Federation:
 
     @property
     def clean(self) -> np.ndarray:
-        """Which samples are clean, `[n]` of bool."""
+        """Return which samples are clean, `[n]` of bool."""
         return self.source == 0
 
 
