@@ -20,21 +20,21 @@ demo: $(STAMPS)/secure ## Buy digits, choose texts in secret; writes demo/report
 
 repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
-	$(BIN)/jaxsel repro mycroft --out repro --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments mycroft --out repro --force $(if $(FULL),--full)
 
 repro-proxy: $(STAMPS)/run ## Proxies' fidelity against secure cost; FULL=1: ablations
 	$(BIN)/jaxsel models prepare minilm
 	$(BIN)/jaxsel data prepare movie_polarity tweets
-	$(BIN)/jaxsel repro proxy --out repro-proxy --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments proxy --out repro-proxy --force $(if $(FULL),--full)
 
 repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 points
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
-	$(BIN)/jaxsel repro values --out repro-values --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments values --out repro-values --force $(if $(FULL),--full)
 
 repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs too
 	$(BIN)/jaxsel data prepare mnist fashion_mnist
-	$(BIN)/jaxsel repro filter --out repro-filter --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments filter --out repro-filter --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
 	$(BIN)/python -m pytest -n auto --dist loadfile $(if $(SLOW),,-m "not slow")

@@ -52,3 +52,8 @@ def take_rows(tree: Any, chunk: slice, rows: int) -> Any:
         return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
 
     return jax.tree.map(take, tree)
+
+
+def first_row(tree: Any) -> Any:
+    """Return the first row of every array."""
+    return jax.tree.map(lambda array: array[0], tree)

@@ -1,4 +1,7 @@
-"""The command line: `jaxsel --help`."""
+"""The command line: `jaxsel --help`.
+
+The experiments of the repository have a command of their own, of the same parts.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ._cli import _data, _demo, _info, _market, _models, _repro, _select, _value
-from ._cli._parser import Parser
+from ._cli import _data, _demo, _info, _market, _models, _select, _value
+from ._cli._parser import Parser as Parser
+from ._cli._reported import (
+    add_report_options as add_report_options,
+    write_report as write_report,
+)
 from ._version import __version__
 
 _DESCRIPTION = """\
@@ -38,17 +45,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: For `--help`, `--version` (0), and what can't be parsed (2).
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    parser = _parser()
+    return run_command(_parser(), sys.argv[1:] if argv is None else list(argv))
+
+
+def run_command(parser: Parser, argv: Sequence[str]) -> int:
+    """Parse what follows a program's name, run it, and return its exit status.
+
+    Args:
+        parser: Sets `run`, a function of the parsed arguments, or `show_help`; has the
+            option `--debug`.
+        argv: What follows the program's name.
+
+    Returns:
+        As `main`.
+
+    Raises:
+        SystemExit: As `main`.
+    """
     args = parser.parse_args(argv)
     if not hasattr(args, "run"):
         args.show_help()
         return 0
-    args.command_line = shlex.join(["jaxsel", *argv])
+    args.command_line = f"{parser.prog} {shlex.join(argv)}"
     try:
         return args.run(args) or 0
     except KeyboardInterrupt:
-        sys.stderr.write("jaxsel: interrupted\n")
+        sys.stderr.write(f"{parser.prog}: interrupted\n")
         return 130
     except BrokenPipeError:  # as in `jaxsel data list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -61,18 +83,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = f"{error.strerror}: {error.filename}"
         if isinstance(error, ModuleNotFoundError):
             message += ": pip install 'jaxsel[data,report,text]'"
-        sys.stderr.write(f"jaxsel: error: {message}\n")
+        sys.stderr.write(f"{parser.prog}: error: {message}\n")
         return 2
+
+
+def add_debug(parser: Parser) -> None:
+    """Add the option that shows where in the code an error occurred."""
+    parser.add_argument(
+        "--debug", action="store_true", help="show where in the code an error occurred"
+    )
 
 
 def _parser() -> Parser:
     parser = Parser(prog="jaxsel", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.set_defaults(show_help=parser.print_help)
     parser.add_argument("--version", action="version", version=f"jaxsel {__version__}")
-    parser.add_argument(
-        "--debug", action="store_true", help="show where in the code an error occurred"
-    )
+    add_debug(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (_value, _select, _market, _data, _models, _demo, _repro, _info):
+    for command in (_value, _select, _market, _data, _models, _demo, _info):
         command.add(commands)
     return parser

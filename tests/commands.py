@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+import experiments.__main__
 from jaxsel.cli import main
 
 RNG = np.random.default_rng(0)
@@ -18,11 +19,11 @@ def write_samples():
     np.savez("val.npz", x=X_VAL, y=Y_VAL)
 
 
-def run(*arguments):
+def run(*arguments, main=main):
     assert main([str(a) for a in arguments]) == 0
 
 
-def refuse(capsys, *arguments):
+def refuse(capsys, *arguments, main=main):
     """Run into an error, and return the one line that reports it."""
     before = sorted(Path().rglob("*"))
     try:
@@ -35,3 +36,11 @@ def refuse(capsys, *arguments):
     assert "error: " in captured.err
     assert sorted(Path().rglob("*")) == before, "something was left behind"
     return captured.err
+
+
+def experiment(*arguments):
+    run(*arguments, main=experiments.__main__.main)
+
+
+def refuse_experiment(capsys, *arguments):
+    return refuse(capsys, *arguments, main=experiments.__main__.main)

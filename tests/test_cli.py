@@ -3,7 +3,6 @@
 import hashlib
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +17,10 @@ from commands import OUT, X_VAL, Y_VAL, X, Y, refuse, run, write_samples
 from data import packages
 
 import jaxsel
-from jaxsel import Selection, Values
+from jaxsel import Selection, Values, neighbors
 from jaxsel.cli import main
 from jaxsel.data import FetchError, load
 from jaxsel.data._catalog import CATALOG
-from jaxsel.neighbors import _native
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +44,7 @@ def test_help_teaches(capsys):
     assert main(["models"]) == 0
     assert main(["market"]) == 0
     overview = capsys.readouterr().out
-    commands = ("value", "select", "data", "demo", "info", "data prepare", "repro")
+    commands = ("value", "select", "data", "demo", "info", "data prepare")
     market = ("market", "market request", "market answer")
     for command in (*commands, *market, "models", "models list", "models prepare"):
         with pytest.raises(SystemExit) as caught:
@@ -293,7 +291,7 @@ def test_prepare_refuses(arguments, message, capsys):
 
 
 def test_demo(capsys, monkeypatch):
-    tasks = pytest.importorskip("jaxsel.tasks")
+    demo = pytest.importorskip("jaxsel.demo")
 
     def fake(folder, *, seeds, progress):
         page, numbers = Path(folder, "report.html"), Path(folder, "report.json")
@@ -301,8 +299,8 @@ def test_demo(capsys, monkeypatch):
         numbers.write_text("{}")
         return page, numbers, "accuracy: high"
 
-    called = mock.create_autospec(tasks.run_demo, side_effect=fake)
-    monkeypatch.setattr(tasks, "run_demo", called)
+    called = mock.create_autospec(demo.run_demo, side_effect=fake)
+    monkeypatch.setattr(demo, "run_demo", called)
     run("demo", "--seeds", 3)
     shown = capsys.readouterr().out
     assert "accuracy: high" in shown
@@ -326,23 +324,9 @@ def test_info(capsys, monkeypatch):
     assert f"jaxsel               {jaxsel.__version__}\n" in shown
     assert f"jax                  {jax.__version__}\n" in shown
     assert "cpu:7 (cpu)" in shown
-    state = "available" if _native.available() else "not "
+    state = "available" if neighbors.native_available() else "not "
     assert f"compiled operations  {state}" in shown
-    monkeypatch.setattr(_native, "available", lambda: False)
-    monkeypatch.setattr(_native, "LIBRARY", Path("gone.so"))
+    monkeypatch.setattr(neighbors, "native_available", lambda: False)
+    monkeypatch.setattr(neighbors, "NATIVE_LIBRARY", Path("gone.so"))
     run("info")
     assert "not built; pure JAX takes their place" in capsys.readouterr().out
-
-
-def test_experiments_have_one_thread_each(monkeypatch):
-    from jaxsel._cli._repro import one_thread_each
-
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
-    one_thread_each()
-    own = "--xla_cpu_multi_thread_eigen=false"
-    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=here {own}"
-    # What the user says stays.
-    theirs = "--xla_cpu_multi_thread_eigen=true"
-    monkeypatch.setenv("XLA_FLAGS", theirs)
-    one_thread_each()
-    assert os.environ["XLA_FLAGS"] == theirs

@@ -13,10 +13,10 @@ import pytest
 from commands import refuse, run
 
 from jaxsel import market
-from jaxsel._cli import _market_model, _market_options, _market_trainer
+from jaxsel._cli import _market_options
 from jaxsel._types import Selection
 from jaxsel.data import load
-from jaxsel.market import Answer, Request
+from jaxsel.market import Answer, Request, _network
 
 RNG = np.random.default_rng(0)
 CENTRES = 3 * RNG.normal(size=(3, 6))
@@ -179,7 +179,7 @@ def test_owners_by_every_method(method, capsys):
 def test_matching_sees_an_early_network(monkeypatch):
     """Its hidden layer as features, and gradients of length 1, whatever its loss."""
     given, steps = [], []
-    fit = _market_model.fit
+    fit = _network.fit
 
     def choose(candidates, target, own, hard, budget, **options):
         given.append((candidates, own, hard))
@@ -191,13 +191,13 @@ def test_matching_sees_an_early_network(monkeypatch):
         return fit(*arguments, **options)
 
     monkeypatch.setattr("jaxsel.market._owner.func_feat", choose)
-    monkeypatch.setattr(_market_model, "fit", recorded)
+    monkeypatch.setattr(_network, "fit", recorded)
     asked = ask("--method", "func_feat", budget=8)
     reply("east")
-    assert steps == [_market_model.EARLY_STEPS] == [100]
+    assert steps == [_network.EARLY_STEPS] == [100]
     (oracle, own, hard), x = given[0], np.load("east.npz")["x"][40:]
-    assert own.shape == (20, _market_model.HIDDEN)
-    assert hard.shape == (25, _market_model.HIDDEN)
+    assert own.shape == (20, _network.HIDDEN)
+    assert hard.shape == (25, _network.HIDDEN)
     assert own.min() == 0
     # The last layer's inputs are its features, so both come from one network.
     np.testing.assert_allclose(oracle.layers[0].inputs, own, rtol=1e-6)
@@ -213,7 +213,7 @@ def test_matching_sees_an_early_network(monkeypatch):
 
 def test_gradients_are_measured_by_their_length():
     x, y = draw(30, 30, 30)
-    network = _market_model.Network.new(6, 3, jax.random.key(0))
+    network = _network.Network.new(6, 3, jax.random.key(0))
     network = network.trained(x.astype(np.float32), y, jax.random.key(1), 300)
     short = np.mean(network.oracle(x, y).diag())
     assert short < 0.1
@@ -439,7 +439,7 @@ def test_prepared_data_sets(monkeypatch):
         *("--out", "b.npz", "--unlabelled"),
     )
     assert Answer.load("b.npz", asked).pseudo_labels
-    monkeypatch.setattr(_market_trainer.Trainer, "score", lambda self, answer: [0.5])
+    monkeypatch.setattr(market.Trainer, "score", lambda self, answer: [0.5])
     run(
         *("market", "rank", "request.npz", "digits:test", "a.npz", "b.npz"),
         *("--train", "digits:train", "--out", "r.json"),

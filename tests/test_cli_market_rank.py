@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from commands import refuse, run
 
-from jaxsel._cli import _market_model
-from jaxsel.market import Answer, Request, answer, make_request
+from jaxsel.market import Answer, Request, _network, answer, make_request
+from jaxsel.market._scale import Scale
 
 BUDGET = 12
 RANK = ["market", "rank", "request.npz", "held.npz"]
@@ -165,9 +165,9 @@ def test_single_copies_are_left_out_and_said(capsys):
 
 def test_the_shown_samples_are_in_the_baseline(monkeypatch):
     rows = []
-    fit = _market_model.fit
+    fit = _network.fit
     monkeypatch.setattr(
-        _market_model,
+        _network,
         "fit",
         lambda graphdef, params, x, y, **options: (
             rows.append((np.asarray(x), np.asarray(y)))
@@ -177,7 +177,7 @@ def test_the_shown_samples_are_in_the_baseline(monkeypatch):
     scene = Scene()
     found = scene.rank(scene.honest)
     assert found["shown"] == 20
-    scale = _market_model.Scale.of(scene.train[0])
+    scale = Scale.of(scene.train[0])
     both = np.concatenate([scene.train[0], scene.request.x])
     for x, y in rows:
         np.testing.assert_array_equal(x[:141], scale(both))
@@ -206,7 +206,7 @@ def test_samples_held_out_that_were_shown(capsys):
 def test_outputs_that_are_not_finite_score_nothing(monkeypatch, capsys):
     """The argmax of NaN is 0, which all hard samples are."""
     scene = Scene()
-    logits = _market_model.logits
+    logits = _network.logits
     calls = []
 
     def broken(*arguments):
@@ -216,7 +216,7 @@ def test_outputs_that_are_not_finite_score_nothing(monkeypatch, capsys):
             scores[:10] = np.nan
         return scores
 
-    monkeypatch.setattr(_market_model, "logits", broken)
+    monkeypatch.setattr(_network, "logits", broken)
     found = scene.rank(scene.honest, "--retrain")
     assert all(row["score"] <= 0.75 for row in found["ranking"])
     assert any(
@@ -301,7 +301,7 @@ def test_ties_are_marked(capsys):
 def record_fits(monkeypatch):
     """Record where each training starts from, and its key."""
     calls = []
-    fit = _market_model.fit
+    fit = _network.fit
 
     def recorded(graphdef, params, x, y, *, key, **options):
         start = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
@@ -309,7 +309,7 @@ def record_fits(monkeypatch):
         calls.append((start.tobytes(), jax.random.key_data(key).tobytes(), options))
         return end
 
-    monkeypatch.setattr(_market_model, "fit", recorded)
+    monkeypatch.setattr(_network, "fit", recorded)
     return calls
 
 

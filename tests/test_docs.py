@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import experiments.__main__
 import jaxsel
 import mpc_bridge
 from jaxsel import cli, data, models
@@ -33,6 +34,7 @@ ROOMS = (
     "models",
     "proxy",
     "tasks",
+    "demo",
     "report",
 )
 
@@ -95,12 +97,14 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
     "page", [p for p in PAGES if "sh" in languages(p)], ids=page_id
 )
 def test_commands_exist(page):
-    """Options of jaxsel and targets of make; those of other programs are not ours."""
+    """Options of jaxsel and of experiments, and targets of make: our own programs."""
     makefile = (ROOT / "Makefile").read_text()
     for language, _, text in blocks(page):
         for program, *arguments in commands(text) if language == "sh" else ():
             if program == "jaxsel" and "--help" not in arguments:
                 cli._parser().parse_args(arguments)
+            elif [program, *arguments[:2]] == ["python", "-m", "experiments"]:
+                experiments.__main__.make_parser().parse_args(arguments[2:])
             elif program == "make":
                 for target in arguments:
                     assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

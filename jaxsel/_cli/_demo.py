@@ -46,6 +46,6 @@ def run(args: argparse.Namespace) -> None:
 def _write(
     folder: Path, seeds: Sequence[int], progress: bool
 ) -> tuple[Path, Path, str]:
-    from jaxsel.tasks import run_demo
+    from jaxsel.demo import run_demo
 
     return run_demo(folder, seeds=seeds, progress=progress)

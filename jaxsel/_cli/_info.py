@@ -44,15 +44,15 @@ def run(args: argparse.Namespace) -> None:
     import jax
 
     from jaxsel import __version__
-    from jaxsel.neighbors import _native
+    from jaxsel.neighbors import NATIVE_LIBRARY, native_available
 
     devices = ", ".join(
         f"{device.platform}:{device.id} ({device.device_kind})"
         for device in jax.devices()
     )
     compiled = "available"
-    if not _native.available():
-        there = _native.LIBRARY.exists()
+    if not native_available():
+        there = NATIVE_LIBRARY.exists()
         compiled = "not loaded" if there else "not built; pure JAX takes their place"
     facts = {
         "jaxsel": __version__,

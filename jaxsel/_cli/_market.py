@@ -16,6 +16,7 @@ from ._market_data import (
     read_data,
     read_predictions,
     read_unlabelled,
+    warn,
 )
 from ._market_options import add_answer, add_request
 from ._output import Record, check_outputs, publish, result_path, say
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jaxsel.data import Dataset
-    from jaxsel.market import HardSet, Request
+    from jaxsel.market import HardSet, OwnerModel, Request
 
 _DESCRIPTION = """\
 A trainer shows hard samples, which its model gets wrong, to owners of data. Each owner
@@ -75,8 +76,9 @@ def _request(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    from jaxsel._io import read_array
     from jaxsel.market import hard_set, make_request
+
+    from ._read import read_array
 
     data = read_data(args, args.data, labels=args.labels)
     features = None if args.features is None else read_array(args.features, args.x_key)
@@ -131,10 +133,9 @@ def _answer(args: argparse.Namespace) -> None:
     _check_outputs(args, [out.with_suffix(".json"), out], roles)
     import jax
 
-    from jaxsel._io import read_array
     from jaxsel.market import Request, answer, refuse
 
-    from ._market_owner import owner_model
+    from ._read import read_array
 
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data = None
@@ -156,7 +157,7 @@ def _answer(args: argparse.Namespace) -> None:
             None if args.unlabelled else mine.y,
             owner=args.owner,
             features=mine.x if request.schema.sample_shape is None else features,
-            model=owner_model(args, method, request, mine),
+            model=_owner_model(args, method, request, mine),
             method=method,
             metric=args.metric,
             max_samples=args.max_samples,
@@ -181,10 +182,64 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
     Raises:
         ValueError: If they are others.
     """
-    from jaxsel.market._schema import in_order
+    from jaxsel._frames import in_order
 
     x = in_order("DATA", data.x, data.feature_names, columns)
     return data if x is data.x else dataclasses.replace(data, x=x, feature_names=None)
+
+
+def _owner_model(
+    args: argparse.Namespace, method: str, request: Request, data: Dataset
+) -> OwnerModel | None:
+    """Choose how samples are compared: by an early network to match gradients."""
+    import jax
+
+    from jaxsel.market import network_model
+
+    if method not in ("grad_match", "func_feat") or request.schema.classes is None:
+        return _model_without_training(args, method, request, data)
+    if args.standardize:
+        raise ValueError(f"--standardize must not be given: {method} scales by itself")
+    if args.unlabelled:
+        raise ValueError(f"--unlabelled leaves {method} without labels to train on")
+    if data.x.dtype.kind not in "biuf":
+        raise ValueError(f"{method} needs DATA of numbers, got {data.x.dtype}")
+    if request.x is None and request.schema.sample_shape is not None:
+        raise ValueError(
+            f"{method} needs a request that shows samples, got one of features: choose "
+            "another --method"
+        )
+    return network_model(
+        request,
+        data.x,
+        data.y,
+        key=jax.random.key(args.seed),
+        features=not args.features,
+        name="DATA",
+    )
+
+
+def _model_without_training(
+    args: argparse.Namespace, method: str, request: Request, data: Dataset
+) -> OwnerModel | None:
+    """Return no model, or columns on one scale; say what samples are compared by."""
+    from jaxsel.market import standardized_model
+
+    compared = method == "retrieve" or args.unlabelled
+    raw = request.x is not None and args.features is None
+    if not args.standardize:
+        if compared and raw and request.features is not None:
+            warn(
+                "the request has features, but --features is not given: samples are "
+                "compared as they are"
+            )
+        return None
+    if not (compared and raw) or data.x.dtype.kind not in "biuf":
+        raise ValueError(
+            "--standardize must not be given here: it is for retrieve and for "
+            "--unlabelled, without --features, where the request shows samples"
+        )
+    return standardized_model(data.x)
 
 
 def _save_samples(path: Path, x: np.ndarray, y: np.ndarray) -> None:

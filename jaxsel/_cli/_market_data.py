@@ -1,4 +1,4 @@
-"""The samples that `jaxsel market` reads, and what its records say of them."""
+"""Read the samples of `jaxsel market`, and describe them in records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jaxsel._frames import plain_labels
 
 from ._output import fingerprint, fingerprint_dataset
 
@@ -19,7 +21,7 @@ def read_data(
     args: argparse.Namespace, source: str, *, labels: str | None = None
 ) -> Dataset:
     """Read samples and their labels, as the options in `args` say."""
-    from jaxsel._io import read_samples
+    from ._read import read_samples
 
     data = read_samples(
         source,
@@ -45,8 +47,9 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     """
     import numpy as np
 
-    from jaxsel._io import ARRAYS, TABLES, read_array, read_table
     from jaxsel.data import Dataset
+
+    from ._read import ARRAYS, TABLES, read_array, read_table
 
     suffix, names = Path(source).suffix.lower(), None
     if suffix in TABLES:
@@ -72,7 +75,7 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
     """
     import numpy as np
 
-    from jaxsel._io import TABLES, read_array, read_table
+    from ._read import TABLES, read_array, read_table
 
     source, column = args.predictions, args.prediction_column
     is_table = Path(source).suffix.lower() in TABLES
@@ -85,11 +88,6 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
         return read_array(source, args.y_key)
     _, found, _ = read_table(source, label_column=column, columns=())
     return plain_labels(np.asarray(found))
-
-
-def plain_labels(y: np.ndarray) -> np.ndarray:
-    """Return labels that were read as objects as texts of fixed length."""
-    return y.astype(str) if y.dtype == object else y
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:

@@ -18,7 +18,7 @@ from ._output import Record, check_outputs, say
 from ._parser import Commands, Parser, add_force
 
 if TYPE_CHECKING:
-    from jaxsel.market import Answer, Ranking
+    from jaxsel.market import Answer, Ranking, Request, Trainer
 
 _DESCRIPTION = """\
 Rank owners by their answers. A small network (one hidden layer) is trained on TRAIN and
@@ -101,15 +101,22 @@ def run(args: argparse.Namespace) -> None:
     sources = [args.request, args.held_out, args.train, *args.answers]
     check_outputs([out], inputs=sources, force=args.force)
     from jaxsel._checks import check_positive
-    from jaxsel.market import Request, rank
-
-    from ._market_trainer import Trainer
+    from jaxsel.market import Request, Trainer, rank
 
     check_positive("--reach", args.reach)
     request = Request.load(args.request, max_bytes=args.max_bytes)
     train, held_out = (read_data(args, s) for s in (args.train, args.held_out))
-    trainer = Trainer(request, train, held_out, args)
-    answers, refused = trainer.load(args.answers)
+    trainer = Trainer(
+        request,
+        train,
+        held_out,
+        seeds=args.seeds,
+        steps=args.steps,
+        retrain=args.retrain,
+        without_shown=args.without_shown,
+        names=("TRAIN", "HELD_OUT"),
+    )
+    answers, refused = _load(args, request, trainer)
     for reason in refused.values():
         sys.stderr.write(f"jaxsel: {reason}\n")
     if not answers:
@@ -154,6 +161,35 @@ def run(args: argparse.Namespace) -> None:
     say(*_table(rows, ranking), f"Wrote {out}")
 
 
+def _load(
+    args: argparse.Namespace, request: Request, trainer: Trainer
+) -> tuple[dict[str, Answer], dict[str, str]]:
+    """Read answers, and return those that may be ranked, and why others may not.
+
+    Returns:
+        Both by file.
+    """
+    from jaxsel.market import Answer
+
+    found: dict[str, Answer] = {}
+    damaged: dict[str, str] = {}
+    for path in args.answers:
+        try:
+            answer = Answer.load(path, request, max_bytes=args.max_bytes)
+        except (ValueError, OSError) as error:
+            damaged[path] = str(error)
+            continue
+        if path in found:
+            damaged[path] = (
+                f"{path} is refused: owner {answer.owner!r} has answered already"
+            )
+        found[path] = answer
+    answers, refused = trainer.admit(found, reach=args.reach)
+    refused |= damaged
+    order = dict.fromkeys(path for path in args.answers if path in refused)
+    return answers, {path: refused[path] for path in order}
+
+
 def _rows(
     ranking: Ranking, by_owner: dict[str, tuple[str, Answer]]
 ) -> list[dict[str, Any]]:
@@ -181,9 +217,9 @@ def _rows(
 
 
 def _table(rows: Sequence[dict[str, Any]], ranking: Ranking) -> list[str]:
-    from jaxsel.market._names import shown
+    from jaxsel.market import printable_name
 
-    names = [shown(row["owner"]) for row in rows]
+    names = [printable_name(row["owner"]) for row in rows]
     width = max(len("owner"), *map(len, names))
     lines = [
         f"place  {'owner':{width}}  samples  method      status      score  stderr    "

@@ -18,11 +18,8 @@ Write = Callable[[Path, Sequence[int], bool], tuple[Path, Path, str]]
 were written, and a summary to print."""
 
 
-def add_report_options(parser: Parser, *, out: str, seeds: int | None) -> None:
-    """Add --out, --seeds and --force, with these defaults.
-
-    No default of seeds leaves it to the command.
-    """
+def add_report_options(parser: Parser, *, out: str, seeds: int) -> None:
+    """Add --out, --seeds and --force, with these defaults."""
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -34,8 +31,8 @@ def add_report_options(parser: Parser, *, out: str, seeds: int | None) -> None:
         type=int,
         default=seeds,
         metavar="N",
-        help="how often to repeat every experiment; the report shows mean and spread"
-        + (f" (default: {seeds})" if seeds is not None else ""),
+        help="how often to repeat every experiment; the report shows mean and spread "
+        f"(default: {seeds})",
     )
     add_force(parser)
 

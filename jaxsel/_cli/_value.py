@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         inputs=[source for source in sources if source is not None],
         force=args.force,
     )
-    from jaxsel._io import paired_features, read_values
+    from ._read import paired_features, read_values
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str, Any]]:
-    """The function to call, and all its options, those not given included."""
+    """Return the function to call, and all its options, defaults included."""
     import jaxsel
 
     function = getattr(jaxsel, args.method)
@@ -162,7 +162,7 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
 
 
 def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
-    """Outputs besides the values; refuses now what would fail after the work."""
+    """Return outputs besides the values; refuse now what would fail after the work."""
     paths = []
     for flag, path, module in (
         ("--plot", args.plot, "matplotlib"),
@@ -180,7 +180,7 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 
 def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
-    from jaxsel._io import read_samples
+    from ._read import read_samples
 
     read = functools.partial(
         read_samples,
@@ -206,7 +206,7 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
 def _describe(
     args: argparse.Namespace, role: str, data: Dataset
 ) -> list[dict[str, Any]]:
-    """What the manifest says of TRAIN or VAL, and of their labels if they lie apart."""
+    """Return what the manifest says of TRAIN or VAL, and of labels that lie apart."""
     source, labels = getattr(args, role), getattr(args, f"{role}_labels")
     key = (role == "val" and args.val_x_key) or args.x_key
     entry = {
@@ -223,7 +223,7 @@ def _describe(
 
 
 def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
-    """A mesh if there are several devices to use, and how many are used."""
+    """Return a mesh if several devices are to be used, and how many are used."""
     import jax
 
     from jaxsel import make_mesh
@@ -273,7 +273,7 @@ def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:
 
 
 def _summary(values: Values) -> list[str]:
-    """A few lines for the reader in a hurry."""
+    """Return a few lines for the reader in a hurry."""
     import numpy as np
 
     lines = [repr(values)]

@@ -1,4 +1,6 @@
-"""Real data sets, the user's own data, and ways to spoil them under a key."""
+"""Real data sets, the user's own data, and seeded corruptions."""
+
+from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
 
 from ._convert import (
     from_arrays as from_arrays,
@@ -19,7 +21,6 @@ from ._corrupt_values import (
     mask_patches as mask_patches,
 )
 from ._dataset import Dataset as Dataset
-from ._fetch import ChecksumError as ChecksumError, FetchError as FetchError
 from ._load import load as load
 from ._prepare import (
     Info as Info,

@@ -3,44 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
-Client = Literal["npm", "apt", "wheel", "sdist"]
-
-
-@dataclasses.dataclass(frozen=True)
-class PinnedFile:
-    """A file inside a package: the end of its path, its size in bytes, its sha256."""
-
-    path: str
-    size: int
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Package:
-    """A package of a registry, and the files in it that are used.
-
-    Attributes:
-        client: "npm" (`npm pack`), "apt" (`apt-get download`), "wheel" or "sdist" (`pip
-            download`).
-        name: The package's name.
-        version: Its version; "" takes the one that the registry has.
-        size: Bytes to download.
-        files: What is used of it.
-        sha256: Of the package itself; "" where only the files are pinned.
-    """
-
-    client: Client
-    name: str
-    version: str
-    size: int
-    files: tuple[PinnedFile, ...]
-    sha256: str = ""
-
-    def __str__(self) -> str:
-        registry = {"npm": "npm", "apt": "Debian"}.get(self.client, "PyPI")
-        return " ".join(filter(None, (registry, self.name, self.version)))
+from jaxsel._packages import Package, PinnedFile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,15 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from jaxsel._packages import extract, fetch
+from jaxsel._scratch import locked_scratch
+
 from ._catalog import CATALOG, Entry
-from ._fetch import extract, fetch
 from ._store import (
     TFDS_IMPORT,
     PathLike,
     find,
     folder_size,
-    locked_scratch,
     resolve_data_dir,
 )
 

@@ -1,14 +1,11 @@
-"""Where prepared data sets lie, and the lock under which they are put there."""
+"""Find prepared data sets on disk, without importing TFDS."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 PathLike = str | os.PathLike[str]
@@ -73,47 +70,8 @@ def find(name: str, data_dir: Path) -> tuple[Path | None, str]:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes on disk."""
+    """Return the bytes that a folder takes on disk."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-@contextlib.contextmanager
-def locked_scratch(name: str, data_dir: Path) -> Iterator[Path]:
-    """Hold the only lock for `name`, and an empty folder to work in.
-
-    Waits while another process has it. The lock goes when its process does, however
-    that ends; whatever a killed one left is removed by the next. The folder is on the
-    same file system as `data_dir`, so that a finished set can be moved in one step.
-    """
-    hidden = data_dir / ".jaxsel"
-    hidden.mkdir(parents=True, exist_ok=True)
-    for leftover in hidden.glob("*.tmp"):
-        if leftover.stem != name:
-            with _lock(hidden / f"{leftover.stem}.lock", wait=False) as held:
-                if held:
-                    shutil.rmtree(leftover, ignore_errors=True)
-    with _lock(hidden / f"{name}.lock", wait=True):
-        scratch = hidden / f"{name}.tmp"
-        if scratch.exists():
-            shutil.rmtree(scratch)
-        scratch.mkdir()
-        try:
-            yield scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _lock(path: Path, *, wait: bool) -> Iterator[bool]:
-    import fcntl  # not on Windows, where array_record does not exist either
-
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
 
 
 def _folders(base: Path) -> list[Path]:
@@ -121,7 +79,7 @@ def _folders(base: Path) -> list[Path]:
 
 
 def _versions(base: Path) -> list[Path]:
-    """The prepared versions in a folder, newest first."""
+    """Return the prepared versions in a folder, newest first."""
     found = [
         d
         for d in _folders(base)

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from jaxsel._checks import as_array
-from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
+from jaxsel._chunk import chunk_rows, chunk_slices, first_row, take_rows
+from jaxsel._memory import activations
 from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
 from jaxsel._progress import track
-from jaxsel.gradients._filter import Loss, Parameters, check_loss, example_loss, split
-from jaxsel.gradients._rows import activations, first_row
 
 # Numbers that the samples of a chunk compute: on a CPU about a cache's worth.
 _ENTRIES = {"cpu": 1 << 22}

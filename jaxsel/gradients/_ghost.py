@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._factored import Factored, Layer
-from ._filter import (
+from jaxsel._chunk import first_row
+from jaxsel._memory import activations
+from jaxsel._parameters import (
     Loss,
     Parameters,
     Wrt,
@@ -20,7 +21,9 @@ from ._filter import (
     example_loss,
     split,
 )
-from ._rows import activations, check_chunk_size, first_row, map_rows, rows_of, vary
+
+from ._factored import Factored, Layer
+from ._rows import check_chunk_size, map_rows, rows_of, vary
 from ._taps import Product, Sum, Tape, View, refusal
 
 

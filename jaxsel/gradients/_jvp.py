@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ._filter import (
+from jaxsel._chunk import first_row
+from jaxsel._memory import activations
+from jaxsel._parameters import (
     Loss,
     Parameters,
     Wrt,
@@ -19,12 +21,11 @@ from ._filter import (
     example_loss,
     split,
 )
+
 from ._oracle import Gradient, Oracle
 from ._per_sample import gradients
 from ._rows import (
-    activations,
     check_chunk_size,
-    first_row,
     map_rows,
     rows_of,
     sum_rows,

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ._dense import Dense
-from ._filter import (
+from jaxsel._parameters import (
     Form,
     Loss,
     Parameters,
@@ -20,6 +19,8 @@ from ._filter import (
     example_loss,
     split,
 )
+
+from ._dense import Dense
 from ._rows import check_chunk_size, map_rows, rows_of, vary
 
 

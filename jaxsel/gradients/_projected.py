@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsel._checks import check_choice, check_count, widen
-
-from ._filter import (
+from jaxsel._parameters import (
     Form,
     Loss,
     Parameters,
@@ -22,6 +21,7 @@ from ._filter import (
     check_loss,
     split,
 )
+
 from ._oracle import Gradient, Oracle, products
 from ._per_sample import flatten, gradients
 from ._rows import check_chunk_size, map_rows, rows_of, vary

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxsel._checks import check_count
 
@@ -44,35 +42,6 @@ def rows_of(
 
 def check_chunk_size(chunk_size: int | None) -> int | None:
     return None if chunk_size is None else check_count("chunk_size", chunk_size)
-
-
-def first_row(examples: Any) -> Any:
-    return jax.tree.map(lambda a: a[0], examples)
-
-
-def activations(function: Callable[..., Any], *args: Any) -> int:
-    """How many numbers a function computes on its way."""
-    return _numbers(jax.make_jaxpr(function)(*args))
-
-
-def _numbers(jaxpr: Any) -> int:
-    total = 0
-    for eqn in jaxpr.eqns:
-        own = sum(math.prod(v.aval.shape) for v in eqn.outvars)
-        # What a call returns is among what it computes.
-        total += max(own, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
-    return total
-
-
-def _jaxprs(params: Sequence[Any]) -> list[Any]:
-    """The jaxprs among the parameters of an equation, also those in tuples."""
-    found = []
-    for param in params:
-        if isinstance(param, (tuple, list)):
-            found += _jaxprs(param)
-        elif isinstance(param, (ClosedJaxpr, Jaxpr)):
-            found.append(param)
-    return found
 
 
 def vary(tree: Any, like: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from ._answer import Answer as Answer
 from ._hard import HardSet as HardSet, hard_set as hard_set
+from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
 from ._ranking import (
     Agreement as Agreement,
@@ -17,3 +18,8 @@ from ._request import (
 from ._schema import Schema as Schema
 from ._screen import Screening as Screening, screen as screen
 from ._sides import OwnerModel as OwnerModel
+from ._small_model import (
+    network_model as network_model,
+    standardized_model as standardized_model,
+)
+from ._trainer import Trainer as Trainer

@@ -41,8 +41,8 @@ def check_owner(name: str, value: Any) -> None:
         )
 
 
-def shown(owner: str) -> str:
-    """Return a name for the terminal: all but ASCII and accents on it is escaped."""
+def printable_name(owner: str) -> str:
+    """Return an owner's name for the terminal, all but ASCII and accents escaped."""
     parts = unicodedata.normalize("NFD", owner)
     if all(c.isascii() or "\u0300" <= c <= "\u0344" for c in parts):
         return owner

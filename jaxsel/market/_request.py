@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_same_length
+from jaxsel._frames import names_of
 from jaxsel._wire import (
     MAX_BYTES,
     Format,
@@ -28,7 +29,6 @@ from ._schema import (
     as_vectors,
     categories_of,
     kind_of,
-    names_of,
 )
 
 FORMAT = Format("jaxsel.market", 1)

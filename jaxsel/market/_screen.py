@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_positive
+from jaxsel._frames import in_order, names_of
 
 from ._answer import Answer
 from ._request import Request
-from ._schema import as_samples, as_vectors, in_order, names_of
+from ._schema import as_samples, as_vectors
 
 # An honest owner of so many times the trainer's samples comes as near to a shown sample
 # as a copy must be with this probability at most.

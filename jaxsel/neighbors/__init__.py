@@ -9,6 +9,10 @@ from ._distance import (
     squared_norms as squared_norms,
     to_length as to_length,
 )
+from ._native import (  # noqa: F401 (said by other names)
+    LIBRARY as NATIVE_LIBRARY,
+    available as native_available,
+)
 from ._order import (
     SORTS as SORTS,
     Sort as Sort,

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._types import Selection
 from jaxsel.models import Target, Tokens, finetune
-from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
 from ._build import proxy_inputs, target_manifest
 from ._choice_cost import ChoiceCost, choice_cost
@@ -195,7 +195,7 @@ def select(
     weights = None if target is None else target.params
     held = tuple(None if s is None else (s.inputs, s.features) for s in (pool, distil))
     drawn = [jax.random.key_data(each) for each in (key, secret)]
-    run = fingerprint(settings, held, weights, drawn)
+    run = run_digest(settings, held, weights, drawn)
     store = _Store(None if folder is None else Path(folder), run)
 
     descriptions = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,19 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.ticker import PercentFormatter
 
-    from jaxsel._types import Values
+
+class Estimates(Protocol):
+    """What `plot_values` draws, such as a `jaxsel.Values`."""
+
+    @property
+    def values(self) -> Any: ...
+
+    @property
+    def stderr(self) -> Any: ...
 
 
 def plot_values(
-    values: Values,
+    values: Estimates,
     *,
     ax: Sequence[matplotlib.axes.Axes] | None = None,
     labels: npt.ArrayLike | None = None,
@@ -228,7 +236,7 @@ _BAND = {"alpha": 0.2, "linewidth": 0, "linestyle": "-"}
 
 
 def _spread(y: np.ndarray) -> np.ndarray:
-    """Standard deviation over seeds; 0 with one seed, where there is none to show."""
+    """Return the standard deviation over seeds; 0 where there is one seed only."""
     return np.std(y, axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1:])
 
 

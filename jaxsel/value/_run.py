@@ -234,7 +234,7 @@ class _Saved:
     """The state of a run in a folder."""
 
     def __init__(self, folder: str | os.PathLike[str], about: dict[str, str]):
-        from jaxsel.models._checkpoints import Checkpoints
+        from jaxsel._checkpoints import Checkpoints
 
         self._about = about
         self._checkpoints = Checkpoints(folder, "jaxsel.value")

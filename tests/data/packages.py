@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsel.data._catalog import CATALOG, Entry, PinnedFile
+from jaxsel._packages import PinnedFile
+from jaxsel.data._catalog import CATALOG, Entry
 
 REAL_SIZES = {name: dict(entry.splits) for name, entry in CATALOG.items()}
 

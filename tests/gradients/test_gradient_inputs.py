@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxsel import gradients
-from jaxsel.gradients._rows import activations
+from jaxsel._memory import activations
 
 N, H, C = cases.N, cases.HIDDEN, cases.CLASSES
 FROM_LOSS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxsel.market._names import check_owner, shown
+from jaxsel.market._names import check_owner, printable_name
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_other_names_are_refused(name):
 
 
 def test_names_of_other_scripts_are_shown_as_such():
-    assert shown("Zürich 2") == "Zürich 2"
-    assert shown("\u0441\u043e\u0441\u043e") == r"\u0441\u043e\u0441\u043e"
-    assert shown("d\u0131m") == r"d\u0131m"
+    assert printable_name("Zürich 2") == "Zürich 2"
+    assert printable_name("\u0441\u043e\u0441\u043e") == r"\u0441\u043e\u0441\u043e"
+    assert printable_name("d\u0131m") == r"d\u0131m"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
-from jaxsel.models._checkpoints import Checkpoints, fingerprint
 
 KEY = jax.random.key(3)
 RNG = np.random.default_rng(0)
@@ -165,7 +165,7 @@ import os, signal, sys
 import jax
 sys.path[:0] = {path!r}
 from models import test_finetune
-from jaxsel.models._checkpoints import Checkpoints
+from jaxsel._checkpoints import Checkpoints
 
 save = Checkpoints.save
 
@@ -217,18 +217,18 @@ def test_another_model_is_refused(tmp_path):
         finetune(*model["gelu"], X, Y, steps=2, **options)
 
 
-def test_fingerprints_differ():
+def test_digests_of_runs_differ():
     a = np.arange(4, dtype=np.float32)
     kinds = [
-        fingerprint({"s": 1}, a),
-        fingerprint({"s": 2}, a),
-        fingerprint({"s": 1}, a.reshape(2, 2)),
-        fingerprint({"s": 1}, a.view(np.int32)),
-        fingerprint({"s": 1}, {"x": a}),
-        fingerprint({"s": 1}, a + 1),
+        run_digest({"s": 1}, a),
+        run_digest({"s": 2}, a),
+        run_digest({"s": 1}, a.reshape(2, 2)),
+        run_digest({"s": 1}, a.view(np.int32)),
+        run_digest({"s": 1}, {"x": a}),
+        run_digest({"s": 1}, a + 1),
     ]
     assert len(set(kinds)) == len(kinds)
-    assert fingerprint({"s": 1}, jnp.asarray(a)) == kinds[0]
+    assert run_digest({"s": 1}, jnp.asarray(a)) == kinds[0]
 
 
 def test_checkpoints_keep_types(tmp_path):

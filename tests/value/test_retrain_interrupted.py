@@ -323,7 +323,7 @@ def test_checkpoints_of_other_functions_are_refused(tmp_path):
 
 
 def test_checkpoints_of_earlier_versions_are_refused(tmp_path):
-    from jaxsel.models._checkpoints import Checkpoints
+    from jaxsel._checkpoints import Checkpoints
 
     state = {"mean": np.zeros(3), "run_about": np.frombuffer(b"tmc of a", np.uint8)}
     Checkpoints(tmp_path, "jaxsel.value").save(1, state)

@@ -1,0 +1,4 @@
+"""The papers' experiments in miniature: `python -m experiments --help`.
+
+One folder a paper. They run from a checkout, and are not part of an installed jaxsel.
+"""

@@ -1,0 +1,78 @@
+"""`python -m experiments`: experiments of papers in miniature, in a report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxsel.cli import (
+    Parser,
+    add_debug,
+    add_report_options,
+    run_command,
+    write_report,
+)
+
+from .filter import command as filtering
+from .mycroft import command as mycroft
+from .proxy import command as proxy
+from .values import command as values
+
+PAPERS = {"mycroft": mycroft, "proxy": proxy, "values": values, "filter": filtering}
+
+_DESCRIPTION = """\
+The experiments of papers in miniature, on real data.
+
+What each experiment finds for each seed is kept in a folder beside the report, and read
+where it is there already: run a killed run again, and it goes on."""
+
+_EXAMPLES = """\
+examples:
+  python -m experiments mycroft
+  python -m experiments mycroft --full --out repro --force
+  python -m experiments proxy --out repro-proxy
+  python -m experiments values --out repro-values
+  python -m experiments filter --out repro-filter"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a paper's experiments and return the exit status, as `jaxsel.cli.main`."""
+    return run_command(make_parser(), sys.argv[1:] if argv is None else list(argv))
+
+
+def make_parser() -> Parser:
+    """Return the parser of the command, with an action for each paper."""
+    parser = Parser(
+        prog="python -m experiments", description=_DESCRIPTION, epilog=_EXAMPLES
+    )
+    parser.set_defaults(show_help=parser.print_help)
+    add_debug(parser)
+    papers = parser.add_subparsers(title="papers", metavar="PAPER", dest="paper")
+    for name, command in PAPERS.items():
+        paper = papers.add_parser(
+            name, help=command.HELP, description=command.DESCRIPTION
+        )
+        paper.set_defaults(run=_run)
+        paper.add_argument("--full", action="store_true", help=command.FULL)
+        add_report_options(paper, out="repro", seeds=command.SEEDS)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> None:
+    make = PAPERS[args.paper].make
+
+    def write(
+        folder: Path, seeds: Sequence[int], progress: bool
+    ) -> tuple[Path, Path, str]:
+        report, summary = make(
+            folder / "runs", seeds=seeds, full=args.full, progress=progress
+        )
+        return *report.write(folder), summary
+
+    write_report(args, write, config={"paper": args.paper, "full": args.full})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

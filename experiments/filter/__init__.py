@@ -1,0 +1,1 @@
+"""Filtering by loss across clients that learn together."""

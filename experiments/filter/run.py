@@ -1,0 +1,162 @@
+"""Federated loss filtering in miniature: experiments, one file for each and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.seeds import each_seed
+from experiments.store import remembered
+from jaxsel.data import load
+from jaxsel.demo.scenes.federation import KINDS, FilterSizes
+from jaxsel.demo.scenes.thresholds import TRAINED, variant_seed
+from jaxsel.demo.scenes.trainer import Samples, images
+from jaxsel.demo.seeds import stacked
+
+from .runs import noise_seed, questions_seed
+
+FULL_FILTER = FilterSizes(rounds=100)
+"""With `--full`: more rounds."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"server_rate": None},
+    "cnn": {"net": "cnn"},
+}
+"""What else is tried under strong open-set noise; the second with `--full`."""
+
+_OTHERS = {
+    "mnist": ("fashion_mnist", "digits"),
+    "fashion_mnist": ("mnist", "digits"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filtering:
+    """What came of the experiments, for each of S seeds.
+
+    Attributes:
+        seeds: `[S]`.
+        full: Whether these are the larger experiments.
+        sizes: How large they are.
+        others: Names of the data sets that open-set noise comes from, by target.
+        noise: What `noise_seed` returns, stacked on a first axis of seeds, by target
+            and kind of noise.
+        questions: What `questions_seed` returns, stacked likewise, by target.
+        variants: What `variant_seed` returns, stacked likewise, by target and name in
+            `VARIANTS`.
+    """
+
+    seeds: np.ndarray
+    full: bool
+    sizes: FilterSizes
+    others: Mapping[str, tuple[str, ...]]
+    noise: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+    questions: Mapping[str, Mapping[str, np.ndarray]]
+    variants: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+
+
+def run_filtering(
+    folder: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = tuple(range(5)),
+    full: bool = False,
+    progress: bool = False,
+) -> Filtering:
+    """Run the experiments of federated loss filtering in miniature, on real data.
+
+    Every experiment writes its results for every seed to a file as soon as it has them,
+    and what is there already is read: a killed run goes on where it was.
+
+    Args:
+        folder: Where those files are, or will be, in "default" or "full".
+        seeds: Each deals the data, and draws noise and weights, anew.
+        full: Whether to take Fashion-MNIST for the task as well, train for longer,
+            and train CNNs too.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Shares of noise removed and clean samples kept, and accuracies by rounds.
+
+    Raises:
+        ValueError: If there are no seeds.
+        FileNotFoundError: If MNIST or Fashion-MNIST is not prepared; names the command
+            that does it.
+
+    References:
+        Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
+        Learning, ICPR 2021.
+    """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
+    sizes = FULL_FILTER if full else FilterSizes()
+    targets = (*_OTHERS,) if full else ("mnist",)
+    variants = (*VARIANTS,) if full else ("plain",)
+    jobs = experiments(sizes, targets, variants)
+    folder = Path(folder) / ("full" if full else "default")
+    about = {
+        "sizes": dataclasses.asdict(sizes),
+        "others": _OTHERS,
+        "trained": TRAINED,
+        "variants": VARIANTS,
+    }
+
+    def one(name: str, seed: int) -> dict[str, Any]:
+        run = functools.partial(jobs[name], seed)
+        return remembered(folder / f"{name}-{seed}.npz", about | {"seed": seed}, run)
+
+    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    return Filtering(
+        seeds=np.asarray(seeds),
+        full=full,
+        sizes=sizes,
+        others={target: _OTHERS[target] for target in targets},
+        noise={
+            target: {kind: stacked(found[f"{target}-{kind}"]) for kind in KINDS}
+            for target in targets
+        },
+        questions={target: stacked(found[f"{target}-questions"]) for target in targets},
+        variants={
+            target: {name: stacked(found[f"{target}-{name}"]) for name in variants}
+            for target in targets
+        },
+    )
+
+
+def experiments(
+    sizes: FilterSizes, targets: Sequence[str], variants: Sequence[str]
+) -> dict[str, Callable[[int], Mapping[str, Any]]]:
+    """Return what runs each experiment for a seed, by name."""
+    read = functools.cache(lambda name: _read(name, sizes.side))
+
+    def job(
+        run: Callable[..., Any], target: str, sizes: FilterSizes = sizes, **options: Any
+    ) -> Callable[[int], Mapping[str, Any]]:
+        def seeded(seed: int) -> Mapping[str, Any]:
+            others = [read(name) for name in _OTHERS[target]]
+            return run(read(target), others, sizes, seed, **options)
+
+        return seeded
+
+    jobs = {}
+    for target in targets:
+        for kind in KINDS:
+            jobs[f"{target}-{kind}"] = job(noise_seed, target, kind=kind)
+        jobs[f"{target}-questions"] = job(questions_seed, target)
+        for name in variants:
+            changed = dataclasses.replace(sizes, **VARIANTS[name])
+            jobs[f"{target}-{name}"] = job(variant_seed, target, changed)
+    return jobs
+
+
+def _read(name: str, side: int) -> Samples:
+    if name != "digits":
+        return images(load(name, split="train"), side)
+    x, y = images(load(name), 8)
+    return np.asarray(jax.image.resize(x, (len(x), side, side), "linear")), y

@@ -1,0 +1,1 @@
+"""Mycroft: which samples of an owner are worth having, and which owners?"""

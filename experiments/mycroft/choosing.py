@@ -1,0 +1,106 @@
+"""How an owner chooses what to send: four ways, by what its model sees."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, gradients
+from jaxsel.demo.scenes.trainer import Samples
+from jaxsel.gradients import Factored
+from jaxsel.match import class_budgets, func_feat, grad_match
+from jaxsel.retrieve import retrieve
+
+SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
+"""The ways to choose that are compared; `choose` explains them."""
+
+SPACES = SELECTORS[:-1]
+"""Those of them that look at the samples through the owner's model."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """What an owner sees of its n samples and of the m hard ones.
+
+    Attributes:
+        labels: `[n]`, the labels that its samples come with.
+        hard_labels: `[m]`.
+        features: `[n, d]`: where retrieval looks for what is near.
+        hard_features: `[m, d]`.
+        gradients: Those of its model's last layer, of n candidates.
+        hard_gradients: Those of the m hard samples.
+    """
+
+    labels: np.ndarray
+    hard_labels: np.ndarray
+    features: np.ndarray
+    hard_features: np.ndarray
+    gradients: Factored
+    hard_gradients: Factored
+
+    def by(self, features: np.ndarray, hard_features: np.ndarray) -> View:
+        """Return it with another space to look for what is near, flattened."""
+        flat, hard = (a.reshape(len(a), -1) for a in (features, hard_features))
+        return dataclasses.replace(self, features=flat, hard_features=hard)
+
+
+def look(owner: Owner, hard: Samples, *, checkpoint: int = CHECKPOINT) -> View:
+    """Look at an owner's samples and the hard ones through a checkpoint of its model.
+
+    Gradients are those of the checkpoint's last layer, and features what that layer
+    sees.
+    """
+    net = owner.nets[checkpoint]
+    features, hard_features = (net.features(x) for x in (owner.samples[0], hard[0]))
+    return View(
+        labels=owner.samples[1],
+        hard_labels=hard[1],
+        features=features,
+        hard_features=hard_features,
+        gradients=gradients(net, owner.samples, features),
+        hard_gradients=gradients(net, hard, hard_features),
+    )
+
+
+def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
+    """Choose what to send.
+
+    Args:
+        how: "func_feat" and "grad_match" match the mean gradient of the hard samples of
+            each class by samples of that class; "retrieve" takes the samples nearest
+            to the hard ones of their class, by the cosine of features; "random" draws
+            from the classes of the hard samples, in proportion.
+        view: What the owner sees.
+        budget: How many samples to send at most.
+        key: Key of the random draw.
+
+    Returns:
+        Rows, `[<= budget]`, best first. Matching may send fewer: it stops where no
+        sample is left whose gradient points towards the target.
+    """
+    y: Any = {"labels": view.labels}
+    if how == "random":
+        return _random(view, budget, key)
+    if how == "retrieve":
+        y["hard_labels"] = view.hard_labels
+        chosen = retrieve(view.features, view.hard_features, budget, **y)
+    else:
+        y["target_labels"] = view.hard_labels
+        gradients = view.gradients, view.hard_gradients
+        if how == "grad_match":
+            chosen = grad_match(*gradients, budget, **y)
+        else:
+            near = view.features, view.hard_features
+            chosen = func_feat(*gradients, *near, budget, **y)
+    return np.asarray(chosen.indices)[: int(chosen.n_valid)]
+
+
+def _random(view: View, budget: int, key: jax.Array) -> np.ndarray:
+    order = np.asarray(jax.random.permutation(key, len(view.labels)))
+    classes, counts = np.unique(view.hard_labels, return_counts=True)
+    sizes = np.array([np.sum(view.labels == c) for c in classes])
+    given = zip(classes, class_budgets(counts, sizes, budget), strict=True)
+    return np.concatenate([order[view.labels[order] == c][:n] for c, n in given])

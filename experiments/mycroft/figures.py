@@ -1,0 +1,355 @@
+"""Tables and figures of Mycroft's vision experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jaxsel.demo.scenes.owner import NAMES
+from jaxsel.demo.scenes.spoiling import SPOILT
+from jaxsel.demo.seeds import spread
+from jaxsel.report import Figure, Table, new_figure, plot_curves, style
+
+from . import paper
+from .cases import RETRAINED
+from .choosing import SELECTORS, SPACES
+from .ranking import METHODS, OFFERS
+from .run import Mycroft
+from .words import known_mean
+
+TITLES = {"fashion_mnist": "Fashion-MNIST", "mnist": "MNIST"}
+
+
+def title(data: str) -> str:
+    return TITLES.get(data, data)
+
+
+def first_table(result: Mycroft) -> Table:
+    """Set our accuracies beside those of the paper's Table 1."""
+    ours = {
+        title(name): (one.budgets, one.accuracy[..., 0])
+        for name, one in result.starved.items()
+    }
+    spurious = result.spurious
+    ours["Backgrounds"] = spurious.budgets, spurious.accuracy[..., 0]
+    theirs = {**paper.VISION, "Dogs & Wolves": paper.DOGS_AND_WOLVES}
+    budgets = sorted(
+        {int(b) for known, _ in ours.values() for b in known if b <= 128}
+        | set(paper.BUDGETS)
+    )
+    rows = []
+    for budget in budgets:
+        row: list[str | None] = [str(budget)]
+        for known, accuracy in ours.values():
+            at = np.flatnonzero(known == budget)
+            means = accuracy[:, :, at[0]].mean(0) if len(at) else None
+            row.append(None if means is None else _pair(means[0], means[-1]))
+        at = paper.BUDGETS.index(budget) if budget in paper.BUDGETS else None
+        for column in theirs.values():
+            pair = None if at is None else column[at]
+            row.append(None if pair is None else _pair(*pair))
+        rows.append(row)
+    return Table(
+        columns=("Budget", *ours, *(f"Paper: {name}" for name in theirs)),
+        rows=rows,
+        caption="Accuracy on hard samples, Mycroft / random: ours (FuncFeat, held-out "
+        "hard samples, means over seeds) beside the paper's Table 1.",
+    )
+
+
+def _pair(a: float, b: float) -> str:
+    return f"{a:.2f} / {b:.2f}"
+
+
+def starved_figures(result: Mycroft) -> list[Figure]:
+    return [
+        _budget_figure(
+            one.budgets,
+            one.accuracy[..., 0],
+            one.everything[:, 0],
+            one.nothing[:, 0],
+            f"{title(name)}: accuracy on held-out hard samples against the budget; "
+            "bands are one standard deviation over seeds.",
+        )
+        for name, one in result.starved.items()
+    ]
+
+
+def matched(result: Mycroft) -> tuple[np.ndarray, np.ndarray]:
+    """Return where full information has been matched by each budget.
+
+    Returns:
+        Budgets `[B]`, and for each selector and each pair of seed and data set whether
+        the accuracy with this budget or a smaller one reached that with everything,
+        `[4, pairs, B]`.
+    """
+    reached = [
+        np.maximum.accumulate(
+            one.accuracy[..., 0] >= one.everything[:, 0, None, None], axis=2
+        )
+        for one in result.starved.values()
+    ]
+    budgets = next(iter(result.starved.values())).budgets
+    return budgets, np.moveaxis(np.concatenate(reached), 1, 0)
+
+
+def matched_figure(result: Mycroft) -> Figure:
+    budgets, reached = matched(result)
+    figure = new_figure()
+    with style():
+        ax = figure.subplots()
+    shares = reached.mean(1)
+    plot_curves(
+        budgets,
+        {NAMES[how]: share[None] for how, share in zip(SELECTORS, shares, strict=True)},
+        ax=ax,
+        xlabel="Samples sent at most",
+        ylabel="Share of runs",
+        xscale="log",
+        percent=True,
+    )
+    return Figure(
+        plot=figure,
+        caption=f"Share of the {reached.shape[1]} runs, of all data sets and seeds, in "
+        "which full information is matched with so many samples (as the paper's "
+        "Figure 1b has it for tables).",
+        alt="Share of runs that match full information: "
+        + "; ".join(
+            f"{NAMES[how]} "
+            + ", ".join(
+                f"{share:.0%} with {b}" for b, share in zip(budgets, line, strict=True)
+            )
+            for how, line in zip(SELECTORS, shares, strict=True)
+        )
+        + ".",
+    )
+
+
+def spurious_figures(result: Mycroft) -> list[Figure]:
+    one = result.spurious
+    accuracy = _budget_figure(
+        one.budgets,
+        one.accuracy[..., 0],
+        one.everything[:, 0],
+        one.nothing[:, 0],
+        "Backgrounds: accuracy on held-out hard samples, all natural, against the "
+        "budget.",
+    )
+    at = int(np.argmin(np.abs(one.budgets - 32)))
+    curves = {
+        NAMES[how]: _filled(one.useful_by_checkpoint[:, i, :, at])
+        for i, how in enumerate(SPACES)
+    }
+    levels = {
+        "retrieval by pixels": one.useful_by_pixels[:, at],
+        "random": one.useful[:, -1, at],
+    }
+    figure = new_figure()
+    with style():
+        ax = figure.subplots()
+    plot_curves(
+        one.steps,
+        curves,
+        levels=levels,
+        ax=ax,
+        xlabel="Steps of the owner's training",
+        ylabel=f"Useful among {one.budgets[at]}",
+        percent=True,
+    )
+    ax.set_ylim(0, 1.03)
+    useful = Figure(
+        plot=figure,
+        caption=f"Share of natural samples among {one.budgets[at]}, by the checkpoint "
+        "of the owner's model (the paper's Figure 6).",
+        alt=f"Share of natural samples after {_listed(one.steps)} steps: "
+        + _means(curves)
+        + f"; {_means({name: level[:, None] for name, level in levels.items()})}.",
+    )
+    return [accuracy, useful]
+
+
+def case_table(result: Mycroft) -> Table:
+    """Show accuracy with spoilt data, without labels, and with another model."""
+    cases = result.cases
+    held_out = cases.by_spoiling[..., 0]
+    rows: list[Sequence[object]] = [
+        (state.capitalize(), *(spread(held_out[:, i, j]) for j in range(5)))
+        for i, state in enumerate(SPOILT)
+    ]
+    rows.append(
+        (
+            "No labels, by pixels",
+            None,
+            None,
+            spread(cases.unlabelled[:, 0, 0]),
+            spread(cases.unlabelled[:, 1, 0]),
+            None,
+        )
+    )
+    rows.append(
+        (
+            "Owner with an MLP",
+            *(spread(cases.other_model[:, j, 0]) for j in range(3)),
+            None,
+            None,
+        )
+    )
+    rows += [
+        (
+            f"Gradients after {steps} steps",
+            *(spread(cases.by_checkpoint[:, j, i, 0]) for j in range(3)),
+            None,
+            None,
+        )
+        for i, steps in enumerate(cases.steps)
+    ]
+    return Table(
+        columns=("Owner's data", *map(_headed, SELECTORS), "Everything"),
+        rows=rows,
+        formats=("", *[".1%"] * 5),
+        caption=f"Case studies: accuracy on held-out hard samples with {cases.budget} "
+        "samples, mean ± standard deviation over seeds.",
+    )
+
+
+def drop_table(result: Mycroft) -> Table:
+    held_out = result.cases.by_spoiling[..., 0]
+    rows = []
+    for state, (mycroft, random) in paper.DROPS.items():
+        drop = held_out[:, 0] - held_out[:, SPOILT.index(state)]
+        rows.append(
+            (
+                state.capitalize(),
+                *(spread(100 * drop[:, j]) for j in (0, 2, 3)),
+                100 * mycroft,
+                100 * random,
+            )
+        )
+    return Table(
+        columns=(
+            "All of the owner's samples",
+            "FuncFeat",
+            "Retrieval",
+            "Random",
+            "Paper: Mycroft",
+            "Paper: random",
+        ),
+        rows=rows,
+        formats=("", *[".1f"] * 5),
+        caption="Accuracy lost to noise, in percentage points, beside the paper's.",
+    )
+
+
+def label_table(result: Mycroft) -> Table:
+    cases = result.cases
+    ours = cases.unlabelled[..., 0].mean(0), cases.by_spoiling[:, 0, 0, 0].mean()
+    rows = [(f"Ours: {title(next(iter(result.starved)))}", *ours[0], ours[1])]
+    rows += [(f"Paper: {name}", *row) for name, row in paper.NO_LABELS.items()]
+    return Table(
+        columns=("Data", "Retrieval, no labels", "Random, no labels", "With labels"),
+        rows=rows,
+        formats=("", ".2f", ".2f", ".2f"),
+        caption=f"Missing labels: ours with {cases.budget} samples, beside the paper's "
+        "Table 2 with 32.",
+    )
+
+
+def retrained_table(result: Mycroft) -> Table:
+    cases = result.cases
+    names = {"nothing": "nothing", "everything": "everything", **NAMES}
+    return Table(
+        columns=("Received", "Fine-tuned", "Trained from scratch"),
+        rows=[
+            (
+                names[what][0].upper() + names[what][1:],
+                spread(cases.tuned[:, i, 0]),
+                spread(cases.retrained[:, i, 0]),
+            )
+            for i, what in enumerate(RETRAINED)
+        ],
+        formats=("", ".1%", ".1%"),
+        caption="Fine-tuning against training from scratch: accuracy on held-out hard "
+        f"samples with {cases.budget} samples.",
+    )
+
+
+def owner_ranking_table(result: Mycroft) -> Table:
+    owners = result.owners
+    return Table(
+        columns=(
+            "Owner",
+            "Has",
+            *(NAMES[how] for how in METHODS),
+            "everything",
+            "Paper: Mycroft",
+            "Paper: random",
+            "Paper: everything",
+        ),
+        rows=[
+            (
+                name,
+                what,
+                *(spread(owners.accuracy[:, j, i]) for j in range(len(METHODS))),
+                spread(owners.everything[:, i]),
+                *paper.OWNERS[name],
+            )
+            for i, (name, what) in enumerate(OFFERS.items())
+        ],
+        formats=("", "", *[".2f"] * 7),
+        caption="Accuracy on held-out hard samples, all natural, with "
+        f"{owners.budget} samples of one owner, and with all it has, beside the "
+        "paper's.",
+    )
+
+
+def _headed(how: str) -> str:
+    """Return a selector's name as it begins a heading."""
+    return NAMES[how][0].upper() + NAMES[how][1:]
+
+
+def _budget_figure(
+    budgets: np.ndarray,
+    accuracy: np.ndarray,
+    everything: np.ndarray,
+    nothing: np.ndarray,
+    caption: str,
+) -> Figure:
+    curves = {NAMES[how]: accuracy[:, i] for i, how in enumerate(SELECTORS)}
+    levels = {"everything": everything, "nothing": nothing}
+    figure = new_figure()
+    with style():
+        ax = figure.subplots()
+    plot_curves(
+        budgets,
+        curves,
+        levels=levels,
+        ax=ax,
+        xlabel="Samples sent at most",
+        ylabel="Accuracy on hard samples",
+        xscale="log",
+        percent=True,
+    )
+    return Figure(
+        plot=figure,
+        caption=caption,
+        alt=f"Accuracy with {_listed(budgets)} samples: {_means(curves)}; "
+        + _means({name: level[:, None] for name, level in levels.items()})
+        + ".",
+    )
+
+
+def _means(curves: Mapping[str, np.ndarray]) -> str:
+    return "; ".join(
+        f"{name} " + ", ".join(f"{value:.1%}" for value in curve.mean(0))
+        for name, curve in curves.items()
+    )
+
+
+def _filled(curve: np.ndarray) -> np.ndarray:
+    """Put the mean over the other seeds where a curve `[S, C]` is NaN."""
+    return np.where(np.isfinite(curve), curve, known_mean(curve, 0))
+
+
+def _listed(items: np.ndarray) -> str:
+    return ", ".join(map(str, items))

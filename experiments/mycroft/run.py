@@ -1,0 +1,177 @@
+"""Mycroft's experiments in miniature: all of them, one file for each and each seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.seeds import each_seed
+from experiments.store import remembered
+from jaxsel.data import load
+from jaxsel.demo.scenes.trainer import Samples, Sizes, images
+from jaxsel.demo.seeds import stacked
+
+from .cases import Cases, cases_seed
+from .ranking import Owners, owners_seed
+from .sizes import FULL
+from .spurious import FULL_SIZES, SIZES, Spurious, spurious_seed
+from .starved import Starved, starved_seed
+from .tabular.run import Tabular, join_tabular, tabular_seed
+
+DATA = ("fashion_mnist", "mnist")
+
+_SPLIT = "train[:40000]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mycroft:
+    """What came of the experiments, for each of S seeds.
+
+    Attributes:
+        seeds: `[S]`.
+        full: Whether these are the larger experiments.
+        sizes: How large the starved classes and the case studies are.
+        backgrounds: How large the spurious correlation and the ranking are.
+        starved: Starved classes, by data set.
+        spurious: A planted spurious correlation.
+        cases: The case studies, on the first of the data sets.
+        owners: Five owners, ranked.
+        tabular: The tabular experiments; None if they were left out.
+    """
+
+    seeds: np.ndarray
+    full: bool
+    sizes: Sizes
+    backgrounds: Sizes
+    starved: Mapping[str, Starved]
+    spurious: Spurious
+    cases: Cases
+    owners: Owners
+    tabular: Tabular | None
+
+
+def run_mycroft(
+    folder: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = tuple(range(5)),
+    full: bool = False,
+    progress: bool = False,
+) -> Mycroft:
+    """Run the experiments of the Mycroft paper in miniature, on real data.
+
+    Every experiment writes its results for every seed to a file as soon as it has them,
+    and what is there already is read: a killed run goes on where it was.
+
+    Args:
+        folder: Where those files are, or will be, in "default" or "full".
+        seeds: Each deals the data, and draws noise and weights, anew.
+        full: Whether to take whole images, wider networks, more budgets, and all of
+            the tabular experiments. Otherwise images are averaged to 14×14 pixels, and
+            five seeds take six minutes on two cores.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Accuracies on hard samples held out, shares of useful samples, and rankings.
+
+    Raises:
+        ValueError: If there are no seeds.
+        FileNotFoundError: If MNIST, Fashion-MNIST or Adult is not prepared; names the
+            command that does it.
+
+    References:
+        Sarwar et al., Mycroft: Towards Effective and Efficient External Data
+        Augmentation, arXiv:2410.08432.
+    """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
+    sizes, backgrounds = (FULL, FULL_SIZES) if full else (Sizes(), SIZES)
+    jobs = experiments(sizes, backgrounds, full=full)
+    folder = Path(folder) / ("full" if full else "default")
+
+    def one(name: str, seed: int) -> dict[str, Any]:
+        size, run = jobs[name]
+        settings = {
+            "seed": seed,
+            "full": full,
+            "data": _SPLIT,
+            "sizes": None if size is None else dataclasses.asdict(size),
+        }
+        path = folder / f"{name}-{seed}.npz"
+        return remembered(path, settings, functools.partial(run, seed))
+
+    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
+
+
+def experiments(
+    sizes: Sizes, backgrounds: Sizes, *, full: bool
+) -> dict[str, tuple[Sizes | None, Callable[[int], Mapping[str, Any]]]]:
+    """Return what runs each experiment for a seed, and how large it is, by name."""
+    read = functools.cache(lambda name: images(load(name, split=_SPLIT), sizes.side))
+    first = DATA[0]
+    return {
+        **{
+            f"starved-{name}": (sizes, _on(starved_seed, read, name, sizes))
+            for name in DATA
+        },
+        "spurious": (backgrounds, _on(spurious_seed, read, first, backgrounds)),
+        "cases": (sizes, _on(cases_seed, read, first, sizes)),
+        "owners": (backgrounds, _on(owners_seed, read, first, backgrounds)),
+        "tabular": (
+            None,
+            lambda seed: dataclasses.asdict(tabular_seed(seed, full=full)),
+        ),
+    }
+
+
+def assemble(
+    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    seeds: Sequence[int],
+    *,
+    full: bool,
+    sizes: Sizes,
+    backgrounds: Sizes,
+) -> Mycroft:
+    """Join the results of single seeds, by experiment, into one."""
+    budgets = np.asarray(sizes.budgets)
+    prefix = "starved-"
+    tabular = found.get("tabular")
+    return Mycroft(
+        seeds=np.asarray(seeds),
+        full=full,
+        sizes=sizes,
+        backgrounds=backgrounds,
+        starved={
+            name.removeprefix(prefix): Starved(budgets=budgets, **stacked(runs))
+            for name, runs in found.items()
+            if name.startswith(prefix)
+        },
+        spurious=Spurious(
+            budgets=np.asarray(backgrounds.budgets),
+            steps=_steps(backgrounds),
+            **stacked(found["spurious"]),
+        ),
+        cases=Cases(budget=sizes.main, steps=_steps(sizes), **stacked(found["cases"])),
+        owners=Owners(budget=backgrounds.main, **stacked(found["owners"])),
+        tabular=join_tabular([Tabular(**run) for run in tabular]) if tabular else None,
+    )
+
+
+def _on(
+    run: Callable[[Samples, Sizes, int], Mapping[str, Any]],
+    read: Callable[[str], Samples],
+    name: str,
+    sizes: Sizes,
+) -> Callable[[int], Mapping[str, Any]]:
+    """Bind an experiment to a data set, which is read when it is first needed."""
+    return lambda seed: run(read(name), sizes, seed)
+
+
+def _steps(sizes: Sizes) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes.cycles)])

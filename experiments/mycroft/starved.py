@@ -1,0 +1,69 @@
+"""Starved classes: four ways to choose, at several budgets."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from jaxsel.demo.scenes.owner import new_owner
+from jaxsel.demo.scenes.starved import draw_starved
+from jaxsel.demo.scenes.trainer import Samples, Sizes, take
+
+from .choosing import SELECTORS, choose, look
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Starved:
+    """What came of it, for each of S seeds; `SELECTORS` names the axis of length 4.
+
+    Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
+    hard samples, and on test samples of all classes.
+
+    Attributes:
+        budgets: Samples that the owner may send, `[B]`.
+        weak: The starved classes, `[S, n_weak]`.
+        weak_before: Validation accuracy of the trainer's model on them, `[S]`.
+        strong_before: The same on the other classes, `[S]`.
+        n_held_out: Held-out hard samples, `[S]`.
+        nothing: Accuracy after fine-tuning on what the trainer has, `[S, 2]`.
+        everything: With all that the owner has, `[S, 2]`.
+        accuracy: With what was chosen, `[S, 4, B, 2]`.
+        sent: How many samples that was, `[S, 4, B]`.
+    """
+
+    budgets: np.ndarray
+    weak: np.ndarray
+    weak_before: np.ndarray
+    strong_before: np.ndarray
+    n_held_out: np.ndarray
+    nothing: np.ndarray
+    everything: np.ndarray
+    accuracy: np.ndarray
+    sent: np.ndarray
+
+
+def starved_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
+    """Run the experiment once; the fields of `Starved` without their first axis."""
+    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
+    scene = draw_starved(data, sizes, keys[0])
+    trainer, offer = scene.trainer, scene.offer
+    owner = new_owner(offer, scene.classes, sizes, keys[1])
+    view = look(owner, trainer.shared)
+    chosen = [
+        [choose(how, view, budget, keys[2]) for budget in sizes.budgets]
+        for how in SELECTORS
+    ]
+    return {
+        "weak": scene.weak,
+        "weak_before": scene.before[0],
+        "strong_before": scene.before[1],
+        "n_held_out": np.array(len(trainer.held_out[1])),
+        "nothing": trainer.gain(take(offer, np.empty(0, int))),
+        "everything": trainer.gain(offer),
+        "accuracy": np.array(
+            [[trainer.gain(take(offer, rows)) for rows in line] for line in chosen]
+        ),
+        "sent": np.array([[len(rows) for rows in line] for line in chosen]),
+    }

@@ -1,0 +1,1 @@
+"""The tabular experiments of Mycroft: tree models, tens of owners."""

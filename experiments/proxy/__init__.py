@@ -1,0 +1,1 @@
+"""SelectFormer: proxies that choose texts for a secret model."""

@@ -1,0 +1,1 @@
+"""A study of KNN-Shapley beside values that train models again."""

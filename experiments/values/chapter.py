@@ -1,0 +1,193 @@
+"""The study in miniature as a chapter of a report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+from jaxsel.demo.words import listed
+from jaxsel.report import Chapter, Heading
+
+from .claims import study_claims
+from .figures import curve_figure, embedding_figure, runtime_figure
+from .judge import FAILS, HOLDS, OPEN
+from .ranks import TESTED
+from .run import Study
+from .tables import (
+    adaptation_table,
+    claim_table,
+    class_correlation,
+    detection_table,
+    embedding_table,
+    learning_table,
+    order_table,
+    rank_table,
+    watermark_table,
+)
+
+
+def study_chapter(result: Study) -> Chapter:
+    """Tell what came of the experiments, and which of the study's claims hold."""
+    names = [*result.applications]
+    detected = [n for n in names if n.split("-")[0] in ("noisy", "pattern", "instance")]
+    blocks = (
+        "Is a closed form for nearest neighbours as good as values that train a model "
+        "thousands of times? The study says yes, and faster by orders of magnitude; "
+        "and that leave-one-out values are hardly better than chance. Its experiments, "
+        "smaller and on other data, with a KNN-LOO that compares with the neighbour "
+        "that moves up.",
+        claim_table(result),
+        _verdicts(result),
+        Heading("Runtime"),
+        runtime_figure(result),
+        Heading("Wrong labels and watermarks"),
+        detection_table(result),
+        *(curve_figure(result, name) for name in detected),
+        watermark_table(result),
+        Heading("Summarisation and acquisition"),
+        learning_table(result),
+        *(curve_figure(result, n) for n in ("summary-adult", "acquisition-mnist")),
+        Heading("Domain adaptation"),
+        adaptation_table(result),
+        Heading("Embeddings"),
+        embedding_table(result),
+        embedding_figure(result),
+        _class_words(result),
+        Heading("Rank correlation"),
+        rank_table(result),
+        _rank_words(result),
+        Heading("Theorem 2"),
+        order_table(result),
+        _order_words(),
+        Heading("How it was measured"),
+        _method(result),
+    )
+    return Chapter(
+        title="Values of data in miniature", blocks=blocks, data=_data(result)
+    )
+
+
+def _data(result: Study) -> dict[str, Any]:
+    return {
+        "seeds": result.seeds,
+        "full": result.full,
+        "accelerated": result.accelerated,
+        "sizes": dataclasses.asdict(result.sizes),
+        "rank_sizes": dataclasses.asdict(result.rank_sizes),
+        "claims": [dataclasses.asdict(claim) for claim in study_claims(result)],
+        "applications": {
+            name: {
+                "name": curves.name,
+                "x": curves.x,
+                "mean": curves.mean(),
+                "summary": curves.summary,
+                "reference": curves.reference,
+            }
+            for name, curves in result.applications.items()
+        },
+        "rank_methods": TESTED,
+        "ranks": result.ranks,
+        "embeddings": result.embeddings,
+        "order": result.order,
+        "runtime": result.runtime,
+    }
+
+
+def study_tally(result: Study) -> str:
+    """Count the verdicts."""
+    found = Counter(claim.verdict for claim in study_claims(result))
+    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "can't be told"}
+    return listed([f"{found[v]} {words[v]}" for v in words])
+
+
+def _verdicts(result: Study) -> str:
+    missing = []
+    if "noisy-texts" not in result.applications:
+        missing.append(
+            "Reviews are left out: `jaxsel models prepare minilm` and `jaxsel data "
+            "prepare movie_polarity` add them."
+        )
+    if not result.accelerated:
+        missing.append(
+            "Networks were not trained again for values: that is left to machines with "
+            "an accelerator."
+        )
+    return " ".join(
+        (
+            f"Of the claims on single data sets {study_tally(result)}. “Best” holds if "
+            "a paired test puts a method above each other one that the study compares, "
+            "and fails if one puts another of these above it, at 5 % for all of these "
+            "together. What else is above it is named: the study did not test that, "
+            "and so it refutes nothing. “Near random” is an AUC less than 0.05 from "
+            "it; a rank correlation below 0.3 is low. Times are of a logistic "
+            "regression of which many are trained at once, not of the study's "
+            "ResNet-18.",
+            *missing,
+        )
+    )
+
+
+def _class_words(result: Study) -> str:
+    rho = class_correlation(result)
+    return (
+        "Here six classes of Fashion-MNIST are valued; one network was trained on the "
+        "other four, the other one on MNIST. The number of points of each class among "
+        "the top tenth has a mean Spearman correlation of "
+        f"{rho.mean():.2f} between embeddings."
+    )
+
+
+def _rank_words(result: Study) -> str:
+    ranks, sizes = result.ranks, result.rank_sizes
+    return (
+        f"The truth is the mean of two estimates by group testing, {sizes.tests:,} "
+        "coalitions each, for a logistic regression on 12 principal components. Of "
+        f"its variance {ranks['reliability'].mean():.0%} is not sampling error, by its "
+        "standard errors, and the two estimates correlate by "
+        f"{ranks['halves'].mean():.2f}: no correlation with it can be much above the "
+        "root of that share. Of TMC-Shapley's own variance, with "
+        f"{sizes.samples.permutations} permutations, "
+        f"{ranks['few'].mean():.0%} is not sampling error. Half of the {sizes.n} "
+        "training images and all validation images are adversarial, as in the paper; "
+        "its model is a network of three hidden layers on MNIST. Groups' means "
+        "correlate more than points by construction, so that smoothed figures compare "
+        "with one another only."
+    )
+
+
+def _order_words() -> str:
+    return (
+        "The proof grants KNN-LOO the pairs whose points are both among the K nearest, "
+        "since elsewhere its difference need not have the sign of the difference of "
+        "labels. But the definition asks for the sign of the expected gain, and for "
+        "pairs of different values only. For i ≤ K < j the difference is that of "
+        "match i and match K + 1: if it is not 0 it has the sign of what point i adds "
+        "in place of any other, whatever label j has, and that is the sign of the "
+        "expected gain. So KNN-LOO errs on no pair; it is silent on most. With several "
+        "validation points, of which the theorem speaks only where all agree, both err."
+    )
+
+
+def _method(result: Study) -> str:
+    sizes = result.sizes
+    some, two, bayes = sizes.samples, sizes.two, sizes.bayes
+    n = len(result.seeds)
+    return (
+        f"All figures are of {n} seed{'s' if n > 1 else ''}; each deals training, "
+        f"validation and test data anew: {sizes.n}, {sizes.n_val} and {sizes.n_test:,} "
+        "points, but for the acquisition (100 to start with, half of them noisy; 100 "
+        f"to score; a pool of {sizes.pool:,}, three quarters noisy; "
+        f"{sizes.rounds} purchases of 50). Images are averaged to 8×8 pixels, which "
+        "all values see (14×14 where embeddings are compared); Adult and reviews are "
+        f"projected to {sizes.width} principal components of other rows. K is 5. "
+        "Values that train again use logistic regression, naive Bayes for digits "
+        "and the acquisition: "
+        f"{some.permutations} permutations of TMC-Shapley ({bayes.permutations} for "
+        f"digits, {two.permutations} with two classes), truncated at 5 %; "
+        f"{some.passes} passes of G-Shapley; {some.coalitions:,} coalitions of Banzhaf "
+        f"({two.coalitions:,} with two classes); {some.bags} bags of Data-OOB. They "
+        "would be better with more, and cost more. Test accuracies are of logistic "
+        "regression, of a perceptron for pattern watermarks, where the mark stands for "
+        "the next class. Sizes and penalties were settled on seed 100 and those after."
+    )

@@ -1,0 +1,124 @@
+"""Appendix F: does the embedding matter, and do top classes agree?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import jax
+import numpy as np
+
+import jaxsel
+from jaxsel.data import flip_labels
+from jaxsel.demo.scenes.samples import Part
+from jaxsel.tasks import detection_curve
+
+from .data import network, project
+
+MEASURES = ("KNN-Shapley", "KNN-LOO")
+IMAGES = ("pixels", "32 components", "CNN, other classes", "CNN, MNIST")
+TEXTS = ("mean word embeddings", "MiniLM")
+VALUED, TOP = 6, 3
+"""Classes that are valued (the other four train a network), and how many are top."""
+
+_KEPT = 0.1  # share of points that count as the most valuable
+
+
+def images_seed(
+    fashion: Part, mnist: Part, *, n: int, n_val: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Compare embeddings of six classes of Fashion-MNIST once.
+
+    Networks see the other four classes, or MNIST; components are of other images of
+    the six classes.
+
+    Returns:
+        "auc", `[measures, embeddings]`, of finding 10 % wrong labels; "counts",
+        `[embeddings, classes]`, of the tenth of highest KNN-Shapley value, labels
+        right; "points", `[embeddings, embeddings]`, the share that two of them have in
+        common.
+    """
+    other = fashion.other_y >= VALUED
+    nets = (
+        network(fashion.other_x[other], fashion.other_y[other], seed),
+        network(mnist.other_x, mnist.other_y, seed),
+    )
+    flat = lambda x: x.reshape(len(x), -1)
+    embeds = (flat, project(fashion.other_x[~other], 32), *nets)
+    valued = fashion.y < VALUED
+    part = Part(fashion.x[valued], fashion.y[valued], fashion.other_x, fashion.other_y)
+    return _compare(part, dict(zip(IMAGES, embeds, strict=True)), n, n_val, seed)
+
+
+def texts_seed(
+    parts: Mapping[str, Part], *, n: int, n_val: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Compare two embeddings of film reviews once: see `images_seed`."""
+    first = parts[TEXTS[0]]
+    width = first.x.shape[1]
+    both = Part(
+        np.concatenate([parts[name].x for name in TEXTS], axis=1),
+        first.y,
+        first.other_x,
+        first.other_y,
+    )
+    embeds = {
+        name: lambda x, i=i: x[:, i * width : (i + 1) * width]
+        for i, name in enumerate(TEXTS)
+    }
+    return _compare(both, embeds, n, n_val, seed)
+
+
+def _compare(
+    part: Part,
+    embeds: Mapping[str, Callable[[np.ndarray], np.ndarray]],
+    n: int,
+    n_val: int,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    key, flips = jax.random.split(jax.random.key((13 << 16) + seed))
+    order = np.asarray(jax.random.permutation(key, len(part.y)))[: n + n_val]
+    x, y = part.x[order], part.y[order]
+    classes = int(part.y.max()) + 1
+    given, wrong = (
+        np.asarray(a) for a in flip_labels(flips, y[:n], 0.1, n_classes=classes)
+    )
+    auc = np.zeros((len(MEASURES), len(embeds)))
+    counts, tops = [], []
+    for j, embed in enumerate(embeds.values()):
+        seen = np.asarray(embed(x), np.float32)
+        halves = seen[:n], seen[n:]
+        for i, function in enumerate((jaxsel.knn_shapley, jaxsel.knn_loo)):
+            values = function(halves[0], given, halves[1], y[n:], k=5).values
+            auc[i, j] = detection_curve(np.asarray(values, np.float64), wrong).auc
+        top = jaxsel.knn_shapley(halves[0], y[:n], halves[1], y[n:], k=5).top(
+            round(_KEPT * n)
+        )
+        tops.append(np.asarray(top))
+        counts.append(np.bincount(y[tops[-1]], minlength=classes))
+    shared = [[len(np.intersect1d(a, b)) / len(a) for b in tops] for a in tops]
+    return {"auc": auc, "counts": np.array(counts), "points": np.array(shared)}
+
+
+def top_overlap(counts: np.ndarray, top: int = TOP) -> np.ndarray:
+    """Return the share of top classes that pairs of embeddings have in common.
+
+    Args:
+        counts: `[embeddings, classes]`; ties go to the class of lower number.
+        top: How many classes are top; at random `top / classes` are shared.
+    """
+    best = np.argsort(-counts, axis=1, kind="stable")[:, :top]
+    return np.array([[len(np.intersect1d(a, b)) / top for b in best] for a in best])
+
+
+def correlation(counts: np.ndarray) -> float:
+    """Return the mean Spearman correlation of class counts over pairs of embeddings."""
+    from scipy.stats import ConstantInputWarning, spearmanr
+
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        for i in range(len(counts)):
+            for j in range(i):
+                found.append(float(spearmanr(counts[i], counts[j])[0]))  # pyright: ignore
+    return float(np.nanmean(found))

@@ -1,0 +1,83 @@
+"""Figures of the study in miniature, numbered as the paper's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxsel.demo.scenes.valuations import MAX, figure_of
+from jaxsel.report import COLORS, Figure, new_figure, plot_curves, style
+from jaxsel.tasks import RANDOM
+
+from .cases import TITLES
+from .embeddings import IMAGES, MEASURES
+from .run import Study
+from .runtime import PERMUTATIONS, TIMED
+
+_SHOWN = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "G-Shapley", "LOO", "Data-OOB")
+_MARKED = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "G-Shapley", "LOO", MAX)
+
+
+def curve_figure(result: Study, name: str) -> Figure:
+    """Draw the curves of one application, at most seven of them."""
+    curves = result.applications[name]
+    shown = _MARKED if MAX in curves.curves else _SHOWN
+    return figure_of(curves, (*shown, RANDOM), TITLES[name])
+
+
+def runtime_figure(result: Study) -> Figure:
+    """Draw seconds against the number of training points."""
+    n, seconds = result.runtime["n"], result.runtime["seconds"]
+    figure = new_figure()
+    with style():
+        ax = figure.subplots()
+    plot_curves(
+        n,
+        {name: seconds[:, i] for i, name in enumerate(TIMED)},
+        ax=ax,
+        xlabel="Training points",
+        ylabel="Seconds",
+        xscale="log",
+    )
+    ax.set_yscale("log")
+    means = seconds.mean(0)
+    return Figure(
+        plot=figure,
+        caption="Figure 1: seconds for all values, without compilation, mean of "
+        f"{len(seconds)} runs; TMC-Shapley without truncation and G-Shapley scaled to "
+        f"{PERMUTATIONS:,} permutations.",
+        alt=f"Seconds with {n[0]} and {n[-1]} points: "
+        + "; ".join(
+            f"{name} {line[0]:.2g} and {line[-1]:.2g}"
+            for name, line in zip(TIMED, means, strict=True)
+        )
+        + ".",
+    )
+
+
+def embedding_figure(result: Study) -> Figure:
+    """Draw AUC of both measures by embedding, a dot for each seed."""
+    auc = result.embeddings["images"]["auc"]
+    figure = new_figure()
+    with style():
+        ax = figure.subplots()
+        for i, (name, marker) in enumerate(zip(MEASURES, "os", strict=True)):
+            places = np.arange(len(IMAGES)) + 0.15 * (2 * i - 1)
+            at = np.broadcast_to(places, auc[:, i].shape)
+            ax.plot(at.ravel(), auc[:, i].ravel(), marker, color=COLORS[i], label=name)
+        ax.set_xticks(range(len(IMAGES)), [n.replace(", ", ",\n") for n in IMAGES])
+        ax.axhline(0.5, color=COLORS[-1], linewidth=0.8)
+        ax.set(ylabel="AUC of wrong labels", ylim=(0.45, 1.02))
+        ax.legend(loc="lower left")
+    means = "; ".join(
+        f"{name}: "
+        + ", ".join(
+            f"{e} {m:.3f}" for e, m in zip(IMAGES, auc[:, i].mean(0), strict=True)
+        )
+        for i, name in enumerate(MEASURES)
+    )
+    return Figure(
+        plot=figure,
+        caption="Figure 5: finding wrong labels on six classes of Fashion-MNIST, by "
+        "measure and embedding. Dots are seeds; the line is a random order.",
+        alt=f"Mean AUC. {means}.",
+    )

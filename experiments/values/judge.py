@@ -1,0 +1,186 @@
+"""Verdicts on claims: paired t-tests over seeds, with Holm's correction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxsel.demo.words import standard_error
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
+LEVEL = 0.05
+SEEDS, RUNS, COUNTED = "over seeds", "over runs", "none, counted"
+"""What a claim was tested over: seeds, repeated runs of one seed, or nothing."""
+
+
+class Evidence(NamedTuple):
+    """P-values for and against a claim, two-sided."""
+
+    holds: float
+    fails: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A claim with the evidence on it, before it is judged beside others.
+
+    Attributes:
+        family: Claims of one family are corrected together.
+        text: The claim.
+        where: On which data.
+        scale: How much of it, and by what features or models.
+        measured: Figures that it is judged by.
+        evidence: P-values; or the verdict, where cases were counted.
+        test: One of `SEEDS`, `RUNS` and `COUNTED`.
+    """
+
+    family: str
+    text: str
+    where: str
+    scale: str
+    measured: str
+    evidence: Evidence | str
+    test: str = SEEDS
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of the paper's, beside what was measured.
+
+    Attributes:
+        text: The claim.
+        where: On which data.
+        scale: How much of it, and by what features or models: a verdict is about these
+            only, not about the paper's.
+        measured: Figures that it was judged by.
+        test: What the t-test was over, or that there was none.
+        p: Its p-value, for or against the claim, times Holm's factor; None where
+            nothing was tested.
+        verdict: One of `HOLDS`, `FAILS` and `OPEN`.
+    """
+
+    text: str
+    where: str
+    scale: str
+    measured: str
+    test: str
+    p: float | None
+    verdict: str
+
+
+def settle(findings: Sequence[Finding]) -> list[Claim]:
+    """Judge claims at 5 % for all tests of a family together, by Holm's method."""
+    ps: list[float | None] = [None] * len(findings)
+    families: dict[str, dict[int, float]] = {}
+    for i, one in enumerate(findings):
+        if isinstance(one.evidence, Evidence):
+            families.setdefault(one.family, {})[i] = min(one.evidence)
+    for raw in families.values():
+        for i, p in zip(raw, holm([*raw.values()]), strict=True):
+            ps[i] = p
+    return [
+        Claim(
+            text=one.text,
+            where=one.where,
+            scale=one.scale,
+            measured=one.measured,
+            test=one.test,
+            p=p,
+            verdict=verdict(one.evidence, p),
+        )
+        for one, p in zip(findings, ps, strict=True)
+    ]
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return p-values that are adjusted for each other by Holm's method."""
+    order = np.argsort(ps, kind="stable")
+    factors = np.arange(len(ps), 0, -1)
+    found = np.empty(len(ps))
+    found[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
+    return np.minimum(found, 1).tolist()
+
+
+def verdict(evidence: Evidence | str, p: float | None = None) -> str:
+    """Return what evidence tells at 5 %.
+
+    Args:
+        evidence: P-values, or a verdict already.
+        p: The smaller p-value, adjusted; as it is if None.
+    """
+    if isinstance(evidence, str):
+        return evidence
+    if (min(evidence) if p is None else p) > LEVEL:
+        return OPEN
+    return HOLDS if evidence.holds < evidence.fails else FAILS
+
+
+def above(differences: np.ndarray, least: float = 0.0) -> Evidence:
+    """Test that a mean of differences is above a bound, by Student's t.
+
+    Args:
+        differences: `[seeds]`. A single one tells nothing.
+        least: The bound. Exactly at it, nothing is told.
+    """
+    from scipy.stats import t
+
+    n, gap = len(differences), float(np.mean(differences)) - least
+    if n < 2 or gap == 0:
+        return Evidence(1.0, 1.0)
+    error = standard_error(differences)
+    p = 2 * float(t.sf(abs(gap) / error, n - 1)) if error else 0.0
+    return Evidence(p, 1.0) if gap > 0 else Evidence(1.0, p)
+
+
+def below(differences: np.ndarray, most: float) -> Evidence:
+    """Test that a mean is below a bound."""
+    return above(-np.asarray(differences), -most)
+
+
+def within(differences: np.ndarray, margin: float) -> Evidence:
+    """Test that a mean is as good as zero: no further from it than a margin."""
+    low, high = above(differences, -margin), below(differences, margin)
+    return Evidence(max(low.holds, high.holds), min(low.fails, high.fails))
+
+
+def every(parts: Sequence[Evidence]) -> Evidence:
+    """Join the tests of a claim of several parts.
+
+    It holds if each part does, and fails with one of them, at 5 % for all parts.
+    """
+    least = min(part.fails for part in parts)
+    return Evidence(max(part.holds for part in parts), min(1.0, len(parts) * least))
+
+
+def best(figures: Mapping[str, np.ndarray], name: str) -> Evidence:
+    """Test that a method is above all others.
+
+    Args:
+        figures: `[seeds]` by method, higher is better.
+        name: The method.
+    """
+    return groups(figures, [name], [m for m in figures if m != name])
+
+
+def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
+    """Return which methods are told to be above another, at 5 % for all together."""
+    others = [m for m in figures if m != name]
+    ps = [len(others) * above(figures[m] - figures[name]).holds for m in others]
+    return [m for m, p in zip(others, ps, strict=True) if p <= LEVEL]
+
+
+def groups(
+    figures: Mapping[str, np.ndarray], upper: list[str], lower: list[str]
+) -> Evidence:
+    """Test that each of some methods is above each of others."""
+    return every([above(figures[a] - figures[b]) for a in upper for b in lower])
+
+
+def gap(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
+    """Give two means and the standard error of their difference, in points."""
+    points = 100 * (np.asarray(a) - np.asarray(b))
+    error = f" ± {standard_error(points):.1f}" if len(points) > 1 else ""
+    return f"{name} less {other}: {points.mean():+.1f}{error} points"

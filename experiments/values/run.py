@@ -1,0 +1,173 @@
+"""The study of KNN-Shapley in miniature: experiments, one file for each and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.seeds import each_seed
+from experiments.store import remembered
+from jaxsel.demo.seeds import stacked
+from jaxsel.tasks import Curves
+
+from .cases import FULL, Sizes, accelerated, applications
+from .curves import unpacked
+from .data import LARGE, pictures, texts, texts_there
+from .embeddings import images_seed, texts_seed
+from .order import order_seed
+from .ranks import FULL_RANKS, RankSizes, ranks_seed
+from .runtime import FULL_RUNTIME, RuntimeSizes, measure_runtime
+
+_OTHERS = ("order", "ranks", "embeddings-images", "embeddings-texts")
+EMBEDDED, _VALIDATION = 500, 300
+
+Job = Callable[[int], Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """What came of the experiments, for each of S seeds.
+
+    Attributes:
+        seeds: `[S]`.
+        full: Whether these are the larger experiments.
+        sizes: How large the applications are.
+        rank_sizes: How large the comparison of ranks is.
+        applications: Curves, by application.
+        ranks: What `ranks_seed` returns, stacked on a first axis of seeds.
+        embeddings: "images" and, where there are texts, "texts": what `images_seed`
+            returns, stacked likewise.
+        order: What `order_seed` returns, stacked likewise.
+        runtime: What `measure_runtime` returns, of a run of its own.
+        accelerated: Whether networks were trained again for values too.
+    """
+
+    seeds: np.ndarray
+    full: bool
+    sizes: Sizes
+    rank_sizes: RankSizes
+    applications: Mapping[str, Curves]
+    ranks: Mapping[str, np.ndarray]
+    embeddings: Mapping[str, Mapping[str, np.ndarray]]
+    order: Mapping[str, np.ndarray]
+    runtime: Mapping[str, np.ndarray]
+    accelerated: bool
+
+
+def run_study(
+    folder: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = tuple(range(10)),
+    full: bool = False,
+    progress: bool = False,
+) -> Study:
+    """Run the study's experiments in miniature, on real data.
+
+    Every experiment writes its results for every seed to a file as soon as it has them,
+    and what is there already is read: a killed run goes on where it was. Runtimes are
+    measured at the end, with nothing beside them.
+
+    Args:
+        folder: Where those files are, or will be, in "default" or "full".
+        seeds: Each deals the data, and draws all else, anew.
+        full: Whether to value 1000 points rather than 300, and to sample more.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Curves of the applications, rank correlations, top classes, and runtimes.
+
+    Raises:
+        ValueError: If there are no seeds.
+        FileNotFoundError: If MNIST, Fashion-MNIST or Adult is not prepared; names the
+            command that does it. Reviews and their encoder may be missing: their
+            experiments are left out.
+
+    References:
+        Jia et al., Scalability vs. utility: do we have to sacrifice one for the other
+        in data importance quantification?, CVPR 2021.
+    """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
+    sizes, ranks, times = (
+        (FULL, FULL_RANKS, FULL_RUNTIME)
+        if full
+        else (Sizes(), RankSizes(), RuntimeSizes())
+    )
+    jobs = experiments(sizes, ranks, full=full, progress=progress)
+    folder = Path(folder) / ("full" if full else "default")
+    about = {
+        "full": full,
+        "sizes": dataclasses.asdict(sizes),
+        "ranks": dataclasses.asdict(ranks),
+        "embedded": [EMBEDDED, _VALIDATION],
+    }
+
+    def one(name: str, seed: int) -> dict[str, Any]:
+        run = functools.partial(jobs[name], seed)
+        return remembered(folder / f"{name}-{seed}.npz", about | {"seed": seed}, run)
+
+    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    runtime = remembered(
+        folder / "runtime.npz",
+        {"runtime": times},
+        lambda: measure_runtime(pictures("mnist"), times),
+    )
+    return assemble(found, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
+
+
+def experiments(
+    sizes: Sizes, ranks: RankSizes, *, full: bool, progress: bool = False
+) -> dict[str, Job]:
+    """Return what runs each experiment for a seed, by name."""
+    with_texts = texts_there()
+    read = functools.cache(pictures)
+    embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
+    jobs: dict[str, Job] = {
+        **applications(sizes, with_texts=with_texts),
+        "ranks": lambda seed: ranks_seed(read("mnist"), ranks, seed),
+        "embeddings-images": lambda seed: images_seed(
+            read("fashion_mnist", LARGE), read("mnist", LARGE), **embedded, seed=seed
+        ),
+        "order": lambda seed: order_seed(seed, full=full),
+    }
+    if with_texts:
+        parts = texts(progress=progress)  # before threads ask for them
+        jobs["embeddings-texts"] = lambda seed: texts_seed(parts, **embedded, seed=seed)
+    return jobs
+
+
+def assemble(
+    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    seeds: Sequence[int],
+    runtime: Mapping[str, np.ndarray],
+    *,
+    full: bool,
+    sizes: Sizes,
+    rank_sizes: RankSizes,
+) -> Study:
+    """Join the results of single seeds, by experiment, into one."""
+    prefix = "embeddings-"
+    return Study(
+        seeds=np.asarray(seeds),
+        full=full,
+        sizes=sizes,
+        rank_sizes=rank_sizes,
+        applications={
+            name: unpacked(runs) for name, runs in found.items() if name not in _OTHERS
+        },
+        ranks=stacked(found["ranks"]),
+        embeddings={
+            name.removeprefix(prefix): stacked(runs)
+            for name, runs in found.items()
+            if name.startswith(prefix)
+        },
+        order=stacked(found["order"]),
+        runtime=runtime,
+        accelerated=accelerated(),
+    )

@@ -1,0 +1,85 @@
+"""How a trainer values what it is offered, and spends a budget on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.special
+from flax import nnx
+
+from jaxsel.models import Params, logits
+from jaxsel.value import knn_shapley
+
+from ._market import Market
+
+
+def appraise(
+    market: Market, graphdef: nnx.GraphDef, params: Params
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value every owner's samples for this trainer.
+
+    One call to `knn_shapley` values the owners' samples together with the trainer's
+    own, so that what the trainer has already is worth less, and gives a row for each
+    validation example. Two means over the rows answer two questions. The plain mean:
+    is the sample any good? The mean weighted by the trainer's error: is it what this
+    trainer lacks? Shapley values are linear in the utility, so that is the Shapley
+    value for an accuracy in which an example counts as much as the trainer errs on it.
+
+    Args:
+        market: What the trainer has, and what the owners offer.
+        graphdef: Static part of the trainer's model.
+        params: Its parameters, trained on what the trainer has.
+
+    Returns:
+        Values weighted by the trainer's error, `[n]`; plain values, `[n]`; and the
+        share of each class in the trainer's error, `[classes]`.
+    """
+    probability = scipy.special.softmax(logits(graphdef, params, market.x_val), axis=1)
+    error = 1 - probability[np.arange(len(market.y_val)), market.y_val]
+    rows = knn_shapley(
+        np.concatenate([market.x_train, market.x]),
+        np.concatenate([market.y_train, market.y]),
+        market.x_val,
+        market.y_val,
+        k=5,
+        reduce=None,
+    )
+    rows = np.asarray(rows.values, np.float64)[:, len(market.x_train) :]
+    by_class = np.bincount(market.y_val, weights=error, minlength=market.n_classes)
+    return np.average(rows, 0, error), rows.mean(0), by_class / error.sum()
+
+
+def choose(
+    values: np.ndarray,
+    harmless: np.ndarray,
+    labels: np.ndarray,
+    shares: np.ndarray,
+    budget: int,
+) -> np.ndarray:
+    """Choose what to buy: each class gets its share, the best samples first.
+
+    A value is the mean contribution to every coalition, so it does not fall when other
+    samples like it are bought. The shares keep the budget from going to one class.
+
+    Args:
+        values: `[n]`, higher is better.
+        harmless: `[n]` of bool: what may be bought at all.
+        labels: The class that each sample claims, `[n]`.
+        shares: Share of the budget for each class, `[classes]`, summing to 1. What a
+            class cannot use goes to the best of the others.
+        budget: How many samples to buy.
+
+    Returns:
+        Indices, `[<= budget]`: fewer only if fewer are harmless.
+    """
+    order = np.lexsort((-values, ~harmless))
+    # Each sample's place among those of its class.
+    by_class = np.zeros(len(labels), int)
+    for c in range(len(shares)):
+        rows = order[labels[order] == c]
+        by_class[rows] = np.arange(len(rows))
+    quota = np.floor(shares * budget)
+    spare = budget - int(quota.sum())
+    quota[np.argsort(quota - shares * budget, kind="stable")[:spare]] += 1
+    within = by_class < quota[labels]
+    first = np.lexsort((-values, ~within, ~harmless))
+    return first[: min(budget, int(harmless.sum()))]

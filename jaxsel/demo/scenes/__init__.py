@@ -1,0 +1,1 @@
+"""What the demo and the experiments act out: trainers, owners, clients, texts."""

@@ -1,0 +1,167 @@
+"""Clients with one class each, and noise among their samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from .trainer import Samples, joined, take
+
+KINDS = ("open", "closed", "both")
+"""Samples of other data sets, samples with wrong labels, and both in halves."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterSizes:
+    """How large the filtering experiments are.
+
+    Attributes:
+        side: Pixels along a side.
+        net: "mlp" or "cnn".
+        hidden: Hidden units of the perceptron.
+        channels: Channels of the CNN's blocks.
+        clients: How many there are.
+        clean: Clean samples of all clients together.
+        test: Test samples.
+        benchmark: Benchmark samples, as a share of the clean ones.
+        shares: Other such shares.
+        ratios: Noise for each clean sample: weak and strong.
+        fit: Steps of a benchmark model's training.
+        rounds: Rounds of federated training.
+        every: Rounds between two evaluations.
+        rate: Step of the clients' SGD.
+        server_rate: First step of the server's Adam, which falls along a cosine; None
+            for plain averaging, as in the paper.
+        folds: Of cross-fitted benchmark losses.
+        replicates: Of the threshold's band.
+    """
+
+    side: int = 14
+    net: str = "mlp"
+    hidden: int = 64
+    channels: Sequence[int] = (8, 16)
+    clients: int = 100
+    clean: int = 2000
+    test: int = 2000
+    benchmark: float = 0.1
+    shares: Sequence[float] = (0.01, 0.03)
+    ratios: Sequence[float] = (0.5, 3.0)
+    fit: int = 300
+    rounds: int = 60
+    every: int = 5
+    rate: float = 0.2
+    server_rate: float | None = 0.01
+    folds: int = 5
+    replicates: int = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Federation:
+    """What clients have, and what they are measured by.
+
+    Attributes:
+        samples: All clients' samples, as they are labelled.
+        clients: Whose each is, `[n]`.
+        source: Where each is from, `[n]`: 0 for clean ones, 1, 2, ... for the other
+            data sets, and -1 for wrong labels.
+        benchmark: The clean samples of who asks.
+        test: Clean samples too.
+    """
+
+    samples: Samples
+    clients: np.ndarray
+    source: np.ndarray
+    benchmark: Samples
+    test: Samples
+
+    @property
+    def clean(self) -> np.ndarray:
+        """Return which samples are clean, `[n]` of bool."""
+        return self.source == 0
+
+
+def draw_federation(
+    target: Samples,
+    others: Sequence[Samples],
+    sizes: FilterSizes,
+    key: jax.Array,
+    *,
+    kind: str,
+    ratio: float,
+) -> Federation:
+    """Deal clean and noisy samples out to clients; no target sample is used twice.
+
+    Each client has one class. Samples of a class go to the clients of that class, with
+    shares that differ from client to client and from source to source.
+
+    Args:
+        target: What the task is about: images and classes.
+        others: Other data sets, for open-set noise, class by class.
+        sizes: How large the experiment is.
+        key: Of all draws. Clean, benchmark and test samples, and who gets them, do not
+            depend on `kind` and `ratio`; smaller benchmark sets are parts of larger.
+        kind: One of `KINDS`.
+        ratio: Noisy samples for each clean one.
+
+    Raises:
+        ValueError: If there are too few samples.
+    """
+    keys = [jax.random.fold_in(key, i) for i in range(4)]
+    draws = lambda part: np.random.default_rng(
+        np.append(np.asarray(jax.random.key_data(keys[3])), part)
+    )
+    classes = int(target[1].max()) + 1
+    order = np.asarray(jax.random.permutation(keys[0], len(target[1])))
+    n_noise = round(ratio * sizes.clean)
+    n_open = {"open": n_noise, "closed": 0, "both": n_noise // 2}[kind]
+    n_benchmark = round(sizes.benchmark * sizes.clean)
+    n_own = sizes.test, sizes.clean, n_noise - n_open
+    if n_benchmark < 2:
+        raise ValueError(
+            f"benchmark must be two of {sizes.clean} clean samples or more, got "
+            f"{sizes.benchmark}"
+        )
+    needed, offered = sum(n_own) + n_benchmark, sum(len(other[1]) for other in others)
+    if needed > len(order) or n_open > offered:
+        raise ValueError(
+            f"data must hold {needed} samples of the target and {n_open} others, got "
+            f"{len(order)} and {offered}"
+        )
+    test, clean, wrong = np.split(order[: sum(n_own)], np.cumsum(n_own)[:-1])
+    of_class = np.asarray(jax.random.permutation(keys[1], sizes.clients)) % classes
+    x, y = take(target, wrong)
+    shift = draws(0).integers(1, classes, len(y))
+    parts = [take(target, clean), (x, (y + shift) % classes)]
+    sources = [np.zeros(len(clean), int), np.full(len(wrong), -1)]
+    drawn = np.asarray(jax.random.permutation(keys[2], offered))[:n_open]
+    starts = np.cumsum([0, *(len(other[1]) for other in others)])
+    for i, other in enumerate(others):
+        rows = drawn[(drawn >= starts[i]) & (drawn < starts[i + 1])] - starts[i]
+        parts.append(take(other, rows))
+        sources.append(np.full(len(rows), i + 1))
+    return Federation(
+        samples=joined(*parts),
+        clients=np.concatenate(
+            [_dealt(y, of_class, draws(1 + i)) for i, (_, y) in enumerate(parts)]
+        ),
+        source=np.concatenate(sources),
+        benchmark=take(target, order[-n_benchmark:]),
+        test=take(target, test),
+    )
+
+
+def _dealt(y: np.ndarray, of_class: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return which client of its class gets each sample, in uneven shares."""
+    clients = np.empty(len(y), int)
+    for c in range(int(of_class.max()) + 1):
+        own, rows = np.flatnonzero(of_class == c), np.flatnonzero(y == c)
+        shares = rng.dirichlet(np.full(len(own), _EVENNESS))
+        clients[rows] = rng.choice(own, len(rows), p=shares)
+    return clients
+
+
+_EVENNESS = 10.0
+"""Of the clients' shares: their standard deviation is about a third of their mean."""

@@ -1,0 +1,72 @@
+"""`python -m experiments`, without its experiments."""
+
+import json
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from commands import experiment, refuse_experiment as refuse
+
+from experiments.__main__ import PAPERS, main
+from experiments.mycroft import chapter, run
+from experiments.seeds import one_thread_each
+from jaxsel.report import Chapter
+
+
+@pytest.fixture
+def mycroft(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    called = mock.create_autospec(run.run_mycroft)
+    monkeypatch.setattr(run, "run_mycroft", called)
+    chapters = lambda _: [Chapter(title="Shown", blocks=["Text."], data={"x": 1.5})]
+    monkeypatch.setattr(chapter, "mycroft_chapters", chapters)
+    return called
+
+
+def test_writes_a_report(mycroft, capsys):
+    experiment("mycroft", "--seeds", 2)
+    mycroft.assert_called_once_with(
+        Path("repro/runs"), seeds=range(2), full=False, progress=False
+    )
+    assert "repro/report.html" in capsys.readouterr().out
+    assert "Shown" in Path("repro/report.html").read_text()
+    facts = json.loads(Path("repro/manifest.json").read_text())
+    assert facts["seeds"] == [0, 1]
+    assert facts["config"] == {"paper": "mycroft", "full": False}
+
+    message = refuse(capsys, "mycroft")
+    assert "repro/report.html exists: --force replaces it" in message
+    experiment("mycroft", "--full", "--force")
+    assert mycroft.call_args.kwargs["full"] is True
+    assert mycroft.call_args.kwargs["seeds"] == range(5)
+
+
+def test_refuses(mycroft, capsys):
+    message = refuse(capsys, "mycroft", "--seeds", "0")
+    assert "--seeds must be at least 1, got 0" in message
+    assert "invalid choice" in refuse(capsys, "other")
+    mycroft.assert_not_called()
+
+
+def test_help_teaches(capsys):
+    assert main([]) == 0
+    overview = capsys.readouterr().out
+    for paper in PAPERS:
+        with pytest.raises(SystemExit) as caught:
+            main([paper, "--help"])
+        assert caught.value.code == 0
+        assert "minutes on two cores" in " ".join(capsys.readouterr().out.split())
+        assert f"python -m experiments {paper}" in overview
+
+
+def test_experiments_have_one_thread_each(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
+    one_thread_each()
+    own = "--xla_cpu_multi_thread_eigen=false"
+    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=here {own}"
+    # What the user says stays.
+    theirs = "--xla_cpu_multi_thread_eigen=true"
+    monkeypatch.setenv("XLA_FLAGS", theirs)
+    one_thread_each()
+    assert os.environ["XLA_FLAGS"] == theirs

@@ -1,0 +1,460 @@
+"""Mycroft's vision experiments, on digits and tiny."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.mycroft import cases as studies, run as runs
+from experiments.mycroft.cases import cases_seed
+from experiments.mycroft.chapter import mycroft_chapters
+from experiments.mycroft.choosing import SELECTORS, choose, look
+from experiments.mycroft.figures import matched
+from experiments.mycroft.ranking import disturb, owners_seed
+from experiments.mycroft.run import run_mycroft
+from experiments.mycroft.spurious import (
+    draw_backgrounds,
+    mixed,
+    on_background,
+    spurious_seed,
+)
+from experiments.mycroft.starved import starved_seed
+from experiments.mycroft.words import known_mean, trend
+from experiments.store import remembered
+from jaxsel.data import load
+from jaxsel.demo.scenes.networks import new_net, steps_for
+from jaxsel.demo.scenes.owner import new_owner
+from jaxsel.demo.scenes.ranking import firsts
+from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT, spoilt
+from jaxsel.demo.scenes.starved import deal, draw_starved
+from jaxsel.demo.scenes.trainer import Sizes, images
+from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
+from jaxsel.report import Report
+
+# Two classes, and sizes that are padded alike: few programs to compile.
+TINY = Sizes(
+    net="mlp",
+    side=8,
+    own=40,
+    weak=1,
+    val=500,
+    test=100,
+    offered=400,
+    shared=20,
+    held_out=10,
+    budgets=(4, 8),
+    main=8,
+    first=32,
+    epochs=4,
+    least=32,
+    cycles=(10,),
+)
+SMALL = dataclasses.replace(TINY, own=25, val=400, budgets=(8,))
+PAIR = (0, 1)
+SEEDS = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return images(load("digits"), 8)
+
+
+@pytest.fixture(scope="module")
+def parity(digits):
+    """Digits as two classes, even and odd."""
+    return digits[0], digits[1] % 2
+
+
+def tiny_experiments(data):
+    return {
+        "starved-digits": (TINY, lambda seed: starved_seed(data, TINY, seed)),
+        "spurious": (SMALL, lambda s: spurious_seed(data, SMALL, s, pair=PAIR)),
+        "cases": (TINY, lambda seed: cases_seed(data, TINY, seed)),
+        "owners": (SMALL, lambda s: owners_seed(data, SMALL, s, pair=PAIR)),
+    }
+
+
+@pytest.fixture(scope="module")
+def result(parity, tmp_path_factory):
+    """All experiments in two goes: the first is killed in the middle."""
+    folder = tmp_path_factory.mktemp("runs")
+    jobs, ran = tiny_experiments(parity), []
+
+    def counted(name, run, dies):
+        def one(seed):
+            if dies and (name, seed) == ("cases", 0):
+                raise KeyboardInterrupt
+            ran.append((name, seed))
+            return run(seed)
+
+        return one
+
+    with pytest.MonkeyPatch.context() as patch:
+        for dies in (True, False):
+            some = {
+                name: (size, counted(name, run, dies))
+                for name, (size, run) in jobs.items()
+            }
+            patch.setattr(runs, "experiments", lambda *_, some=some, **__: some)
+            patch.setattr(runs, "Sizes", lambda: TINY)
+            patch.setattr(runs, "SIZES", SMALL)
+            # Another multilayer perceptron: a CNN takes long to compile.
+            patch.setitem(studies.OTHER, "mlp", "mlp")
+            if dies:
+                with pytest.raises(KeyboardInterrupt):
+                    run_mycroft(folder, seeds=SEEDS)
+                first = list(ran)
+            else:
+                whole = run_mycroft(folder, seeds=SEEDS)
+    # Nothing that was found is found again, whatever ran beside the one that died.
+    assert ("starved-digits", 0) in first
+    assert len(first) < len(jobs) * len(SEEDS)
+    assert sorted(ran) == sorted((name, seed) for name in jobs for seed in SEEDS)
+    assert not [p for p in (folder / "default").iterdir() if p.name.startswith(".")]
+    return whole
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_numbers(result, parity):
+    again = starved_seed(parity, TINY, 0)
+    for name, value in again.items():
+        np.testing.assert_array_equal(
+            getattr(result.starved["digits"], name)[0], value, err_msg=name
+        )
+
+
+@pytest.mark.slow
+def test_results_are_of_the_documented_shapes(result):
+    starved, spurious = result.starved["digits"], result.spurious
+    for one, budgets in ((starved, 2), (spurious, 1)):
+        assert one.accuracy.shape == (2, 4, budgets, 2)
+        assert one.sent.shape == (2, 4, budgets)
+        assert one.nothing.shape == one.everything.shape == (2, 2)
+        assert np.all(one.sent <= one.budgets)
+        assert np.all(one.sent[:, 2:] == one.budgets)
+    assert spurious.useful.shape == (2, 4, 1)
+    assert spurious.useful_by_checkpoint.shape == (2, 3, 2, 1)
+    assert spurious.useful_by_pixels.shape == (2, 1)
+    np.testing.assert_array_equal(spurious.steps, [0, 10])
+    cases, owners = result.cases, result.owners
+    assert cases.by_spoiling.shape == (2, 3, 5, 2)
+    assert cases.by_checkpoint.shape == (2, 3, 2, 2)
+    assert cases.other_model.shape == (2, 3, 2)
+    assert cases.retrained.shape == cases.tuned.shape == (2, 4, 2)
+    assert owners.accuracy.shape == (2, 3, 5)
+    assert owners.everything.shape == (2, 5)
+    for accuracy in (starved.accuracy, cases.by_spoiling, owners.accuracy):
+        assert np.all((accuracy >= 0) & (accuracy <= 1))
+
+
+@pytest.mark.slow
+def test_results_make_sense(result):
+    starved, cases = result.starved["digits"], result.cases
+    assert np.all(starved.weak_before < starved.strong_before)
+    assert np.all(starved.everything[:, 0] > starved.nothing[:, 0] + 0.1)
+    spurious = result.spurious
+    assert np.all(spurious.natural_before < spurious.spurious_before)
+    assert spurious.useful[:, 2].mean() > spurious.useful[:, 3].mean() + 0.2
+    # Full information gives what the trainings in the case studies give as well.
+    np.testing.assert_array_equal(cases.tuned[:, 3], cases.by_spoiling[:, 0, 4])
+    np.testing.assert_array_equal(cases.right[:, 0], 1)
+    i = SPOILT.index("permuted labels")
+    assert np.all(cases.right[:, i, 4] < 1 - 0.7 * PERMUTED / 2)
+    assert np.all(np.abs(result.owners.spearman[:, 0]) <= 1)
+
+
+@pytest.mark.slow
+def test_the_chapter_shows_the_numbers(result, tmp_path):
+    chapters = mycroft_chapters(result)
+    html, numbers = Report(title="T", summary="S", chapters=chapters).write(tmp_path)
+    data = json.loads(numbers.read_text())["chapters"][0]["data"]
+    np.testing.assert_array_equal(
+        data["starved"]["digits"]["accuracy"], result.starved["digits"].accuracy
+    )
+    np.testing.assert_array_equal(data["owners"]["accuracy"], result.owners.accuracy)
+    text = html.read_text()
+    assert text.count("<svg") == 4
+    mean = result.starved["digits"].accuracy[:, :, 1, 0].mean(0)
+    assert f">{mean[0]:.2f} / {mean[3]:.2f}<" in text
+    assert ">0.61 / 0.47<" in text
+    for number in (13.7, 16.9):
+        assert f"<td>{number}</td>" in text
+
+
+@pytest.mark.slow
+def test_matching_full_information_counts_from_then_on(result):
+    one = result.starved["digits"]
+    accuracy = np.zeros((2, 4, 2, 2))
+    accuracy[0, 0, 0, 0] = 0.5
+    accuracy[1, 3, 1, 0] = 0.7
+    everything = np.array([[0.5, 0.0], [0.6, 0.0]])
+    one = dataclasses.replace(one, accuracy=accuracy, everything=everything)
+    budgets, reached = matched(dataclasses.replace(result, starved={"a": one}))
+    assert reached.shape == (4, 2, 2)
+    np.testing.assert_array_equal(budgets, [4, 8])
+    np.testing.assert_array_equal(reached[0], [[True, True], [False, False]])
+    np.testing.assert_array_equal(reached[3], [[False, False], [False, True]])
+    assert not reached[1:3].any()
+
+
+def numbered(n=2000, side=8, n_classes=2):
+    """Images that tell who they are: their first two pixels hold their number."""
+    x = np.zeros((n, side, side), np.float32)
+    x[:, 0, 0], x[:, 0, 1] = np.divmod(np.arange(n), 256)
+    x[:, 2:] = np.random.default_rng(0).random((n, side - 2, side))
+    return x / 255, np.arange(n) % n_classes
+
+
+def number_of(samples):
+    return np.rint(samples[0][:, 0, :2] * 255).astype(int) @ [256, 1]
+
+
+def test_nobody_has_a_sample_of_another():
+    data = numbered()
+    scene = draw_starved(data, TINY, jax.random.key(3))
+    trainer = scene.trainer
+    parts = [trainer.own, trainer.shared, trainer.held_out, trainer.test, scene.offer]
+    numbers = np.concatenate([number_of(part) for part in parts])
+    assert len(np.unique(numbers)) == len(numbers)
+    for part in parts:
+        np.testing.assert_array_equal(number_of(part) % 2, part[1])
+    counts = np.bincount(trainer.own[1])
+    assert np.all(counts[scene.weak] == 4)
+    assert np.all(np.delete(counts, scene.weak) == 40)
+    np.testing.assert_array_equal(np.bincount(scene.offer[1]), 200)
+    hard = np.concatenate([trainer.shared[1], trainer.held_out[1]])
+    assert np.isin(hard, scene.weak).all()
+    assert len(trainer.shared[1]) == TINY.shared
+    assert not trainer.net.right(*trainer.held_out).any()
+
+    again = draw_starved(data, TINY, jax.random.key(3))
+    np.testing.assert_array_equal(again.offer[0], scene.offer[0])
+    other = draw_starved(data, TINY, jax.random.key(4))
+    assert not np.array_equal(other.offer[0], scene.offer[0])
+    with pytest.raises(ValueError, match="data must hold more samples, got 1000"):
+        draw_starved(numbered(1000), TINY, jax.random.key(3))
+
+
+def test_too_few_hard_samples_are_refused(parity):
+    sizes = dataclasses.replace(TINY, held_out=490)
+    with pytest.raises(ValueError, match="val must have at least 510 hard samples"):
+        draw_starved(parity, sizes, jax.random.key(0))
+
+
+def test_backgrounds():
+    x = np.zeros((4, 14, 14), np.float32)
+    x[:, 5, 5] = 0.9
+    vertical = np.array([True, True, False, False])
+    striped = on_background(x, vertical, jax.random.key(0))
+    assert np.all(striped[:, 5, 5] == np.float32(0.9))
+    assert np.all(striped[:2, 0] == striped[:2, 1])
+    assert np.all(striped[2:, :, 0] == striped[2:, :, 1])
+    assert np.all(np.ptp(striped[:2, 0], axis=1) > 0.5)
+
+
+def test_owners_of_backgrounds(parity):
+    scene = draw_backgrounds(parity, SMALL, jax.random.key(1), pair=PAIR)
+    samples, natural = mixed(scene, 80, 0.1)
+    assert natural.sum() == 8
+    np.testing.assert_array_equal(samples[0][natural], scene.natural[0][:8])
+    np.testing.assert_array_equal(np.bincount(samples[1]), [40, 40])
+    assert not mixed(scene, 80, 0.0)[1].any()
+    large = dataclasses.replace(SMALL, offered=800)
+    with pytest.raises(ValueError, match="data must hold more samples"):
+        draw_backgrounds(parity, large, jax.random.key(1), pair=PAIR)
+
+
+def test_all_samples_are_spoilt(digits):
+    offer = digits[0][:400], digits[1][:400]
+    states = spoilt(offer, jax.random.key(0))
+    assert tuple(states) == SPOILT
+    assert states["clean"] is offer
+    x, y = states["corrupted features"]
+    np.testing.assert_array_equal(y, offer[1])
+    assert x.shape == offer[0].shape
+    assert np.all(np.abs(x - offer[0]).max((1, 2)) > 0.05)
+    assert x.min() >= 0
+    assert x.max() <= 1
+    x, y = states["permuted labels"]
+    np.testing.assert_array_equal(x, offer[0])
+    np.testing.assert_array_equal(np.bincount(y), np.bincount(offer[1]))
+    # A tenth of the permuted labels is right by chance.
+    assert 0.9 * PERMUTED - 0.08 < np.mean(y != offer[1]) <= PERMUTED
+    disturbed = disturb(offer[0], jax.random.key(0))
+    assert np.all(np.abs(disturbed - offer[0]).max((1, 2)) > 0.05)
+
+
+@pytest.mark.slow
+def test_choices_keep_to_budget_and_classes(parity):
+    scene = draw_starved(parity, TINY, jax.random.key(0))
+    shared = scene.trainer.shared
+    owner = new_owner(scene.offer, scene.classes, TINY, jax.random.key(1))
+    view = look(owner, shared)
+    assert view.features.shape == (400, 128)
+    share = np.bincount(shared[1], minlength=2) / len(shared[1])
+    for how in SELECTORS:
+        rows = choose(how, view, 8, jax.random.key(2))
+        assert len(np.unique(rows)) == len(rows) <= 8
+        counts = np.bincount(scene.offer[1][rows], minlength=2)
+        assert np.all(counts[share == 0] == 0)
+        if how != "retrieve":
+            assert np.all(counts <= np.ceil(8 * share))
+    # More than there are of the classes asked for.
+    everything = choose("random", view, 400, jax.random.key(2))
+    assert len(everything) == np.isin(scene.offer[1], shared[1]).sum()
+
+
+def test_deal_by_hand():
+    y = np.array([0, 1, 0, 1, 0])
+    rows, left = deal(y, np.array([4, 3, 2, 1, 0]), np.array([2, 1]))
+    np.testing.assert_array_equal(rows, [4, 2, 3])
+    np.testing.assert_array_equal(left, [1, 0])
+    with pytest.raises(ValueError, match="data must hold more samples, got 5"):
+        deal(y, np.arange(5), np.array([1, 3]))
+
+
+def test_results_are_remembered(tmp_path):
+    path, calls = tmp_path / "new" / "a.npz", []
+
+    def run():
+        calls.append(0)
+        return {"x": np.arange(3.0), "n": 4, "names": ("a", "b"), "kind": "c"}
+
+    found = remembered(path, {"seed": 1}, run)
+    assert found["n"] == 4
+    assert found["names"] == ("a", "b")
+    assert found["kind"] == "c"
+    np.testing.assert_array_equal(remembered(path, {"seed": 1}, run)["x"], np.arange(3))
+    assert len(calls) == 1
+    remembered(path, {"seed": 2}, run)  # other settings
+    assert len(calls) == 2
+    path.write_bytes(path.read_bytes()[:100])  # damaged
+    remembered(path, {"seed": 2}, run)
+    assert len(calls) == 3
+
+    def fails():
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        remembered(path, {"seed": 3}, fails)
+    assert remembered(path, {"seed": 2}, run)["n"] == 4
+    assert len(calls) == 3
+    assert [p.name for p in path.parent.iterdir()] == ["a.npz"]
+
+
+def test_images_are_averaged(digits):
+    data = load("digits")
+    small = images(data, 4)[0]
+    np.testing.assert_allclose(small[0, 0, 0], digits[0][0, :2, :2].mean(), rtol=1e-6)
+    with pytest.raises(ValueError, match="side must divide the sides of grey images"):
+        images(data, 3)
+
+
+def test_words_follow_the_numbers():
+    a, b = np.array([0.5, 0.6, 0.7]), np.array([0.4, 0.5, 0.62])
+    assert compared("A", a, "B", b) == "A is 9.3 ± 0.7 points above B"
+    assert compared("B", b, "A", a) == "B is 9.3 ± 0.7 points below A"
+    assert "cannot be told apart (+0.0 ± 0.0 points)" in compared("A", a, "B", a)
+    far = compared("A", np.array([0.1, 0.9]), "B", np.array([0.9, 0.0]))
+    assert far == "A and B cannot be told apart (+5.0 ± 85.0 points)"
+    assert (
+        compared("A", a[:1], "B", b[:1]) == "A is +10.0 points from B in the only run"
+    )
+    steps = np.array([0, 10, 30])
+    assert "best after 10 of 30 steps with 50.0%" in trend(
+        "A", steps, a[None] * 0 + [[0.1, 0.5, 0.2]]
+    )
+    assert "best at the last checkpoint" in trend(
+        "A", steps, np.array([[0.1, 0.2, 0.3]])
+    )
+    noisy = np.array([[0.1, 0.5, 0.2], [0.1, 0.4, 0.5], [0.1, 0.5, 0.6]])
+    assert trend("A", steps, noisy) == (
+        "A is lowest after 0 of 30 steps with 10.0%, and has 43.3% at the end, which "
+        "cannot be told apart from the best, 46.7% after 10"
+    )
+    assert trend("A", steps, noisy[:, [1, 2, 1]]) == (
+        "A does not depend on the checkpoint (43.3% to 46.7%)"
+    )
+    assert trend("A", steps, np.ones((1, 3))) == (
+        "A does not depend on the checkpoint (100.0% to 100.0%), in the only run"
+    )
+    sure = np.array([[0.1, 0.5, 0.2], [0.1, 0.4, 0.1], [0.1, 0.5, 0.2]])
+    assert trend("A", steps, sure) == (
+        "A is best after 10 of 30 steps with 46.7%, and has 16.7% at the end"
+    )
+    # Of differences between five seeds 2.78 standard errors are told, not 2.
+    unit = np.array([-1.0, -0.5, 0, 0.5, 1]) / np.sqrt(0.625 / 5)
+    assert [significant_sign(unit + shift) for shift in (2.7, 2.8, -2.8)] == [0, 1, -1]
+    assert significant_sign(np.ones(1)) == significant_sign(np.zeros(3)) == 0
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert sentence("one", "two") == "One; two."
+
+
+def test_words_about_what_is_undefined():
+    a, nan = np.array([0.5, np.nan, 0.7]), np.full(3, np.nan)
+    assert averaged(".2f", a) == "0.60 (defined for 2 of 3 seeds)"
+    assert averaged(".2f", a[::2], a[::2] / 2) == "0.60 and 0.30"
+    assert averaged(".2f", nan, nan) == "undefined"
+    np.testing.assert_array_equal(known_mean(np.stack([a, nan, a / 5]), 1)[:2:2], 0.6)
+    np.testing.assert_array_equal(known_mean(np.stack([nan, a]), 0), a)
+    assert compared("A", nan, "B", a).endswith("one of them is undefined")
+    b = np.array([0.4, 0.4, 0.5])
+    assert compared("A", a, "B", b).startswith("A and B cannot be told apart (+15.0")
+    steps = np.array([0, 10, 30])
+    assert "undefined" in trend("A", steps, nan[None])
+
+
+def test_ties_are_not_first():
+    full = np.array([[0.9, 0.1, 0.2], [0.1, 0.8, 0.2], [0.5, 0.5, 0.1]])
+    assert firsts(full, full) == 2
+    assert firsts(np.zeros((3, 3)), full) == 0
+    assert firsts(full[:, ::-1], full) == 1
+
+
+@pytest.mark.slow
+def test_the_chapter_where_nothing_was_sent(result):
+    spurious, cases = result.spurious, result.cases
+    useful, right = spurious.useful_by_checkpoint.copy(), cases.right.copy()
+    useful[0, 0], useful[:, 1], right[0, :, 0], right[:, :, 1] = [np.nan] * 4
+    owners = result.owners
+    spearman = np.where(np.arange(2)[:, None] == 0, np.nan, owners.spearman)
+    (chapter,) = mycroft_chapters(
+        dataclasses.replace(
+            result,
+            spurious=dataclasses.replace(spurious, useful_by_checkpoint=useful),
+            cases=dataclasses.replace(cases, right=right),
+            owners=dataclasses.replace(
+                owners,
+                spearman=spearman,
+                kendall=0 * spearman,
+                accuracy=owners.accuracy,
+            ),
+        )
+    )
+    text = " ".join(block for block in chapter.blocks if isinstance(block, str))
+    assert "defined for 1 of 2 seeds) by FuncFeat, undefined by GradMatch" in text
+    assert "GradMatch is undefined at some checkpoint of every run" in text
+    assert "nan" not in text
+
+
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+def test_features_are_what_the_last_layer_sees(digits, kind):
+    x = digits[0][:5]
+    net = new_net(kind, (8, 8), 10, jax.random.key(0))
+    model = nnx.merge(net.graphdef, net.params)
+    last = model.dense if kind == "cnn" else model.layers[-1]
+    np.testing.assert_allclose(last(net.features(x)), net.logits(x), atol=1e-5)
+
+
+def test_steps_of_a_fine_tuning():
+    assert steps_for(1000, 6, 10) == steps_for(1024, 6, 10) == 96
+    assert steps_for(1025, 6, 10) == 192
+    assert steps_for(1000, 6, 256) == 256
+
+
+def test_no_seeds_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="seeds must hold at least one"):
+        run_mycroft(tmp_path, seeds=())

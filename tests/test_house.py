@@ -1,0 +1,180 @@
+"""The order of the house: who imports whom, what stays private, how long files are."""
+
+import ast
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ROOMS = (
+    "data",
+    "models",
+    "neighbors",
+    "gradients",
+    "value",
+    "match",
+    "retrieve",
+    "filter",
+    "proxy",
+    "market",
+    "report",
+    "tasks",
+    "demo",
+    "cli",
+)
+"""In order: each imports from those before it only. `cli` is `_cli` with its faces."""
+
+PRIVATE_IMPORTS = 19
+"""Statements that import what is private to another room: may fall, must not rise."""
+
+LONGEST, LONGEST_TASKS = 450, 4500
+LONGER = {"jaxsel/proxy/_phases.py": 477}
+"""Files above `LONGEST` today, and their lines: may fall, must not rise."""
+
+
+class Import(NamedTuple):
+    """An imported name, such as `jaxsel.report.plot_values`, and where that is done."""
+
+    file: Path
+    line: int
+    name: tuple[str, ...]
+
+    def __str__(self):
+        return f"{self.file.relative_to(ROOT)}:{self.line}: {'.'.join(self.name)}"
+
+
+def files(package):
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(package):
+    """Return all imports of a package, those within functions and for types too."""
+    found = []
+    for file in files(package):
+        folder = file.parent.relative_to(ROOT).parts
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names = [tuple(alias.name.split(".")) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                start = folder[: len(folder) - node.level + 1] if node.level else ()
+                start += tuple(node.module.split(".")) if node.module else ()
+                names = [(*start, alias.name) for alias in node.names]
+            else:
+                continue
+            found += [Import(file, node.lineno, name) for name in names]
+    return found
+
+
+def room(name):
+    """Return the room of a dotted name; a foundation, such as `_types`, is its own."""
+    if name[0] != "jaxsel" or len(name) == 1:
+        return name[0]
+    folder = ROOT / "jaxsel" / name[1]
+    if name[1] in ("_cli", "cli", "__main__"):
+        return "cli"
+    return (
+        name[1] if folder.is_dir() or folder.with_suffix(".py").is_file() else name[0]
+    )
+
+
+def room_of(file):
+    return room(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def is_private(name):
+    """Whether a name is private to a room of jaxsel, or to another package."""
+    inner = name[2:] if name[0] == "jaxsel" and room(name) in ROOMS else name[1:]
+    if name[0] == "jaxsel" and room(name) not in ROOMS:
+        return False  # foundations are there for all rooms
+    return any(part.startswith("_") and not part.startswith("__") for part in inner)
+
+
+def across(package):
+    return [i for i in imports(package) if room(i.name) != room_of(i.file)]
+
+
+def private(package):
+    ours = ("jaxsel", "mpc_bridge", "experiments")
+    found = [i for i in across(package) if i.name[0] in ours and is_private(i.name)]
+    return {(i.file, i.line): str(i) for i in found}.values()
+
+
+def test_private_imports_across_rooms_do_not_rise():
+    found = [*private("jaxsel"), *private("mpc_bridge")]
+    assert len(found) <= PRIVATE_IMPORTS, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", ["experiments", "examples"])
+def test_what_uses_jaxsel_uses_its_public_names(package):
+    assert not private(package)
+
+
+def test_rooms_import_from_rooms_before_them():
+    place = {name: i for i, name in enumerate(ROOMS)}
+    wrong = [
+        str(found)
+        for found in across("jaxsel")
+        if place.get(room(found.name), -1) > place.get(room_of(found.file), len(ROOMS))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_import_is_circular():
+    """Among rooms and foundations, imports within functions and for types included."""
+    uses = defaultdict(set)
+    for found in across("jaxsel"):
+        if found.name[0] == "jaxsel":
+            uses[room_of(found.file)].add(room(found.name))
+
+    def reach(start):
+        seen, left = set(), [*uses[start]]
+        while left:
+            one = left.pop()
+            if one not in seen:
+                seen.add(one)
+                left += uses[one]
+        return seen
+
+    circles = {one: sorted(uses[one]) for one in [*uses] if one in reach(one)}
+    assert not circles
+
+
+def test_jaxsel_uses_nothing_of_the_repository_beside_it():
+    beside = ("experiments", "benchmarks", "examples", "tests")
+    wrong = {
+        str(found)
+        for package in ("jaxsel", "mpc_bridge")
+        for found in imports(package)
+        if found.name[0] in beside
+    }
+    assert not wrong
+    heavy = [i for i in imports("jaxsel") if i.name[0] in ("torch", "mpc_bridge")]
+    assert not [*map(str, heavy)]
+
+
+def test_what_is_installed_and_what_is_shipped():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    targets = build["build"]["targets"]
+    assert targets["wheel"]["packages"] == ["jaxsel", "mpc_bridge"]
+    assert {"experiments", "benchmarks", "tests"} <= {*targets["sdist"]["include"]}
+
+
+def test_tasks_keep_to_what_users_call():
+    lines = sum(len(file.read_text().splitlines()) for file in files("jaxsel/tasks"))
+    assert lines <= LONGEST_TASKS
+
+
+def test_files_are_short():
+    packages = ("jaxsel", "mpc_bridge", "experiments", "benchmarks", "examples")
+    long = {
+        file.relative_to(ROOT).as_posix(): lines
+        for package in packages
+        for file in files(package)
+        if (lines := len(file.read_text().splitlines())) > LONGEST
+    }
+    assert {name: n for name, n in long.items() if n > LONGER.get(name, 0)} == {}
+    assert LONGER.keys() <= long.keys(), "is short now: take it off the list"
