@@ -67,7 +67,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 clean: ## Remove everything that was built, .venv included
 	rm -rf $(VENV) demo mutants repro repro-proxy repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f jaxsel/neighbors/_native/kernels.so
+	rm -f jaxsel/_native/kernels.so
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -75,8 +75,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each stamp installs a set of extras, and again when what it depends on has changed.
-BUILD := pyproject.toml hatch_build.py $(wildcard jaxsel/neighbors/_native/*.cc \
-  jaxsel/neighbors/_native/*.h)
+BUILD := pyproject.toml hatch_build.py $(wildcard jaxsel/_native/*.cc \
+  jaxsel/_native/*.h)
 
 $(STAMPS)/run: $(BUILD) | $(BIN)/python
 	$(PIP) --editable '.[data,report,text]'

@@ -14,7 +14,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path("jaxsel/neighbors/_native")
+NATIVE = Path("jaxsel/_native")
 
 
 class CompileNative(BuildHookInterface):

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 import jaxsel
-from jaxsel.neighbors import Sort, _native
+from jaxsel import _native
+from jaxsel.neighbors import Sort
 from jaxsel.neighbors._exact import Exact
 from jaxsel.value import RankTable, rank_table, semivalue, shapley_weights
 from jaxsel.value._accumulate import accumulate

@@ -296,3 +296,15 @@ def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _fold_case(label: object) -> object:
     return label.strip().casefold() if isinstance(label, str) else label
+
+
+def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:
+    """Return the shape of a row, and refuse another: `[n]` if n is known."""
+    shape = np.shape(row)
+    if len(shape) != 1 or (n is not None and shape != (n,)):
+        length = "n" if n is None else f"n] = [{n}"
+        raise ValueError(
+            f"{name} must have shape [{length}], got {shape}: a kernel takes one "
+            "validation point, jax.vmap maps it over more"
+        )
+    return shape

@@ -17,7 +17,7 @@ from commands import OUT, X_VAL, Y_VAL, X, Y, refuse, run, write_samples
 from data import packages
 
 import jaxsel
-from jaxsel import Selection, Values, neighbors
+from jaxsel import Selection, Values, _native
 from jaxsel.cli import main
 from jaxsel.data import FetchError, load
 from jaxsel.data._catalog import CATALOG
@@ -324,9 +324,9 @@ def test_info(capsys, monkeypatch):
     assert f"jaxsel               {jaxsel.__version__}\n" in shown
     assert f"jax                  {jax.__version__}\n" in shown
     assert "cpu:7 (cpu)" in shown
-    state = "available" if neighbors.native_available() else "not "
+    state = "available" if _native.available() else "not "
     assert f"compiled operations  {state}" in shown
-    monkeypatch.setattr(neighbors, "native_available", lambda: False)
-    monkeypatch.setattr(neighbors, "NATIVE_LIBRARY", Path("gone.so"))
+    monkeypatch.setattr(_native, "available", lambda: False)
+    monkeypatch.setattr(_native, "LIBRARY", Path("gone.so"))
     run("info")
     assert "not built; pure JAX takes their place" in capsys.readouterr().out

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import jaxsel
-from jaxsel import neighbors, value
-from jaxsel.neighbors import _native
+from jaxsel import _native, neighbors, value
 
 HEAVY = [
     "flax",
@@ -64,7 +63,7 @@ def test_public_names_are_documented(room):
 def test_without_compiled_operations():
     script = """
         import numpy as np, jaxsel
-        from jaxsel.neighbors import _native
+        from jaxsel import _native
         rng = np.random.default_rng(0)
         x, x_val = rng.normal(size=(1500, 4)), rng.normal(size=(9, 4))
         y, y_val = rng.integers(0, 3, 1500), rng.integers(0, 3, 9)

@@ -43,16 +43,15 @@ def run(args: argparse.Namespace) -> None:
     del args
     import jax
 
-    from jaxsel import __version__
-    from jaxsel.neighbors import NATIVE_LIBRARY, native_available
+    from jaxsel import __version__, _native
 
     devices = ", ".join(
         f"{device.platform}:{device.id} ({device.device_kind})"
         for device in jax.devices()
     )
     compiled = "available"
-    if not native_available():
-        there = NATIVE_LIBRARY.exists()
+    if not _native.available():
+        there = _native.LIBRARY.exists()
         compiled = "not loaded" if there else "not built; pure JAX takes their place"
     facts = {
         "jaxsel": __version__,

@@ -9,15 +9,11 @@ from ._distance import (
     squared_norms as squared_norms,
     to_length as to_length,
 )
-from ._native import (  # noqa: F401 (said by other names)
-    LIBRARY as NATIVE_LIBRARY,
-    available as native_available,
-)
+from ._exact import Exact as Exact
 from ._order import (
     SORTS as SORTS,
     Sort as Sort,
     argsort as argsort,
-    take as take,
     top_k as top_k,
     unsort as unsort,
 )

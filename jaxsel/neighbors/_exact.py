@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import _native
-from ._platform import on_platform, take
+from jaxsel import _native
+from jaxsel._platform import on_platform, take
 
 # Relative error above which a distance is computed again.
 TRUST = 1e-4

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._checks import check_choice
+from jaxsel import _native
+from jaxsel._checks import check_choice, check_row
+from jaxsel._platform import on_platform, scatter_index, take
 
-from . import _native
 from ._exact import Exact, nearest, settle
-from ._platform import on_platform, scatter_index, take
 
 Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
@@ -95,18 +95,6 @@ def settled_argsort(
     if sort == "native" or (sort == "auto" and _native.available()):
         return on_platform(_native.order, sorted_, *rows, drop, exact)
     return sorted_(*rows, drop, exact)
-
-
-def check_row(name: str, row: jax.Array, *, n: int | None = None) -> tuple[int]:
-    """Return the shape of a row, and refuse another: `[n]` if n is known."""
-    shape = jnp.shape(row)
-    if len(shape) != 1 or (n is not None and shape != (n,)):
-        length = "n" if n is None else f"n] = [{n}"
-        raise ValueError(
-            f"{name} must have shape [{length}], got {shape}: a kernel takes one "
-            "validation point, jax.vmap maps it over more"
-        )
-    return shape
 
 
 def top_k(

@@ -23,9 +23,9 @@ from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, distances, squared_norms
+from jaxsel.neighbors import Exact, Metric, distances, squared_norms
 from jaxsel.neighbors._distance import prepare_exact
-from jaxsel.neighbors._exact import BY_QUERY, Exact, errors, repair
+from jaxsel.neighbors._exact import BY_QUERY, errors, repair
 
 from ._provenance import counted
 

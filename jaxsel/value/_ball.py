@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel.neighbors import Metric
-from jaxsel.neighbors._exact import ROUNDING, TINY, Exact, once, true_distances
+from jaxsel.neighbors import Exact, Metric
+from jaxsel.neighbors._exact import ROUNDING, TINY, once, true_distances
 
 _FEW, _MANY = 128, 1024  # points of the border that are looked at together
 _SLACK = 2  # how many epsilons of the features' type the border is wide

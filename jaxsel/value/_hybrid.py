@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel.neighbors import take, top_k
-from jaxsel.neighbors._exact import Exact, slacks
-from jaxsel.neighbors._order import check_row
-from jaxsel.neighbors._platform import scatter_index
+from jaxsel._checks import check_row
+from jaxsel._platform import scatter_index, take
+from jaxsel.neighbors import Exact, top_k
+from jaxsel.neighbors._exact import slacks
 
 from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, check_table, difference

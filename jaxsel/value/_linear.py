@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel import _native
 from jaxsel._checks import check_choice, check_count, check_features
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import METRICS, Metric, _native, to_length
-from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors import METRICS, Exact, Metric, to_length
 
 from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights, TracedWeights, trace_weights

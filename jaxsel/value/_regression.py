@@ -20,12 +20,13 @@ from jaxsel._checks import (
     check_count,
     check_finite,
     check_numeric,
+    check_row,
     check_same_length,
 )
+from jaxsel._platform import take
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, Sort, take, unsort
-from jaxsel.neighbors._exact import Exact
-from jaxsel.neighbors._order import check_row, settled_argsort
+from jaxsel.neighbors import Exact, Metric, Sort, unsort
+from jaxsel.neighbors._order import settled_argsort
 
 from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights

@@ -18,10 +18,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel.neighbors import Sort, _native, argsort, take, top_k, unsort
-from jaxsel.neighbors._exact import Exact, settle
-from jaxsel.neighbors._order import check_row, check_sort
-from jaxsel.neighbors._platform import on_platform, scatter_index
+from jaxsel import _native
+from jaxsel._checks import check_row
+from jaxsel._platform import on_platform, scatter_index, take
+from jaxsel.neighbors import Exact, Sort, argsort, top_k, unsort
+from jaxsel.neighbors._exact import settle
+from jaxsel.neighbors._order import check_sort
 
 from ._weights import RankTable, check_table, difference
 

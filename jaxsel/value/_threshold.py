@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_positive
+from jaxsel import _native
+from jaxsel._checks import check_choice, check_positive, check_row
+from jaxsel._platform import on_platform, take
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, _native, take
-from jaxsel.neighbors._exact import Exact
-from jaxsel.neighbors._order import check_row
-from jaxsel.neighbors._platform import on_platform
+from jaxsel.neighbors import Exact, Metric
 
 from ._accumulate import accumulate
 from ._ball import in_ball, make_ball

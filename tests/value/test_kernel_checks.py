@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import references as ref
 
-from jaxsel import neighbors, value
-from jaxsel.neighbors import _native
+from jaxsel import _native, neighbors, value
 from jaxsel.value._semivalue import reverse_sum
 
 N, K = 7, 3

@@ -13,8 +13,8 @@ from jax import export
 from scipy import stats
 
 import jaxsel
-from jaxsel import neighbors, value
-from jaxsel.neighbors import _native, _order
+from jaxsel import _native, neighbors, value
+from jaxsel.neighbors import _order
 
 from . import cases
 

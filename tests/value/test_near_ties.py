@@ -10,7 +10,8 @@ import pytest
 import references as ref
 
 import jaxsel
-from jaxsel.neighbors import _exact, _native
+from jaxsel import _native
+from jaxsel.neighbors import _exact
 from jaxsel.value import _linear
 
 N, M, D, K = 600, 30, 20, 5

@@ -170,7 +170,7 @@ def test_without_the_compiled_operations(data, tmp_path):
         jax.config.update("jax_num_cpu_devices", 8)
         import numpy as np
         import jaxsel
-        from jaxsel.neighbors import _native
+        from jaxsel import _native
         from value import cases, test_scaling
         assert not _native.available()
         data, mesh = test_scaling.make_data(), jaxsel.make_mesh()
