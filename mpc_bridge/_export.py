@@ -11,8 +11,7 @@ from jaxsel.proxy import (
     read_weights as read_weights,
     save_proxy,
 )
-
-from ._ring import check_ring
+from jaxsel.proxy._ring import check_ring
 
 
 def export(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:

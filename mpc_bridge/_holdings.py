@@ -106,8 +106,9 @@ def check_weights(config: Config, public: Public) -> None:
         Refused: If weights are missing, or are not those of the manifest.
     """
     assert config.model_owner is not None
+    from jaxsel.proxy._ring import check_ring
+
     from ._export import read_weights
-    from ._ring import check_ring
 
     for i, folder in enumerate(config.model_owner.weights):
         name = f"model_owner.weights[{i}]"

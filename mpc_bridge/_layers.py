@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from jaxsel.proxy import Manifest, Operation, array_shapes, schedule
+from jaxsel.proxy._fold import fold
+from jaxsel.proxy._ring import check_ring
+from jaxsel.proxy._steps import Inputs, Steps, forward, logits_of
 
 from ._compat import import_crypten
 from ._export import read_manifest, read_weights
-from ._fold import fold
-from ._forward import Inputs, Steps, forward, logits_of
 from ._ledger import Ledger
 from ._primitives import CLEAR, SECRET, N, cat, check, execute
-from ._ring import check_ring
 
 crypten = import_crypten()
 
@@ -105,13 +105,13 @@ class ClearProxy(torch.nn.Module):
                 `[n, L]` for "onehot", or features `[n, d]`.
             mask: `[n, L]`, which rows are no padding; all if None.
         """
-        steps = logits_of(self.manifest, self._weights(), self._inputs(x, mask))
+        steps = logits_of(self.manifest, self._weights(), self._inputs(x, mask), cat)
         operations = [op for op in schedule(self.manifest) if op.place != "score"]
         return drive(operations, [steps], functools.partial(execute, CLEAR))[0]
 
     def scores(self, x: Any, mask: Any = None) -> torch.Tensor:
         """Return what samples are ranked by, `[n]`."""
-        steps = forward(self.manifest, self._weights(), self._inputs(x, mask))
+        steps = forward(self.manifest, self._weights(), self._inputs(x, mask), cat)
         run = functools.partial(execute, CLEAR)
         return drive(schedule(self.manifest), [steps], run)[0]
 
@@ -155,7 +155,7 @@ class SecureProxy(crypten.nn.Module):
                 batches at once.
         """
         weights = dict(self._parameters)
-        lanes = [forward(self.manifest, weights, batch) for batch in batches]
+        lanes = [forward(self.manifest, weights, batch, cat) for batch in batches]
         with crypten.no_grad():
             return drive(schedule(self.manifest), lanes, self._run, together=True)
 

@@ -12,9 +12,9 @@ from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 from jaxsel.proxy import Manifest, schedule
+from jaxsel.proxy._steps import Inputs
 
 from ._compat import import_crypten
-from ._forward import Inputs
 from ._layers import SecureProxy, prepare
 
 crypten = import_crypten()

@@ -1,16 +1,5 @@
 """A cheap stand-in for a target transformer: manifest, cost, emulators."""
 
-from ._attention import (
-    Attention as Attention,
-    MLPAttention as MLPAttention,
-    PolynomialAttention as PolynomialAttention,
-    SoftmaxAttention as SoftmaxAttention,
-    TwoQuadAttention as TwoQuadAttention,
-    UniformAttention as UniformAttention,
-    attention_emulator as attention_emulator,
-    attention_r2 as attention_r2,
-    observe_attention as observe_attention,
-)
 from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,
@@ -29,16 +18,6 @@ from ._cost import (
     Network as Network,
     compare_costs as compare_costs,
     cost as cost,
-)
-from ._entropy import (
-    Entropy as Entropy,
-    ExactEntropy as ExactEntropy,
-    MLPEntropy as MLPEntropy,
-    SquareEntropy as SquareEntropy,
-    check_monotonicity as check_monotonicity,
-    entropy as entropy,
-    entropy_emulator as entropy_emulator,
-    monotonicity as monotonicity,
 )
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
@@ -69,13 +48,15 @@ from ._manifest import (
     power_of_two as power_of_two,
 )
 from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
-from ._norm import (
-    ExactNorm as ExactNorm,
-    HingeNorm as HingeNorm,
-    MLPNorm as MLPNorm,
-    Norm as Norm,
-    PolynomialNorm as PolynomialNorm,
-    norm_emulator as norm_emulator,
+from ._monotonicity import (
+    Entropy as Entropy,
+    ExactEntropy as ExactEntropy,
+    MLPEntropy as MLPEntropy,
+    SquareEntropy as SquareEntropy,
+    check_monotonicity as check_monotonicity,
+    entropy as entropy,
+    entropy_emulator as entropy_emulator,
+    monotonicity as monotonicity,
 )
 from ._phases import (
     Phased as Phased,
@@ -90,7 +71,6 @@ from ._plan import (
     Samples as Samples,
     Training as Training,
 )
-from ._power import PowerAttention as PowerAttention
 from ._probe import Probe as Probe, fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
 from ._schedule import Operation as Operation, schedule as schedule
@@ -106,4 +86,24 @@ from ._spec import (
     ablation as ablation,
     manifest as manifest,
     probe_manifest as probe_manifest,
+)
+from .families._attention_mlp import (
+    Attention as Attention,
+    MLPAttention as MLPAttention,
+    PolynomialAttention as PolynomialAttention,
+    SoftmaxAttention as SoftmaxAttention,
+    TwoQuadAttention as TwoQuadAttention,
+    UniformAttention as UniformAttention,
+    attention_emulator as attention_emulator,
+    attention_r2 as attention_r2,
+    observe_attention as observe_attention,
+)
+from .families._attention_powers import PowerAttention as PowerAttention
+from .families._norm import (
+    ExactNorm as ExactNorm,
+    HingeNorm as HingeNorm,
+    MLPNorm as MLPNorm,
+    Norm as Norm,
+    PolynomialNorm as PolynomialNorm,
+    norm_emulator as norm_emulator,
 )

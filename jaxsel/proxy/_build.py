@@ -16,19 +16,19 @@ from flax import nnx
 from jaxsel._chunk import chunk_slices, take_rows
 from jaxsel.models import Encoder, Target, Tokens
 
-from ._attention import MLPAttention, attention_emulator, observe_batches
-from ._entropy import entropy_emulator
 from ._exvivo import Source, train_mlps
 from ._forward import Params
 from ._heads import weight_importance
 from ._manifest import Emulator, Kind, Layer, Manifest
 from ._mlp import Nonlinearity
-from ._norm import norm_emulator
+from ._monotonicity import entropy_emulator
 from ._observe import Observed
-from ._power import PowerAttention
 from ._probe import Probe, initial_probe
 from ._proxy import Proxy
 from ._spec import Spec, manifest as describe
+from .families._attention_mlp import MLPAttention, attention_emulator, observe_batches
+from .families._attention_powers import PowerAttention
+from .families._norm import norm_emulator
 
 _EXACT = Emulator("exact")
 _BATCH = 64  # samples that are embedded at once

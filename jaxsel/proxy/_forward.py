@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._attention import attention_emulator
-from ._entropy import entropy_emulator
 from ._manifest import Emulator, Layer, Manifest
-from ._norm import norm_emulator
+from ._monotonicity import entropy_emulator
 from ._scores import score
+from .families._attention_mlp import attention_emulator
+from .families._norm import norm_emulator
 
 Params = dict[str, Any]
 

@@ -15,9 +15,9 @@ import optax
 from jaxsel._checks import check_choice
 from jaxsel.models import FineTuned, minimise
 
-from ._entropy import check_monotonicity, entropy, entropy_emulator
 from ._forward import Params, proxy_logits
 from ._manifest import Manifest
+from ._monotonicity import check_monotonicity, entropy, entropy_emulator
 from ._proxy import Proxy
 
 Goal = Literal["labels", "logits", "ranks"]

@@ -18,7 +18,7 @@ from jaxsel._chunk import chunk_slices, take_rows
 
 from ._forward import Params, Seen, proxy_scores, run
 from ._manifest import Manifest
-from ._power import CHUNK, Scores
+from .families._attention_powers import CHUNK, Scores
 
 _ENTRIES = 1 << 26  # of attention scores that one pass gives
 

@@ -29,7 +29,7 @@ from jaxsel._checks import (
     to_float,
 )
 
-from ._entropy import entropy
+from ._monotonicity import entropy
 
 Loss = Literal["labels", "logits", "ranks"]
 

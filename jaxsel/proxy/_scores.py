@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice
 
-from ._entropy import entropy
 from ._manifest import KINDS, Kind
+from ._monotonicity import entropy
 
 
 def score(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from ._manifest import Emulator, Layer, Manifest
-from ._power import FORMS
+from .families._attention_powers import FORMS
 
 Shapes = dict[str, tuple[int, ...]]
 

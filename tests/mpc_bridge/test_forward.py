@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import assume, given, reject, settings, strategies as st
-from proxies import SMALL, random_proxy, small_manifests
+from proxy.random_proxies import SMALL, random_proxy, small_manifests
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
+from jaxsel.proxy._steps import _times
 from mpc_bridge import ClearProxy, _layers
-from mpc_bridge._forward import _times
 
 pytestmark = pytest.mark.mpc
 

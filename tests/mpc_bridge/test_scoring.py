@@ -88,7 +88,7 @@ def assert_sound(folder, calls, both_results):
 def folder(tmp_path_factory):
     import dataclasses
 
-    from proxies import random_proxy, small_manifests
+    from proxy.random_proxies import random_proxy, small_manifests
 
     from jaxsel.proxy import Emulator
 
@@ -118,7 +118,7 @@ def test_every_family_scores_as_in_the_clear(folder):
 
 @pytest.mark.slow
 def test_scores_do_not_depend_on_batches_and_lanes(tmp_path):
-    from proxies import SMALL, random_proxy
+    from proxy.random_proxies import SMALL, random_proxy
 
     from jaxsel.proxy import Spec, manifest, probe_manifest
 
@@ -147,7 +147,7 @@ def test_scores_do_not_depend_on_batches_and_lanes(tmp_path):
 
 
 def test_sums_of_weights_keep_their_digits(tmp_path):
-    from proxies import SMALL, random_proxy
+    from proxy.random_proxies import SMALL, random_proxy
 
     from jaxsel.proxy import Spec, manifest
     from mpc_bridge import load
@@ -207,7 +207,7 @@ def shapes(draw):
 @settings(max_examples=8, deadline=None)
 @given(shapes(), st.integers(0, 9))
 def test_every_shape_scores_as_in_the_clear(tmp_path_factory, drawn, seed):
-    from proxies import random_proxy
+    from proxy.random_proxies import random_proxy
 
     folder, (m, sizes) = tmp_path_factory.mktemp("shapes"), drawn
     try:
@@ -308,7 +308,7 @@ def run_wrong(rank, folder):
 
 
 def test_wrong_samples_are_refused_before_anything_is_shared(tmp_path):
-    from proxies import SMALL, random_proxy
+    from proxy.random_proxies import SMALL, random_proxy
 
     from jaxsel.proxy import Spec, manifest, probe_manifest
     from mpc_bridge import load
@@ -375,7 +375,7 @@ def run_calls(rank, folder):
 
 
 def test_calls_are_checked_and_open_nothing(tmp_path):
-    from proxies import SMALL, random_proxy
+    from proxy.random_proxies import SMALL, random_proxy
 
     from jaxsel.proxy import Spec, manifest
 
@@ -398,7 +398,7 @@ def test_calls_are_checked_and_open_nothing(tmp_path):
 
 
 def test_batches_follow_from_the_memory():
-    from proxies import SMALL
+    from proxy.random_proxies import SMALL
 
     from jaxsel.proxy import Spec, manifest, probe_manifest
     from mpc_bridge._scoring import batch_for

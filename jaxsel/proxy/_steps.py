@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from jaxsel.proxy import FFN, Emulator, Layer, Manifest
-
 from ._fold import SHIFT, far, scaled_root, sum_unit, variance_unit
-from ._primitives import cat
+from ._manifest import FFN, Emulator, Layer, Manifest
 
 Call = tuple[Any, ...]  # the operation's name, then its operands
 Steps = Generator[Call, Any, Any]
+Cat = Callable[[Sequence[Any]], Any]  # join along the last axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +38,19 @@ class Inputs:
     length: Any = None
 
 
-def forward(manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs) -> Steps:
+def forward(
+    manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs, cat: Cat
+) -> Steps:
     """Yield the operations of the secure forward pass; return scores `[n]`."""
-    logits = yield from logits_of(manifest, weights, inputs)
-    return (yield from _Forward(manifest, weights, inputs).score(logits))
+    logits = yield from logits_of(manifest, weights, inputs, cat)
+    return (yield from _Forward(manifest, weights, inputs, cat).score(logits))
 
 
-def logits_of(manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs) -> Steps:
+def logits_of(
+    manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs, cat: Cat
+) -> Steps:
     """Yield the operations up to the logits `[n, C]`, the prior's offset taken off."""
-    run = _Forward(manifest, weights, inputs)
+    run = _Forward(manifest, weights, inputs, cat)
     x, columns = inputs.x, None
     if manifest.inputs.embed == "onehot":
         x = yield from run.linear("inputs", "embed", x)
@@ -62,8 +65,13 @@ def logits_of(manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs) ->
 
 class _Forward:
     def __init__(
-        self, manifest: Manifest, weights: Mapping[str, Any], inputs: Inputs
+        self,
+        manifest: Manifest,
+        weights: Mapping[str, Any],
+        inputs: Inputs,
+        cat: Cat,
     ) -> None:
+        self.cat = cat
         self.manifest, self.weights, self.inputs = manifest, weights, inputs
         self.folded = manifest.plan == "folded"
         self.masked = manifest.inputs.masked
@@ -154,12 +162,12 @@ class _Forward:
             factor = factor + weights[f"{to}.bias"]
         elif norm.family == "polynomial":
             terms = yield f"{name}_powers", variance
-            factor = yield from self.linear(at, name, cat(terms))
+            factor = yield from self.linear(at, name, self.cat(terms))
         elif norm.family == "mlp":
             factor = yield from self.mlp(at, name, variance)
         elif norm.family == "hinge":
             hinges = yield f"{name}_relu", variance - weights[f"{to}.knots"]
-            factor = yield from self.linear(at, name, cat([hinges, variance]))
+            factor = yield from self.linear(at, name, self.cat([hinges, variance]))
         if not scale:
             return x, factor
         x = yield f"{prefix}scale", centred, factor
@@ -211,17 +219,17 @@ class _Forward:
         if masked and (context or not on_weights):
             column = mask.unsqueeze(2)
             if family == "mlp":
-                both = yield "mask_rows", cat([key, value]), column
+                both = yield "mask_rows", self.cat([key, value]), column
                 key, value = (part(both, i, key.size(2)) for i in range(2))
             else:
                 value = yield "mask_rows", value, column
         query, key, value = (self.heads(layer, each) for each in (query, key, value))
         if context:
             ones = key[..., :1] * 0 + 1
-            keys = cat([key, ones]).transpose(2, 3)
+            keys = self.cat([key, ones]).transpose(2, 3)
             inner = yield "context", keys, value
             constant = query[..., :1] * 0 + weights[f"{at}.attention.offset"]
-            mixed = yield "attend", cat([query, constant]), inner
+            mixed = yield "attend", self.cat([query, constant]), inner
             return mixed / self.length
 
         row_mask = None if mask is None else mask.unsqueeze(1).unsqueeze(1)

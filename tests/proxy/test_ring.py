@@ -5,12 +5,12 @@ import re
 
 import numpy as np
 import pytest
-from proxies import SMALL, places
+from random_proxies import SMALL, places
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
-from mpc_bridge._fold import largest_weight
-from mpc_bridge._ring import _Check, check_ring
+from jaxsel.proxy._fold import largest_weight
+from jaxsel.proxy._ring import _Check, check_ring
 
 BITS = 16
 WEIGHT = 2.0**15

@@ -18,9 +18,8 @@ import numpy.typing as npt
 from jax import lax
 
 from jaxsel._checks import check_choice, check_count, check_positive
-
-from ._exvivo import Source, train_mlps
-from ._mlp import Nonlinearity, Params, mlp
+from jaxsel.proxy._exvivo import Source, train_mlps
+from jaxsel.proxy._mlp import Nonlinearity, Params, mlp
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
-from proxies import random_arrays, small_manifests
+from random_proxies import random_arrays, small_manifests
 
 from jaxsel import proxy
 from jaxsel.proxy import FixedPoint, Spec, array_shapes
-from mpc_bridge._fold import cubic, fold, hinge, quadratic, scaled_root, variance_unit
+from jaxsel.proxy._fold import cubic, fold, hinge, quadratic, scaled_root, variance_unit
 
 T = np.linspace(-20, 20, 81)
 ROUNDING = 1e-9  # of the largest term

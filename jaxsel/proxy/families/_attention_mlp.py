@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel.proxy._exvivo import Source, train_mlps
+from jaxsel.proxy._mlp import Nonlinearity, Params, mlp
 
-from ._exvivo import Source, train_mlps
-from ._mlp import Nonlinearity, Params, mlp
-from ._power import FORMS, PowerAttention, Scores, check_scores, spread
+from ._attention_powers import FORMS, PowerAttention, Scores, check_scores, spread
 
 _ROWS = 65_536  # of scores, kept to train an MLP
 

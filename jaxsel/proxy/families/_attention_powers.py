@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_finite
-
-from ._mlp import Params
+from jaxsel.proxy._mlp import Params
 
 Form = Literal["linear", "quadratic", "cubic", "hinge"]
 FORMS: dict[Form, int] = {"linear": 1, "quadratic": 2, "cubic": 3, "hinge": 1}

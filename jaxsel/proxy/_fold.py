@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxsel.proxy import Emulator, Layer, Manifest
+from ._manifest import Emulator, Layer, Manifest
 
 Arrays = dict[str, np.ndarray]
 

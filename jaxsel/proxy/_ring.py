@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxsel.proxy import Layer, Manifest
-
 from ._fold import SUM_BELOW, cubic, far, fold, hinge, largest_weight, quadratic
+from ._manifest import Layer, Manifest
 
 _EXP = 512  # CrypTen's exponential of x is sound down to minus this
 _USUAL = {"2quad": 25.0, "polynomial": 1.0}  # the weight of a score of 0
