@@ -26,6 +26,7 @@ from ._files import (
     read_weights as read_weights,
     save_proxy as save_proxy,
 )
+from ._fold import fold as fold
 from ._forward import (
     Activations as Activations,
     proxy_logits as proxy_logits,
@@ -49,13 +50,7 @@ from ._manifest import (
 )
 from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
 from ._monotonicity import (
-    Entropy as Entropy,
-    ExactEntropy as ExactEntropy,
-    MLPEntropy as MLPEntropy,
-    SquareEntropy as SquareEntropy,
     check_monotonicity as check_monotonicity,
-    entropy as entropy,
-    entropy_emulator as entropy_emulator,
     monotonicity as monotonicity,
 )
 from ._phases import (
@@ -73,6 +68,7 @@ from ._plan import (
 )
 from ._probe import Probe as Probe, fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
+from ._ring import check_ring as check_ring
 from ._schedule import Operation as Operation, schedule as schedule
 from ._scores import (
     entropy_of_square as entropy_of_square,
@@ -87,23 +83,28 @@ from ._spec import (
     manifest as manifest,
     probe_manifest as probe_manifest,
 )
-from .families._attention_mlp import (
-    Attention as Attention,
+from ._steps import secure_steps as secure_steps
+from .families import (
+    ExactEntropy as ExactEntropy,
+    ExactNorm as ExactNorm,
+    HingeNorm as HingeNorm,
     MLPAttention as MLPAttention,
+    MLPEntropy as MLPEntropy,
+    MLPNorm as MLPNorm,
     PolynomialAttention as PolynomialAttention,
+    PolynomialNorm as PolynomialNorm,
+    PowerAttention as PowerAttention,
+    ReLUAttention as ReLUAttention,
     SoftmaxAttention as SoftmaxAttention,
+    SquaredNorm as SquaredNorm,
+    SquareEntropy as SquareEntropy,
     TwoQuadAttention as TwoQuadAttention,
     UniformAttention as UniformAttention,
     attention_emulator as attention_emulator,
     attention_r2 as attention_r2,
+    entropy_emulator as entropy_emulator,
+    norm_emulator as norm_emulator,
     observe_attention as observe_attention,
 )
-from .families._attention_powers import PowerAttention as PowerAttention
-from .families._norm import (
-    ExactNorm as ExactNorm,
-    HingeNorm as HingeNorm,
-    MLPNorm as MLPNorm,
-    Norm as Norm,
-    PolynomialNorm as PolynomialNorm,
-    norm_emulator as norm_emulator,
-)
+from .families._place import Call as Call, SharedInputs as SharedInputs, Steps as Steps
+from .families._score_exact import entropy as entropy

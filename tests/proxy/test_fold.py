@@ -7,8 +7,15 @@ from hypothesis import example, given, settings, strategies as st
 from random_proxies import random_arrays, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import FixedPoint, Spec, array_shapes
-from jaxsel.proxy._fold import cubic, fold, hinge, quadratic, scaled_root, variance_unit
+from jaxsel.proxy import FixedPoint, SharedInputs, Spec, array_shapes, fold
+from jaxsel.proxy.families._form_cubic import Cubic
+from jaxsel.proxy.families._form_hinge import Hinge
+from jaxsel.proxy.families._form_quadratic import Quadratic
+from jaxsel.proxy.families._norm import variance_unit
+from jaxsel.proxy.families._norm_exact import root_scale
+from jaxsel.proxy.families._place import Place, Run
+
+quadratic, cubic, hinge = Quadratic().fold, Cubic().fold, Hinge().fold
 
 T = np.linspace(-20, 20, 81)
 ROUNDING = 1e-9  # of the largest term
@@ -131,11 +138,12 @@ def test_operands_do_not_depend_on_the_numbers():
 def test_units_are_public_powers_of_two():
     spec, sizes = Spec(1, 1, norm="exact"), {"layers": 1, "heads": 1, "head_width": 2}
     m = proxy.manifest(spec, **sizes, hidden=4, length=3, classes=2)
-    assert variance_unit(m, "layers.0.variance") == 1
+    unit = lambda m: variance_unit(Place(Run(m, zip, SharedInputs(0), sum), "layers.0"))
+    assert unit(m) == 1
     for bound in 2.0 ** np.arange(-16, 40):
         fixed = FixedPoint(bounds={"layers.0.variance": bound})
         bounded = dataclasses.replace(m, fixed_point=fixed)
-        assert variance_unit(bounded, "layers.0.variance") == bound
+        assert unit(bounded) == bound
         # Within a factor of four below 32, where CrypTen's root converges.
-        divided = bound / 4.0 ** scaled_root(bounded, "layers.0.variance")
+        divided = bound / 4.0 ** root_scale(unit(bounded))
         assert 8 < divided <= 32

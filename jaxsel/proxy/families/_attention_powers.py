@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_finite
+from jaxsel._checks import check_choice
 from jaxsel.proxy._mlp import Params
 
-Form = Literal["linear", "quadratic", "cubic", "hinge"]
-FORMS: dict[Form, int] = {"linear": 1, "quadratic": 2, "cubic": 3, "hinge": 1}
+from ._attention import Attention, AttentionPlace, Folded, Scores, shares, spread
+from ._form import Form
+from ._form_cubic import Cubic
+from ._form_hinge import Hinge
+from ._form_linear import Linear
+from ._form_quadratic import Quadratic
+from ._place import Arrays, Shapes, Steps
+from ._power_fit import centred, fit_heads
+from ._ranges import Ranges
 
-Scores = Iterable[tuple[npt.ArrayLike | jax.Array, np.ndarray]]
-"""Batches of attention scores `[n, heads, rows, L]`, each with its mask `[n, L]`."""
-
-CHUNK = 32  # samples at a time
-_KNOTS = np.arange(-0.5, 4.1, 0.5)  # standard deviations of the scores
-_SHRINK = 4.0  # samples that the offset's mean counts for, beside a cell's own
-_REACH = 8  # offsets with a mean of their own
+FORMS: dict[str, Form] = {
+    "linear": Linear(),
+    "quadratic": Quadratic(),
+    "cubic": Cubic(),
+    "hinge": Hinge(),
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class PowerAttention:
+class PowerAttention(Attention):
     """`f(t) m / len + B m`: f a polynomial by head, B a table by head and position.
 
     With t the scores, or with `centre` the scores less their mean over the row's
@@ -56,9 +61,11 @@ class PowerAttention:
         bias: Whether there is a table of positions.
     """
 
-    form: Form = "quadratic"
+    form: str = "quadratic"
     centre: bool = False
     bias: bool = False
+
+    by_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, list(FORMS))
@@ -100,174 +107,101 @@ class PowerAttention:
             batches: Gives all scores in batches of a multiple of 32 samples, the last
                 one of any number; called twice.
         """
-        spread = self._spread(_chunks(batches()))
-        sums = self._sums(_chunks(batches()), spread)
-        degree, heads = FORMS[self.form], range(len(spread))
-        plain, extra = [*range(degree + 1)], {}
-        if self.form == "hinge":
-            tries = [
-                [_solve(sums, head, [*plain, 2 + i], self.bias) for head in heads]
-                for i in range(len(_KNOTS))
-            ]
-            best = np.argmin([[error for *_, error in row] for row in tries], axis=0)
-            found = [tries[i][head] for head, i in enumerate(best)]
-            extra["slope"] = np.array([c[-1] for c, *_ in found]) / spread
-            extra["knot"] = _KNOTS[best] * spread
-        else:
-            found = [_solve(sums, head, plain, self.bias) for head in heads]
-        scale = spread[:, None] ** np.arange(degree + 1)
-        coefficients = np.array([c[: degree + 1] for c, *_ in found]) / scale
-        params = {"coefficients": coefficients, **extra}
-        if self.bias:
-            params["bias"] = np.array([table for _, table, _ in found])
+        params = fit_heads(batches, FORMS[self.form], self.centre, self.bias)
         return {name: jnp.asarray(v, jnp.float32) for name, v in params.items()}
 
     def apply(
         self, params: Params, scores: jax.Array, mask: jax.Array | None
     ) -> jax.Array:
         """Return the weights, of the shape of `scores`; no mask counts all."""
-        m = spread(mask, scores)
-        share = m / jnp.maximum(m.sum(-1, keepdims=True), 1)
-        t = self._centred(scores, share)
-        c = params["coefficients"][:, None, None, :]
-        value = c[..., -1]
-        for power in reversed(range(FORMS[self.form])):
-            value = value * t + c[..., power]
-        if self.form == "hinge":
-            slope, knot = (params[k][:, None, None] for k in ("slope", "knot"))
-            value = value + slope * jax.nn.relu(t - knot)
-        value = value * share
-        return value + params["bias"] * m if self.bias else value
+        share = shares(mask, scores)
+        t = centred(scores, share) if self.centre else scores
+        by_head = {k: v[:, None, None] for k, v in params.items() if k != "bias"}
+        value = FORMS[self.form].apply(by_head, t) * share
+        return value + params["bias"] * spread(mask, scores) if self.bias else value
 
     def entry(self) -> dict[str, Any]:
         flags = {"centre": self.centre, "bias": self.bias}
         return {"family": self.form, **{k: True for k, v in flags.items() if v}}
 
-    def _centred(self, scores, share):
-        if not self.centre:
-            return scores
-        return scores - jnp.sum(scores * share, -1, keepdims=True)
+    def shapes(self, *, heads: int, rows: int, length: int) -> Shapes:
+        form = FORMS[self.form]
+        shapes: Shapes = {"coefficients": (heads, form.degree + 1)}
+        shapes |= dict.fromkeys(form.extra, (heads,))
+        return shapes | ({"bias": (heads, rows, length)} if self.bias else {})
 
-    def _spread(self, chunks: Scores) -> np.ndarray:
-        """The root mean square of the argument by head, or 1 where it is 0."""
-        total, count = 0.0, 0.0
-        for s, m in chunks:
-            square, n = _squares(self, s, m)
-            total, count = total + np.asarray(square, np.float64), count + float(n)
-        spread = np.sqrt(total / count)
-        return np.where(spread > 0, spread, 1.0)
+    def fold(self, params: Arrays, *, heads: int, length: int) -> Folded:
+        """Return the form's operands, its scale in the query and its sign in values."""
+        del heads
+        form = FORMS[self.form]
+        found, scale, sign = form.fold(*form.terms(params))
+        arrays = {f"attention.{k}": v[:, None, None] for k, v in found.items()}
+        if self.bias:
+            arrays["table"] = params["bias"] * sign[:, None, None] * length
+        return Folded(arrays, scale, sign)
 
-    def _sums(self, chunks: Scores, spread: np.ndarray) -> dict[str, np.ndarray]:
-        """Sums over the samples: products of features and weights, and by cell."""
-        total: dict[str, np.ndarray] = {}
-        for s, m in chunks:
-            for name, value in _moments(self, s, m, spread.astype("f")).items():
-                total[name] = total.get(name, 0) + np.asarray(value, np.float64)
-        return total
+    def mask_rows(self, at: AttentionPlace, key: Any, value: Any) -> Steps:
+        """Return keys and values, keys less their mean where that centres the scores.
 
+        The mean over a row's scores is that of the keys; with padding it is taken of
+        the smaller of the two.
+        """
+        by_context, padded = self._by_context(at), at.run.manifest.inputs.masked
+        if self.centre and not padded:
+            key = key - key.sum(1, keepdim=True) / at.length
+        elif self.centre and (by_context or at.rows >= at.width):
+            share = at.run.inputs.share.unsqueeze(1)
+            mean = yield at.call("key_mean", "matmul", share, key)
+            key = key - mean / at.length
+        return (yield from super().mask_rows(at, key, value))
 
-def spread(mask: jax.Array | None, scores: jax.Array) -> jax.Array:
-    """Return a mask `[..., L]` as `[..., 1, 1, L]`, all ones if None."""
-    if mask is None:
-        return jnp.ones(scores.shape[-1], scores.dtype)
-    return mask[..., None, None, :].astype(scores.dtype)
+    def on_weights(self, at: AttentionPlace) -> bool:
+        return super().on_weights(at) and not self._by_context(at)
 
+    def mix(self, at: AttentionPlace, query: Any, key: Any, value: Any) -> Steps:
+        """Return the weighted values; of linear weights without the L × L matrix."""
+        if not self._by_context(at):
+            return (yield from super().mix(at, query, key, value))
+        key, value = yield from self.mask_rows(at, key, value)
+        query, key, value = (at.split(each) for each in (query, key, value))
+        # q (KᵀV) for (q Kᵀ) V; one more column for the constant.
+        ones = key[..., :1] * 0 + 1
+        keys = at.run.cat([key, ones]).transpose(2, 3)
+        inner = yield at.call("context", "matmul", keys, value)
+        offset = at.weight("attention.offset", at.heads, 1, 1)
+        queries = at.run.cat([query, query[..., :1] * 0 + offset])
+        return (yield at.call("attend", "matmul", queries, inner)) / at.length
 
-def _chunks(batches: Scores) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Chunks of one size: the last is filled up with samples of no token."""
-    for scores, mask in batches:
-        scores, mask = np.asarray(scores, np.float32), np.asarray(mask, bool)
-        check_scores(scores, mask)
-        for start in range(0, len(scores), CHUNK):
-            s, m = scores[start : start + CHUNK], mask[start : start + CHUNK]
-            fill = [(0, CHUNK - len(s))]
-            yield np.pad(s, fill + [(0, 0)] * 3), np.pad(m, [*fill, (0, 0)])
+    def weights(self, at: AttentionPlace, scores: Any) -> Steps:
+        padded = at.run.manifest.inputs.masked
+        if self.centre and padded and at.rows < at.width:
+            column = at.run.inputs.share.unsqueeze(1).unsqueeze(3)
+            mean = yield at.call("score_mean", "matmul", scores, column)
+            scores = scores - mean / at.length
+        get = lambda name: at.weight(f"attention.{name}", at.heads, 1, 1)
+        weights = yield from FORMS[self.form].steps(at, get, scores)
+        if self.bias:
+            table = at.weight("table", at.heads, at.rows, at.length)
+            if padded:  # times the secret length
+                length = at.run.inputs.length.unsqueeze(1).unsqueeze(1)
+                table = yield at.call("table", "mul", table, length)
+            weights = weights + table
+        return weights
 
+    def check(self, ranges: Ranges, params: Arrays) -> None:
+        largest = ranges.bound("scores") * (2 if self.centre else 1)
+        # Over the tokens a row's weights come to L times their mean.
+        weight = self.largest_weight(params, largest) * ranges.length
+        ranges.fits("scores", "the sum of a row's weights", weight)
 
-def _counted(scores, mask):
-    rows = mask[:, None, : scores.shape[2], None]
-    return (mask[:, None, None, :] & rows).astype(scores.dtype)
+    def largest_weight(self, params: Arrays, largest: float) -> float:
+        """Return how large a weight gets, of centred scores up to `largest`.
 
+        The table is not counted.
+        """
+        form = FORMS[self.form]
+        return form.largest(form.terms(params), largest)
 
-def _share(mask, dtype):
-    m = mask[:, None, None, :].astype(dtype)
-    return m / jnp.maximum(m.sum(-1, keepdims=True), 1)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _squares(family: PowerAttention, scores, mask):
-    counted = _counted(scores, mask)
-    t = family._centred(scores, _share(mask, scores.dtype)) * counted
-    return jnp.sum(t * t, (0, 2, 3)), counted.sum()
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _moments(family: PowerAttention, scores, mask, spread):
-    share = _share(mask, scores.dtype)
-    counted = _counted(scores, mask)
-    t = family._centred(scores, share) / spread[:, None, None]
-    features = [t**power for power in range(FORMS[family.form] + 1)]
-    if family.form == "hinge":
-        features += [jax.nn.relu(t - knot) for knot in _KNOTS]
-    x = jnp.stack(features) * (share * counted)  # [f, n, heads, rows, L]
-    masked = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
-    masked = jnp.where(mask.any(-1)[:, None, None, None], masked, 0)
-    y = jax.nn.softmax(masked, axis=-1) * counted
-    product = functools.partial(jnp.einsum, precision="highest")
-    return {
-        "xx": product("anhij,bnhij->hab", x, x),
-        "xy": product("anhij,nhij->ha", x, y),
-        "yy": jnp.sum(y * y, (0, 2, 3)),
-        "x": jnp.sum(x, 1),  # [f, heads, rows, L]
-        "y": jnp.sum(y, 0),
-        "n": jnp.sum(counted[:, 0], 0),
-    }
-
-
-def _solve(sums, head: int, chosen, bias: bool):
-    """Coefficients, table and squared error of one head, with the chosen features."""
-    xx = sums["xx"][head][chosen][:, chosen]
-    xy, yy = sums["xy"][head][chosen], sums["yy"][head]
-    x, y, n = sums["x"][chosen][:, head], sums["y"][head], sums["n"]
-    table, count, whole = None, np.maximum(n, 1), np.diag(xx)
-    if bias:
-        # Within cells: each cell's own mean is taken by the table.
-        xx = xx - np.einsum("aij,bij->ab", x / count, x)
-        xy = xy - np.einsum("aij,ij->a", x / count, y)
-        yy = yy - np.sum(y * y / count)
-    # Samples of one length leave the constant to the table: what is left of it then is
-    # but rounding of the sums, which are of float32.
-    scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * whole, np.diag(xx), np.inf))
-    c = np.linalg.lstsq(xx / np.outer(scale, scale), xy / scale, rcond=1e-7)[0] / scale
-    if bias:
-        table = _shrunk((y - np.einsum("a,aij->ij", c, x)) / count, n)
-    return c, table, float(yy - 2 * c @ xy + c @ xx @ c)
-
-
-def _shrunk(table: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Draw each cell to its offset's mean; a cell without a sample is that mean."""
-    rows, length = table.shape
-    offset = np.arange(length) - np.arange(rows)[:, None]
-    group = np.clip(offset, -_REACH, _REACH) + _REACH
-    group[:, 0] = 2 * _REACH + 1  # the first key, CLS, is like no other
-    size = 2 * _REACH + 2
-    weight = np.bincount(group.ravel(), n.ravel(), size)
-    mean = np.bincount(group.ravel(), (n * table).ravel(), size)
-    mean = (mean / np.maximum(weight, 1))[group]
-    return mean + n / (n + _SHRINK) * (table - mean)
-
-
-def check_scores(scores: np.ndarray, mask: np.ndarray) -> None:
-    """Refuse scores and masks that do not belong together."""
-    if scores.ndim != 4 or 0 in scores.shape or scores.shape[2] > scores.shape[3]:
-        raise ValueError(
-            "scores must have shape [n, heads, rows, L], rows at most L, "
-            f"got {scores.shape}"
-        )
-    if mask.shape != (len(scores), scores.shape[-1]):
-        raise ValueError(
-            f"mask must have shape {(len(scores), scores.shape[-1])}, got {mask.shape}"
-        )
-    if not mask.any(1).all():
-        raise ValueError("mask must count at least one entry of every sample")
-    check_finite("scores", scores)
+    def _by_context(self, at: AttentionPlace) -> bool:
+        linear = self.form == "linear" and not self.bias
+        return linear and at.folded and at.rows > 1

@@ -1,228 +1,128 @@
-"""Stand-ins for the reciprocal root of a layer norm: variance to 1 / sqrt(v + eps).
-
-Mean, centring, gain and offset stay exact. Each family is a frozen dataclass with
-`fit(variance, key=...)`, a pure `apply(params, variance)`, and `entry()`, its line in
-the manifest. Closed-form fits minimise the squared relative error.
-"""
+"""The base of every family of norm: hooks to write, and parts to inherit."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import abc
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import lax
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel.proxy._exvivo import Source, train_mlps
-from jaxsel.proxy._mlp import Nonlinearity, Params, mlp
+from jaxsel.proxy._mlp import Nonlinearity, Params
+
+from ._place import Arrays, Place, Shapes, Steps, times
+from ._ranges import Ranges
 
 
-@dataclasses.dataclass(frozen=True)
-class ExactNorm:
-    """`1 / sqrt(v + eps)` itself."""
+class Norm(abc.ABC):
+    """A stand-in for the reciprocal root of a layer norm: v to `1 / sqrt(v + eps)`.
 
-    eps: float = 1e-12
+    Mean, centring, gain and offset stay exact. A family is a frozen dataclass of its
+    sizes and `eps`. It must write `apply`, `factor` and `entry`; where it has
+    parameters also `shapes`, `fit` (or `nonlinearity`, for an MLP) and `fold`.
+    Closed-form fits minimise the squared relative error.
 
-    def __post_init__(self) -> None:
-        check_positive("eps", self.eps, zero=True)
+    Attributes:
+        normalises: Whether it does anything at all.
+    """
 
-    def fit(self, variance: Any = None, *, key: Any = None) -> Params:
-        """Return no parameters."""
+    normalises: ClassVar[bool] = True
+
+    def fit(self, *args: Any, **kwargs: Any) -> Params:
+        """Return parameters for variances of any shape.
+
+        Families without parameters return none, and ignore what they are given.
+        """
+        del args, kwargs
         return {}
 
+    def nonlinearity(self, variance: np.ndarray) -> Nonlinearity | None:
+        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        del variance
+        return None
+
+    @abc.abstractmethod
     def apply(self, params: Params, variance: jax.Array) -> jax.Array:
         """Return the factor of the centred row, of the shape of `variance`."""
-        return lax.rsqrt(variance + self.eps)
 
+    @abc.abstractmethod
     def entry(self) -> dict[str, Any]:
-        return {"family": "exact"}
+        """Return the family's line in the manifest."""
 
+    def shapes(self) -> Shapes:
+        """Return the shape of each parameter of the emulator."""
+        return {}
 
-@dataclasses.dataclass(frozen=True)
-class PolynomialNorm:
-    """A polynomial of the variance: no ReLU, `degree - 1` products of one number a row.
-
-    Sound where the variance stays within what it was fitted on: beyond that a high
-    degree goes astray.
-
-    Attributes:
-        degree: 1 is the manifest's "linear".
-        eps: Of the layer norm.
-    """
-
-    degree: int = 2
-    eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        check_count("degree", self.degree)
-        check_positive("eps", self.eps, zero=True)
-
-    def fit(self, variance: npt.ArrayLike | jax.Array, *, key: Any = None) -> Params:
-        """Fit by least squares in closed form.
+    def fold(self, params: Arrays, unit: float) -> Arrays:
+        """Return the secret operands of `factor`, from parameters in float64.
 
         Args:
-            variance: Observed variances above zero, of any shape.
-            key: Not used.
-
-        Returns:
-            `coefficients [degree + 1]`, constant first, of powers of
-            `(v - shift) scale`.
+            params: As `shapes` names them.
+            unit: Variances come divided by it, see `variance_unit`.
         """
-        del key
-        v = _variances(variance)
-        shift, scale = v.mean(), 1 / max(v.std(), 1e-12)
-        powers = ((v - shift) * scale)[:, None] ** np.arange(self.degree + 1)
-        found = _relative_fit(powers, v, self.eps)
-        return _params(coefficients=found, shift=shift, scale=scale)
+        del params, unit
+        return {}
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
-        """Return the factor of the centred row, of the shape of `variance`."""
-        t = (variance - params["shift"]) * params["scale"]
-        value = jnp.zeros_like(t)
-        for power in reversed(range(self.degree + 1)):
-            value = value * t + params["coefficients"][power]
-        return value
+    def gain(self, params: Arrays, unit: float) -> float:
+        """Return what `factor` leaves to the gain, which is multiplied by it."""
+        del params, unit
+        return 1.0
 
-    def entry(self) -> dict[str, Any]:
-        if self.degree == 1:
-            return {"family": "linear"}
-        return {"family": "polynomial", "degree": self.degree}
+    @abc.abstractmethod
+    def factor(self, at: Place, total: Any) -> Steps:
+        """Return the factor `[n, rows, 1]` of centred rows from their sum of squares.
 
+        `scaled_variance` gives the variance in its unit.
+        """
 
-@dataclasses.dataclass(frozen=True)
-class HingeNorm:
-    """`c0 + c v + sum of a_t relu(v - knot_t)`: pieces of lines, `width` ReLUs a row.
+    # What follows is the same for nearly all families.
 
-    Attributes:
-        width: Knots.
-        eps: Of the layer norm.
-    """
-
-    width: int = 2
-    eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        check_count("width", self.width)
-        check_positive("eps", self.eps, zero=True)
-
-    def fit(self, variance: npt.ArrayLike | jax.Array, *, key: Any = None) -> Params:
-        """Fit by least squares in closed form, with knots at quantiles.
+    def steps(
+        self, at: Place, x: Any, *, scale: bool = True, gain: bool = True
+    ) -> Steps:
+        """Return normed rows, and the factor `[n, rows, 1]` of the centred ones.
 
         Args:
-            variance: Observed variances above zero, of any shape.
-            key: Not used.
-
-        Returns:
-            `affine [2]`: c0 and c; `slopes [width]`; `knots [width]`.
+            at: Where the norm stands.
+            x: Rows `[n, rows, H]`.
+            scale: Whether the rows are to be scaled; else they come back as they are.
+            gain: Whether gain and offset are to be applied as well.
         """
-        del key
-        v = _variances(variance)
-        knots = np.quantile(v, np.arange(1, self.width + 1) / (self.width + 1))
-        hinges = np.maximum(v[:, None] - knots, 0)
-        columns = np.column_stack([np.ones_like(v), v, hinges])
-        found = _relative_fit(columns, v, self.eps)
-        return _params(affine=found[:2], slopes=found[2:], knots=knots)
+        centred = x - x.sum(-1, keepdim=True) / at.hidden
+        squares = yield at.call("variance", "square", centred)
+        factor = yield from self.factor(at, squares.sum(-1, keepdim=True))
+        if not scale:
+            return x, factor
+        x = yield at.call("scale", "mul", centred, factor)
+        if gain:
+            x = yield at.call("gain", "mul", x, at.weight("norm.gamma", at.hidden))
+            x = x + at.weight("norm.beta", at.hidden)
+        return x, factor
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
-        """Return the factor of the centred row, of the shape of `variance`."""
-        hinges = jax.nn.relu(variance[..., None] - params["knots"])
-        c0, c = params["affine"]
-        return c0 + c * variance + hinges @ params["slopes"]
-
-    def entry(self) -> dict[str, Any]:
-        return {"family": "hinge", "width": self.width}
+    def check(self, ranges: Ranges, name: str) -> None:
+        """Refuse variances that may leave the ring; `name` is their place."""
+        # One entry of a row may hold all of its variance.
+        squared = ranges.bound(name) * ranges.manifest.inputs.width
+        ranges.fits(name, "a squared entry", squared)
 
 
-@dataclasses.dataclass(frozen=True)
-class MLPNorm:
-    """The paper's: an MLP from the variance to the factor.
+def variance_unit(at: Place) -> float:
+    """Return what variances are divided by: the public power of two that bounds them.
 
-    Attributes:
-        width: Hidden units, d.
-        eps: Of the layer norm.
-
-    References:
-        SelectFormer (sections 4.2 and 4.3).
+    So fixed-point numbers are of a useful size. 1 where there is no bound.
     """
-
-    width: int
-    eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        check_count("width", self.width)
-        check_positive("eps", self.eps, zero=True)
-
-    def fit(
-        self,
-        variance: npt.ArrayLike | jax.Array,
-        *,
-        key: jax.Array,
-        source: Source = "rows",
-        n_points: int = 1_024_000,
-    ) -> Params:
-        """Train one MLP; `train_mlps` trains those of all layers and widths at once.
-
-        Args:
-            variance: Observed variances above zero, of any shape.
-            key: For initial weights and batches.
-            source: As in `train_mlps`.
-            n_points: As in `train_mlps`.
-
-        Returns:
-            `w1 [1, d]`, `b1 [d]`, `w2 [d, 1]`, `b2 [1]`.
-        """
-        operation = Nonlinearity.observe("rsqrt", _variances(variance), eps=self.eps)
-        (trained,) = train_mlps(
-            [operation], [self.width], key=key, source=source, n_points=n_points
-        )
-        return trained[self.width].best()
-
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
-        """Return the factor of the centred row, of the shape of `variance`."""
-        return mlp(params, variance[..., None])[..., 0]
-
-    def entry(self) -> dict[str, Any]:
-        return {"family": "mlp", "width": self.width}
+    return at.bound("variance", 1.0)
 
 
-Norm = ExactNorm | PolynomialNorm | HingeNorm | MLPNorm
+def scaled_variance(at: Place, total: Any) -> Any:
+    """Return variances in their unit, from sums of squares."""
+    return times(total, 1 / (at.hidden * variance_unit(at)))
 
 
-def norm_emulator(entry: Mapping[str, Any], *, eps: float = 1e-12) -> Norm:
-    """Return the family that a manifest's entry names.
-
-    Args:
-        entry: What `entry()` returned. Fields that are None count as absent.
-        eps: Of the layer norm.
-
-    Raises:
-        ValueError: For an unknown family or field.
-    """
-    fields = {k: v for k, v in entry.items() if v is not None}
-    family = fields.pop("family", None)
-    made = {
-        "exact": ExactNorm,
-        "linear": PolynomialNorm,
-        "polynomial": PolynomialNorm,
-        "hinge": HingeNorm,
-        "mlp": MLPNorm,
-    }
-    check_choice("family", family, list(made))
-    if family == "linear":
-        fields = {"degree": 1, **fields}
-    try:
-        return made[family](eps=eps, **fields)
-    except TypeError as error:
-        text = f"norm entry {dict(entry)} does not fit: {error}"
-        raise ValueError(text) from None
-
-
-def _variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:
+def check_variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:
+    """Return variances as one row, float64, or refuse them."""
     v = np.asarray(variance, np.float64).reshape(-1)
     if not v.size or not np.isfinite(v).all() or v.min() <= 0:
         raise ValueError(
@@ -232,7 +132,8 @@ def _variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:
     return v
 
 
-def _relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
+def relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
+    """Return the coefficients of `1 / sqrt(v + eps)`, of least relative error."""
     root = np.sqrt(v + eps)
     # A relative error of the factor is an error of the norm's output of that share.
     weighted = columns * root[:, None]
@@ -240,5 +141,6 @@ def _relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
     return np.linalg.lstsq(weighted / scale, np.ones_like(v), rcond=1e-10)[0] / scale
 
 
-def _params(**values: Any) -> Params:
+def as_params(**values: Any) -> Params:
+    """Return these parameters as float32."""
     return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
