@@ -120,7 +120,12 @@ def fit_gaps(role, family):
         if {k: np.shape(v) for k, v in params.items()} != shapes:
             found = {k: np.shape(v) for k, v in params.items()}
             yield f"`fit` gives parameters of shapes {found}, `shapes` {shapes}"
-        found = family.apply(params, *map(jnp.asarray, seen))
+        apply = lambda params, x: family.apply(params, x, *seen[1:])
+        found = apply(params, jnp.asarray(x))
+        total = lambda *given: jnp.sum(apply(*given) ** 2)
+        slopes = jax.grad(total, argnums=(0, 1))(params, jnp.asarray(x))
+    if not all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes)):
+        yield "`apply` has no finite gradients, which training in vivo needs"
     expected = x.shape[:-1] if role == "secure" else x.shape
     if found.shape != expected or not np.isfinite(found).all():
         yield f"`apply` gives {found.shape} of {x.shape}, or what is not finite"
