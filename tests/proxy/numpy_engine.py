@@ -98,11 +98,8 @@ def execute(call):
 def scores(manifest, arrays, x, mask):
     """Return the scores `[n]` of the folded parameters, and the calls made."""
     weights = {name: Array(value) for name, value in fold(manifest, arrays).items()}
-    steps, result, calls = (
-        secure_steps(manifest, weights, shared(manifest, x, mask), cat=cat),
-        None,
-        [],
-    )
+    steps = secure_steps(manifest, weights, shared(manifest, x, mask), cat=cat)
+    result, calls = None, []
     while True:
         try:
             calls.append(steps.send(result))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings, strategies as st
 from random_proxies import random_arrays, small_manifests
 
@@ -133,6 +134,37 @@ def test_operands_do_not_depend_on_the_numbers():
         ]
         assert list(shapes[0].items()) == list(shapes[1].items())
         assert shapes[0] == shapes[2]
+
+
+@pytest.mark.parametrize("unit", [2.0**-15, 0.25, 1.0, 2.0, 512.0, 2.0**31])
+def test_a_squared_norm_in_any_unit(unit):
+    norm, v = proxy.SquaredNorm(), unit * np.linspace(0.05, 1, 20)
+    fitted = np.asarray(norm.fit(v / 2)["affine"], np.float64)
+    for affine in (fitted, -fitted, fitted * [1, 0], 0 * fitted):
+        params = {"affine": affine}
+        (shift,), gain = norm.fold(params, unit)["norm.shift"], norm.gain(params, unit)
+        total = 4 * v  # of the squares in four columns
+        steps = norm.factor(place(unit, shift), total)
+        _, _, kind, (operand,), _ = next(steps)
+        assert kind == "square"
+        with pytest.raises(StopIteration) as end:
+            steps.send(operand**2)
+        found, expected = gain * end.value.value, np.asarray(norm.apply(params, v))
+        # A slope below 1/64 is raised to it.
+        share = 1e-5 if affine[1] else 1 / 16
+        size = np.abs(expected).max() + unit**-0.5 / 256
+        assert np.abs(found - expected).max() <= share * size
+        assert abs(shift) <= 64 * (1 + 1e-9)
+        assert gain >= 2.0**-20
+
+
+def place(unit, shift):
+    sizes = {"layers": 1, "heads": 1, "head_width": 2, "hidden": 4, "length": 3}
+    m = proxy.manifest(Spec(1, 1, norm="squared"), **sizes, classes=2)
+    fixed = FixedPoint(bounds={"layers.0.variance": unit})
+    m = dataclasses.replace(m, fixed_point=fixed)
+    weight = lambda name, shape: shift
+    return Place(Run(m, weight, SharedInputs(0), np.concatenate), "layers.0")
 
 
 def test_units_are_public_powers_of_two():

@@ -23,7 +23,7 @@ class ReLUAttention(Attention):
 
     References:
         Wortsman et al., Replacing softmax with ReLU in vision transformers, 2023
-        (arXiv 2309.08586): relu(q · k) / L, which works about as well once trained.
+        (arXiv 2309.08586): relu(q · k) / L, for transformers that are trained with it.
     """
 
     by_length: ClassVar[bool] = True
