@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel.proxy import (
-    Attention,
     MLPAttention,
     Nonlinearity,
     attention_r2,
@@ -19,6 +18,7 @@ from jaxsel.proxy import (
     observe_attention,
     train_mlps,
 )
+from jaxsel.proxy.families import Attention
 
 WIDTHS, SEEDS, BATCH, RATE = (2, 8, 16), 3, 1024, 0.01
 LAYERS, LENGTH = 3, 32

@@ -10,12 +10,12 @@ import functools
 from collections.abc import Sequence
 
 from jaxsel.proxy import (
-    Attention,
     MLPAttention,
     PolynomialAttention,
     PowerAttention,
     TwoQuadAttention,
 )
+from jaxsel.proxy.families import Attention
 
 from . import _emulators
 from ._case import Case, Contender, Target, faster

@@ -1,4 +1,4 @@
-"""What a chosen set is worth: its mean score, or one bit against a threshold."""
+"""The worth of a chosen set: its mean score, or one bit against a threshold."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def appraise(
     with crypten.no_grad():
         chosen = scores[torch.from_numpy(index)]
         scale, count = chosen.encoder.scale, len(index)
-        least = None
+        lowest = None
         if threshold is not None:
-            least = _least(threshold, scale * (1 if entropy else count))
+            lowest = _lowest(threshold, scale * (1 if entropy else count))
         if entropy:
             with ledger.step("appraisal", "entropy"):
                 total, count = _mean_entropy(chosen), 1
         else:
             total = chosen.sum(0, keepdim=True)
-        if least is None:
+        if lowest is None:
             with ledger.step("appraisal", "open"):
                 return float(ledger.open("mean", total.div(count)))
         with ledger.step("appraisal", "compare"):
-            whole, part = divmod(least, scale)  # a float would not hold all of it
+            whole, part = divmod(lowest, scale)  # a float would not hold all of it
             above = (total - whole - part / scale).ge(0)
         with ledger.step("appraisal", "open"):
             return bool(ledger.open("above", above))
@@ -105,7 +105,7 @@ def _check_rows(rows: npt.ArrayLike, n: int) -> np.ndarray:
     return index
 
 
-def _least(threshold: float, scale: int) -> int:
+def _lowest(threshold: float, scale: int) -> int:
     """Return the smallest whole number of at least `threshold · scale`."""
     if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real):
         raise TypeError(f"threshold must be a number, got {threshold!r}")

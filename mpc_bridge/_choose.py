@@ -16,7 +16,7 @@ from ._ledger import Ledger
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What `choose` returns, the same at both parties.
+    """The result of `choose`, the same at both parties.
 
     Attributes:
         rows: `[k]` int64, ascending.
@@ -56,11 +56,11 @@ def choose(
         Ouyang et al., SelectFormer, section 4.1: QuickSelect on encrypted entropies.
     """
     n = check_scores(scores)
-    k = check_whole("k", k, least=1)
+    k = check_whole("k", k, minimum=1)
     if k > n:
         raise ValueError(f"k must be at most the number of scores, {n}, got {k}")
     # Its raw words are the same in all releases of NumPy; other draws may change.
-    draws = np.random.PCG64(check_whole("seed", seed, least=0))
+    draws = np.random.PCG64(check_whole("seed", seed, minimum=0))
     left, wanted, passes, comparisons = np.arange(n), k, 0, 0
     chosen: list[np.ndarray] = []
     with _bar(n, progress) as decide, import_crypten().no_grad():
@@ -122,10 +122,10 @@ def check_scores(scores: Any) -> int:
     return shape[0]
 
 
-def check_whole(name: str, value: Any, *, least: int) -> int:
+def check_whole(name: str, value: Any, *, minimum: int) -> int:
     # As in jaxsel._checks, which would import JAX into the secure phase.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
     return int(value)

@@ -23,7 +23,7 @@ from ._toml import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
-    """What every role has the same.
+    """The part that is the same for every role.
 
     Attributes:
         name: Of the session; parties of two sessions refuse each other.
@@ -60,7 +60,7 @@ class PhaseConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Appraisal:
-    """What both learn of the chosen rows' scores: their mean, one bit, or nothing.
+    """The appraisal: both learn the chosen rows' mean score, one bit, or nothing.
 
     The bit says whether the mean is at least `threshold`.
     """

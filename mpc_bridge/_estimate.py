@@ -71,15 +71,15 @@ def summary(result: Result) -> str:
     lines = []
     for i, phase in enumerate(result.phases):
         name, choice = f"phase {i + 1}", result.total(f"phase {i + 1}", "choice")
-        every = result.total(name)
+        whole = result.total(name)
         appraisal = result.total(name, "appraisal")
         lines.append(
             [
                 f"{name}: {phase.samples:,} to {phase.kept:,}",
-                f"{every.rounds:,}",
-                _figure(every.bytes / 1e6),
-                _figure(every.dealer_bytes / 1e6),
-                f"{every.seconds:,.1f}",
+                f"{whole.rounds:,}",
+                _figure(whole.bytes / 1e6),
+                _figure(whole.dealer_bytes / 1e6),
+                f"{whole.seconds:,.1f}",
             ]
         )
         lines.append(

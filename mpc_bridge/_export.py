@@ -7,12 +7,11 @@ from pathlib import Path
 
 from jaxsel.proxy import (
     Proxy,
+    check_ring,
     read_manifest as read_manifest,
     read_weights as read_weights,
     save_proxy,
 )
-
-from ._ring import check_ring
 
 
 def export(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:

@@ -1,4 +1,4 @@
-"""What the two parties tell each other before any share: their terms, or why not.
+"""The handshake of two parties before any share: their terms, or a refusal.
 
 Messages are int64 tensors on CrypTen's communicator: a header, then JSON as bytes. The
 header is `[magic, protocol, kind, length]` in every version of the protocol.
@@ -24,15 +24,15 @@ class SessionError(RuntimeError):
 
 
 class Refused(ValueError):
-    """What a party finds wrong in its own files.
+    """A party's own files are refused.
 
     Attributes:
-        told: What the other party is told: the rule, and nothing of the data.
+        rule: The rule that they break: all that the other party hears of it.
     """
 
     def __init__(self, rule: str, found: str = ""):
         super().__init__(f"{rule}, got {found}" if found else rule)
-        self.told = rule
+        self.rule = rule
 
 
 def digest(content: str | bytes) -> str:

@@ -1,4 +1,4 @@
-"""What a party brings to a session, checked before anybody hears of it."""
+"""A party's files, checked before anybody hears of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.proxy import Manifest
+from jaxsel.proxy import Manifest, check_ring
 
 from ._config import Config, Inputs
 from ._handshake import Refused, digest
@@ -21,7 +21,7 @@ _CHUNK = 1 << 26  # bytes of an array that are checked at once
 
 @dataclasses.dataclass(frozen=True)
 class Public:
-    """What follows from the public part of a run.toml.
+    """The public part of a run.toml, read and checked.
 
     Attributes:
         manifests: Of each phase.
@@ -32,7 +32,7 @@ class Public:
     pool: np.ndarray
 
     def terms(self, config: Config) -> dict[str, Any]:
-        """Return what both parties must have the same, by name."""
+        """Return the terms that both parties must share, by name."""
         session, appraisal = config.session, config.appraisal
         terms = {
             "session.name": digest(session.name),
@@ -107,7 +107,6 @@ def check_weights(config: Config, public: Public) -> None:
     """
     assert config.model_owner is not None
     from ._export import read_weights
-    from ._ring import check_ring
 
     for i, folder in enumerate(config.model_owner.weights):
         name = f"model_owner.weights[{i}]"

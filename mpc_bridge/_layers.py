@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from jaxsel.proxy import Manifest, Operation, array_shapes, schedule
+from jaxsel.proxy import (
+    Call,
+    Manifest,
+    Operation,
+    SharedInputs,
+    Steps,
+    array_shapes,
+    check_ring,
+    fold,
+    schedule,
+    secure_steps,
+)
 
 from ._compat import import_crypten
 from ._export import read_manifest, read_weights
-from ._fold import fold
-from ._forward import Inputs, Steps, forward, logits_of
 from ._ledger import Ledger
 from ._primitives import CLEAR, SECRET, N, cat, check, execute
-from ._ring import check_ring
 
 crypten = import_crypten()
 
@@ -37,22 +45,24 @@ def drive(
 
     Args:
         operations: The schedule, or its beginning.
-        lanes: Generators of `forward`, one a batch.
+        lanes: Generators of `jaxsel.proxy.secure_steps`, one a batch.
         run: Executes an operation.
         together: Whether operations with small operands are made once for all.
     """
-    calls, results = [next(lane) for lane in lanes], []
+    calls: list[Call] = [next(lane) for lane in lanes]
+    results = []
     for operation in operations:
         if not calls:
             raise RuntimeError(
                 "the forward pass has fewer operations than its schedule"
             )
-        for name, *operands in calls:
-            check(operation, name, operands)
+        for call in calls:
+            check(operation, call)
+        operands = [call.operands for call in calls]
         if together and len(lanes) > 1 and operation.coalesced:
-            found = _together(operation, [call[1:] for call in calls], run)
+            found = _together(operation, operands, run)
         else:
-            found = [run(operation, call[1:]) for call in calls]
+            found = [run(operation, each) for each in operands]
         calls = []
         for lane, result in zip(lanes, found, strict=True):
             try:
@@ -101,26 +111,27 @@ class ClearProxy(torch.nn.Module):
         """Return the logits of n samples less the prior's offset, `[n, C]`.
 
         Args:
-            x: What the manifest's inputs say: embedded rows `[n, L, H]`, token ids
+            x: By the manifest's inputs embedded rows `[n, L, H]`, token ids
                 `[n, L]` for "onehot", or features `[n, d]`.
             mask: `[n, L]`, which rows are no padding; all if None.
         """
-        steps = logits_of(self.manifest, self._weights(), self._inputs(x, mask))
+        steps = self._steps(x, mask, logits=True)
         operations = [op for op in schedule(self.manifest) if op.place != "score"]
         return drive(operations, [steps], functools.partial(execute, CLEAR))[0]
 
     def scores(self, x: Any, mask: Any = None) -> torch.Tensor:
-        """Return what samples are ranked by, `[n]`."""
-        steps = forward(self.manifest, self._weights(), self._inputs(x, mask))
+        """Return the scores that samples are ranked by, `[n]`."""
+        steps = self._steps(x, mask)
         run = functools.partial(execute, CLEAR)
         return drive(schedule(self.manifest), [steps], run)[0]
 
-    def _weights(self) -> dict[str, torch.Tensor]:
-        return {name.replace("/", "."): value for name, value in self.named_buffers()}
-
-    def _inputs(self, x: Any, mask: Any) -> Inputs:
+    def _steps(self, x: Any, mask: Any, *, logits: bool = False) -> Steps:
+        weights = {
+            name.replace("/", "."): value for name, value in self.named_buffers()
+        }
         arrays = prepare(self.manifest, x, mask)
-        return Inputs(*(array.float() for array in arrays))
+        inputs = SharedInputs(*(array.float() for array in arrays))
+        return secure_steps(self.manifest, weights, inputs, cat=cat, logits=logits)
 
 
 class SecureProxy(crypten.nn.Module):
@@ -147,7 +158,7 @@ class SecureProxy(crypten.nn.Module):
             self.register_parameter(name, tensor, requires_grad=False)
         self.eval()
 
-    def forward(self, *batches: Inputs) -> list[Any]:
+    def forward(self, *batches: SharedInputs) -> list[Any]:
         """Return the secret scores of batches that run in step, `[n]` each.
 
         Args:
@@ -155,7 +166,9 @@ class SecureProxy(crypten.nn.Module):
                 batches at once.
         """
         weights = dict(self._parameters)
-        lanes = [forward(self.manifest, weights, batch) for batch in batches]
+        lanes = [
+            secure_steps(self.manifest, weights, batch, cat=cat) for batch in batches
+        ]
         with crypten.no_grad():
             return drive(schedule(self.manifest), lanes, self._run, together=True)
 
@@ -168,7 +181,7 @@ class SecureProxy(crypten.nn.Module):
 
 
 def prepare(manifest: Manifest, x: Any, mask: Any) -> tuple[torch.Tensor, ...]:
-    """Return the fields of `Inputs` of a batch in the clear, float64.
+    """Return the fields of `SharedInputs` of a batch in the clear, float64.
 
     Raises:
         ValueError: If a shape is not the manifest's, a value not finite or out of

@@ -1,4 +1,4 @@
-"""What a secure run sends and shows: the only place where a secret is opened."""
+"""The ledger of a secure run: its traffic, and the only place that opens secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPENINGS: dict[Opening, str] = {
 
 @dataclasses.dataclass
 class Spent:
-    """What one party sent plus what it received, the dealer's messages apart.
+    """Traffic of one party, sent plus received, the dealer's messages apart.
 
     Attributes:
         rounds: Calls of CrypTen's communicator between the two parties.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jaxsel.proxy import Operation
+from jaxsel.proxy import Call, Operation
 
 from ._compat import import_crypten
 
@@ -77,21 +77,27 @@ def execute(
     return kinds[operation.kind](*operands)
 
 
-def check(operation: Operation, name: str, operands: Sequence[Any]) -> None:
+def check(operation: Operation, call: Call) -> None:
     """Refuse a step that is not the one of the schedule.
 
     Raises:
-        RuntimeError: If the name or a shape differs: the two descriptions of the
-            forward pass have drifted apart.
+        RuntimeError: If its name, primitive or a shape differs: tensors have other
+            shapes than the schedule's operands.
     """
-    shapes = [tuple(x.size()) for x in operands]
+    shapes = [tuple(x.size()) for x in call.operands]
     fits = len(shapes) == len(operation.shapes) and all(
         len(found) == len(shape)
         and all(b in (a, N) for a, b in zip(found, shape, strict=True))
         for found, shape in zip(shapes, operation.shapes, strict=False)
     )
-    if name != operation.name or not fits:
+    same = (call.place, call.name, call.kind, call.degree) == (
+        operation.place,
+        operation.name,
+        operation.kind,
+        operation.degree,
+    )
+    if not (same and fits):
         raise RuntimeError(
             f"{operation.place}: the schedule has {operation.name!r} of shapes "
-            f"{operation.shapes}, the forward pass {name!r} of {shapes}"
+            f"{operation.shapes}, the forward pass {call.name!r} of {shapes}"
         )

@@ -1,4 +1,4 @@
-"""What a secure run found and what it cost, as one JSON file in each party's folder."""
+"""The result of a secure run and its cost, one JSON file in each party's folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PhaseResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """What one kind of step of a phase took; see `Ledger`."""
+    """The cost of one kind of step of a phase; see `Ledger`."""
 
     phase: str
     place: str
@@ -55,7 +55,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opening:
-    """How many values of a kind were opened in a phase, and in how many openings."""
+    """The values of a kind that were opened in a phase, and in how many openings."""
 
     phase: str
     kind: str
@@ -65,7 +65,7 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a party has at the end; rows, phases and appraisal are the same for both.
+    """A party's result; rows, phases and appraisal are the same for both.
 
     Attributes:
         role: Whose it is.

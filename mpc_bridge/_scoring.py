@@ -11,10 +11,9 @@ import torch
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
-from jaxsel.proxy import Manifest, schedule
+from jaxsel.proxy import Manifest, SharedInputs, schedule
 
 from ._compat import import_crypten
-from ._forward import Inputs
 from ._layers import SecureProxy, prepare
 
 crypten = import_crypten()
@@ -31,7 +30,7 @@ _COPIES = {True: 120, False: 16}
 Read = Callable[[slice], tuple[Any, Any]]
 
 
-def share_inputs(manifest: Manifest, x: Any, mask: Any = None) -> Inputs:
+def share_inputs(manifest: Manifest, x: Any, mask: Any = None) -> SharedInputs:
     """Share a batch of samples from the data owner; both parties call this.
 
     Args:
@@ -64,7 +63,7 @@ def share_inputs(manifest: Manifest, x: Any, mask: Any = None) -> Inputs:
             sizes += [(x, inputs.length)] * 2 + [(x, 1)]
         # What stands here is not looked at: only its size is.
         parts = [torch.zeros(size) for size in sizes]
-    return Inputs(*(crypten.cryptensor(part, src=DATA_OWNER) for part in parts))
+    return SharedInputs(*(crypten.cryptensor(part, src=DATA_OWNER) for part in parts))
 
 
 def batch_for(manifest: Manifest, memory: int, lanes: int = LANES) -> int:

@@ -93,17 +93,17 @@ def run(
 
     party = Party(role, config, force=force, progress=progress)
     refusal: Exception | None = None
-    told = ""
+    reason = ""
     try:
         party.prepare()
     except Refused as error:
-        refusal, told = error, error.told
+        refusal, reason = error, error.rule
     except Exception as error:  # the other party need not wait for this one
-        refusal, told = error, f"an error of type {type(error).__name__}"
+        refusal, reason = error, f"an error of type {type(error).__name__}"
     with _connected(role, address, test_only_first_party) as communicator:
         if refusal is not None:
-            with contextlib.suppress(RuntimeError):  # nobody is left to be told
-                stop(communicator, told)
+            with contextlib.suppress(RuntimeError):  # nobody is left to hear it
+                stop(communicator, reason)
             raise refusal
         with _explained(role, lambda: party.where):
             offers = agree(communicator, party.terms(), party.offers())

@@ -148,7 +148,7 @@ class _Maker:
                     goal,
                     goal=one.goal,
                     key=key,
-                    least=-1.0,
+                    min_correlation=-1.0,
                     **dataclasses.asdict(one.training),
                 )
                 held, ended = Samples(self.texts.inputs(rows)), trained.stopped

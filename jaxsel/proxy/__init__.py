@@ -1,16 +1,5 @@
 """A cheap stand-in for a target transformer: manifest, cost, emulators."""
 
-from ._attention import (
-    Attention as Attention,
-    MLPAttention as MLPAttention,
-    PolynomialAttention as PolynomialAttention,
-    SoftmaxAttention as SoftmaxAttention,
-    TwoQuadAttention as TwoQuadAttention,
-    UniformAttention as UniformAttention,
-    attention_emulator as attention_emulator,
-    attention_r2 as attention_r2,
-    observe_attention as observe_attention,
-)
 from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,
@@ -30,16 +19,6 @@ from ._cost import (
     compare_costs as compare_costs,
     cost as cost,
 )
-from ._entropy import (
-    Entropy as Entropy,
-    ExactEntropy as ExactEntropy,
-    MLPEntropy as MLPEntropy,
-    SquareEntropy as SquareEntropy,
-    check_monotonicity as check_monotonicity,
-    entropy as entropy,
-    entropy_emulator as entropy_emulator,
-    monotonicity as monotonicity,
-)
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
     load_proxy as load_proxy,
@@ -47,6 +26,7 @@ from ._files import (
     read_weights as read_weights,
     save_proxy as save_proxy,
 )
+from ._fold import fold as fold
 from ._forward import (
     Activations as Activations,
     proxy_logits as proxy_logits,
@@ -69,13 +49,9 @@ from ._manifest import (
     power_of_two as power_of_two,
 )
 from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
-from ._norm import (
-    ExactNorm as ExactNorm,
-    HingeNorm as HingeNorm,
-    MLPNorm as MLPNorm,
-    Norm as Norm,
-    PolynomialNorm as PolynomialNorm,
-    norm_emulator as norm_emulator,
+from ._monotonicity import (
+    check_monotonicity as check_monotonicity,
+    monotonicity as monotonicity,
 )
 from ._phases import (
     Phased as Phased,
@@ -90,9 +66,9 @@ from ._plan import (
     Samples as Samples,
     Training as Training,
 )
-from ._power import PowerAttention as PowerAttention
 from ._probe import Probe as Probe, fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
+from ._ring import check_ring as check_ring
 from ._schedule import Operation as Operation, schedule as schedule
 from ._scores import (
     entropy_of_square as entropy_of_square,
@@ -107,3 +83,28 @@ from ._spec import (
     manifest as manifest,
     probe_manifest as probe_manifest,
 )
+from ._steps import secure_steps as secure_steps
+from .families import (
+    ExactEntropy as ExactEntropy,
+    ExactNorm as ExactNorm,
+    HingeNorm as HingeNorm,
+    MLPAttention as MLPAttention,
+    MLPEntropy as MLPEntropy,
+    MLPNorm as MLPNorm,
+    PolynomialAttention as PolynomialAttention,
+    PolynomialNorm as PolynomialNorm,
+    PowerAttention as PowerAttention,
+    ReLUAttention as ReLUAttention,
+    SoftmaxAttention as SoftmaxAttention,
+    SquaredNorm as SquaredNorm,
+    SquareEntropy as SquareEntropy,
+    TwoQuadAttention as TwoQuadAttention,
+    UniformAttention as UniformAttention,
+    attention_emulator as attention_emulator,
+    attention_r2 as attention_r2,
+    entropy_emulator as entropy_emulator,
+    norm_emulator as norm_emulator,
+    observe_attention as observe_attention,
+)
+from .families._place import Call as Call, SharedInputs as SharedInputs, Steps as Steps
+from .families._score_exact import entropy as entropy

@@ -1,4 +1,4 @@
-"""How large a proxy's numbers get, as powers of two, for the secure run's ring."""
+"""Bounds on a proxy's numbers, as powers of two, for the secure run's ring."""
 
 from __future__ import annotations
 

@@ -16,19 +16,16 @@ from flax import nnx
 from jaxsel._chunk import chunk_slices, take_rows
 from jaxsel.models import Encoder, Target, Tokens
 
-from ._attention import MLPAttention, attention_emulator, observe_batches
-from ._entropy import entropy_emulator
 from ._exvivo import Source, train_mlps
 from ._forward import Params
 from ._heads import weight_importance
 from ._manifest import Emulator, Kind, Layer, Manifest
 from ._mlp import Nonlinearity
-from ._norm import norm_emulator
 from ._observe import Observed
-from ._power import PowerAttention
 from ._probe import Probe, initial_probe
 from ._proxy import Proxy
 from ._spec import Spec, manifest as describe
+from .families import attention_of, norm_of, score_of
 
 _EXACT = Emulator("exact")
 _BATCH = 64  # samples that are embedded at once
@@ -326,28 +323,25 @@ def _emulate(
     params = jax.tree.map(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
-        if entry.family == "none":
-            return
         rows = np.asarray(mask, bool)[:, : variance.shape[1]]
         real = variance[rows]  # not those of padding
-        if entry.family == "mlp":
-            job = Nonlinearity.observe("rsqrt", real, eps=1e-12)
-            jobs.append((entry.width or 1, job, place, "emulator"))
+        family = norm_of(entry)
+        job = family.nonlinearity(real)
+        if job is None:
+            place["emulator"] = family.fit(real, key=key)
         else:
-            place["emulator"] = norm_emulator(entry.entry()).fit(real, key=key)
+            jobs.append((entry.width or 1, job, place, "emulator"))
 
     for i, (layer, found) in enumerate(
         zip(manifest.layers, params["layers"], strict=True)
     ):
-        family = attention_emulator(layer.attention.entry())
-        if isinstance(family, MLPAttention):
-            job = observe_batches(seen.scores(i), mask)
-            jobs.append((family.width, job, found, "attention"))
-        elif isinstance(family, PowerAttention):
-            scores = functools.partial(seen.scores, i)
+        family = attention_of(layer.attention)
+        scores = functools.partial(seen.scores, i)
+        job = family.nonlinearity(scores, mask)
+        if job is None:
             found["attention"] = family.fit_batches(scores)
         else:
-            found["attention"] = family.fit()
+            jobs.append((layer.attention.width or 1, job, found, "attention"))
         norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
         for norm, variance in zip(norms, seen.variances[i], strict=True):
             fit_norm(layer.norm, norm, variance)
@@ -355,11 +349,12 @@ def _emulate(
         fit_norm(manifest.inputs.norm, params["inputs"]["norm"], seen.embedded)
     if manifest.final_norm is not None:
         fit_norm(manifest.final_norm, params["final_norm"], seen.final)
-    secure = manifest.score.secure
+    secure = score_of(manifest.score.secure)
     logits = seen.logits - np.asarray(params["offset"])
-    if secure.family == "mlp":
-        job = Nonlinearity.observe("entropy", logits)
-        jobs.append((secure.width or 1, job, params, "score"))
+    job = secure.nonlinearity(logits)
+    if job is None:
+        params["score"] = secure.fit(logits, key=key)
     else:
-        params["score"] = entropy_emulator(secure.entry()).fit(logits, key=key)
+        width = manifest.score.secure.width or 1
+        jobs.append((width, job, params, "score"))
     return Proxy(manifest, params)

@@ -1,4 +1,4 @@
-"""What choosing the highest scores in secret costs: passes vary, so with a bound."""
+"""The cost of choosing the highest scores in secret: an expectation and a bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._cost import Network
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceCost:
-    """What choosing the k highest of n secret scores costs, by batched QuickSelect.
+    """The cost of choosing the k highest of n secret scores by batched QuickSelect.
 
     A pass compares every score that is left with one of them, drawn by a public seed,
     in one batch, and opens the outcomes, until the set of the k is known. How many

@@ -1,4 +1,4 @@
-"""What a proxy costs to run in secret, counted from its manifest alone."""
+"""The cost of a proxy in secret, counted from its manifest alone."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _together(trees: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class _Setup:
-    """What is fixed at compilation."""
+    """Everything that is fixed at compilation."""
 
     kinds: tuple[Kind, ...]
     inputs: tuple[int, ...]
@@ -179,7 +179,7 @@ class _Setup:
 
 
 def _stack(operations: Sequence[Nonlinearity], source: Source) -> dict[str, np.ndarray]:
-    """The operations of one group along a leading axis; rows repeated to one number."""
+    """Stack the operations of a group in front; repeat rows to one number."""
     columns = {
         "mean": np.stack([o.mean for o in operations])[..., None],
         "std": np.stack([o.std for o in operations])[..., None],
@@ -235,7 +235,7 @@ def _take(rows: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def _target(kind: Kind, x, mask, eps, xp=jnp):
-    """What the operation returns, `[m, out, batch]`, by JAX or by NumPy."""
+    """Return the operation's results, `[m, out, batch]`, by JAX or by NumPy."""
     if kind == "rsqrt":
         return 1 / xp.sqrt(x + eps)
     if mask is not None:
@@ -249,7 +249,7 @@ def _target(kind: Kind, x, mask, eps, xp=jnp):
 
 
 def _loss(params, x, y, mask, setup: _Setup) -> jax.Array:
-    """The mean squared error of each MLP, summed: they share no weight.
+    """Return the mean squared error of each MLP, summed: they share no weight.
 
     Units come before samples, so that each run of equal widths is a free slice. Biases
     of the first layer are weights of an input that is 1: a product of two matrices is

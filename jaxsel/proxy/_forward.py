@@ -23,25 +23,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._attention import attention_emulator
-from ._entropy import entropy_emulator
 from ._manifest import Emulator, Layer, Manifest
-from ._norm import norm_emulator
-from ._scores import score
+from .families import (
+    ACTIVATIONS,
+    attention_of,
+    norm_of,
+    score_of,
+)
 
 Params = dict[str, Any]
-
-_ACTIVATIONS = {
-    "relu": jax.nn.relu,
-    "gelu": lambda x: x * jax.nn.sigmoid(1.5958 * (x + 0.044715 * x**3)),
-    "quad": lambda x: x**2 / 8 + x / 4 + 0.5,
-}
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Activations:
-    """What goes into the non-linear parts of one layer.
+    """Inputs of the non-linear parts of one layer.
 
     Attributes:
         scores: Before the softmax, `[n, heads, rows, L]`; `rows` is 1 in the last layer
@@ -55,7 +51,7 @@ class Activations:
 
 
 class Seen(NamedTuple):
-    """What goes into all of a proxy's non-linear parts.
+    """Inputs of all of a proxy's non-linear parts.
 
     Attributes:
         layers: Of every layer.
@@ -93,18 +89,14 @@ def proxy_scores(params: Params, logits: jax.Array, *, manifest: Manifest) -> ja
     exact score's.
     """
     logits = logits - params["offset"]
-    secure = manifest.score.secure
-    if secure.family == "exact":
-        kind = manifest.score.kind
-        return score(logits, "margin" if kind == "margin" else "entropy")
-    emulator = entropy_emulator(secure.entry())
-    return emulator.apply(params["score"], logits)
+    secure = score_of(manifest.score.secure)
+    return secure.rank(params["score"], logits, manifest.score.kind)
 
 
 def run(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, Seen]:
-    """Return logits, and what went into the non-linear parts."""
+    """Return logits, and the inputs of the non-linear parts."""
     seen, embedded, final = [], None, None
     if manifest.inputs.embed == "onehot":
         table, positions = params["inputs"]["embed"]
@@ -150,7 +142,7 @@ def _layer(
         if layer.pre_norm:
             inner, variance = _norm(ffn["norm"], layer.norm, x)
             variances.append(variance)
-        hidden = _ACTIVATIONS[layer.ffn.activation](_linear(ffn["up"], inner))
+        hidden = ACTIVATIONS[layer.ffn.activation].apply(_linear(ffn["up"], inner))
         x = x + _linear(ffn["down"], hidden)
         if not layer.pre_norm:
             x, variance = _norm(ffn["norm"], layer.norm, x)
@@ -165,7 +157,7 @@ def _attend(
     query = split(_linear(params["query"], x[:, :rows]))
     key, value = (split(_linear(params[name], x)) for name in ("key", "value"))
     scores = jnp.einsum("nqhw,nkhw->nhqk", query, key) * layer.head_width**-0.5
-    emulator = attention_emulator(layer.attention.entry())
+    emulator = attention_of(layer.attention)
     weights = emulator.apply(params["attention"], scores, mask)
     mixed = jnp.einsum("nhqk,nkhw->nqhw", weights, value)
     return _linear(params["out"], mixed.reshape(*mixed.shape[:2], -1)), scores
@@ -175,10 +167,10 @@ def _norm(params: Params, entry: Emulator, x: jax.Array) -> tuple[jax.Array, jax
     """Return normed rows, and the variance of each."""
     centred = x - x.mean(-1, keepdims=True)
     variance = jnp.mean(centred**2, axis=-1)
-    if entry.family == "none":
+    family = norm_of(entry)
+    if not family.normalises:
         return x, variance
-    emulator = norm_emulator(entry.entry())
-    factor = emulator.apply(params["emulator"], variance)
+    factor = family.apply(params["emulator"], variance)
     return centred * factor[..., None] * params["gamma"] + params["beta"], variance
 
 

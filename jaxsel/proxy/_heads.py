@@ -1,4 +1,4 @@
-"""Which heads of a target matter: by their weights, or by what a loss says of them."""
+"""The importance of a target's heads, by their weights or by a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In vivo: a proxy trained end to end, on labels or on what its target says."""
+"""In vivo training: a proxy end to end, on labels or on its target's outputs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import optax
 from jaxsel._checks import check_choice
 from jaxsel.models import FineTuned, minimise
 
-from ._entropy import check_monotonicity, entropy, entropy_emulator
 from ._forward import Params, proxy_logits
 from ._manifest import Manifest
+from ._monotonicity import check_monotonicity
 from ._proxy import Proxy
+from .families import score_of
+from .families._score_exact import entropy
 
 Goal = Literal["labels", "logits", "ranks"]
 
@@ -29,7 +31,7 @@ _CHECKED = 2048  # samples that the entropy's emulator is checked on
 
 @dataclasses.dataclass(frozen=True)
 class ProxyLoss:
-    """What in vivo training minimises.
+    """The loss of in vivo training.
 
     "labels": the cross-entropy. "logits": the squared distance from the target's
     logits, each less its mean over the classes. "ranks": the logistic loss over pairs
@@ -65,10 +67,10 @@ class ProxyLoss:
             apart = logits - targets
             each = jnp.sum((apart - apart.mean(-1, keepdims=True)) ** 2, axis=-1) / 2
         loss = jnp.mean(each)
-        secure = self.manifest.score.secure
-        if secure.family == "mlp":
+        secure = score_of(self.manifest.score.secure)
+        if secure.emulates:
             seen = jax.lax.stop_gradient(logits - params["offset"])
-            guess = entropy_emulator(secure.entry()).apply(params["score"], seen)
+            guess = secure.apply(params["score"], seen)
             loss = loss + jnp.mean((guess - entropy(seen)) ** 2)
         return loss
 
@@ -84,7 +86,7 @@ def tune(
     epochs: float = 10,
     batch_size: int = 32,
     learning_rate: float = 1e-3,
-    least: float = 0.9,
+    min_correlation: float = 0.9,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> tuple[Proxy, FineTuned]:
@@ -106,8 +108,8 @@ def tune(
         epochs: How often each sample is seen.
         batch_size: Samples in a step.
         learning_rate: The highest one; see `jaxsel.models.finetune` for the rest.
-        least: The smallest rank correlation of emulated with exact entropies that is
-            accepted, see `check_monotonicity`; on the first 2048 samples.
+        min_correlation: The smallest rank correlation of emulated with exact entropies
+            that is accepted, see `check_monotonicity`; on the first 2048 samples.
         checkpoint: A folder to go on from after a kill.
         progress: Show a bar.
 
@@ -152,12 +154,13 @@ def tune(
     )
     tuned = Proxy(manifest, found.params)
     if found.stopped is None:
-        check_ranking(tuned, tuned.logits(x[:_CHECKED], shown[:_CHECKED]), least=least)
+        logits = tuned.logits(x[:_CHECKED], shown[:_CHECKED])
+        check_ranking(tuned, logits, min_correlation=min_correlation)
     return tuned, found
 
 
-def check_ranking(proxy: Proxy, logits: np.ndarray, *, least: float) -> None:
+def check_ranking(proxy: Proxy, logits: np.ndarray, *, min_correlation: float) -> None:
     """Refuse a proxy whose emulated entropies of these logits rank otherwise."""
-    if proxy.manifest.score.secure.family == "mlp":
+    if score_of(proxy.manifest.score.secure).emulates:
         exact = entropy(logits - proxy.params["offset"])
-        check_monotonicity(proxy.scores(logits), exact, least=least)
+        check_monotonicity(proxy.scores(logits), exact, min_correlation=min_correlation)

@@ -1,4 +1,4 @@
-"""What the model owner does between phases: it makes and trains their proxies."""
+"""The model owner's work between phases: making and training their proxies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Maker:
             targets,
             goal=phase.goal,
             key=keys[1],
-            least=phase.least,
+            min_correlation=phase.min_correlation,
             checkpoint=checkpoint,
             progress=self.progress,
             **dataclasses.asdict(phase.training),
@@ -145,7 +145,7 @@ class Maker:
         proxy = self._with_prior(proxy, phase.goal)
         (proxy,) = emulate([proxy], self.bought.features, None, key=keys[0])
         logits = proxy.logits(self.bought.features)
-        check_ranking(proxy, logits, least=phase.least)
+        check_ranking(proxy, logits, min_correlation=phase.min_correlation)
         return proxy
 
     def _with_prior(self, proxy: Proxy, goal: Goal = "labels") -> Proxy:

@@ -20,6 +20,7 @@ secret number by head and position:
 | `polynomial` | p(s) m over its sum, p of an even `degree`, public |
 | `exact` | the softmax |
 | `uniform` | m / len: no query, no key |
+| `relu` | relu(s) m / len |
 
 | norm | factor of the centred row, from its variance v |
 |---|---|
@@ -27,6 +28,7 @@ secret number by head and position:
 | `hinge` | c0 + c v + sum of a_t relu(v - knot_t), `width` knots |
 | `polynomial` | of `degree` in v |
 | `linear` | c0 + c v |
+| `squared` | (c0 + c v)² |
 | `exact` | 1 / sqrt(v + eps) |
 | `none` | there is no norm: the row goes on as it is |
 """
@@ -42,40 +44,18 @@ from typing import Any, Literal, get_args
 from jaxsel._checks import check_choice, check_count
 
 from ._codec import decode, encode, read_json, short, write_json
+from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
 
 FORMAT, VERSION = "jaxsel proxy", 1
 
-# The parameters that each family takes.
-ATTENTIONS = {
-    "mlp": ("width",),
-    "linear": ("centre", "bias"),
-    "quadratic": ("centre", "bias"),
-    "cubic": ("centre", "bias"),
-    "hinge": ("centre", "bias"),
-    "2quad": (),
-    "polynomial": ("degree",),
-    "exact": (),
-    "uniform": (),
-}
-NORMS = {
-    "mlp": ("width",),
-    "hinge": ("width",),
-    "polynomial": ("degree",),
-    "linear": (),
-    "exact": (),
-    "none": (),
-}
-SECURE_SCORES = {"mlp": ("width",), "square": (), "exact": ()}
-ACTIVATIONS = ("relu", "gelu", "quad")
-
 Kind = Literal["entropy", "prior_entropy", "margin"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What samples are ranked by, see `score`."""
+"""Kinds of scores that samples are ranked by, see `score`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Emulator:
-    """What stands in for a non-linear function: its family and that family's sizes.
+    """A stand-in for a non-linear function: its family and that family's sizes.
 
     Attributes:
         family: One of the tables above, by role.
@@ -99,7 +79,7 @@ class Emulator:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the data owner shares for each sample.
+    """The data owner's input: one sample as it is shared.
 
     Attributes:
         kind: "tokens", "patches" (both `[length, width]` after embedding) or "features"
@@ -155,11 +135,11 @@ class FFN:
     """
 
     width: int
-    activation: Literal["relu", "gelu", "quad"]
+    activation: str
 
     def __post_init__(self) -> None:
         _check_sizes(self, "width")
-        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,10 +161,6 @@ class Layer:
         _check_sizes(self, "heads", "head_width")
         _check_flag("pre_norm", self.pre_norm)
         _check_emulator("attention", self.attention, ATTENTIONS)
-        if (self.attention.degree or 0) % 2:
-            raise ValueError(
-                f"attention.degree must be even, got {self.attention.degree}"
-            )
         _check_emulator("norm", self.norm, NORMS)
         if self.ffn is not None and not isinstance(self.ffn, FFN):
             raise TypeError(f"ffn must be an FFN or None, got {self.ffn!r}")
@@ -204,7 +180,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """What samples are ranked by, and how it is computed in secret.
+    """The score that samples are ranked by, and its form in secret.
 
     `secure` is `mlp` (the entropy's emulator), `square` (two classes: minus the square
     of the difference of the logits, which ranks as all three kinds do) or `exact`. The
@@ -217,10 +193,12 @@ class Score:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
         _check_emulator("secure", self.secure, SECURE_SCORES)
-        if self.kind == "margin" and self.secure.family == "mlp":
+        family = self.secure.family
+        if self.kind == "margin" and SECURE_SCORES[family].type.emulates:
+            others = (k for k, v in SECURE_SCORES.items() if not v.type.emulates)
             raise ValueError(
-                "secure must be 'square' or 'exact' for the margin, got 'mlp', which "
-                "emulates the entropy"
+                f"secure must be {' or '.join(map(repr, others))} for the margin, got "
+                f"{family!r}, which emulates the entropy"
             )
 
 
@@ -328,9 +306,10 @@ class Manifest:
                 "final_norm must be None unless the layers are pre_norm, "
                 f"got {self.final_norm}"
             )
-        if self.score.secure.family == "square" and self.head.classes != 2:
+        family = self.score.secure.family
+        if SECURE_SCORES[family].type.two_classes and self.head.classes != 2:
             raise ValueError(
-                "score.secure.family 'square' ranks two classes only, got "
+                f"score.secure.family {family!r} ranks two classes only, got "
                 f"head.classes {self.head.classes}"
             )
         for place in self.fixed_point.bounds:
@@ -374,24 +353,26 @@ def power_of_two(value: float) -> float:
     return math.ldexp(1.0, exponent - (fraction == 0.5))
 
 
-def _check_emulator(
-    name: str, value: Any, families: Mapping[str, tuple[str, ...]]
-) -> None:
+def _check_emulator(name: str, value: Any, families: Mapping[str, Family[Any]]) -> None:
     if not isinstance(value, Emulator):
         raise TypeError(f"{name} must be an emulator with a family, got {value!r}")
     check_choice(f"{name}.family", value.family, tuple(families))
-    allowed = families[value.family]
+    family = families[value.family]
     for parameter in ("width", "degree", "centre", "bias"):
         given = getattr(value, parameter)
         if parameter in ("centre", "bias"):
             _check_flag(f"{name}.{parameter}", given)
-        elif parameter in allowed:
+        elif parameter in family.parameters:
             _check_size(f"{name}.{parameter}", given, 2 if parameter == "degree" else 1)
-        if parameter not in allowed and given not in (None, False):
+        if parameter not in family.parameters and given not in (None, False):
             raise ValueError(
                 f"{name}.{parameter} is no parameter of {value.family!r}, "
                 f"got {short(given)}"
             )
+    try:
+        family.make(**{each: getattr(value, each) for each in family.parameters})
+    except ValueError as error:
+        raise ValueError(f"{name}.{error}") from None
 
 
 def _check_sizes(node: Any, *names: str, minimum: int = 1) -> None:

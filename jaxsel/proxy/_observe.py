@@ -1,4 +1,4 @@
-"""What goes into the non-linear parts of a proxy, computed in batches.
+"""Inputs of the non-linear parts of a proxy, computed in batches.
 
 The scores of all samples' attention are more than a memory holds where texts are long:
 they are made anew, batch by batch, each time that they are asked for.
@@ -18,13 +18,14 @@ from jaxsel._chunk import chunk_slices, take_rows
 
 from ._forward import Params, Seen, proxy_scores, run
 from ._manifest import Manifest
-from ._power import CHUNK, Scores
+from .families._attention import Scores
+from .families._power_fit import CHUNK
 
 _ENTRIES = 1 << 26  # of attention scores that one pass gives
 
 
 class Observed:
-    """What a proxy computes for n samples, but for the scores within its attention.
+    """Activations of a proxy on n samples, scores within its attention by batches.
 
     Args:
         params: The proxy's parameters.

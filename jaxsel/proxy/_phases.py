@@ -36,7 +36,7 @@ highest scores. In secret, nothing is opened but the outcomes of comparisons."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Phased:
-    """What came of a selection in phases.
+    """The result of a selection in phases.
 
     Attributes:
         selection: The rows to buy: the bootstrap set, then those of the last phase.

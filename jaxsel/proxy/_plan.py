@@ -1,4 +1,4 @@
-"""What a selection in phases is made of: samples, proxies to make, how to train."""
+"""Parts of a selection in phases: samples, proxies to make, training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How long and how fast to train.
+    """Length and speed of training.
 
     Attributes:
-        epochs: How often each sample is seen.
+        epochs: Passes over the samples.
         batch_size: Samples in a step.
         learning_rate: The highest one.
     """
@@ -64,19 +64,19 @@ class Phase:
         proxy: A proxy of the target, or a probe on public features.
         keep: Share of the pool that is left afterwards, the bootstrap set counted;
             None in the last phase, which leaves the budget.
-        goal: What the proxy is trained on: "labels" of the bootstrap set, or what the
-            tuned target says of samples that the model owner has (`distil`) and of the
+        goal: The targets of training: "labels" of the bootstrap set, or the tuned
+            target's outputs on samples that the model owner has (`distil`) and on the
             bootstrap set: its "logits", or the "ranks" of its scores.
-        training: How a proxy of the target is trained; a probe needs none.
-        least: The smallest rank correlation of emulated with exact entropies that is
-            accepted, see `check_monotonicity`.
+        training: For a proxy of the target; a probe needs none.
+        min_correlation: The smallest rank correlation of emulated with exact entropies
+            that is accepted, see `check_monotonicity`.
     """
 
     proxy: Spec | ProbeSpec
     keep: float | None = None
     goal: Goal = "labels"
     training: Training = Training()
-    least: float = 0.9
+    min_correlation: float = 0.9
 
     def __post_init__(self) -> None:
         if not isinstance(self.proxy, Spec | ProbeSpec):
@@ -84,8 +84,10 @@ class Phase:
         check_choice("goal", self.goal, ("labels", "logits", "ranks"))
         if not isinstance(self.training, Training):
             raise TypeError(f"training must be a Training, got {self.training!r}")
-        if not -1 <= self.least <= 1:
-            raise ValueError(f"least must lie in [-1, 1], got {self.least}")
+        if not -1 <= self.min_correlation <= 1:
+            raise ValueError(
+                f"min_correlation must lie in [-1, 1], got {self.min_correlation}"
+            )
         if self.keep is not None and not 0 < self.keep < 1:
             raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
 
@@ -95,7 +97,7 @@ class Samples:
     """Samples as a party holds them.
 
     Attributes:
-        inputs: What the target reads: `Tokens` or images, n of them; None if there are
+        inputs: The target's inputs: `Tokens` or images, n of them; None if there are
             only probes.
         features: Of a public encoder, for probes, `[n, d]`; None if there are none.
     """

@@ -29,7 +29,7 @@ from jaxsel._checks import (
     to_float,
 )
 
-from ._entropy import entropy
+from .families._score_exact import entropy
 
 Loss = Literal["labels", "logits", "ranks"]
 
@@ -171,9 +171,9 @@ def _fit(
     both = optax.value_and_grad_from_state(objective)
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
-        probe, state, best, least = carry
+        probe, state, best, lowest = carry
         value, gradient = both(probe, state=state)
-        lower = value < least
+        lower = value < lowest
         best = jax.tree.map(lambda new, old: jnp.where(lower, new, old), probe, best)
         updates, state = solver.update(
             gradient,
@@ -184,7 +184,7 @@ def _fit(
             value_fn=objective,
         )
         probe = optax.apply_updates(probe, updates)
-        return (probe, state, best, jnp.where(lower, value, least)), None
+        return (probe, state, best, jnp.where(lower, value, lowest)), None
 
     begin: Any = start
     carry = begin, solver.init(begin), begin, jnp.inf

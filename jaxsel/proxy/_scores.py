@@ -1,4 +1,4 @@
-"""What samples are ranked by: functions of a classifier's logits, higher is better.
+"""Scores of samples: functions of a classifier's logits, higher is better.
 
 A sample is worth buying where the model is in doubt. Each score has a secure form, that
 the manifest names: two classes need one squaring, whatever the score.
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice
 
-from ._entropy import entropy
 from ._manifest import KINDS, Kind
+from .families._score_exact import entropy, margin
 
 
 def score(
@@ -49,8 +49,7 @@ def score(
             f"{'one' if prior is not None else 'none'} for {kind!r}"
         )
     if kind == "margin":
-        best = jax.lax.top_k(logits, 2)[0]
-        return best[..., 1] - best[..., 0]
+        return margin(logits)
     if prior is not None:
         logits = logits - log_prior(prior, logits.shape[-1])
     return entropy(logits)

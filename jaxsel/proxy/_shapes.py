@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 
 from ._manifest import Emulator, Layer, Manifest
-from ._power import FORMS
-
-Shapes = dict[str, tuple[int, ...]]
+from .families import attention_of, norm_of, score_of
+from .families._place import Shapes
 
 
 def array_shapes(manifest: Manifest) -> Shapes:
@@ -30,8 +29,8 @@ def array_shapes(manifest: Manifest) -> Shapes:
     sizes = (inputs.width, *hidden, head.classes)
     for i, pair in enumerate(itertools.pairwise(sizes)):
         shapes |= _linear(f"head.{i}", *pair)
-    if manifest.score.secure.family == "mlp":
-        shapes |= _under("score", _mlp(manifest.score.secure, head.classes, 1))
+    secure = score_of(manifest.score.secure)
+    shapes |= _under("score", secure.shapes(classes=head.classes))
     return {**shapes, "offset": (head.classes,)}
 
 
@@ -51,43 +50,15 @@ def _layer(layer: Layer, hidden: int, rows: int, length: int) -> Shapes:
 
 
 def _attention(entry: Emulator, heads: int, rows: int, length: int) -> Shapes:
-    if entry.family == "mlp":
-        return _mlp(entry, length, length)
-    degrees: dict[str, int] = {**FORMS}
-    if entry.family not in degrees:
-        return {}
-    shapes: Shapes = {"coefficients": (heads, degrees[entry.family] + 1)}
-    if entry.family == "hinge":
-        shapes |= {"slope": (heads,), "knot": (heads,)}
-    return shapes | ({"bias": (heads, rows, length)} if entry.bias else {})
+    family = attention_of(entry)
+    return family.shapes(heads=heads, rows=rows, length=length)
 
 
 def _norm(entry: Emulator, hidden: int) -> Shapes:
     return {
         "gamma": (hidden,),
         "beta": (hidden,),
-        **_under("emulator", _root(entry)),
-    }
-
-
-def _root(entry: Emulator) -> Shapes:
-    width = entry.width or 0
-    if entry.family == "mlp":
-        return _mlp(entry, 1, 1)
-    if entry.family == "hinge":
-        return {"affine": (2,), "slopes": (width,), "knots": (width,)}
-    if entry.family in ("linear", "polynomial"):
-        return {"coefficients": ((entry.degree or 1) + 1,), "shift": (), "scale": ()}
-    return {}
-
-
-def _mlp(entry: Emulator, inputs: int, outputs: int) -> Shapes:
-    width = entry.width or 0
-    return {
-        "w1": (inputs, width),
-        "b1": (width,),
-        "w2": (width, outputs),
-        "b2": (outputs,),
+        **_under("emulator", norm_of(entry).shapes()),
     }
 
 

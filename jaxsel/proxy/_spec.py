@@ -1,18 +1,15 @@
-"""What a user asks of a proxy, and the manifest that it becomes for a target."""
+"""Specifications of proxies, and the manifests that they become for a target."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from jaxsel._checks import check_choice, check_count
 
 from ._manifest import (
-    ATTENTIONS,
     FFN,
-    NORMS,
-    SECURE_SCORES,
     Emulator,
     FixedPoint,
     Head,
@@ -22,8 +19,7 @@ from ._manifest import (
     Manifest,
     Score,
 )
-
-Families = Mapping[str, tuple[str, ...]]
+from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
 
 # Each ablation replaces these fields of a specification.
 ABLATIONS = {
@@ -59,7 +55,7 @@ class Spec:
     hidden: int = 2
     attention: str | Emulator = Emulator("quadratic", centre=True, bias=True)
     norm: str | Emulator = "hinge"
-    ffn: bool | Literal["relu", "gelu", "quad"] = False
+    ffn: bool | str = False
     read: Literal["cls", "mean"] = "cls"
     embed: Literal["public", "onehot"] = "public"
     secure: str | Emulator | None = None
@@ -76,7 +72,7 @@ class Spec:
             if not isinstance(value, Emulator) and value is not None:
                 check_choice(name, value, tuple(families))
         if not isinstance(self.ffn, bool):
-            check_choice("ffn", self.ffn, (False, True, "relu", "gelu", "quad"))
+            check_choice("ffn", self.ffn, (False, True, *ACTIVATIONS))
         check_choice("read", self.read, ("cls", "mean"))
         check_choice("embed", self.embed, ("public", "onehot"))
 
@@ -211,14 +207,17 @@ def probe_manifest(
 
 
 def _emulator(
-    value: str | Emulator, families: Families, width: int, degree: int = 2
+    value: str | Emulator,
+    families: Mapping[str, Family[Any]],
+    width: int,
+    degree: int = 2,
 ) -> Emulator:
     if isinstance(value, Emulator):
         return value
     return Emulator(
         value,
-        width=width if "width" in families[value] else None,
-        degree=degree if value == "polynomial" else None,
+        width=width if "width" in families[value].parameters else None,
+        degree=degree if "degree" in families[value].parameters else None,
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from counted import count_calls
 from parties import both
-from proxies import small_manifests
+from proxy.random_proxies import small_manifests
 
 from jaxsel import proxy
 from jaxsel.proxy import _primitives as primitives

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from proxies import SMALL, random_proxy
+from proxy.random_proxies import SMALL, random_proxy
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Proxy, Spec

@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import assume, given, reject, settings, strategies as st
-from proxies import SMALL, random_proxy, small_manifests
+from proxy.random_proxies import SMALL, random_proxy, small_manifests
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
+from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
+from jaxsel.proxy.families._place import times
 from mpc_bridge import ClearProxy, _layers
-from mpc_bridge._forward import _times
 
 pytestmark = pytest.mark.mpc
 
@@ -41,16 +42,11 @@ def test_the_clear_module_is_the_proxy(part):
         assert_same(*random_proxy(m, seed, bound=2.0 ** (3 + seed % 3)))
 
 
+POWERS = [name for name in ATTENTIONS if "centre" in ATTENTIONS[name].parameters]
 powers = st.builds(
-    Emulator,
-    st.sampled_from(["linear", "quadratic", "cubic", "hinge"]),
-    centre=st.booleans(),
-    bias=st.booleans(),
+    Emulator, st.sampled_from(POWERS), centre=st.booleans(), bias=st.booleans()
 )
-attentions = powers | st.sampled_from(
-    ["mlp", "2quad", "polynomial", "exact", "uniform"]
-)
-norms = ["mlp", "hinge", "polynomial", "linear", "exact", "none"]
+attentions = powers | st.sampled_from([n for n in ATTENTIONS if n not in POWERS])
 
 
 @st.composite
@@ -68,8 +64,8 @@ def manifests(draw, **changes):
         choose(1, 2),
         2,
         attention=draw(attentions),
-        norm=choose(*norms),
-        ffn=choose(False, "relu", "gelu", "quad"),
+        norm=choose(*NORMS),
+        ffn=choose(False, *ACTIVATIONS),
         read=choose("cls", "mean"),
         embed="onehot" if onehot else "public",
         secure=secure,
@@ -164,7 +160,7 @@ def test_whole_inverses_are_divided_by():
     for hidden in (1, 49, 98, 312, 384, 744):
         for bound in 2.0 ** np.arange(-16, 40):
             whole = hidden * bound
-            name, other = _times(Recorder(), 1 / whole)
+            name, other = times(Recorder(), 1 / whole)
             if whole == int(whole):
                 assert (name, other) == ("/", int(whole))
             else:

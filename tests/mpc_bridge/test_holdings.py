@@ -107,21 +107,21 @@ def changed(array, value):
 def test_arrays_that_do_not_fit_are_refused(bring, manifest, x, mask, message):
     with pytest.raises(Refused, match=re.escape(message)) as raised:
         bring(manifest, x, mask)
-    assert raised.value.told.startswith("data_owner.inputs[0].")
+    assert raised.value.rule.startswith("data_owner.inputs[0].")
 
 
 def test_what_the_other_is_told_holds_no_data(bring, tmp_path):
     with pytest.raises(Refused) as raised:
         bring(PLAIN, ROWS[1:])
     assert "(4, 4, 6)" in str(raised.value)
-    assert "(4, 4, 6)" not in raised.value.told
+    assert "(4, 4, 6)" not in raised.value.rule
     bring(PLAIN, ROWS)
     (tmp_path / "x.npy").unlink()
     (tmp_path / "x.npy").write_text("text")
     with pytest.raises(Refused, match="x must be an .npy file") as raised:
         bring_again(tmp_path)
     assert str(tmp_path) in str(raised.value)
-    assert str(tmp_path) not in raised.value.told
+    assert str(tmp_path) not in raised.value.rule
 
 
 def bring_again(folder):

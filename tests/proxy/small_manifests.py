@@ -4,6 +4,7 @@ import dataclasses
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
+from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES
 
 SMALL = {
     "layers": 3,
@@ -18,7 +19,34 @@ SMALL = {
 
 
 def small_manifests():
-    """Every family, role, plan, way of reading, and input, on a small target."""
+    """Every family, role, plan, way of reading, and input, on a small target.
+
+    Families that the list leaves out come last, so that a new one is tested as well.
+    """
+    listed = list(_listed())
+    yield from listed
+    layers = [layer for m in listed for layer in m.layers]
+    attentions = {layer.attention.family for layer in layers}
+    norms = {layer.norm.family for layer in layers}
+    activations = {layer.ffn.activation for layer in layers if layer.ffn is not None}
+    scores = {m.score.secure.family for m in listed}
+    usual = Spec(2, 2, 4, attention="linear", norm="polynomial")
+    for plan in ("plain", "folded"):
+        sizes = SMALL | {"plan": plan}
+        for read, pre_norm in (("cls", False), ("mean", True)):
+            base = dataclasses.replace(usual, read=read)
+            for role, families, known in (
+                ("attention", ATTENTIONS, attentions),
+                ("norm", NORMS, norms),
+                ("ffn", ACTIVATIONS, activations),
+                ("secure", SECURE_SCORES, scores),
+            ):
+                for name in [name for name in families if name not in known]:
+                    spec = dataclasses.replace(base, **{role: name})
+                    yield proxy.manifest(spec, **sizes, pre_norm=pre_norm)
+
+
+def _listed():
     for plan in ("plain", "folded"):
         sizes = SMALL | {"plan": plan}
         for attention in ("mlp", "quadratic", "linear", "2quad", "exact", "uniform"):

@@ -29,7 +29,7 @@ from jaxsel.proxy import (
     weight_importance,
     with_bounds,
 )
-from jaxsel.proxy._manifest import ATTENTIONS, NORMS, SECURE_SCORES
+from jaxsel.proxy.families import ATTENTIONS, NORMS, SECURE_SCORES
 
 N, L, H, HEADS = 40, 8, 16, 4
 SIZES = {"layers": 2, "heads": HEADS, "intermediate": 20, "hidden": H}
@@ -260,6 +260,7 @@ FAMILIES = [
     ("polynomial", "hinge", "square"),
     ("exact", "mlp", "exact"),
     ("uniform", "polynomial", "square"),
+    ("relu", "squared", "square"),
 ]
 
 

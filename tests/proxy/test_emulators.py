@@ -15,6 +15,7 @@ ATTENTIONS = [
     proxy.UniformAttention(),
     proxy.TwoQuadAttention(),
     proxy.PolynomialAttention(2),
+    proxy.ReLUAttention(),
     *(
         proxy.PowerAttention(form, centre=centre, bias=bias)
         for form in ("linear", "quadratic", "cubic", "hinge")
@@ -23,7 +24,7 @@ ATTENTIONS = [
     ),
 ]
 SOME = [
-    *ATTENTIONS[:4],
+    *ATTENTIONS[:5],
     proxy.PowerAttention("quadratic", bias=True),
     proxy.PowerAttention("hinge", centre=True, bias=True),
 ]
@@ -32,6 +33,7 @@ NORMS = [
     proxy.PolynomialNorm(1),
     proxy.PolynomialNorm(3),
     proxy.HingeNorm(2),
+    proxy.SquaredNorm(),
 ]
 ENTROPIES = [proxy.ExactEntropy(), proxy.SquareEntropy(), proxy.MLPEntropy(4)]
 by_entry = pytest.mark.parametrize("family", ATTENTIONS, ids=lambda f: str(f.entry()))
@@ -61,7 +63,7 @@ def variances(n=500, seed=0):
 
 
 def through_a_manifest(role, family):
-    """What the other party reads of an emulator in a manifest."""
+    """Return an emulator's entry as the other party reads it in a manifest."""
     options = {role: proxy.Emulator(**family.entry())}
     sizes = {"layers": 1, "heads": 1, "head_width": 4, "hidden": 4, "length": 8}
     described = proxy.manifest(proxy.Spec(1, 1, **options), **sizes, classes=2)
@@ -235,6 +237,26 @@ def test_norm_fits_are_the_least_squares_of_the_relative_error():
         c = np.linalg.lstsq(columns * root[:, None], np.ones_like(v), rcond=None)[0]
         found = family.apply(family.fit(v), jnp.asarray(v, "f"))
         np.testing.assert_allclose(found, columns @ c, rtol=1e-4)
+
+
+def test_a_squared_norm_fits_the_root_of_the_factor():
+    v, eps = variances(), 1e-3
+    fourth = (v + eps) ** 0.25
+    columns = np.column_stack([np.ones_like(v), v])
+    c = np.linalg.lstsq(columns * fourth[:, None], np.ones_like(v), rcond=None)[0]
+    family = proxy.SquaredNorm(eps=eps)
+    found = family.apply(family.fit(v), jnp.asarray(v, "f"))
+    np.testing.assert_allclose(found, (columns @ c) ** 2, rtol=1e-4)
+
+
+def test_a_squared_norm_of_equal_variances_is_the_tangent():
+    family = proxy.SquaredNorm()
+    for value in (1e-3, 0.4, 900.0):
+        for noise in (0, 1e-15):
+            v = value * (1 + noise * np.arange(9))
+            c0, c = family.fit(v)["affine"]
+            np.testing.assert_allclose((c0 + c * value) ** 2, value**-0.5, rtol=1e-5)
+            np.testing.assert_allclose(-c * value / (c0 + c * value), 0.25, rtol=1e-4)
 
 
 # Entropy.

@@ -50,7 +50,7 @@ def test_training_learns_and_the_emulator_follows(ready, goal):
         epochs=120,
         batch_size=40,
         learning_rate=1e-2,
-        least=0.0,
+        min_correlation=0.0,
     )
     assert training.stopped is None
     new = found.logits(x, mask)
@@ -98,7 +98,7 @@ def test_what_diverges_stops_with_a_reason(ready):
         mask,
         logits,
         goal="logits",
-        least=-1.0,
+        min_correlation=-1.0,
         key=KEY,
         epochs=2,
         batch_size=40,

@@ -22,6 +22,7 @@ from jaxsel.proxy import (
     Score,
     Spec,
 )
+from jaxsel.proxy.families import ATTENTIONS, NORMS
 
 GOLDEN = Path(__file__).with_name("manifest.json")
 TARGET = {
@@ -141,8 +142,8 @@ def test_unknown_and_missing_fields_are_named(path):
         (("layers", 0, "pre_norm"), 1, r"layers\[0\].pre_norm must be true or false"),
         (
             ("layers", 0, "attention", "family"),
-            "relu",
-            r"layers\[0\].attention.family must be one of 'mlp',.* got 'relu'",
+            "cosine",
+            r"layers\[0\].attention.family must be one of 'mlp',.* got 'cosine'",
         ),
         (
             ("layers", 1, "attention", "width"),
@@ -212,22 +213,24 @@ def test_what_is_no_manifest_is_refused(text):
 
 
 sizes = st.integers(1, 2**31)
-normal = st.one_of(
-    st.builds(Emulator, st.sampled_from(["mlp", "hinge"]), sizes),
-    st.builds(Emulator, st.just("polynomial"), st.none(), st.integers(2, 30)),
-    st.builds(Emulator, st.sampled_from(["linear", "exact", "none"])),
-)
-attentions = st.one_of(
-    st.builds(Emulator, st.just("mlp"), sizes),
-    st.builds(Emulator, st.just("polynomial"), st.none(), st.sampled_from([2, 8])),
-    st.builds(
-        Emulator,
-        st.sampled_from(["linear", "quadratic", "cubic", "hinge"]),
-        centre=st.booleans(),
-        bias=st.booleans(),
-    ),
-    st.builds(Emulator, st.sampled_from(["2quad", "exact", "uniform"])),
-)
+
+
+def emulators(families, degrees):
+    """Return a strategy of emulators of every family, of any sizes."""
+    values = {"width": sizes, "degree": st.sampled_from(degrees)}
+    return st.one_of(
+        *(
+            st.builds(
+                Emulator,
+                st.just(name),
+                **{k: values.get(k, st.booleans()) for k in family.parameters},
+            )
+            for name, family in families.items()
+        )
+    )
+
+
+normal, attentions = emulators(NORMS, range(2, 31)), emulators(ATTENTIONS, [2, 8])
 
 
 @st.composite

@@ -32,13 +32,13 @@ SMALL = Spec(
     1, 2, attention=Emulator("linear", bias=True), secure=Emulator("mlp", width=12)
 )
 SCHEDULE = (
-    Phase(ProbeSpec(), keep=0.6, least=0.5),
-    Phase(SMALL, keep=0.4, training=SHORT, least=0.5),
+    Phase(ProbeSpec(), keep=0.6, min_correlation=0.5),
+    Phase(SMALL, keep=0.4, training=SHORT, min_correlation=0.5),
     Phase(
         dataclasses.replace(SMALL, layers=2),
         goal="logits",
         training=SHORT,
-        least=0.5,
+        min_correlation=0.5,
     ),
 )
 
@@ -210,12 +210,16 @@ def test_the_prior_comes_off():
     [
         {"kind": "prior_entropy"},
         {"heads": "gradient"},
-        {"schedule": (Phase(SMALL, goal="ranks", training=SHORT, least=0.5),)},
+        {
+            "schedule": (
+                Phase(SMALL, goal="ranks", training=SHORT, min_correlation=0.5),
+            )
+        },
         {"schedule": (Phase(ProbeSpec(hidden=4), goal="ranks"),), "distil": None},
         {
             "schedule": (
-                Phase(SMALL, keep=0.5, training=SHORT, least=0.5),
-                Phase(SMALL, goal="logits", training=SHORT, least=0.5),
+                Phase(SMALL, keep=0.5, training=SHORT, min_correlation=0.5),
+                Phase(SMALL, goal="logits", training=SHORT, min_correlation=0.5),
             )
         },
     ],
@@ -310,8 +314,10 @@ def test_bad_phases():
         Phase("probe")
     with pytest.raises(ValueError, match="keep must lie between 0 and 1, got 1"):
         Phase(SMALL, keep=1)
-    with pytest.raises(ValueError, match=r"least must lie in \[-1, 1\], got 2"):
-        Phase(SMALL, least=2)
+    with pytest.raises(
+        ValueError, match=r"min_correlation must lie in \[-1, 1\], got 2"
+    ):
+        Phase(SMALL, min_correlation=2)
     with pytest.raises(TypeError, match="training must be a Training"):
         Phase(SMALL, training=3)
     with pytest.raises(ValueError, match="must have one length"):

@@ -5,12 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from proxies import SMALL, places
+from random_proxies import SMALL, places
 
 from jaxsel import proxy
-from jaxsel.proxy import Emulator, Spec
-from mpc_bridge._fold import largest_weight
-from mpc_bridge._ring import _Check, check_ring
+from jaxsel.proxy import Emulator, Spec, check_ring
 
 BITS = 16
 WEIGHT = 2.0**15
@@ -151,15 +149,16 @@ def test_ranges_are_refused_above_their_limit(place, made, largest, message):
 )
 def test_weights_of_scores_up_to_three(made, expected):
     manifest, arrays = made
-    family = manifest.layers[0].attention.family
-    found = _Check(manifest, arrays).weight("layers.0", family, 3.0)
-    assert found == pytest.approx(expected)
+    family = proxy.attention_emulator(manifest.layers[0].attention.entry())
+    start = "layers.0.attention."
+    params = {k.removeprefix(start): v for k, v in arrays.items() if start in k}
+    assert family.largest_weight(params, 3.0) == pytest.approx(expected)
 
 
 def test_weights_that_a_sum_divides():
-    assert largest_weight(Emulator("2quad"), 3.0) == 8**2
-    fourth = Emulator("polynomial", degree=4)
-    assert largest_weight(fourth, 3.0) == 1 + 3 + 9 / 2 + 27 / 6 + 81 / 24
+    assert proxy.TwoQuadAttention().largest_weight(3.0) == 8**2
+    fourth = proxy.PolynomialAttention(4)
+    assert fourth.largest_weight(3.0) == 1 + 3 + 9 / 2 + 27 / 6 + 81 / 24
 
 
 def test_centred_scores_may_be_twice_as_large():

@@ -3,12 +3,20 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings, strategies as st
-from proxies import random_arrays, small_manifests
+from random_proxies import random_arrays, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import FixedPoint, Spec, array_shapes
-from mpc_bridge._fold import cubic, fold, hinge, quadratic, scaled_root, variance_unit
+from jaxsel.proxy import FixedPoint, SharedInputs, Spec, array_shapes, fold
+from jaxsel.proxy.families._form_cubic import Cubic
+from jaxsel.proxy.families._form_hinge import Hinge
+from jaxsel.proxy.families._form_quadratic import Quadratic
+from jaxsel.proxy.families._norm import variance_unit
+from jaxsel.proxy.families._norm_exact import root_scale
+from jaxsel.proxy.families._place import Place, Run
+
+quadratic, cubic, hinge = Quadratic().fold, Cubic().fold, Hinge().fold
 
 T = np.linspace(-20, 20, 81)
 ROUNDING = 1e-9  # of the largest term
@@ -128,14 +136,46 @@ def test_operands_do_not_depend_on_the_numbers():
         assert shapes[0] == shapes[2]
 
 
+@pytest.mark.parametrize("unit", [2.0**-15, 0.25, 1.0, 2.0, 512.0, 2.0**31])
+def test_a_squared_norm_in_any_unit(unit):
+    norm, v = proxy.SquaredNorm(), unit * np.linspace(0.05, 1, 20)
+    fitted = np.asarray(norm.fit(v / 2)["affine"], np.float64)
+    for affine in (fitted, -fitted, fitted * [1, 0], 0 * fitted):
+        params = {"affine": affine}
+        (shift,), gain = norm.fold(params, unit)["norm.shift"], norm.gain(params, unit)
+        total = 4 * v  # of the squares in four columns
+        steps = norm.factor(place(unit, shift), total)
+        _, _, kind, (operand,), _ = next(steps)
+        assert kind == "square"
+        with pytest.raises(StopIteration) as end:
+            steps.send(operand**2)
+        found, expected = gain * end.value.value, np.asarray(norm.apply(params, v))
+        # A slope below 1/64 is raised to it.
+        share = 1e-5 if affine[1] else 1 / 16
+        size = np.abs(expected).max() + unit**-0.5 / 256
+        assert np.abs(found - expected).max() <= share * size
+        assert abs(shift) <= 64 * (1 + 1e-9)
+        assert gain >= 2.0**-20
+
+
+def place(unit, shift):
+    sizes = {"layers": 1, "heads": 1, "head_width": 2, "hidden": 4, "length": 3}
+    m = proxy.manifest(Spec(1, 1, norm="squared"), **sizes, classes=2)
+    fixed = FixedPoint(bounds={"layers.0.variance": unit})
+    m = dataclasses.replace(m, fixed_point=fixed)
+    weight = lambda name, shape: shift
+    return Place(Run(m, weight, SharedInputs(0), np.concatenate), "layers.0")
+
+
 def test_units_are_public_powers_of_two():
     spec, sizes = Spec(1, 1, norm="exact"), {"layers": 1, "heads": 1, "head_width": 2}
     m = proxy.manifest(spec, **sizes, hidden=4, length=3, classes=2)
-    assert variance_unit(m, "layers.0.variance") == 1
+    unit = lambda m: variance_unit(Place(Run(m, zip, SharedInputs(0), sum), "layers.0"))
+    assert unit(m) == 1
     for bound in 2.0 ** np.arange(-16, 40):
         fixed = FixedPoint(bounds={"layers.0.variance": bound})
         bounded = dataclasses.replace(m, fixed_point=fixed)
-        assert variance_unit(bounded, "layers.0.variance") == bound
+        assert unit(bounded) == bound
         # Within a factor of four below 32, where CrypTen's root converges.
-        divided = bound / 4.0 ** scaled_root(bounded, "layers.0.variance")
+        divided = bound / 4.0 ** root_scale(unit(bounded))
         assert 8 < divided <= 32

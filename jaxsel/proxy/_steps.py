@@ -1,0 +1,172 @@
+"""A proxy's secure forward pass, as a generator of the operations that communicate.
+
+Each `yield` asks for one `Call`, and is sent its result; between two of them a party
+only adds, scales by public numbers and reshapes. An engine runs it on shares or in the
+clear (`mpc_bridge`), `schedule` on shapes alone: so there is one description of what a
+secure run computes, and what it costs can't drift from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ._manifest import FFN, Layer, Manifest
+from .families import (
+    ACTIVATIONS,
+    attention_of,
+    norm_of,
+    score_of,
+)
+from .families._attention import AttentionPlace
+from .families._place import Place, Run, SharedInputs, Steps
+
+
+def secure_steps(
+    manifest: Manifest,
+    weights: Mapping[str, Any],
+    inputs: SharedInputs,
+    *,
+    cat: Callable[[Sequence[Any]], Any],
+    logits: bool = False,
+) -> Steps:
+    """Yield the operations of the secure forward pass; return scores `[n]`.
+
+    Args:
+        manifest: The proxy.
+        weights: Operands of the engine, by the names of `fold`.
+        inputs: A batch, likewise.
+        cat: Join operands along the last axis.
+        logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
+    """
+    run = Run(manifest, lambda name, shape: weights[name], inputs, cat)
+    return steps(run, logits=logits)
+
+
+def steps(run: Run, *, logits: bool = False) -> Steps:
+    """Do as `secure_steps`, wherever weights come from."""
+    found = yield from _Forward(run).logits()
+    if logits:
+        return found
+    score = score_of(run.manifest.score.secure)
+    return (yield from score.steps(Place(run, "score"), found))
+
+
+class _Forward:
+    """The interpreter of one manifest, for one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.manifest = run, run.manifest
+        self.folded = run.manifest.plan == "folded"
+        self.masked = run.manifest.inputs.masked
+        self.length, self.hidden = run.manifest.inputs.length, run.manifest.inputs.width
+
+    @property
+    def outputs(self) -> int:
+        """Columns of the head's first linear map."""
+        return self.manifest.head.width or self.manifest.head.classes
+
+    def logits(self) -> Steps:
+        x, inputs = self.run.inputs.x, self.manifest.inputs
+        if inputs.embed == "onehot":
+            at = Place(self.run, "inputs")
+            weight = at.weight("embed.weight", inputs.vocab or 0, self.hidden)
+            x = yield at.call("embed", "matmul", x, weight)
+            x = x + at.weight("embed.bias", self.length, self.hidden)
+            if inputs.norm is not None:
+                x, _ = yield from norm_of(inputs.norm).steps(at, x)
+        columns = factor = None
+        for index, layer in enumerate(self.manifest.layers):
+            x, columns, factor = yield from self.layer(index, layer, x)
+        return (yield from self.head(x, columns, factor))
+
+    def layer(self, index: int, layer: Layer, x: Any) -> Steps:
+        """Return the rows after a layer, or the head's columns and their factor."""
+        at, norm = Place(self.run, f"layers.{index}"), norm_of(layer.norm)
+        last, alone = index == len(self.manifest.layers) - 1, layer.ffn is None
+        rows = 1 if last and self.manifest.read == "cls" else self.length
+        # The folded plan applies the head's weights beside those that open the same
+        # rows, so that the last norm scales a few columns instead of every one.
+        merged = self.folded and last and not layer.pre_norm and norm.normalises
+        beside = self.outputs if merged else 0
+        read, columns, factor = x, None, None
+        if layer.pre_norm:
+            read, _ = yield from norm.steps(at, x, gain=not self.folded)
+        place = AttentionPlace(
+            run=self.run,
+            at=at.at,
+            heads=layer.heads,
+            width=layer.head_width,
+            rows=rows,
+            beside=beside if alone else 0,
+        )
+        attention = attention_of(layer.attention)
+        out, columns_of_rows = yield from attention.steps(place, read)
+        x = x[:, :rows] + out[..., : self.hidden]
+        if merged and alone:
+            columns = columns_of_rows + out[..., self.hidden :]
+        if not layer.pre_norm:
+            x, factor = yield from norm.steps(at, x, scale=not (merged and alone))
+        if layer.ffn is not None:
+            x, columns, factor = yield from self.ffn(at.at, layer, layer.ffn, x, beside)
+        return x, columns, factor
+
+    def ffn(self, at: str, layer: Layer, ffn: FFN, x: Any, beside: int) -> Steps:
+        """Return the rows after a feed-forward part, as `layer` does."""
+        part, place = Place(self.run, at), Place(self.run, at, "ffn_")
+        norm, read, factor = norm_of(layer.norm), x, None
+        if layer.pre_norm:
+            read, _ = yield from norm.steps(place, x, gain=not self.folded)
+        up = yield from part.linear("up", read, ffn.width + beside)
+        activation = ACTIVATIONS[ffn.activation]
+        inner = yield from activation.steps(part, up[..., : ffn.width])
+        down = yield from part.linear("down", inner, self.hidden + beside)
+        x, columns = x + down[..., : self.hidden], None
+        if beside:
+            columns = up[..., ffn.width :] + down[..., self.hidden :]
+        if not layer.pre_norm:
+            x, factor = yield from norm.steps(place, x, scale=not beside)
+        return x, columns, factor
+
+    def head(self, x: Any, columns: Any, factor: Any) -> Steps:
+        """Return the logits of the last rows, or of the head's columns of them."""
+        manifest, at = self.manifest, Place(self.run, "head")
+        final, merged = manifest.final_norm, columns is not None
+        if final is not None:
+            norm, place = norm_of(final), Place(self.run, "final_norm")
+            merged = self.folded and norm.normalises
+            if manifest.read == "cls":
+                x = x[:, :1]
+            x, factor = yield from norm.steps(place, x, scale=not merged)
+            if merged:
+                columns = yield from at.linear(
+                    "logits_of_rows", x, self.outputs, bias=False
+                )
+        name = "hidden" if manifest.head.width else "logits"
+        if merged:
+            logits = yield from self.pool(at, columns, factor)
+            logits = logits + at.weight(f"{name}.bias", self.outputs)
+        else:
+            if manifest.read == "cls":
+                x = x[:, 0]
+            elif manifest.read == "mean" and self.masked:
+                share = self.run.inputs.share.unsqueeze(1)
+                x = yield at.call("pool", "matmul", share, x)
+                x = x.squeeze(1) / self.length
+            elif manifest.read == "mean":
+                x = x.sum(1) / self.length
+            logits = yield from at.linear(name, x, self.outputs)
+        if manifest.head.width:
+            logits = yield at.call("relu", "relu", logits)
+            logits = yield from at.linear("logits", logits, manifest.head.classes)
+        return logits
+
+    def pool(self, at: Place, columns: Any, factor: Any) -> Steps:
+        """Return the first products of the head, of the row that it reads."""
+        if self.manifest.read == "cls":
+            return (yield at.call("scale", "mul", columns, factor)).squeeze(1)
+        if self.masked:
+            share = self.run.inputs.share.unsqueeze(2)
+            factor = yield at.call("mask_scale", "mul", factor, share)
+        pooled = yield at.call("pool", "matmul", factor.transpose(1, 2), columns)
+        return pooled.squeeze(1) / self.length

@@ -1,0 +1,294 @@
+"""The base of every family of attention: hooks to write, and parts to inherit."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_finite
+from jaxsel.proxy._mlp import Nonlinearity, Params
+
+from ._place import Arrays, Place, Shapes, Steps
+from ._ranges import Ranges
+
+Linear = tuple[np.ndarray, np.ndarray]
+"""The weight and the bias of a linear map."""
+
+Scores = Iterable[tuple[npt.ArrayLike | jax.Array, np.ndarray]]
+"""Batches of attention scores `[n, heads, rows, L]`, each with its mask `[n, L]`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionPlace(Place):
+    """The attention of one layer, in one run.
+
+    Attributes:
+        heads: Its heads.
+        width: Columns of a head.
+        rows: Rows that it computes: 1 where only the first is read, else L.
+        beside: Columns of the head of the proxy that are computed along with it.
+    """
+
+    heads: int
+    width: int
+    rows: int
+    beside: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of all heads."""
+        return self.heads * self.width
+
+    def split(self, x: Any) -> Any:
+        """Return rows `[n, rows, columns]` by head, `[n, heads, rows, width]`."""
+        shape = (-1, x.shape[1], self.heads, self.width)
+        return x.reshape(*shape).transpose(1, 2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionWeights:
+    """The parameters of one layer's attention, float64, to be folded.
+
+    Attributes:
+        linears: The maps "query", "key", "value" and "out".
+        params: The emulator's, as `Attention.shapes` names them.
+        heads: Heads of the layer.
+        width: Columns of a head.
+        length: Rows of a sample, L.
+        folded: Whether weights that meet are to be multiplied.
+        beside: Weights of the proxy's head that go along, `[H, columns]`.
+    """
+
+    linears: dict[str, Linear]
+    params: Arrays
+    heads: int
+    width: int
+    length: int
+    folded: bool
+    beside: np.ndarray
+
+    def widened(self, weight: np.ndarray, bias: np.ndarray) -> Linear:
+        """Return a linear map to rows, and to the head's columns of them."""
+        columns = np.hstack([weight, weight @ self.beside])
+        return columns, np.append(bias, bias @ self.beside)
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """An emulator of attention as its secure run takes it.
+
+    Attributes:
+        arrays: Operands by the names that `steps` asks for.
+        query: Factors of the scores by head, `[heads]`; they go into the query.
+        value: Factors of the values by head, `[heads]`; they go into these.
+    """
+
+    arrays: Arrays
+    query: np.ndarray
+    value: np.ndarray
+
+
+class Attention(abc.ABC):
+    """A stand-in for the softmax of attention scores.
+
+    A family is a frozen dataclass of its sizes. It must write `apply`, `weights`,
+    `check` and `entry`; where it has parameters also `shapes`, `fit_batches` (or
+    `nonlinearity`, for an MLP) and, unless the steps take them as they are, `fold`.
+
+    Scores come scaled by 1 / sqrt(head width), `[..., heads, rows, L]`; `rows` is L, or
+    1 where only the first row is read. Masks are `[..., L]`, 1 for a token.
+
+    Attributes:
+        by_length: Whether weights are divided by the number of tokens. Then the mask
+            is m L / len, and what it has multiplied is divided by L.
+        masked: Whether padding is taken out by multiplying with the mask.
+        reads_scores: Whether there are queries, keys and scores at all.
+    """
+
+    by_length: ClassVar[bool] = False
+    masked: ClassVar[bool] = True
+    reads_scores: ClassVar[bool] = True
+
+    def fit(self, *args: Any, **kwargs: Any) -> Params:
+        """Return parameters for scores `[n, heads, rows, L]` and masks `[n, L]`.
+
+        Families without parameters return none, and ignore what they are given.
+        """
+        del args, kwargs
+        return {}
+
+    def fit_batches(self, batches: Callable[[], Scores]) -> Params:
+        """Fit as `fit` does, to scores that are too many for the memory.
+
+        Args:
+            batches: Gives all scores in batches of a multiple of 32 samples, the last
+                one of any number; it may be called more than once.
+        """
+        del batches
+        return self.fit()
+
+    def nonlinearity(
+        self, batches: Callable[[], Scores], mask: np.ndarray
+    ) -> Nonlinearity | None:
+        """Return what the family's MLP is to imitate; None where it has no MLP.
+
+        Args:
+            batches: As in `fit_batches`.
+            mask: That of all samples, `[n, L]`.
+        """
+        del batches, mask
+        return None
+
+    @abc.abstractmethod
+    def apply(
+        self, params: Params, scores: jax.Array, mask: jax.Array | None
+    ) -> jax.Array:
+        """Return the weights, of the shape of `scores`; no mask counts all."""
+
+    @abc.abstractmethod
+    def entry(self) -> dict[str, Any]:
+        """Return the family's line in the manifest."""
+
+    def shapes(self, *, heads: int, rows: int, length: int) -> Shapes:
+        """Return the shape of each parameter."""
+        del heads, rows, length
+        return {}
+
+    def fold(self, params: Arrays, *, heads: int, length: int) -> Folded:
+        """Return the secret operands, from parameters in float64."""
+        del params, length
+        return Folded({}, np.ones(heads), np.ones(heads))
+
+    @abc.abstractmethod
+    def weights(self, at: AttentionPlace, scores: Any) -> Steps:
+        """Turn scores into weights, but for the mask on them and what divides them."""
+
+    @abc.abstractmethod
+    def check(self, ranges: Ranges, params: Arrays) -> None:
+        """Refuse scores that may leave the ring, by `ranges.fits`."""
+
+    # What follows is the same for nearly all families.
+
+    def on_weights(self, at: AttentionPlace) -> bool:
+        """Return whether the mask multiplies the weights, and not keys and values.
+
+        Padding is taken out of the smaller of the two.
+        """
+        return self._masks(at) and at.rows < at.width
+
+    def mask(self, at: AttentionPlace) -> Any:
+        """Return what padding is multiplied by, `[n, L]`; None without padding."""
+        inputs = at.run.inputs
+        return inputs.share if self.by_length else inputs.mask
+
+    def row_mask(self, at: AttentionPlace) -> Any:
+        """Return the mask as scores take it, `[n, 1, 1, L]`."""
+        return self.mask(at).unsqueeze(1).unsqueeze(1)
+
+    def steps(self, at: AttentionPlace, x: Any) -> Steps:
+        """Return what attention adds to the rows, and the head's columns of the rows.
+
+        The added rows have the head's columns behind them. Without any, the second
+        result is None.
+        """
+        columns, beside = at.columns, None
+        if at.folded:
+            width = 3 * columns + at.beside
+            both = yield from at.linear("projections", x, width)
+            query = both[:, : at.rows, :columns]
+            key, value = (both[..., i * columns : (i + 1) * columns] for i in (1, 2))
+            beside = both[:, : at.rows, 3 * columns :]
+        else:
+            query = yield from at.linear("query", x[:, : at.rows], columns)
+            key = yield from at.linear("key", x, columns)
+            value = yield from at.linear("value", x, columns)
+        mixed = yield from self.mix(at, query, key, value)
+        mixed = mixed.transpose(1, 2).reshape(-1, at.rows, columns)
+        return (yield from at.linear("output", mixed, at.hidden + at.beside)), beside
+
+    def mix(self, at: AttentionPlace, query: Any, key: Any, value: Any) -> Steps:
+        """Return the weighted values of every head, `[n, heads, rows, width]`."""
+        key, value = yield from self.mask_rows(at, key, value)
+        query, key, value = (at.split(each) for each in (query, key, value))
+        scores = yield at.call("scores", "matmul", query, key.transpose(2, 3))
+        weights = yield from self.weights(at, scores)
+        if self.on_weights(at):
+            weights = yield at.call("mask_weights", "mul", weights, self.row_mask(at))
+        return (yield from self.attend(at, weights, value))
+
+    def mask_rows(self, at: AttentionPlace, key: Any, value: Any) -> Steps:
+        """Return keys and values `[n, L, columns]`, padding taken out where due."""
+        if self._masks(at) and not self.on_weights(at):
+            column = self.mask(at).unsqueeze(2)
+            value = yield at.call("mask_rows", "mul", value, column)
+        return key, value
+
+    def attend(self, at: AttentionPlace, weights: Any, value: Any) -> Steps:
+        """Return the values under these weights."""
+        mixed = yield at.call("attend", "matmul", weights, value)
+        return mixed / at.length if self.by_length else mixed
+
+    def fold_layer(self, given: AttentionWeights) -> Arrays:
+        """Return all operands of `steps`, the linear maps included."""
+        query, key, value, out = (
+            given.linears[name] for name in ("query", "key", "value", "out")
+        )
+        found = self.fold(given.params, heads=given.heads, length=given.length)
+        wide = lambda by_head: np.repeat(by_head, given.width)
+        query_scale = wide(found.query) * given.width**-0.5
+        query = query[0] * query_scale, query[1] * query_scale
+        value = value[0] * wide(found.value), value[1] * wide(found.value)
+        operands = dict(found.arrays)
+        if given.folded:
+            weights = np.hstack([query[0], key[0], value[0], given.beside])
+            none = np.zeros(given.beside.shape[1])
+            biases = np.concatenate([query[1], key[1], value[1], none])
+            operands |= named("projections", (weights, biases))
+        else:
+            operands |= named("query", query) | named("key", key)
+            operands |= named("value", value)
+        return operands | named("output", given.widened(*out))
+
+    def _masks(self, at: AttentionPlace) -> bool:
+        return self.masked and at.run.manifest.inputs.masked
+
+
+def named(name: str, linear: Linear) -> Arrays:
+    """Return a linear map as operands of `Place.linear`."""
+    return {f"{name}.weight": linear[0], f"{name}.bias": linear[1]}
+
+
+def spread(mask: jax.Array | None, scores: jax.Array) -> jax.Array:
+    """Return a mask `[..., L]` as `[..., 1, 1, L]`, all ones if None."""
+    if mask is None:
+        return jnp.ones(scores.shape[-1], scores.dtype)
+    return mask[..., None, None, :].astype(scores.dtype)
+
+
+def shares(mask: jax.Array | None, scores: jax.Array) -> jax.Array:
+    """Return m / len as `[..., 1, 1, L]`: the weights of uniform attention."""
+    m = spread(mask, scores)
+    return m / jnp.maximum(m.sum(-1, keepdims=True), 1)
+
+
+def check_scores(scores: np.ndarray, mask: np.ndarray) -> None:
+    """Refuse scores and masks that do not belong together."""
+    if scores.ndim != 4 or 0 in scores.shape or scores.shape[2] > scores.shape[3]:
+        raise ValueError(
+            "scores must have shape [n, heads, rows, L], rows at most L, "
+            f"got {scores.shape}"
+        )
+    if mask.shape != (len(scores), scores.shape[-1]):
+        raise ValueError(
+            f"mask must have shape {(len(scores), scores.shape[-1])}, got {mask.shape}"
+        )
+    if not mask.any(1).all():
+        raise ValueError("mask must count at least one entry of every sample")
+    check_finite("scores", scores)

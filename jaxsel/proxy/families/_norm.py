@@ -1,0 +1,146 @@
+"""The base of every family of norm: hooks to write, and parts to inherit."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel.proxy._mlp import Nonlinearity, Params
+
+from ._place import Arrays, Place, Shapes, Steps, times
+from ._ranges import Ranges
+
+
+class Norm(abc.ABC):
+    """A stand-in for the reciprocal root of a layer norm: v to `1 / sqrt(v + eps)`.
+
+    Mean, centring, gain and offset stay exact. A family is a frozen dataclass of its
+    sizes and `eps`. It must write `apply`, `factor` and `entry`; where it has
+    parameters also `shapes`, `fit` (or `nonlinearity`, for an MLP) and `fold`.
+    Closed-form fits minimise the squared relative error.
+
+    Attributes:
+        normalises: Whether it does anything at all.
+    """
+
+    normalises: ClassVar[bool] = True
+
+    def fit(self, *args: Any, **kwargs: Any) -> Params:
+        """Return parameters for variances of any shape.
+
+        Families without parameters return none, and ignore what they are given.
+        """
+        del args, kwargs
+        return {}
+
+    def nonlinearity(self, variance: np.ndarray) -> Nonlinearity | None:
+        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        del variance
+        return None
+
+    @abc.abstractmethod
+    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+        """Return the factor of the centred row, of the shape of `variance`."""
+
+    @abc.abstractmethod
+    def entry(self) -> dict[str, Any]:
+        """Return the family's line in the manifest."""
+
+    def shapes(self) -> Shapes:
+        """Return the shape of each parameter of the emulator."""
+        return {}
+
+    def fold(self, params: Arrays, unit: float) -> Arrays:
+        """Return the secret operands of `factor`, from parameters in float64.
+
+        Args:
+            params: As `shapes` names them.
+            unit: Variances come divided by it, see `variance_unit`.
+        """
+        del params, unit
+        return {}
+
+    def gain(self, params: Arrays, unit: float) -> float:
+        """Return what `factor` leaves to the gain, which is multiplied by it."""
+        del params, unit
+        return 1.0
+
+    @abc.abstractmethod
+    def factor(self, at: Place, total: Any) -> Steps:
+        """Return the factor `[n, rows, 1]` of centred rows from their sum of squares.
+
+        `scaled_variance` gives the variance in its unit.
+        """
+
+    # What follows is the same for nearly all families.
+
+    def steps(
+        self, at: Place, x: Any, *, scale: bool = True, gain: bool = True
+    ) -> Steps:
+        """Return normed rows, and the factor `[n, rows, 1]` of the centred ones.
+
+        Args:
+            at: Where the norm stands.
+            x: Rows `[n, rows, H]`.
+            scale: Whether the rows are to be scaled; else they come back as they are.
+            gain: Whether gain and offset are to be applied as well.
+        """
+        centred = x - x.sum(-1, keepdim=True) / at.hidden
+        squares = yield at.call("variance", "square", centred)
+        factor = yield from self.factor(at, squares.sum(-1, keepdim=True))
+        if not scale:
+            return x, factor
+        x = yield at.call("scale", "mul", centred, factor)
+        if gain:
+            x = yield at.call("gain", "mul", x, at.weight("norm.gamma", at.hidden))
+            x = x + at.weight("norm.beta", at.hidden)
+        return x, factor
+
+    def check(self, ranges: Ranges, name: str) -> None:
+        """Refuse variances that may leave the ring; `name` is their place."""
+        # One entry of a row may hold all of its variance.
+        squared = ranges.bound(name) * ranges.manifest.inputs.width
+        ranges.fits(name, "a squared entry", squared)
+
+
+def variance_unit(at: Place) -> float:
+    """Return what variances are divided by: the public power of two that bounds them.
+
+    So fixed-point numbers are of a useful size. 1 where there is no bound.
+    """
+    return at.bound("variance", 1.0)
+
+
+def scaled_variance(at: Place, total: Any) -> Any:
+    """Return variances in their unit, from sums of squares."""
+    return times(total, 1 / (at.hidden * variance_unit(at)))
+
+
+def check_variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:
+    """Return variances as one row, float64, or refuse them."""
+    v = np.asarray(variance, np.float64).reshape(-1)
+    if not v.size or not np.isfinite(v).all() or v.min() <= 0:
+        raise ValueError(
+            "variance must be finite, above zero and not empty, got "
+            + (f"a smallest value of {v.min()}" if v.size else "no value")
+        )
+    return v
+
+
+def relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
+    """Return the coefficients of `1 / sqrt(v + eps)`, of least relative error."""
+    root = np.sqrt(v + eps)
+    # A relative error of the factor is an error of the norm's output of that share.
+    weighted = columns * root[:, None]
+    scale = np.sqrt((weighted**2).mean(0)) + 1e-300
+    return np.linalg.lstsq(weighted / scale, np.ones_like(v), rcond=1e-10)[0] / scale
+
+
+def as_params(**values: Any) -> Params:
+    """Return these parameters as float32."""
+    return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}

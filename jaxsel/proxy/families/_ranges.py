@@ -1,0 +1,75 @@
+"""Ranges in a ring of 64 bits, which families check before a proxy is exported.
+
+A number x is x 2^f in the ring, f fraction bits. A product has twice as many until it
+is cut back, so that each must stay below 2^(63 - 2f); CrypTen's two-party truncation is
+wrong by 2^(64 - 2f) with a probability of |product| / 2^(64 - 2f).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxsel.proxy._manifest import Manifest
+
+LARGEST_EXPONENT = 512  # CrypTen's exponential of x is sound down to minus this
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranges:
+    """The bounds of a manifest beside the limits of the ring.
+
+    Attributes:
+        manifest: With bounds.
+        at: The part that is being checked, such as "layers.0"; "" for the whole.
+    """
+
+    manifest: Manifest
+    at: str = ""
+
+    @property
+    def bits(self) -> int:
+        return self.manifest.fixed_point.fraction_bits
+
+    @property
+    def length(self) -> int:
+        return self.manifest.inputs.length
+
+    def bound(self, name: str) -> float:
+        """Return the manifest's bound of a place.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        place, bounds = self.place(name), self.manifest.fixed_point.bounds
+        if place not in bounds:
+            raise ValueError(
+                f"fixed_point.bounds must have {place!r}, got {sorted(bounds)}"
+            )
+        return bounds[place]
+
+    def fits(
+        self, name: str, what: str, value: float, limit: float | None = None
+    ) -> None:
+        """Refuse a value that may leave its range.
+
+        Args:
+            name: The place.
+            what: What has this value there.
+            value: The largest absolute value.
+            limit: What it must stay below; a product's range in the ring if None.
+
+        Raises:
+            ValueError: If it does not fit: the place and both numbers are named.
+        """
+        if limit is None:
+            limit = 2.0 ** (62 - 2 * self.bits)  # a bit for sums
+        if not value < limit:
+            raise ValueError(
+                f"{self.place(name)}: {what} may reach {value:.3g}, and must stay "
+                f"below {limit:.3g} with {self.bits} fraction bits in a ring of 64"
+            )
+
+    def place(self, name: str) -> str:
+        return f"{self.at}.{name}" if self.at else name

@@ -1,0 +1,83 @@
+"""The base of every family of secure scores."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from jaxsel.proxy._mlp import Nonlinearity, Params
+
+from ._place import Arrays, Place, Shapes, Steps
+from ._ranges import Ranges
+
+
+class SecureScore(abc.ABC):
+    """A way to compute scores of logits in secret.
+
+    A family is a frozen dataclass of its sizes. It must write `apply`, `steps`, `check`
+    and `entry`; where it has parameters also `shapes`, `fit` (or `nonlinearity`, for an
+    MLP) and `fold`.
+
+    Attributes:
+        emulates: Whether it is trained to give the entropy; then it can't rank by the
+            margin, and follows the logits in vivo.
+        two_classes: Whether it ranks two classes only.
+    """
+
+    emulates: ClassVar[bool] = False
+    two_classes: ClassVar[bool] = False
+
+    def fit(self, *args: Any, **kwargs: Any) -> Params:
+        """Return parameters for logits `[n, C]`.
+
+        Families without parameters return none, and ignore what they are given.
+        """
+        del args, kwargs
+        return {}
+
+    def nonlinearity(self, logits: np.ndarray) -> Nonlinearity | None:
+        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        del logits
+        return None
+
+    @abc.abstractmethod
+    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+        """Return the score of logits `[..., C]`, `[...]`."""
+
+    def rank(self, params: Params, logits: jax.Array, kind: str) -> jax.Array:
+        """Return what samples are ranked by where the manifest asks for this kind.
+
+        Any kind, unless a family says otherwise: all rank two classes alike.
+        """
+        del kind
+        return self.apply(params, logits)
+
+    @abc.abstractmethod
+    def entry(self) -> dict[str, Any]:
+        """Return the family's line in the manifest."""
+
+    def shapes(self, *, classes: int) -> Shapes:
+        """Return the shape of each parameter."""
+        del classes
+        return {}
+
+    def fold(self, params: Arrays) -> Arrays:
+        """Return the secret operands, from parameters in float64."""
+        del params
+        return {}
+
+    @abc.abstractmethod
+    def steps(self, at: Place, logits: Any) -> Steps:
+        """Return the scores `[n]` of logits `[n, C]` in secret."""
+
+    @abc.abstractmethod
+    def check(self, ranges: Ranges, largest: float) -> None:
+        """Refuse logits, of up to `largest`, that may leave the ring."""
+
+
+def lead(logits: Any) -> Any:
+    """Return the second logit less the first, `[n, 1]`."""
+    return logits[:, 1:2] - logits[:, :1]

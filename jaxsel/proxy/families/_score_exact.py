@@ -1,0 +1,73 @@
+"""The scores as they are: the entropy, or the margin."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsel.proxy._mlp import Params
+
+from ._place import Place, Steps
+from ._ranges import LARGEST_EXPONENT, Ranges
+from ._score import SecureScore, lead
+
+
+def entropy(logits: jax.Array) -> jax.Array:
+    """Return the entropy of the softmax of logits `[..., C]`, in nats, `[...]`."""
+    log_p = jax.nn.log_softmax(logits, axis=-1)
+    # -inf logits have probability 0, and add nothing.
+    return -jnp.sum(jnp.where(log_p > -jnp.inf, jnp.exp(log_p) * log_p, 0), axis=-1)
+
+
+def margin(logits: jax.Array) -> jax.Array:
+    """Return minus the lead of the largest logit over the next, `[...]`."""
+    best = jax.lax.top_k(logits, 2)[0]
+    return best[..., 1] - best[..., 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactEntropy(SecureScore):
+    """The entropy itself; the margin where the manifest asks for that."""
+
+    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+        """Return the entropy of logits `[..., C]`, `[...]`."""
+        del params
+        return entropy(logits)
+
+    def rank(self, params: Params, logits: jax.Array, kind: str) -> jax.Array:
+        return margin(logits) if kind == "margin" else self.apply(params, logits)
+
+    def entry(self) -> dict[str, Any]:
+        return {"family": "exact"}
+
+    def steps(self, at: Place, logits: Any) -> Steps:
+        manifest = at.run.manifest
+        if manifest.score.kind != "margin":
+            log_p = yield at.call("log_probabilities", "log_softmax", logits)
+            p = yield at.call("probabilities", "exp", log_p)
+            return -(yield at.call("entropy", "mul", p, log_p)).sum(1)
+        if manifest.head.classes == 2:
+            return -(yield at.call("margin", "abs", lead(logits))).squeeze(1)
+        first, place = yield at.call("first", "max", logits)
+        # What is first is taken below everything else.
+        bound = manifest.fixed_point.bounds.get("head.logits", 256.0)
+        others = logits - place * mask_offset(bound)
+        second, _ = yield at.call("second", "max", others)
+        return (second - first).squeeze(1)
+
+    def check(self, ranges: Ranges, largest: float) -> None:
+        score, classes = ranges.manifest.score, ranges.manifest.head.classes
+        limit = LARGEST_EXPONENT
+        if score.kind == "margin":
+            if classes == 2:
+                return
+            limit = mask_offset(ranges.bound("head.logits"))
+        ranges.fits("head.logits", "a difference of logits", 2 * largest, limit)
+
+
+def mask_offset(bound: float) -> int:
+    """Return what takes the largest logit below all others, of a bound on them."""
+    return int(4 * bound) + 1
