@@ -141,9 +141,14 @@ def _sort_cpu(distances: jax.Array) -> jax.Array:
     return (_native.argsort if _native.available() else _sort_packed)(distances)
 
 
+def _bits(distances: jax.Array) -> jax.Array:
+    """Return integers in the order of the distances: -0 is 0."""
+    return lax.bitcast_convert_type(distances, jnp.uint32) & jnp.uint32(0x7FFFFFFF)
+
+
 def _sort_packed(distances: jax.Array) -> jax.Array:
     with jax.enable_x64(True):
-        bits = lax.bitcast_convert_type(distances, jnp.uint32)
+        bits = _bits(distances)
         index = lax.iota(jnp.uint64, distances.shape[0])
         key = lax.sort(bits.astype(jnp.uint64) << 32 | index, is_stable=False)
         return key.astype(jnp.uint32).astype(jnp.int32)
@@ -158,7 +163,7 @@ def _sort_pairs(distances: jax.Array) -> jax.Array:
 
 
 def _sort_with(distances: jax.Array, index_type: Any) -> jax.Array:
-    bits = lax.bitcast_convert_type(distances, jnp.uint32)
+    bits = _bits(distances)
     index = lax.iota(index_type, distances.shape[0])
     return lax.sort((bits, index), num_keys=1, is_stable=True)[1].astype(jnp.int32)
 

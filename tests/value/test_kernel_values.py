@@ -54,6 +54,22 @@ def test_semivalue(ranked, ties, measure, k):
         np.testing.assert_allclose(values, expected, err_msg=sort, **TOLERANCE)
 
 
+@pytest.mark.parametrize("sort", SORTS)
+def test_zeros_of_both_signs_are_tied(sort):
+    row = jnp.asarray([1.0, 0.0, -0.0, 2.0, -0.0, 0.0])
+    assert neighbors.argsort(row, sort=sort).tolist() == [1, 2, 4, 5, 0, 3]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_sums_over_many_ranks_keep_their_digits(sort):
+    """Weights that fall evenly, and points that all gain 1: all are worth 1 / n."""
+    n = 200_000
+    table = value.rank_table(np.arange(n, 0, -1) / n)
+    row = np.random.default_rng(0).random(n, np.float32)
+    values = value.semivalue(jnp.asarray(row), jnp.ones(n), table, sort=sort)
+    np.testing.assert_allclose(values, 1 / n, atol=2e-6)
+
+
 @pytest.mark.parametrize(("n", "short"), [(2**16, True), (2**16 + 1, False)])
 def test_short_indices_on_gpus(n, short):
     """GPUs sort rows of up to 65,536 with a 16-bit index, into the same order."""

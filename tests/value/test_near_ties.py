@@ -10,9 +10,10 @@ import pytest
 import references as ref
 
 import jaxsel
-from jaxsel import _native
+from jaxsel import _native, neighbors
 from jaxsel.neighbors import _exact
-from jaxsel.value import _linear
+from jaxsel.neighbors._distance import prepare_exact
+from jaxsel.value import _accumulate, _linear
 
 N, M, D, K = 600, 30, 20, 5
 SCENES = "timestamps", "outlier", "clusters", "far", "line", "copies", "offset"
@@ -148,6 +149,19 @@ def test_distance_weights_get_true_distances(path):
     exact = ref.sorted_values(near, gains, jaxsel.value.shapley_weights(N, K)).mean(0)
     weights = lambda distance: 1 / (0.1 + distance)
     agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, weights=weights).values, exact)
+
+
+@pytest.mark.parametrize("name", ["timestamps", "clusters"])
+def test_repaired_distances_keep_their_digits(path, name):
+    x, _, x_val, _ = draw(name)
+    (points, queries), given = prepare_exact(x, x_val, metric="l2")
+    norms = neighbors.squared_norms(points)
+    exact = _accumulate._exact(*given, norms, queries, "l2")
+    near = neighbors.distances(points, queries, norms=norms)
+    true = squared(x, x_val)
+    assert (np.abs(near - true) / true).max() > 100 * _exact.TRUST
+    repaired = _exact.repair(near, exact)
+    assert (np.abs(repaired - true) / true).max() < 1.1 * _exact.TRUST
 
 
 @mostly_jax
