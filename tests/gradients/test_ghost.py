@@ -134,6 +134,19 @@ def test_bias_without_a_kernel_beside_it():
     agrees(cases.Model(loss, {"bias": cases.normal(CLASSES)}, cases.examples()))
 
 
+def test_parameters_that_are_subtracted():
+    """From activations, activations from them, and both in one: signs must agree."""
+
+    def loss(params, example):
+        x, y = example
+        left = x[:CLASSES] ** 2 - params["taken"]
+        right = params["given"] - jnp.tanh(x[:CLASSES] - params["given"])
+        return cases.cross_entropy(left * right, y)
+
+    params = {"given": cases.normal(CLASSES), "taken": cases.normal(CLASSES)}
+    agrees(cases.Model(loss, params, cases.examples()))
+
+
 def test_one_kernel_used_twice():
     def loss(params, example):
         x, y = example
@@ -180,6 +193,13 @@ def decay_loss(params, example):
     return cases.cross_entropy((x @ params["decayed"]) @ params["last"], y) + penalty
 
 
+def shared_loss(params, example):
+    x, y = example
+    activations = jnp.outer(x, x) + params["shared"]
+    hidden = jnp.tanh(x @ params["shared"]) + jnp.tanh(activations).mean(axis=0)
+    return cases.cross_entropy(hidden @ params["last"], y)
+
+
 def grouped_loss(params, example):
     x, y = example
     images = jnp.outer(x, x)[None, ..., None] * jnp.array([1.0, 2.0])
@@ -201,6 +221,7 @@ REFUSED = {
     "cell": (scan_loss, (IN, IN)),
     "decayed": (decay_loss, (IN, IN)),
     "grouped": (grouped_loss, (3, 3, 1, 4)),
+    "shared": (shared_loss, (IN, IN)),
 }
 
 

@@ -82,6 +82,13 @@ def test_whole_and_streamed_understand_each_other():
     )
 
 
+def test_one_candidate():
+    matrix = cases.normal(1, 7)
+    oracle = gradients.streamed(lambda i: gradients.dense(matrix[i]), 1, chunk_size=4)
+    assert oracle.dtype == np.float32
+    np.testing.assert_allclose(oracle.diag(), (matrix**2).sum(1), rtol=1e-5)
+
+
 def test_a_loader_that_returns_too_few_is_refused():
     matrix = cases.normal(N, 7)
     load = lambda indices: gradients.dense(matrix[indices][:2])

@@ -117,3 +117,26 @@ def test_values_on_the_border():
         distance, ref.matches(data.y, data.y_val), 1.0, data.n_classes
     )
     np.testing.assert_allclose(values, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_values_where_float32_is_on_the_wrong_side(wide):
+    """A radius between each pair: about half of them are on the wrong side of it."""
+    rng = np.random.default_rng(1)
+    x, x_val = rng.normal(size=(300, 4)) + 1e3, rng.normal(size=(40, 4)) + 1e3
+    if not wide:
+        x, x_val = x.astype(np.float32), x_val.astype(np.float32)
+    y, y_val = rng.integers(0, 2, 300), rng.integers(0, 2, 40)
+    distance = scipy_distance.cdist(x_val.astype(float), x.astype(float))
+    gains = ref.matches(y, y_val)
+    epsilon = 2 * np.finfo(x.dtype).eps
+    for place in range(1000, 9000, 1000):
+        pair = np.sort(distance.ravel())[place]
+        for radius in (pair, pair * (1 - 4 * epsilon)):
+            # The ball is closed, and two epsilons wider than the radius.
+            limit = radius * (1 + epsilon)
+            expected = ref.threshold_values(distance, gains, limit, 2)
+            values = jaxsel.threshold_knn_shapley(
+                x, y, x_val, y_val, radius=radius, reduce=None
+            ).values
+            np.testing.assert_allclose(values, expected, atol=2e-6)

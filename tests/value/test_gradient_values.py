@@ -142,3 +142,9 @@ def test_influence_approximates_leaving_out():
     exact = value.loo(utility)
     assert stats.spearmanr(found.values, exact.values)[0] > 0.95
     np.testing.assert_allclose(found.values, exact.values, rtol=0.3, atol=1e-3)
+
+
+def test_influence_refuses_labels_that_nothing_was_trained_on():
+    x, y = np.eye(4), np.array([0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"labels that occur in y, got .*\b7\b"):
+        value.influence(x, y, x, np.array([0, 1, 7, 1]))
