@@ -86,9 +86,10 @@ def _codes(rng):
     return tuple(rng.integers(0, 3, (n, D)).astype(np.uint8) for n in (N, 4))
 
 
-def _merge_nearest(features, queries):
+def _merge_nearest(features, queries, metric):
     none = retrieve.no_nearest(len(queries), K)
-    return retrieve.merge_nearest(none, features, queries, 0, metric="l2")
+    allowed = np.arange(len(features)) % 3 > 0
+    return retrieve.merge_nearest(none, features, queries, 0, allowed, metric=metric)
 
 
 _TABLE = value.rank_table(value.shapley_weights(N, K))
@@ -193,7 +194,8 @@ KERNELS = [
     Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
     Kernel("median_distance", match.median_distance, _points),
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
-    Kernel("merge_nearest", _merge_nearest, _points),
+    Kernel("merge_nearest-l2", partial(_merge_nearest, metric="l2"), _points),
+    Kernel("merge_nearest-cosine", partial(_merge_nearest, metric="cosine"), _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
     Kernel("ks_threshold", filter.ks_threshold, lambda rng: _matches(rng)[::-1]),
     Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),

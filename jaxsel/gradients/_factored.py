@@ -79,12 +79,13 @@ def _sum(terms: list[jax.Array]) -> jax.Array:
 def _diag(layer: Layer) -> jax.Array:
     if layer.deltas.ndim == 2:
         deltas = jnp.sum(layer.deltas**2, axis=-1)
-        return deltas * (jnp.sum(layer.inputs**2, axis=-1) + layer.bias)
+        return deltas * (jnp.sum(layer.inputs**2, axis=-1) + float(layer.bias))
     positions = layer.deltas.shape[1]
 
     def one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         deltas, inputs = sample
-        return jnp.sum(_dot(deltas, deltas.T) * (_dot(inputs, inputs.T) + layer.bias))
+        alike = _dot(inputs, inputs.T) + float(layer.bias)
+        return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
     return lax.map(one, (layer.deltas, layer.inputs), batch_size=batch)
@@ -101,7 +102,7 @@ def _corr(layer: Layer, v: jax.Array) -> jax.Array:
 def _gram(atoms: Layer, layer: Layer) -> jax.Array:
     if layer.deltas.ndim == 2:
         inputs = products(atoms.inputs, layer.inputs)
-        return products(atoms.deltas, layer.deltas) * (inputs + layer.bias)
+        return products(atoms.deltas, layer.deltas) * (inputs + float(layer.bias))
     # Through each atom's gradient: n · positions · in · out a column.
     column = lambda atom: _corr(layer, _outer(layer, *atom))
     return lax.map(column, (atoms.deltas, atoms.inputs))

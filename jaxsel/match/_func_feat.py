@@ -149,11 +149,11 @@ def geometric_median(
     share = jnp.full(m, 1 / m, points.dtype) if weights is None else weights
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
-    spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean) ** 2, axis=-1)))
+    spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
     least = 1e-6 * spread + jnp.finfo(points.dtype).tiny
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
-        distance = jnp.linalg.norm(points - median, axis=-1)
+        distance = jnp.linalg.norm(points - median[None], axis=-1)
         weight = share / jnp.maximum(distance, least)
         total = jnp.matmul(weight, points, precision="highest")
         return total / jnp.sum(weight)

@@ -137,6 +137,7 @@ def distances(
     if metric == "cosine":
         return jnp.maximum(1 - product, 0)
     norms = squared_norms(x) if norms is None else norms
+    norms = jnp.expand_dims(norms, tuple(range(queries.ndim - 1)))
     return jnp.maximum(norms + squared_norms(queries)[..., None] - 2 * product, 0)
 
 

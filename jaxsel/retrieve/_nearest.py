@@ -282,7 +282,7 @@ def _cosine(part: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
     tiny = jnp.finfo(part.dtype).tiny
     inverse = jnp.where(length > tiny, 1 / jnp.maximum(length, tiny), 0)
     product = jnp.matmul(queries, part.T, precision="highest")
-    return jnp.maximum(1 - product * inverse, 0), jnp.isfinite(length).all()
+    return jnp.maximum(1 - product * inverse[None], 0), jnp.isfinite(length).all()
 
 
 def block_rows(d: int) -> int:
@@ -297,7 +297,7 @@ def _merge(
     allowed: jax.Array | None,
 ) -> Nearest:
     if allowed is not None:
-        near = jnp.where(allowed, near, jnp.inf)
+        near = jnp.where(jnp.atleast_2d(allowed), near, jnp.inf)
     k = nearest.distances.shape[1]
     top, index = _top_rows(near, min(k, near.shape[1]))
     index = jnp.where(jnp.isfinite(top), index + start, -1)

@@ -287,7 +287,7 @@ def linear_passes(
         here = x[rows].T[:, None]  # [p, 1, P]
         z = jnp.sum(theta * here, axis=0)
         p = jax.nn.sigmoid(z) if two else jax.nn.softmax(z, axis=0)
-        theta = theta - rate * (p - targets[rows].T) * here
+        theta = theta - rate * (p - targets[rows].T)[None] * here
         flat = theta.reshape(len(theta), -1)
         scores = jnp.matmul(x_val, flat, precision="highest")
         scores = scores.reshape(len(x_val), *theta.shape[1:])

@@ -42,16 +42,17 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
 
 def accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
     """Return the share of samples whose highest score is their class, `[B]`."""
-    return jnp.mean(predicted(scores) == y, axis=-1)
+    return jnp.mean(predicted(scores) == y[None], axis=-1)
 
 
 def balanced_accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
     """Return the mean over classes of the share found, `[B]`."""
     onehot = jax.nn.one_hot(y, scores.shape[-1], dtype=jnp.float32)
-    right = (predicted(scores) == y).astype(jnp.float32)
+    right = (predicted(scores) == y[None]).astype(jnp.float32)
     size = onehot.sum(0)
-    found = jnp.matmul(right, onehot, precision="highest") / jnp.maximum(size, 1)
-    return found.sum(-1) / jnp.sum(size > 0)
+    hits = jnp.matmul(right, onehot, precision="highest")
+    recall = hits / jnp.maximum(size, 1)[None]
+    return recall.sum(-1) / jnp.sum(size > 0).astype(recall.dtype)
 
 
 def f1_macro(scores: jax.Array, y: jax.Array) -> jax.Array:
@@ -60,8 +61,9 @@ def f1_macro(scores: jax.Array, y: jax.Array) -> jax.Array:
     onehot = jax.nn.one_hot(y, classes, dtype=jnp.float32)
     given = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
     both = jnp.einsum("bmc,mc->bc", given, onehot, precision="highest")
-    sizes = given.sum(1) + onehot.sum(0)
-    return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / jnp.sum(sizes > 0, axis=-1)
+    sizes = given.sum(1) + onehot.sum(0)[None]
+    count = jnp.sum(sizes > 0, axis=-1).astype(sizes.dtype)
+    return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / count
 
 
 def roc_auc(scores: jax.Array, y: jax.Array) -> jax.Array:
@@ -82,7 +84,7 @@ def roc_auc(scores: jax.Array, y: jax.Array) -> jax.Array:
         odds = jnp.round(_minus(scores[..., c], rest) * _GRID) / _GRID
         areas.append(_area(odds, y == c))
     total = jnp.where(counted, jnp.stack(areas, -1), 0).sum(-1)
-    return total / jnp.maximum(counted.sum(), 1)
+    return total / jnp.maximum(counted.sum(), 1).astype(total.dtype)
 
 
 def neg_log_loss(scores: jax.Array, y: jax.Array) -> jax.Array:
@@ -100,7 +102,7 @@ def likelihood(scores: jax.Array, y: jax.Array) -> jax.Array:
 
 def r2(scores: jax.Array, y: jax.Array) -> jax.Array:
     """Return the share of the targets' variance that is explained, `[B]`."""
-    residual = jnp.sum((scores[..., 0] - y) ** 2, axis=-1)
+    residual = jnp.sum((scores[..., 0] - y[None]) ** 2, axis=-1)
     return 1 - residual / jnp.sum((y - y.mean()) ** 2)
 
 
@@ -122,7 +124,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
         rank = (below + to).astype(jnp.float32) / 2  # from 0, ties in the middle
         n = positive.sum()
         over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
-        return over / jnp.maximum(n * (len(lead) - n), 1)
+        return over / jnp.maximum(n * (len(lead) - n), 1).astype(over.dtype)
 
     return jax.vmap(one)(lead)
 

@@ -154,7 +154,7 @@ def prefix_masks(
         `[lanes * block, n]` bool, a permutation's prefixes one after the other.
     """
     sizes = first + jnp.arange(block)
-    wanted = (lanes >= 0)[:, None] & (sizes <= last)
+    wanted = (lanes >= 0)[:, None] & (sizes <= last)[None]
     masks = ranks[jnp.maximum(lanes, 0), None] < jnp.where(wanted, sizes, 0)[..., None]
     return masks.reshape(-1, ranks.shape[1])
 

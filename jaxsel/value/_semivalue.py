@@ -178,7 +178,8 @@ def _tied(
     )
 
     slope, level = tie_average(first, last + 1, gain, table)
-    own_drop = gain / (last + 1 - first) * -difference(table.level, first, last + 1)
+    many = (last + 1 - first).astype(gain.dtype)
+    own_drop = gain / many * -difference(table.level, first, last + 1)
     beyond = take(reverse_sum(jnp.where(ends, own_drop, 0.0)), last)
     return unsort(order, slope * u - level - beyond)
 
@@ -199,10 +200,11 @@ def tie_average(
         less what all later groups take away.
     """
     size = stop - first
-    many = jnp.maximum(size, 1)
+    many = jnp.maximum(size, 1).astype(gain.dtype)
+    others = jnp.maximum(size - 1, 1).astype(gain.dtype)
     behind = table.level[0][stop]
     mean = jnp.where(size > 1, difference(table.total, first, stop) / many, behind)
-    spread = (mean - behind) / jnp.maximum(size - 1, 1)
+    spread = (mean - behind) / others
     return mean + spread, gain * spread
 
 

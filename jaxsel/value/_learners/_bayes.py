@@ -69,10 +69,10 @@ class GaussianNB:
         def spread(feature: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             # Two passes, since a mean of squares would cancel in float32.
             values, means = feature
-            deviation = values - dot(means, onehot.T)
+            deviation = values[None] - dot(means, onehot.T)
             within = dot(w * deviation**2, onehot) / jnp.maximum(count, 1)
-            middle = jnp.sum(share * values, axis=1, keepdims=True)
-            return within, jnp.sum(share * (values - middle) ** 2, axis=1)
+            middle = jnp.sum(share * values[None], axis=1, keepdims=True)
+            return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
 
         within, overall = jax.lax.map(spread, (x.T, mean.transpose(2, 0, 1)))
         smoothing = self.var_smoothing * overall.max(0)
@@ -85,7 +85,7 @@ class GaussianNB:
         """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`."""
         x = jnp.asarray(x, jnp.float32)
         variance = params.variance
-        distance = (x[:, None] - params.mean[:, None]) ** 2 / variance[:, None]
+        distance = (x[None, :, None] - params.mean[:, None]) ** 2 / variance[:, None]
         constant = jnp.log(params.size) - jnp.log(variance).sum(-1) / 2
         scores = constant[:, None] - distance.sum(-1) / 2
         return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)

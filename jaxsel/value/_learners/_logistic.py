@@ -104,7 +104,7 @@ class LogisticRegression:
         extra: _Prepared = data.extra
         weights = jnp.asarray(weights, jnp.float32)
         onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
-        present = jnp.matmul(weights, onehot) > 0
+        present = jnp.matmul(weights, onehot, precision="highest") > 0
         active = present.sum(1) > 1
         explicit = _explicit(data)
         outputs = 1 if explicit else data.classes
@@ -174,11 +174,11 @@ def _explicit(data: Examples) -> bool:
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
     """Return coefficients of the solver's features, `[B, K, p]`."""
     bias = start.bias + jnp.matmul(start.weight, extra.mean, precision="highest")
-    weight = start.weight / extra.factor
+    weight = start.weight / extra.factor[None, None]
     return jnp.concatenate([weight, bias[..., None]], axis=-1)
 
 
 def _outward(extra: _Prepared, theta: jax.Array, present: jax.Array) -> LinearParams:
-    weight, bias = theta[..., :-1] * extra.factor, theta[..., -1]
+    weight, bias = theta[..., :-1] * extra.factor[None, None], theta[..., -1]
     shift = jnp.matmul(weight, extra.mean, precision="highest")
     return LinearParams(weight, bias - shift, present)

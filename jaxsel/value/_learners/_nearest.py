@@ -78,7 +78,7 @@ class KNN:
         if self.metric == "cosine":
             points, queries = normalise(points), normalise(queries)
         else:  # a rounded mean leaves ties of whole numbers as they are
-            centre = jnp.round(points.mean(0))
+            centre = jnp.round(points.mean(0, keepdims=True))
             points, queries = points - centre, queries - centre
         near = distances(points, queries, metric=self.metric)
         order = jnp.argsort(near, axis=1, stable=True)

@@ -71,7 +71,7 @@ def fit_two_classes(
         go = sound & ~state.done
 
         t = damped(change)
-        theta = jnp.where(go, theta - t * delta, theta)
+        theta = jnp.where(go[None], theta - t[None] * delta, theta)
         return _State(
             theta, state.done | ~sound | (change * change <= tol), state.step + 1
         )
@@ -83,7 +83,7 @@ def fit_two_classes(
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
     least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
-    theta = jnp.where(hopeless, 0, theta)
+    theta = jnp.where(hopeless[None], 0, theta)
     start = _State(theta, ~active, jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(going, step, start).theta
 

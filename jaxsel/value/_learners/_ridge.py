@@ -86,11 +86,12 @@ class RidgeRegression:
         diagonal = jnp.arange(n_features - 1)
         diagonal = diagonal * (diagonal + 3) // 2
         # An empty subset has no intercept to find.
-        packed = packed.at[diagonal].add(self.l2).at[-1].add(w.sum(0) == 0)
+        empty = (w.sum(0) == 0).astype(packed.dtype)
+        packed = packed.at[diagonal].add(self.l2).at[-1].add(empty)
         sides = [dot(extra.inner.T, w * target[:, None]) for target in extra.targets]
         theta = solve_packed(packed, jnp.stack(sides)).transpose(2, 0, 1)
         weight = theta[..., :-1]
-        bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift
+        bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift[None]
         present = jnp.ones((w.shape[1], len(extra.targets)), bool)
         if data.classes:
             onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)

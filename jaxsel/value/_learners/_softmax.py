@@ -212,7 +212,7 @@ def _inverse(
     """
     scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
     outside = 1 / (ridge + scale * curvature.rest)
-    inside = 1 / (ridge + scale * curvature.values) - outside
+    inside = 1 / (ridge + scale * curvature.values[None]) - outside
     vectors = curvature.vectors.reshape(len(curvature.values), -1)
 
     def apply(right: jax.Array) -> jax.Array:
