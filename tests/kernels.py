@@ -5,8 +5,10 @@ machine does not have.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +18,20 @@ import numpy as np
 from jaxsel import filter, gradients, match, neighbors, proxy, retrieve, value
 
 N, D, K = 40, 3, 5
+TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
+
+
+def documented() -> list[tuple[str, str]]:
+    """Return the kernels in the tables of docs/kernels.md: their rooms and names."""
+    found = []
+    for line in TABLES.read_text().split("\n## ")[0].splitlines():
+        if line.startswith("| `"):
+            room = ""
+            # A name without its room is of the room before it.
+            for own, name in re.findall(r"`(?:(\w+)\.)?(\w+)", line.split(" | ")[0]):
+                room = own or room
+                found.append((room, name))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +89,7 @@ def _pursue(rows, target):
 def _pursue_factored(errors, features, target):
     oracle = gradients.Factored((gradients.Layer(errors, features, False),))
     options = {"positive": False, "score": "ols", "many": 2}
+    options["valid"] = np.arange(len(errors)) != 1
     return _compiled(oracle, (target,), budget=3, l2=0.1, **options)
 
 

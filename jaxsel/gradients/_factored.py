@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from jaxsel._checks import widen
 
@@ -52,18 +53,18 @@ class Factored(Oracle):
 
     layers: tuple[Layer, ...]
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return _sum([_diag(_wide(layer)) for layer in self.layers])
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         pairs = zip(self.layers, v, strict=True)
         return _sum([_corr(_wide(layer), m) for layer, m in pairs])
 
-    def gram(self, atoms: Factored) -> jax.Array:
+    def gram(self, atoms: Factored) -> Float[jax.Array, "m n"]:
         pairs = zip(atoms.layers, self.layers, strict=True)
         return _sum([_gram(_wide(a), _wide(b)) for a, b in pairs])
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return tuple(_combine(_wide(layer), weights) for layer in self.layers)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
@@ -41,16 +42,16 @@ class Streamed(Oracle):
     def __len__(self) -> int:
         return self.n
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return self._concatenate(_diag)
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return self._concatenate(lambda part: _corr(part, v))
 
-    def gram(self, atoms: Any) -> jax.Array:
+    def gram(self, atoms: Any) -> Float[jax.Array, "m n"]:
         return self._concatenate(lambda part: _gram(part, atoms))
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         total = None
         for rows, part in self._parts():
             term = part.combine(jnp.asarray(weights)[rows])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import lax
+from jaxtyping import Float, Real
 
 from jaxsel._checks import check_count, check_features, to_float
 from jaxsel.neighbors import normalise
@@ -100,7 +101,9 @@ def func_feat(
 
 
 @jax.jit
-def median_distance(features: jax.Array, target_features: jax.Array) -> jax.Array:
+def median_distance(
+    features: Float[jax.Array, "n d"], target_features: Float[jax.Array, "m d"]
+) -> Float[jax.Array, " n"]:
     """Return how far samples are from the hard ones' geometric median: a pure kernel.
 
     Args:
@@ -122,8 +125,11 @@ def _distance(
 
 
 def geometric_median(
-    points: jax.Array, *, weights: jax.Array | None = None, steps: int = 100
-) -> jax.Array:
+    points: Float[jax.Array, "m d"],
+    *,
+    weights: Real[jax.Array, " m"] | None = None,
+    steps: int = 100,
+) -> Float[jax.Array, " d"]:
     """Return the point whose distances to the given ones sum to the least.
 
     Weiszfeld's iteration, with distances kept from vanishing: a pure kernel.

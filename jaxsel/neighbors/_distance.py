@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel._checks import check_choice, float_type, to_float
 
@@ -93,7 +94,7 @@ def prepare_exact(
     return ready, (points, np.asarray(queries))
 
 
-def normalise(x: jax.Array) -> jax.Array:
+def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
     """Scale each row of `[n, d]` to unit length; rows of zeros stay zero."""
     # By the largest entry first: the square of a large or tiny one is not finite.
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
@@ -105,18 +106,18 @@ def normalise(x: jax.Array) -> jax.Array:
     return x / jnp.where(length > 0, length, 1)
 
 
-def squared_norms(x: jax.Array) -> jax.Array:
+def squared_norms(x: Float[jax.Array, "*n d"]) -> Float[jax.Array, "*n"]:
     """Return the squared length of each row, `[n, d]` -> `[n]`."""
     return jnp.sum(x * x, axis=-1)
 
 
 def distances(
-    x: jax.Array,
-    queries: jax.Array,
+    x: Float[jax.Array, "n d"],
+    queries: Float[jax.Array, "*m d"],
     *,
     metric: Metric = "l2",
-    norms: jax.Array | None = None,
-) -> jax.Array:
+    norms: Float[jax.Array, " n"] | None = None,
+) -> Float[jax.Array, "*m n"]:
     """Return how far each query is from each point: a pure kernel.
 
     Squared Euclidean distance for "l2" (the order by distance needs no root), and
@@ -141,7 +142,9 @@ def distances(
     return jnp.maximum(norms + squared_norms(queries)[..., None] - 2 * product, 0)
 
 
-def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
+def to_length(
+    squared: Float[jax.Array, "*shape"], metric: Metric
+) -> Float[jax.Array, "*shape"]:
     """Turn what `distances` returns into distances: the root for "l2"."""
     return jnp.sqrt(squared) if metric == "l2" else squared
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Int32, Integer
 
 from jaxsel._checks import check_choice, check_concrete, check_count
 from jaxsel._types import Selection
@@ -145,7 +146,9 @@ def retrieve_binned(
     return selection(order, budget, f"retrieve_binned(mode={mode!r}, bins={bins})")
 
 
-def fewest_mismatches(codes: jax.Array, hard_codes: jax.Array) -> jax.Array:
+def fewest_mismatches(
+    codes: Integer[jax.Array, "n columns"], hard_codes: Integer[jax.Array, "m columns"]
+) -> Int32[jax.Array, " n"]:
     """Count in how many columns a row differs from the hard sample most like it.
 
     A pure kernel: m·n·columns comparisons, O(n) memory besides its input.

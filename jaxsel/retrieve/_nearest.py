@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Bool, Float, Integer
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
@@ -59,10 +60,10 @@ def no_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
 
 def merge_nearest(
     nearest: Nearest,
-    features: jax.Array,
-    queries: jax.Array,
-    start: jax.Array | int,
-    allowed: jax.Array | None = None,
+    features: Float[jax.Array, "b d"],
+    queries: Float[jax.Array, "m d"],
+    start: Integer[jax.Array, ""] | int,
+    allowed: Bool[jax.Array, "m b"] | Bool[jax.Array, " b"] | None = None,
     *,
     metric: Metric = "cosine",
 ) -> Nearest:

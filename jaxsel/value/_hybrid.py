@@ -9,6 +9,7 @@ the sort. What the true order within the bands could change is bounded, point by
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float32, Real
 
 from jaxsel.neighbors import take, top_k
 from jaxsel.neighbors._exact import Exact, slacks
@@ -24,15 +25,15 @@ EPSILON = 1.2e-7  # float32
 
 
 def semivalue_hybrid(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     binary: bool = True,
     head: int = HEAD,
     levels: int = LEVELS,
     exact: Exact | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Float32[jax.Array, " n"], Float32[jax.Array, " n"]]:
     """Value every training point approximately, with a certificate: a pure kernel.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Real
 
 from jaxsel._checks import (
     as_array,
@@ -145,14 +146,14 @@ def regression_table(n: int, k: int) -> RegressionTable:
 
 
 def regression_shapley(
-    distances: jax.Array,
-    targets: jax.Array,
-    target: jax.Array,
+    distances: Real[jax.Array, " n"],
+    targets: Real[jax.Array, " n"],
+    target: Real[jax.Array, ""] | float,
     table: RegressionTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     The utility is `-(sum of the targets of the K nearest / K - target)**2`.

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float, Float32, Real
 
 from jaxsel.neighbors import Sort, _native, argsort, take, top_k, unsort
 from jaxsel.neighbors._exact import Exact, settle
@@ -27,13 +28,13 @@ from ._weights import RankTable, check_table, difference
 
 
 def semivalue(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     Equal distances (as float32) are ordered by index.
@@ -58,13 +59,13 @@ def semivalue(
 
 
 def semivalue_tied(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value every training point, averaged over all orders of tied points.
 
     Points at equal distance (as float32) and with equal gains get equal values,
@@ -209,13 +210,13 @@ def tie_average(
 
 
 def semivalue_top(
-    distances: jax.Array,
-    gains: jax.Array,
-    weight: jax.Array,
-    drop: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
+    weight: Float[jax.Array, " t"],
+    drop: Float[jax.Array, " t"],
     *,
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value with rank weights that vanish beyond the first t ranks: a pure kernel.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Real
 
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
@@ -124,12 +125,12 @@ def threshold_knn_shapley(
 
 
 def threshold_shapley(
-    distances: jax.Array,
-    gains: jax.Array,
-    radius: jax.Array,
-    harmonic: jax.Array,
-    prior: jax.Array,
-) -> jax.Array:
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
+    radius: Real[jax.Array, ""] | float,
+    harmonic: Float[jax.Array, " n+1"],
+    prior: Real[jax.Array, ""] | float,
+) -> Float[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     The utility is the mean gain of the points within the closed ball, and `prior`
@@ -158,7 +159,10 @@ def threshold_shapley(
 
 
 def _shapley_of(
-    inside: jax.Array, gains: jax.Array, harmonic: jax.Array, prior: jax.Array
+    inside: jax.Array,
+    gains: jax.Array,
+    harmonic: jax.Array,
+    prior: jax.Array | float,
 ) -> jax.Array:
     """Value the points in a ball, `[n]`, by how many there are and what they gain."""
     size = jnp.sum(inside, dtype=jnp.int32)

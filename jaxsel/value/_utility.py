@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.core import Tracer
+from jaxtyping import Float, Float32, Key, Shaped
 
 from jaxsel._checks import (
     as_array,
@@ -322,15 +323,15 @@ def _kernel(
 def evaluate(
     learner: Learner,
     data: Examples,
-    weights: jax.Array,
-    x_val: jax.Array,
-    y_val: jax.Array,
-    key: jax.Array,
+    weights: Shaped[jax.Array, "B n"],
+    x_val: Shaped[jax.Array, "m ..."],
+    y_val: Shaped[jax.Array, " m"],
+    key: Key[jax.Array, ""],
     start: Any = None,
-    empty: float | jax.Array = 0.0,
+    empty: float | Float[jax.Array, ""] = 0.0,
     *,
     metric: str | MetricFunction = "accuracy",
-) -> tuple[jax.Array, Any]:
+) -> tuple[Float32[jax.Array, " B"], Any]:
     """Train on each coalition and measure: the kernel of `ModelUtility`.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -55,8 +56,8 @@ class GaussianNB:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
@@ -81,7 +82,9 @@ class GaussianNB:
         variance = within.transpose(1, 2, 0) + smoothing[:, None, None]
         return ClassMoments(count, mean, variance)
 
-    def predict(self, params: ClassMoments, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`."""
         x = jnp.asarray(x, jnp.float32)
         variance = params.variance
@@ -110,8 +113,8 @@ class NearestCentroid:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
@@ -119,7 +122,9 @@ class NearestCentroid:
         _, count, mean = _means(data, jnp.asarray(weights, jnp.float32))
         return ClassMoments(count, mean, jnp.zeros((len(mean), 0)))
 
-    def predict(self, params: ClassMoments, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return minus squared distances, up to a constant for each sample."""
         x = jnp.asarray(x, jnp.float32)
         near = jnp.einsum("bcd,md->bmc", params.mean, x, precision="highest")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -95,8 +96,8 @@ class LogisticRegression:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: LinearParams | None = None,
     ) -> LinearParams:
         """Train on each subset: see `Learner.fit`."""
@@ -150,7 +151,9 @@ class LogisticRegression:
             )
         return _outward(extra, theta, present)
 
-    def predict(self, params: LinearParams, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: LinearParams, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return logits, `[B, m, classes]`: see `Learner.predict`."""
         logits = linear(params, x)
         if logits.shape[1] < params.present.shape[1]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -72,8 +73,8 @@ class RidgeRegression:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> LinearParams:
         """Train on each subset: see `Learner.fit`."""
@@ -98,7 +99,9 @@ class RidgeRegression:
             present = dot(w.T, onehot) > 0
         return LinearParams(weight, bias, present)
 
-    def predict(self, params: LinearParams, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: LinearParams, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return outputs, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`."""
         out = jnp.where(params.present[:, :, None], linear(params, x), -jnp.inf)
         return out.transpose(0, 2, 1)
