@@ -66,6 +66,9 @@ def ghost(
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; it changes speed and memory only.
 
+    Returns:
+        A `Factored` oracle.
+
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
         ValueError: If a parameter is used in another way (the message names it), `wrt`

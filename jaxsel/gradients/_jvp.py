@@ -107,6 +107,9 @@ def jvp(
         chunk_size: Examples computed at once; by default such that the activations
             stay in cache. It changes speed and memory only.
 
+    Returns:
+        A `Jvp` oracle, which holds the parameters and the examples.
+
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
         ValueError: If `wrt` selects nothing, the examples' lengths differ, the loss is

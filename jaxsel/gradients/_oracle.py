@@ -88,7 +88,12 @@ class Oracle(abc.ABC):
 
 
 def inner(u: Gradient, v: Gradient) -> jax.Array:
-    """Return the inner product of two gradients of one form."""
+    """Return the inner product of two gradients of one form.
+
+    Args:
+        u: A gradient: a pytree of arrays.
+        v: Another, of the same structure and shapes.
+    """
     # Started from a whole number, which leaves the terms their type.
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(_vdot, u, v))))
 
@@ -100,7 +105,11 @@ def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def squared_norm(v: Gradient) -> jax.Array:
-    """Return the squared length of a gradient."""
+    """Return the squared length of a gradient.
+
+    Args:
+        v: A gradient: a pytree of arrays.
+    """
     return inner(v, v)
 
 

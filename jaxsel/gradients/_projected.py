@@ -143,6 +143,9 @@ def projected(
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; it changes speed and memory only.
 
+    Returns:
+        A `Projected` oracle, which holds `[n, dim]` numbers.
+
     Raises:
         TypeError: If `loss` is no hashable function, or `key` no typed key.
         ValueError: If `dim` or `kind` is not allowed, `wrt` selects nothing, the

@@ -36,6 +36,9 @@ def prepare(
         *others: Arrays of shape `[m, d]`.
         metric: "l2" or "cosine".
 
+    Returns:
+        The arrays in the order given, of unit rows for "cosine".
+
     Raises:
         ValueError: If squared distances would overflow or vanish in float32.
     """
@@ -95,7 +98,14 @@ def prepare_exact(
 
 
 def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
-    """Scale each row of `[n, d]` to unit length; rows of zeros stay zero."""
+    """Scale each row to unit length: a pure kernel.
+
+    Args:
+        x: Array of shape `[n, d]`.
+
+    Returns:
+        Array of shape `[n, d]`; rows of zeros stay zero.
+    """
     # By the largest entry first: the square of a large or tiny one is not finite.
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
     # XLA multiplies by the inverse, which of the largest floats is denormal, and so 0.
@@ -107,7 +117,14 @@ def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
 
 
 def squared_norms(x: Float[jax.Array, "*n d"]) -> Float[jax.Array, "*n"]:
-    """Return the squared length of each row, `[n, d]` -> `[n]`."""
+    """Return the squared length of each row: a pure kernel.
+
+    Args:
+        x: Array of shape `[n, d]`, or one row, `[d]`.
+
+    Returns:
+        Array of shape `[n]`, or a scalar.
+    """
     return jnp.sum(x * x, axis=-1)
 
 
@@ -145,7 +162,15 @@ def distances(
 def to_length(
     squared: Float[jax.Array, "*shape"], metric: Metric
 ) -> Float[jax.Array, "*shape"]:
-    """Turn what `distances` returns into distances: the root for "l2"."""
+    """Turn what `distances` returns into distances.
+
+    Args:
+        squared: Array of any shape.
+        metric: "l2" or "cosine".
+
+    Returns:
+        Array of the same shape: the roots for "l2", `squared` itself for "cosine".
+    """
     return jnp.sqrt(squared) if metric == "l2" else squared
 
 

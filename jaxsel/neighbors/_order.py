@@ -146,7 +146,15 @@ def top_k(
 def unsort(
     order: Int32[jax.Array, " n"], values: Shaped[jax.Array, " n"]
 ) -> Shaped[jax.Array, " n"]:
-    """Bring values in sorted order back to each point's own place, `[n]` -> `[n]`."""
+    """Bring values in sorted order back to each point's own place: a pure kernel.
+
+    Args:
+        order: Array of shape `[n]`, int32: `argsort`'s.
+        values: Array of shape `[n]`: the nearest point's first.
+
+    Returns:
+        Array of shape `[n]`: the first point's first.
+    """
     return (
         jnp.zeros_like(values)
         .at[scatter_index(order)]

@@ -54,7 +54,13 @@ class Nearest(NamedTuple):
 
 
 def no_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
-    """Return what is known before any candidate was seen: a pure kernel."""
+    """Return what is known before any candidate was seen: a pure kernel.
+
+    Args:
+        m: Number of hard samples.
+        k: How many candidates to keep for each.
+        dtype: Type of the distances.
+    """
     return Nearest(jnp.full((m, k), jnp.inf, dtype), jnp.full((m, k), -1, jnp.int32))
 
 
@@ -81,6 +87,9 @@ def merge_nearest(
         allowed: Optional mask `[m, b]`, or `[b]` for all hard samples alike: which
             candidates count.
         metric: "l2" or "cosine".
+
+    Returns:
+        The nearest of both, `[m, k]` each.
     """
     near, _ = _distances_in_blocks(features, queries, len(features), metric=metric)
     return _merge(nearest, near, start, allowed)

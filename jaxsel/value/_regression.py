@@ -128,7 +128,12 @@ class RegressionTable:
 
 
 def regression_table(n: int, k: int) -> RegressionTable:
-    """Prepare the weights for n training points and k neighbours."""
+    """Return the weights that `regression_shapley` takes, on the host.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     rank = np.arange(1, n + 1, dtype=np.float64)
 
     def together(r: np.ndarray) -> np.ndarray:

@@ -177,7 +177,11 @@ def _shapley_of(
 
 
 def harmonic_numbers(n: int) -> np.ndarray:
-    """Return 0, 1, 1 + 1/2, ..., H_n, `[n + 1]`, float64."""
+    """Return 0, 1, 1 + 1/2, ..., H_n, `[n + 1]`, float64.
+
+    Args:
+        n: Number of training points.
+    """
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
 
 
