@@ -66,7 +66,7 @@ def _numbers(jaxpr: Any) -> int:
 
 def _jaxprs(params: Sequence[Any]) -> list[Any]:
     """The jaxprs among the parameters of an equation, also those in tuples."""
-    found = []
+    found: list[Any] = []
     for param in params:
         if isinstance(param, (tuple, list)):
             found += _jaxprs(param)
@@ -81,7 +81,8 @@ def vary(tree: Any, like: Any) -> Any:
     The derivative by a replicated array is summed over devices, but a sample's gradient
     belongs to its own device alone.
     """
-    axes = frozenset().union(*map(_varying, jax.tree.leaves(like)))
+    axes: frozenset[str] = frozenset()
+    axes = axes.union(*map(_varying, jax.tree.leaves(like)))
 
     def mark(array: jax.Array) -> jax.Array:
         missing = tuple(axes - _varying(array))

@@ -87,9 +87,9 @@ class Streamed(Oracle):
         return jnp.asarray(np.concatenate(answers, axis=-1))
 
 
-_diag = jax.jit(lambda part: part.diag())
-_corr = jax.jit(lambda part, v: part.corr(v))
-_gram = jax.jit(lambda part, atoms: part.gram(atoms))
+_diag: Callable[..., jax.Array] = jax.jit(lambda part: part.diag())
+_corr: Callable[..., jax.Array] = jax.jit(lambda part, v: part.corr(v))
+_gram: Callable[..., jax.Array] = jax.jit(lambda part, atoms: part.gram(atoms))
 
 
 def streamed(

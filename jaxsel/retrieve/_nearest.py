@@ -9,7 +9,7 @@ finite, the labels) happens while its block is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -352,4 +352,6 @@ def iterate_distances(
         yield slice(chunk.start, chunk.stop), near[:, :filled]
 
 
-_chunk_distances = jax.jit(_part_distances, static_argnames=("rows", "metric"))
+_chunk_distances: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
+    _part_distances, static_argnames=("rows", "metric")
+)
