@@ -274,8 +274,8 @@ def _choose(
         )
         return _factor(state, column, j, t) if score == "ols" else state
 
-    new: Pursuit = lax.cond(independent, take, lambda state: state, state)
-    return _aim(problem, new, positive=positive, score=score)
+    state = lax.cond(independent, take, lambda state: state, state)
+    return _aim(problem, state, positive=positive, score=score)
 
 
 def _factor(state: Pursuit, column: jax.Array, j: jax.Array, t: jax.Array) -> Pursuit:

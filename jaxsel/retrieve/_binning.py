@@ -7,7 +7,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -170,7 +170,7 @@ def fewest_mismatches(
     return lax.scan(compare, most, hard_codes)[0]
 
 
-_fewest = jax.jit(fewest_mismatches)
+_fewest: Callable[..., jax.Array] = jax.jit(fewest_mismatches)
 
 
 def _length(table: Any) -> int:

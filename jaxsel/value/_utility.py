@@ -409,7 +409,7 @@ def examples(
                 f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
                 "predicts classes"
             )
-        found = []
+        found: list[np.ndarray] = []
         for name, value in (("y", y), (names[1], y_val)):
             array = np.asarray(as_array(name, value))
             check_numeric(name, array)
@@ -419,7 +419,7 @@ def examples(
                 )
             check_finite(name, array)
             found.append(array.astype(np.float32))
-        codes, codes_val, classes = *found, 0
+        (codes, codes_val), classes = found, 0
         if np.ptp(codes_val) == 0:
             raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
     else:
