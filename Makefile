@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy repro-values repro-filter test mutants lint bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy repro-values repro-filter test mutants lint types bench docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -47,6 +47,9 @@ lint: $(STAMPS)/test ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+types: $(STAMPS)/test ## Count errors in strict mode, which may only fall; UPDATE=1
+	$(BIN)/python -m tests.strict $(if $(UPDATE),--update)
 
 bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench_knn

@@ -124,7 +124,7 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
     """
     flat, treedef = _flatten(params)
     paths = collections.Counter(_path(path) for path, _ in flat)
-    arrays = {
+    arrays: dict[str, Any] = {
         _path(path): leaf
         for path, leaf in flat
         if isinstance(leaf, jax.Array | np.ndarray | np.generic)
@@ -141,7 +141,8 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
         if jnp.issubdtype(leaf.dtype, jnp.inexact)
     }
     chosen = _choose(params, inexact, wrt)
-    others, leaves = [], []
+    others: list[jax.Array] = []
+    leaves: list[Any] = []
     for key, leaf in flat:
         path = _path(key)
         if path in chosen:
@@ -222,7 +223,7 @@ def _choose(params: Any, inexact: dict[str, Any], wrt: Wrt) -> set[str]:
                 "wrt must be None, one or several globs, or a predicate of path and "
                 f"leaf, got {wrt!r}"
             )
-        chosen = set()
+        chosen: set[str] = set()
         for glob in globs:
             matched = fnmatch.filter(inexact, glob)
             if not matched:

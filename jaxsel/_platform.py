@@ -21,7 +21,15 @@ def scatter_index(index: jax.Array) -> jax.Array:
 
 
 def take(values: jax.Array, indices: jax.Array) -> jax.Array:
-    """Gather along the first axis by indices known to be in bounds."""
+    """Gather along the first axis by indices known to be in bounds.
+
+    Args:
+        values: Array of shape `[n, ...]`.
+        indices: Array of any shape, of integers from 0 to n - 1: others give anything.
+
+    Returns:
+        Array of the indices' shape, and the rest of that of `values`.
+    """
     return jnp.asarray(values).at[indices].get(mode="promise_in_bounds")
 
 

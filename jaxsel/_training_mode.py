@@ -120,7 +120,7 @@ def _closed_over(loss: Any) -> Iterator[tuple[str, Any]]:
 
 def _names(function: types.FunctionType, home: Any) -> list[tuple[str, Any]]:
     """Return the values of a function's free variables and globals."""
-    found = []
+    found: list[tuple[str, Any]] = []
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         try:

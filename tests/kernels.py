@@ -5,8 +5,10 @@ machine does not have.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +18,20 @@ import numpy as np
 from jaxsel import filter, gradients, match, neighbors, proxy, retrieve, value
 
 N, D, K = 40, 3, 5
+TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
+
+
+def documented() -> list[tuple[str, str]]:
+    """Return the kernels in the tables of docs/kernels.md: their rooms and names."""
+    found = []
+    for line in TABLES.read_text().split("\n## ")[0].splitlines():
+        if line.startswith("| `"):
+            room = ""
+            # A name without its room is of the room before it.
+            for own, name in re.findall(r"`(?:(\w+)\.)?(\w+)", line.split(" | ")[0]):
+                room = own or room
+                found.append((room, name))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +89,7 @@ def _pursue(rows, target):
 def _pursue_factored(errors, features, target):
     oracle = gradients.Factored((gradients.Layer(errors, features, False),))
     options = {"positive": False, "score": "ols", "many": 2}
+    options["valid"] = np.arange(len(errors)) != 1
     return _compiled(oracle, (target,), budget=3, l2=0.1, **options)
 
 
@@ -86,9 +103,10 @@ def _codes(rng):
     return tuple(rng.integers(0, 3, (n, D)).astype(np.uint8) for n in (N, 4))
 
 
-def _merge_nearest(features, queries):
+def _merge_nearest(features, queries, metric):
     none = retrieve.no_nearest(len(queries), K)
-    return retrieve.merge_nearest(none, features, queries, 0, metric="l2")
+    allowed = np.arange(len(features)) % 3 > 0
+    return retrieve.merge_nearest(none, features, queries, 0, allowed, metric=metric)
 
 
 _TABLE = value.rank_table(value.shapley_weights(N, K))
@@ -193,7 +211,8 @@ KERNELS = [
     Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
     Kernel("median_distance", match.median_distance, _points),
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
-    Kernel("merge_nearest", _merge_nearest, _points),
+    Kernel("merge_nearest-l2", partial(_merge_nearest, metric="l2"), _points),
+    Kernel("merge_nearest-cosine", partial(_merge_nearest, metric="cosine"), _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
     Kernel("ks_threshold", filter.ks_threshold, lambda rng: _matches(rng)[::-1]),
     Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),

@@ -1,5 +1,6 @@
 """The pure kernels of values that retrain models, listed in `kernels.py`."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -51,7 +52,7 @@ def _fit_two_classes(x, products, positive, weights):
 def _fit_softmax(x, onehot, weights):
     start = np.zeros((_SUBSETS, _CLASSES, D + 1), np.float32)
     active = weights.any(1)
-    present = (weights[:, None] * onehot > 0).any(2)
+    present = (weights[:, None] * onehot[None] > 0).any(2)
     penalty = np.broadcast_to(_PENALTY, (_SUBSETS, D + 1))
     return value.fit_softmax(
         x, onehot, weights, penalty, present, start, active, _CURVATURE, 1e-4
@@ -69,6 +70,30 @@ def _examples(seed):
 
 
 _DATA, _VAL = _examples(0), _examples(1)
+
+
+def _learner(learner, data):
+    """Return a kernel that trains on subsets, and predicts."""
+    data = learner.prepare(data)
+
+    @jax.jit
+    def scores(masks):
+        params = learner.fit(data, masks, jax.random.key(0))
+        return learner.predict(params, _VAL.x)
+
+    return scores
+
+
+_TWO = dataclasses.replace(_DATA, y=np.int32(_DATA.y > 0), classes=2)
+_NUMBERS = dataclasses.replace(_DATA, y=_DATA.x[:, 0], classes=0)
+_LEARNERS = {
+    "GaussianNB": _learner(value.GaussianNB(), _DATA),
+    "KNN": _learner(value.KNN(3), _DATA),
+    "LogisticRegression": _learner(value.LogisticRegression(), _DATA),
+    "LogisticRegression-two": _learner(value.LogisticRegression(), _TWO),
+    "NearestCentroid": _learner(value.NearestCentroid(), _DATA),
+    "RidgeRegression": _learner(value.RidgeRegression(), _NUMBERS),
+}
 
 
 @jax.jit
@@ -140,6 +165,7 @@ KERNELS = [
     ("fit_two_classes", _fit_two_classes, _two_classes),
     ("fit_softmax", _fit_softmax, _many_classes),
     ("evaluate", _evaluate, _subsets),
+    *((f"learner-{name}", scores, _subsets) for name, scores in _LEARNERS.items()),
     ("linear_passes", _linear_passes, _ranks),
     *(
         (f"metric-{name}", jax.jit(metric), _predictions if name == "r2" else _scores)

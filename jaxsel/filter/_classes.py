@@ -75,7 +75,7 @@ def class_thresholds(
             (NaN), labels are numbers on one side only, or `missing` is none of these.
     """
     check_choice("missing", missing, ("pooled", "keep", "drop"))
-    sides = []
+    sides: list[tuple[np.ndarray, np.ndarray]] = []
     for name, values, classes in (
         ("benchmark_", benchmark_losses, benchmark_labels),
         ("", losses, labels),

@@ -61,7 +61,7 @@ def cross_fitted_losses(
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, folds), m))
     fold = np.empty(m, np.int64)
     fold[order[np.argsort(labels[order], kind="stable")]] = np.arange(m) % folds
-    found = []
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     for i in range(folds):
         seen, held_out = (np.flatnonzero(rows) for rows in (fold != i, fold == i))
         losses = fit(samples[seen], labels[seen], jax.random.fold_in(key, i))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from ._wide import Wide, excess, largest, less, times, to_float, wide
 
@@ -26,7 +27,9 @@ class KSThreshold(NamedTuple):
     distance: jax.Array
 
 
-def ks_threshold(benchmark_losses: jax.Array, losses: jax.Array) -> KSThreshold:
+def ks_threshold(
+    benchmark_losses: Float[jax.Array, " m"], losses: Float[jax.Array, " n"]
+) -> KSThreshold:
     """Find the losses to keep so that they are distributed most like a benchmark's.
 
     The kernel of `loss_threshold`, without its checks, weights and chunks, and as

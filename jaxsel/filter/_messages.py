@@ -237,6 +237,9 @@ def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> C
         losses: The client's losses, `[n]`; there may be none.
         client: Its name.
 
+    Returns:
+        The answer to send: how many losses lie below, at and between the edges.
+
     Raises:
         TypeError: If the losses are not numeric.
         ValueError: If they are not finite, or more than the question's limit.

@@ -17,7 +17,7 @@ def split(secret: int, n: int, needed: int) -> list[int]:
         Shamir, How to share a secret, Communications of the ACM 22, 1979.
     """
     coefficients = [secret, *(secrets.randbelow(PRIME) for _ in range(needed - 1))]
-    shares = []
+    shares: list[int] = []
     for x in range(1, n + 1):
         value = 0
         for coefficient in reversed(coefficients):

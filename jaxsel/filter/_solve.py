@@ -122,7 +122,7 @@ def run(
         i: (each, None) for i, each in enumerate(runs)
     }
     while waiting:
-        asked = {}
+        asked: dict[int, tuple[Questions, np.ndarray]] = {}
         for i, (each, counts) in waiting.items():
             try:
                 asked[i] = each, each.send(counts)

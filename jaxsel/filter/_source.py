@@ -29,7 +29,7 @@ class Streamed:
     def __init__(self, read: Callable[[], Iterable[Chunk]]):
         self._read, self.weighted = read, False
         self._edges = np.empty(0)
-        self._counts = Counts(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+        self._counts: Counts = Counts(np.empty(0, np.int64), np.empty(0, np.int64), 0)
         self._cells: dict[int, Sorted] = {}
 
     def counts(self, edges: np.ndarray) -> Counts:

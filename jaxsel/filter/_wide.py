@@ -31,7 +31,8 @@ def times(a: Wide, b: Wide) -> Wide:
             product = x * y
             columns[i + j] += product & _MASK
             columns[i + j + 1] += product >> _BITS
-    out, carry = [], jnp.uint32(0)
+    out: list[jax.Array] = []
+    carry = jnp.uint32(0)
     for column in columns:
         total = column + carry
         out.append(total & _MASK)
@@ -49,7 +50,8 @@ def less(a: Wide, b: Wide) -> jax.Array:
 
 def excess(a: Wide, b: Wide) -> Wide:
     """Return max(a - b, 0), of as many limbs each."""
-    out, borrow = [], jnp.uint32(0)
+    out: list[jax.Array] = []
+    borrow = jnp.uint32(0)
     for x, y in zip(a, b, strict=True):
         difference = x - y - borrow  # modulo 2^32
         out.append(difference & _MASK)

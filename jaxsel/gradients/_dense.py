@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_features, to_float, widen
 
@@ -24,16 +25,16 @@ class Dense(Oracle):
 
     gradients: jax.Array
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.gradients) ** 2, axis=-1)
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return jnp.matmul(widen(self.gradients), v, precision="highest")
 
-    def gram(self, atoms: Dense) -> jax.Array:
+    def gram(self, atoms: Dense) -> Float[jax.Array, "m n"]:
         return products(atoms.gradients, self.gradients)
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return jnp.matmul(weights, widen(self.gradients), precision="highest")
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from jaxsel._checks import widen
 
@@ -52,18 +53,18 @@ class Factored(Oracle):
 
     layers: tuple[Layer, ...]
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return _sum([_diag(_wide(layer)) for layer in self.layers])
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         pairs = zip(self.layers, v, strict=True)
         return _sum([_corr(_wide(layer), m) for layer, m in pairs])
 
-    def gram(self, atoms: Factored) -> jax.Array:
+    def gram(self, atoms: Factored) -> Float[jax.Array, "m n"]:
         pairs = zip(atoms.layers, self.layers, strict=True)
         return _sum([_gram(_wide(a), _wide(b)) for a, b in pairs])
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return tuple(_combine(_wide(layer), weights) for layer in self.layers)
 
 
@@ -79,12 +80,13 @@ def _sum(terms: list[jax.Array]) -> jax.Array:
 def _diag(layer: Layer) -> jax.Array:
     if layer.deltas.ndim == 2:
         deltas = jnp.sum(layer.deltas**2, axis=-1)
-        return deltas * (jnp.sum(layer.inputs**2, axis=-1) + layer.bias)
+        return deltas * (jnp.sum(layer.inputs**2, axis=-1) + float(layer.bias))
     positions = layer.deltas.shape[1]
 
     def one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         deltas, inputs = sample
-        return jnp.sum(_dot(deltas, deltas.T) * (_dot(inputs, inputs.T) + layer.bias))
+        alike = _dot(inputs, inputs.T) + float(layer.bias)
+        return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
     return lax.map(one, (layer.deltas, layer.inputs), batch_size=batch)
@@ -101,7 +103,7 @@ def _corr(layer: Layer, v: jax.Array) -> jax.Array:
 def _gram(atoms: Layer, layer: Layer) -> jax.Array:
     if layer.deltas.ndim == 2:
         inputs = products(atoms.inputs, layer.inputs)
-        return products(atoms.deltas, layer.deltas) * (inputs + layer.bias)
+        return products(atoms.deltas, layer.deltas) * (inputs + float(layer.bias))
     # Through each atom's gradient: n · positions · in · out a column.
     column = lambda atom: _corr(layer, _outer(layer, *atom))
     return lax.map(column, (atoms.deltas, atoms.inputs))

@@ -69,6 +69,9 @@ def ghost(
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; it changes speed and memory only.
 
+    Returns:
+        A `Factored` oracle.
+
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.
         ValueError: If a parameter is used in another way (the message names it), `wrt`
@@ -131,7 +134,8 @@ def _ghost(
 
 def _layers(paths: Sequence[str], uses: Sequence[Product | Sum]) -> tuple[Layer, ...]:
     """Put the layers of one example together from every use of a parameter."""
-    groups, sums = {}, {}
+    groups: dict[str, list[_Group]] = {}
+    sums: dict[str, list[Sum]] = {}
     for path in paths:
         of_path = [use for use in uses if use.view.path == path]
         groups[path] = _groups([use for use in of_path if isinstance(use, Product)])
@@ -139,7 +143,7 @@ def _layers(paths: Sequence[str], uses: Sequence[Product | Sum]) -> tuple[Layer,
         if groups[path] and sums[path]:
             raise refusal(path, "into a product and elsewhere")
     kernels = _kernels(groups, sums)
-    layers = []
+    layers: list[Layer] = []
     for path in paths:
         layers += [_layer(group, path in kernels.values()) for group in groups[path]]
         if sums[path] and path not in kernels:
@@ -183,7 +187,7 @@ def _kernels(
     groups: dict[str, list[_Group]], sums: dict[str, list[Sum]]
 ) -> dict[str, str]:
     """Return the kernel's path for each bias that is added wherever that is used."""
-    kernels = {}
+    kernels: dict[str, str] = {}
     for path, uses in sums.items():
         products = [use.product for use in uses if use.product is not None]
         if not products or len(products) < len(uses):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from jaxsel._chunk import first_row
 from jaxsel._memory import activations
@@ -61,16 +62,16 @@ class Jvp(Oracle):
     def dtype(self) -> Any:
         return self.parameters.dtype
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return _diag(self)
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return _corr(self, self.parameters.form.pick(v))
 
-    def gram(self, atoms: Jvp) -> jax.Array:
+    def gram(self, atoms: Jvp) -> Float[jax.Array, "m n"]:
         return _gram(self, atoms)
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return self.parameters.form.gradient(_combine(self, weights))
 
 
@@ -106,6 +107,9 @@ def jvp(
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; by default such that the activations
             stay in cache. It changes speed and memory only.
+
+    Returns:
+        A `Jvp` oracle, which holds the parameters and the examples.
 
     Raises:
         TypeError: If `loss` is no hashable function, or `wrt` is of another kind.

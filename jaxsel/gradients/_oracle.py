@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Integer
 
 from jaxsel._checks import widen
 
@@ -35,29 +36,29 @@ class Oracle(abc.ABC):
         return jax.tree.leaves(self.per_candidate())[0].shape[0]
 
     @abc.abstractmethod
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         """Return each candidate's squared length, `[n]`."""
 
     @abc.abstractmethod
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         """Return each candidate's inner product with a gradient, `[n]`."""
 
     @abc.abstractmethod
-    def gram(self, atoms: Any) -> jax.Array:
+    def gram(self, atoms: Any) -> Float[jax.Array, "m n"]:
         """Return the inner products of m atoms with all candidates, `[m, n]`.
 
         Atoms are an oracle made as this one was.
         """
 
     @abc.abstractmethod
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         """Return the gradient sum_i w_i g_i for weights `[n]`, in the oracle's form."""
 
-    def column(self, j: int | jax.Array) -> jax.Array:
+    def column(self, j: int | Integer[jax.Array, ""]) -> Float[jax.Array, " n"]:
         """Return candidate j's inner products with all, `[n]`."""
         return self.columns(jnp.asarray(j)[None])[0]
 
-    def columns(self, js: jax.Array) -> jax.Array:
+    def columns(self, js: Integer[jax.Array, " m"]) -> Float[jax.Array, "m n"]:
         """Return m candidates' inner products with all, `[m, n]`."""
         return self.gram(self.take(jnp.asarray(js)))
 
@@ -87,7 +88,12 @@ class Oracle(abc.ABC):
 
 
 def inner(u: Gradient, v: Gradient) -> jax.Array:
-    """Return the inner product of two gradients of one form."""
+    """Return the inner product of two gradients of one form.
+
+    Args:
+        u: A gradient: a pytree of arrays.
+        v: Another, of the same structure and shapes.
+    """
     # Started from a whole number, which leaves the terms their type.
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(_vdot, u, v))))
 
@@ -99,7 +105,11 @@ def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def squared_norm(v: Gradient) -> jax.Array:
-    """Return the squared length of a gradient."""
+    """Return the squared length of a gradient.
+
+    Args:
+        v: A gradient: a pytree of arrays.
+    """
     return inner(v, v)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from jaxsel._checks import check_choice, check_count, widen
 from jaxsel._parameters import (
@@ -84,18 +85,18 @@ class Projected(Oracle):
                 f"dim, kind and parameters, but these differ in {', '.join(differ)}"
             )
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.rows) ** 2, axis=-1)
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         if not (hasattr(v, "shape") and v.shape == self.rows.shape[1:]):
             v = self.project(v)
         return jnp.matmul(widen(self.rows), v, precision="highest")
 
-    def gram(self, atoms: Projected) -> jax.Array:
+    def gram(self, atoms: Projected) -> Float[jax.Array, "m n"]:
         return products(atoms.rows, self.rows)
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return jnp.matmul(weights, widen(self.rows), precision="highest")
 
 
@@ -141,6 +142,9 @@ def projected(
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; it changes speed and memory only.
+
+    Returns:
+        A `Projected` oracle, which holds `[n, dim]` numbers.
 
     Raises:
         TypeError: If `loss` is no hashable function, or `key` no typed key.

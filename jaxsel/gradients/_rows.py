@@ -50,7 +50,8 @@ def vary(tree: Any, like: Any) -> Any:
     The derivative by a replicated array is summed over devices, but a sample's gradient
     belongs to its own device alone.
     """
-    axes = frozenset().union(*map(_varying, jax.tree.leaves(like)))
+    axes: frozenset[str] = frozenset()
+    axes = axes.union(*map(_varying, jax.tree.leaves(like)))
 
     def mark(array: jax.Array) -> jax.Array:
         missing = tuple(axes - _varying(array))

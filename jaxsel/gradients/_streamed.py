@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
@@ -41,16 +42,16 @@ class Streamed(Oracle):
     def __len__(self) -> int:
         return self.n
 
-    def diag(self) -> jax.Array:
+    def diag(self) -> Float[jax.Array, " n"]:
         return self._concatenate(_diag)
 
-    def corr(self, v: Gradient) -> jax.Array:
+    def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return self._concatenate(lambda part: _corr(part, v))
 
-    def gram(self, atoms: Any) -> jax.Array:
+    def gram(self, atoms: Any) -> Float[jax.Array, "m n"]:
         return self._concatenate(lambda part: _gram(part, atoms))
 
-    def combine(self, weights: jax.Array) -> Gradient:
+    def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         total = None
         for rows, part in self._parts():
             term = part.combine(jnp.asarray(weights)[rows])
@@ -86,9 +87,9 @@ class Streamed(Oracle):
         return jnp.asarray(np.concatenate(answers, axis=-1))
 
 
-_diag = jax.jit(lambda part: part.diag())
-_corr = jax.jit(lambda part, v: part.corr(v))
-_gram = jax.jit(lambda part, atoms: part.gram(atoms))
+_diag: Callable[..., jax.Array] = jax.jit(lambda part: part.diag())
+_corr: Callable[..., jax.Array] = jax.jit(lambda part, v: part.corr(v))
+_gram: Callable[..., jax.Array] = jax.jit(lambda part, atoms: part.gram(atoms))
 
 
 def streamed(

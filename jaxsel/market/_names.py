@@ -42,7 +42,11 @@ def check_owner(name: str, value: Any) -> None:
 
 
 def printable_name(owner: str) -> str:
-    """Return an owner's name for the terminal, all but ASCII and accents escaped."""
+    """Return an owner's name for the terminal, all but ASCII and accents escaped.
+
+    Args:
+        owner: The name, in any script.
+    """
     parts = unicodedata.normalize("NFD", owner)
     if all(c.isascii() or "\u0300" <= c <= "\u0344" for c in parts):
         return owner

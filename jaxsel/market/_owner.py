@@ -180,6 +180,9 @@ def refuse(request: Request, *, owner: str, reason: str) -> Answer:
         request: The trainer's request.
         owner: The owner's name.
         reason: Why, on one line.
+
+    Returns:
+        The answer to send.
     """
     schema = request.schema
     x = features = None

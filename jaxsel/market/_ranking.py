@@ -143,6 +143,9 @@ def agreement(
         ranking: A ranking, or scores by owner.
         reference: Another.
 
+    Returns:
+        Both rank correlations; they do not depend on the order of the arguments.
+
     Raises:
         ValueError: If they are not of the same owners, or of fewer than two.
     """

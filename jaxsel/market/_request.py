@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -135,7 +136,8 @@ class Request:
         with reading(FORMAT, path, "request", _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, {"id", "budget", "method", "schema"})
             schema = Schema.from_fields(fields["schema"])
-            return cls(**{**fields, **arrays, "schema": schema})
+            known: dict[str, Any] = {**fields, **arrays, "schema": schema}
+            return cls(**known)
 
 
 def make_request(

@@ -36,6 +36,10 @@ def network_model(
         features: Whether to compare samples by the hidden layer too.
         name: What errors call the samples.
 
+    Returns:
+        The model, with the gradients of its last layer and, with `features`, its hidden
+        layer.
+
     Raises:
         ValueError: If the request names no classes, `x` is not finite, or no label is
             one of the classes.
@@ -68,5 +72,8 @@ def standardized_model(x: np.ndarray) -> OwnerModel:
     Args:
         x: The owner's samples, numbers `[n, ...]`: other shapes than tables have one
             centre and spread for all.
+
+    Returns:
+        The model, which has features only.
     """
     return OwnerModel(features=Scale.of(x))

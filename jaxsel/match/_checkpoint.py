@@ -49,6 +49,9 @@ def choose_checkpoint(
         l2: As in `omp`.
         positive: As in `omp`.
 
+    Returns:
+        The index of the checkpoint with the smallest error, and all errors.
+
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If there is no checkpoint, or fewer than two hard samples.

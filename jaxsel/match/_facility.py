@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -147,7 +148,7 @@ def _distance(columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: b
     return square if squared else jnp.sqrt(square)
 
 
-_lengths = jax.jit(_distance, static_argnames="squared")
+_lengths: Callable[..., jax.Array] = jax.jit(_distance, static_argnames="squared")
 
 
 @jax.jit

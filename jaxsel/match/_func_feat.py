@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import lax
+from jaxtyping import Float, Real
 
 from jaxsel._checks import check_count, check_features, to_float
 from jaxsel.neighbors import normalise
@@ -100,7 +101,9 @@ def func_feat(
 
 
 @jax.jit
-def median_distance(features: jax.Array, target_features: jax.Array) -> jax.Array:
+def median_distance(
+    features: Float[jax.Array, "n d"], target_features: Float[jax.Array, "m d"]
+) -> Float[jax.Array, " n"]:
     """Return how far samples are from the hard ones' geometric median: a pure kernel.
 
     Args:
@@ -122,8 +125,11 @@ def _distance(
 
 
 def geometric_median(
-    points: jax.Array, *, weights: jax.Array | None = None, steps: int = 100
-) -> jax.Array:
+    points: Float[jax.Array, "m d"],
+    *,
+    weights: Real[jax.Array, " m"] | None = None,
+    steps: int = 100,
+) -> Float[jax.Array, " d"]:
     """Return the point whose distances to the given ones sum to the least.
 
     Weiszfeld's iteration, with distances kept from vanishing: a pure kernel.
@@ -149,11 +155,11 @@ def geometric_median(
     share = jnp.full(m, 1 / m, points.dtype) if weights is None else weights
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
-    spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean) ** 2, axis=-1)))
+    spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
     least = 1e-6 * spread + jnp.finfo(points.dtype).tiny
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
-        distance = jnp.linalg.norm(points - median, axis=-1)
+        distance = jnp.linalg.norm(points - median[None], axis=-1)
         weight = share / jnp.maximum(distance, least)
         total = jnp.matmul(weight, points, precision="highest")
         return total / jnp.sum(weight)

@@ -272,7 +272,10 @@ def _filled(found: Match, rows: np.ndarray, weights: np.ndarray, size: int) -> M
 
 def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
     """Interleave the classes' choices, and add up their objectives step by step."""
-    turns, indices, weights, changes = [], [], [], []
+    turns: list[tuple[int, int]] = []
+    changes: list[tuple[int, int, float]] = []
+    indices: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
     for c, (rows, found) in enumerate(parts):
         rank, steps = int(found.n_valid), int(found.steps)
         turns += [(turn, c) for turn in range(rank)]

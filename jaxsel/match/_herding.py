@@ -15,6 +15,9 @@ from jaxsel.gradients import Gradient, Oracle, Streamed
 from ._omp import Candidates, as_oracle, check_target
 from ._usable import check_products, correlations, usable
 
+_State = tuple[jax.Array, jax.Array, jax.Array]
+"""The sum of the chosen columns, who is free, and the order of choice."""
+
 
 def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     """Choose candidates whose unweighted mean follows a target.
@@ -70,27 +73,28 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
 
 
 @functools.partial(jax.jit, static_argnames="budget")
-def _herd(oracle: Oracle, target: Gradient, *, budget: int):
+def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> tuple[jax.Array, _State]:
     corr = correlations(oracle, target)
 
-    def step(t, state):
+    def step(t: jax.Array, state: _State) -> _State:
         j = _best(corr, state, t)
         return _taken(state, t, j, oracle.column(j))
 
     return corr, lax.fori_loop(0, budget, step, _begin(corr, budget))
 
 
-def _begin(corr: jax.Array, budget: int):
-    """The sum of the chosen columns, who is free, and the order of choice."""
+def _begin(corr: jax.Array, budget: int) -> _State:
     return jnp.zeros_like(corr), usable(corr), jnp.zeros(budget, jnp.int32)
 
 
-def _best(corr: jax.Array, state, t) -> jax.Array:
+def _best(corr: jax.Array, state: _State, t: jax.Array | int) -> jax.Array:
     total, free, _ = state
     return jnp.argmax(jnp.where(free, (t + 1) * corr - total, -jnp.inf))
 
 
-def _taken(state, t, j: jax.Array, column: jax.Array):
+def _taken(
+    state: _State, t: jax.Array | int, j: jax.Array, column: jax.Array
+) -> _State:
     total, free, order = state
     # With nobody free, j is anybody, and its column may be NaN.
     total = total + jnp.where(jnp.any(free), column.astype(total.dtype), 0)

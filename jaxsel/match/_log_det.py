@@ -16,6 +16,9 @@ from ._omp import Candidates, as_oracle
 from ._pursuit import ROUNDING
 from ._usable import check_products, usable
 
+_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+"""Rows of the factor, what is left of the diagonal, the order, how many."""
+
 
 def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selection:
     """Choose candidates that span as large a volume as possible.
@@ -69,34 +72,35 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
 
 
 @functools.partial(jax.jit, static_argnames="budget")
-def _factorise(oracle: Oracle, l2: jax.Array, *, budget: int):
+def _factorise(
+    oracle: Oracle, l2: jax.Array, *, budget: int
+) -> tuple[jax.Array, _State]:
     diag = widen(oracle.diag()) + l2
 
-    def more(state) -> jax.Array:
+    def more(state: _State) -> jax.Array:
         return (state[3] < budget) & _pivot(state, diag)[1]
 
-    def step(state):
+    def step(state: _State) -> _State:
         j, _ = _pivot(state, diag)
         return _take(state, j, oracle.column(j))
 
     return diag, lax.while_loop(more, step, _begin(diag, budget))
 
 
-def _begin(diag: jax.Array, budget: int):
-    """Rows of the factor, what is left of the diagonal, the order, how many."""
+def _begin(diag: jax.Array, budget: int) -> _State:
     rows = jnp.zeros((budget, diag.shape[0]), diag.dtype)
     left = jnp.where(usable(diag), diag, 0)
     return rows, left, jnp.zeros(budget, jnp.int32), jnp.int32(0)
 
 
-def _pivot(state, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _pivot(state: _State, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The candidate farthest from the span, and whether it is out of it at all."""
     left = state[1]
     j = jnp.argmax(left)
     return j, left[j] > ROUNDING * jnp.finfo(diag.dtype).eps * diag[j]
 
 
-def _take(state, j: jax.Array, column: jax.Array):
+def _take(state: _State, j: jax.Array, column: jax.Array) -> _State:
     rows, left, order, t = state
     row = column.astype(left.dtype) - jnp.matmul(rows[:, j], rows, precision="highest")
     # On the diagonal the ridge belongs to K, but no candidate is taken twice.

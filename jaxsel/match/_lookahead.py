@@ -10,6 +10,8 @@ guess costs another request, nothing else.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -61,7 +63,7 @@ def wanted(
         positive: Whether weights must not be negative.
         score: How to choose.
     """
-    rule = {"positive": positive, "score": score}
+    rule: Any = {"positive": positive, "score": score}
     ahead = advance(*_among(problem, state, best, some), state.steps + many, **rule)
     slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
     new = (slots >= state.steps) & (slots < ahead.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ from ._pursuit import (
     stages,
     start,
 )
-from ._shelf import empty_shelf, put
+from ._shelf import Shelf, empty_shelf, put
 from ._types import OVERFLOW, Match
 from ._usable import check_lengths, check_products
 
@@ -266,7 +267,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
 
 
 _STATIC = ("budget", "positive", "score", "many")
-_pursue = jax.jit(pursue, static_argnames=_STATIC)
+_pursue: Callable[..., Match] = jax.jit(pursue, static_argnames=_STATIC)
 
 
 @functools.partial(jax.jit, static_argnames=_STATIC)
@@ -339,17 +340,22 @@ def _shard(oracle: Any, mesh: jax.sharding.Mesh) -> Any:
     return dataclasses.replace(oracle, **shared, **shard(oracle.per_candidate(), mesh))
 
 
-_pose = jax.jit(pose)
-_start = jax.jit(start, static_argnames=("size", "positive", "score"))
-_grow = jax.jit(grow, static_argnames="size")
-_likely = jax.jit(likely, static_argnames=("among", "positive", "score"))
-_wanted = jax.jit(wanted, static_argnames=("many", "positive", "score"))
-_put = jax.jit(put, donate_argnames="shelf")
-_advance = jax.jit(
+_start: Callable[..., Pursuit] = jax.jit(
+    start, static_argnames=("size", "positive", "score")
+)
+_grow: Callable[..., Pursuit] = jax.jit(grow, static_argnames="size")
+_likely: Callable[..., jax.Array] = jax.jit(
+    likely, static_argnames=("among", "positive", "score")
+)
+_wanted: Callable[..., jax.Array] = jax.jit(
+    wanted, static_argnames=("many", "positive", "score")
+)
+_put: Callable[..., Shelf] = jax.jit(put, donate_argnames="shelf")
+_advance: Callable[..., Pursuit] = jax.jit(
     advance, static_argnames=("positive", "score"), donate_argnames="state"
 )
-_refresh = jax.jit(refresh, donate_argnames="state")
-_finish = jax.jit(finish)
+_refresh: Callable[..., Pursuit] = jax.jit(refresh, donate_argnames="state")
+_finish: Callable[..., Match] = jax.jit(finish)
 
 
 def _stream(

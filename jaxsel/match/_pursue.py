@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jaxtyping import Bool
 
 from jaxsel.gradients import Gradient, Oracle
 
@@ -38,7 +39,7 @@ def pursue(
     budget: int,
     l2: jax.typing.ArrayLike = 0.5,
     extra: jax.typing.ArrayLike = 0.0,
-    valid: jax.Array | None = None,
+    valid: Bool[jax.Array, " n"] | None = None,
     tol: jax.typing.ArrayLike = 0.0,
     limit: jax.typing.ArrayLike | None = None,
     positive: bool = True,

@@ -269,7 +269,7 @@ def _choose(
             refit=jax.tree.map(better, new, state.refit),
             objective=state.objective.at[t].set(better(last, jnp.nan)),
             last=better(last, state.last),
-            steps=t + fine,
+            steps=t + fine.astype(jnp.int32),
             status=better(state.status, jnp.int32(PRECISION)),
         )
         return _factor(state, column, j, t) if score == "ols" else state

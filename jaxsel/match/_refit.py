@@ -46,6 +46,10 @@ class Refit(NamedTuple):
         return jnp.where(self.basic, self.values, 0)
 
 
+_Search = tuple[Refit, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+"""State, who is yet to be exchanged, fewest there were, patience, steps left, done."""
+
+
 def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
     """Return the refit of no atoms, with room for `size`."""
     square, line = jnp.zeros((size, size), dtype), jnp.zeros(size, dtype)
@@ -156,7 +160,7 @@ def non_negative(state: Refit) -> Refit:
         slack = 16 * eps * jnp.where(state.basic, jnp.max(weights, initial=0), terms)
         return state.values < -slack
 
-    def look(carry):
+    def look(carry: _Search) -> _Search:
         state, _, fewest, patience, left, _ = carry
         state = refine(state)
         wrong = violating(state)
@@ -168,18 +172,19 @@ def non_negative(state: Refit) -> Refit:
         fewest = jnp.minimum(fewest, count)
         return state, pending, fewest, patience, left - 1, count == 0
 
-    def step(carry):
+    def step(carry: _Search) -> _Search:
         state, pending, fewest, patience, left, done = carry
         p = _last(pending)
         pending = pending.at[p].set(False)
         return exchange(state, p), pending, fewest, patience, left - 1, done
 
-    def either(carry):
+    def either(carry: _Search) -> _Search:
         return lax.cond(jnp.any(carry[1]), step, look, carry)
 
     # The bound is for matrices that rounding has made indefinite: never reached else.
     none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
-    begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, False)
+    done = jnp.asarray(False)
+    begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, done)
     state = lax.while_loop(lambda c: ~c[5] & (c[4] > 0), either, begin)[0]
     positive = jnp.maximum(state.values, 0)  # what is below is rounding
     return state._replace(values=jnp.where(state.basic, positive, state.values))

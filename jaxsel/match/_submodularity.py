@@ -58,6 +58,9 @@ def submodularity(
         penalty: Optional ψ, `[n]`.
         penalty_l2: As in `omp`.
 
+    Returns:
+        Bounds on the objective, the submodularity ratio, and what OMP reaches by it.
+
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If shapes don't fit or a number is out of range.

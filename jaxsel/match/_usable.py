@@ -7,6 +7,7 @@ for what is compared with infinity is chosen, or passed over, by accident.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -81,7 +82,7 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
             )
 
 
-_squared_norms = jax.jit(jax.vmap(squared_norm))
+_squared_norms: Callable[..., jax.Array] = jax.jit(jax.vmap(squared_norm))
 
 
 def _remedy(dtype: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel._checks import check_choice, float_type, to_float
 
@@ -34,6 +35,9 @@ def prepare(
         x: Array of shape `[n, d]`, whose rounded mean is subtracted from all.
         *others: Arrays of shape `[m, d]`.
         metric: "l2" or "cosine".
+
+    Returns:
+        The arrays in the order given, of unit rows for "cosine".
 
     Raises:
         ValueError: If squared distances would overflow or vanish in float32.
@@ -93,8 +97,15 @@ def prepare_exact(
     return ready, (points, np.asarray(queries))
 
 
-def normalise(x: jax.Array) -> jax.Array:
-    """Scale each row of `[n, d]` to unit length; rows of zeros stay zero."""
+def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
+    """Scale each row to unit length: a pure kernel.
+
+    Args:
+        x: Array of shape `[n, d]`.
+
+    Returns:
+        Array of shape `[n, d]`; rows of zeros stay zero.
+    """
     # By the largest entry first: the square of a large or tiny one is not finite.
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
     # XLA multiplies by the inverse, which of the largest floats is denormal, and so 0.
@@ -105,18 +116,25 @@ def normalise(x: jax.Array) -> jax.Array:
     return x / jnp.where(length > 0, length, 1)
 
 
-def squared_norms(x: jax.Array) -> jax.Array:
-    """Return the squared length of each row, `[n, d]` -> `[n]`."""
+def squared_norms(x: Float[jax.Array, "*n d"]) -> Float[jax.Array, "*n"]:
+    """Return the squared length of each row: a pure kernel.
+
+    Args:
+        x: Array of shape `[n, d]`, or one row, `[d]`.
+
+    Returns:
+        Array of shape `[n]`, or a scalar.
+    """
     return jnp.sum(x * x, axis=-1)
 
 
 def distances(
-    x: jax.Array,
-    queries: jax.Array,
+    x: Float[jax.Array, "n d"],
+    queries: Float[jax.Array, "*m d"],
     *,
     metric: Metric = "l2",
-    norms: jax.Array | None = None,
-) -> jax.Array:
+    norms: Float[jax.Array, " n"] | None = None,
+) -> Float[jax.Array, "*m n"]:
     """Return how far each query is from each point: a pure kernel.
 
     Squared Euclidean distance for "l2" (the order by distance needs no root), and
@@ -137,11 +155,22 @@ def distances(
     if metric == "cosine":
         return jnp.maximum(1 - product, 0)
     norms = squared_norms(x) if norms is None else norms
+    norms = jnp.expand_dims(norms, tuple(range(queries.ndim - 1)))
     return jnp.maximum(norms + squared_norms(queries)[..., None] - 2 * product, 0)
 
 
-def to_length(squared: jax.Array, metric: Metric) -> jax.Array:
-    """Turn what `distances` returns into distances: the root for "l2"."""
+def to_length(
+    squared: Float[jax.Array, "*shape"], metric: Metric
+) -> Float[jax.Array, "*shape"]:
+    """Turn what `distances` returns into distances.
+
+    Args:
+        squared: Array of any shape.
+        metric: "l2" or "cosine".
+
+    Returns:
+        Array of the same shape: the roots for "l2", `squared` itself for "cosine".
+    """
     return jnp.sqrt(squared) if metric == "l2" else squared
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Int32, Real, Shaped
 
 from jaxsel import _native
 from jaxsel._checks import check_choice, check_row
@@ -28,7 +29,9 @@ Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
 
 
-def argsort(distances: jax.Array, *, sort: Sort = "auto") -> jax.Array:
+def argsort(
+    distances: Real[jax.Array, " n"], *, sort: Sort = "auto"
+) -> Int32[jax.Array, " n"]:
     """Return the stable order of one row of distances: a pure kernel.
 
     Equal distances are ordered by index. Distances are compared as float32.
@@ -98,8 +101,8 @@ def settled_argsort(
 
 
 def top_k(
-    distances: jax.Array, k: int, *, exact: Exact | None = None
-) -> tuple[jax.Array, jax.Array]:
+    distances: Real[jax.Array, " n"], k: int, *, exact: Exact | None = None
+) -> tuple[Real[jax.Array, " {k}"], Int32[jax.Array, " {k}"]]:
     """Return the k nearest points of one row, nearest first: a pure kernel.
 
     Equal distances are ordered by index.
@@ -128,8 +131,18 @@ def top_k(
     )
 
 
-def unsort(order: jax.Array, values: jax.Array) -> jax.Array:
-    """Bring values in sorted order back to each point's own place, `[n]` -> `[n]`."""
+def unsort(
+    order: Int32[jax.Array, " n"], values: Shaped[jax.Array, " n"]
+) -> Shaped[jax.Array, " n"]:
+    """Bring values in sorted order back to each point's own place: a pure kernel.
+
+    Args:
+        order: Array of shape `[n]`, int32: `argsort`'s.
+        values: Array of shape `[n]`: the nearest point's first.
+
+    Returns:
+        Array of shape `[n]`: the first point's first.
+    """
     return (
         jnp.zeros_like(values)
         .at[scatter_index(order)]

@@ -7,13 +7,14 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Int32, Integer
 
 from jaxsel._checks import check_choice, check_concrete, check_count
 from jaxsel._types import Selection
@@ -145,7 +146,9 @@ def retrieve_binned(
     return selection(order, budget, f"retrieve_binned(mode={mode!r}, bins={bins})")
 
 
-def fewest_mismatches(codes: jax.Array, hard_codes: jax.Array) -> jax.Array:
+def fewest_mismatches(
+    codes: Integer[jax.Array, "n columns"], hard_codes: Integer[jax.Array, "m columns"]
+) -> Int32[jax.Array, " n"]:
     """Count in how many columns a row differs from the hard sample most like it.
 
     A pure kernel: m·n·columns comparisons, O(n) memory besides its input.
@@ -167,7 +170,7 @@ def fewest_mismatches(codes: jax.Array, hard_codes: jax.Array) -> jax.Array:
     return lax.scan(compare, most, hard_codes)[0]
 
 
-_fewest = jax.jit(fewest_mismatches)
+_fewest: Callable[..., jax.Array] = jax.jit(fewest_mismatches)
 
 
 def _length(table: Any) -> int:

@@ -17,13 +17,14 @@ from collections.abc import Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int32, Integer
 
 from jaxsel.neighbors import argsort
 
 
 def coverage(
-    distances: jax.Array, indices: jax.Array, budget: int
-) -> tuple[jax.Array, jax.Array]:
+    distances: Float[jax.Array, "m k"], indices: Integer[jax.Array, "m k"], budget: int
+) -> tuple[Int32[jax.Array, " {budget}"], Int32[jax.Array, ""]]:
     """Choose candidates from lists of nearest neighbours: a pure kernel.
 
     Costs O(m·k·log(m·k)) time and O(m·k) memory.

@@ -9,7 +9,7 @@ finite, the labels) happens while its block is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Bool, Float, Integer
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
@@ -53,16 +54,22 @@ class Nearest(NamedTuple):
 
 
 def no_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
-    """Return what is known before any candidate was seen: a pure kernel."""
+    """Return what is known before any candidate was seen: a pure kernel.
+
+    Args:
+        m: Number of hard samples.
+        k: How many candidates to keep for each.
+        dtype: Type of the distances.
+    """
     return Nearest(jnp.full((m, k), jnp.inf, dtype), jnp.full((m, k), -1, jnp.int32))
 
 
 def merge_nearest(
     nearest: Nearest,
-    features: jax.Array,
-    queries: jax.Array,
-    start: jax.Array | int,
-    allowed: jax.Array | None = None,
+    features: Float[jax.Array, "b d"],
+    queries: Float[jax.Array, "m d"],
+    start: Integer[jax.Array, ""] | int,
+    allowed: Bool[jax.Array, "m b"] | Bool[jax.Array, " b"] | None = None,
     *,
     metric: Metric = "cosine",
 ) -> Nearest:
@@ -80,6 +87,9 @@ def merge_nearest(
         allowed: Optional mask `[m, b]`, or `[b]` for all hard samples alike: which
             candidates count.
         metric: "l2" or "cosine".
+
+    Returns:
+        The nearest of both, `[m, k]` each.
     """
     near, _ = _distances_in_blocks(features, queries, len(features), metric=metric)
     return _merge(nearest, near, start, allowed)
@@ -282,7 +292,7 @@ def _cosine(part: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
     tiny = jnp.finfo(part.dtype).tiny
     inverse = jnp.where(length > tiny, 1 / jnp.maximum(length, tiny), 0)
     product = jnp.matmul(queries, part.T, precision="highest")
-    return jnp.maximum(1 - product * inverse, 0), jnp.isfinite(length).all()
+    return jnp.maximum(1 - product * inverse[None], 0), jnp.isfinite(length).all()
 
 
 def block_rows(d: int) -> int:
@@ -297,7 +307,7 @@ def _merge(
     allowed: jax.Array | None,
 ) -> Nearest:
     if allowed is not None:
-        near = jnp.where(allowed, near, jnp.inf)
+        near = jnp.where(jnp.atleast_2d(allowed), near, jnp.inf)
     k = nearest.distances.shape[1]
     top, index = _top_rows(near, min(k, near.shape[1]))
     index = jnp.where(jnp.isfinite(top), index + start, -1)
@@ -342,4 +352,6 @@ def iterate_distances(
         yield slice(chunk.start, chunk.stop), near[:, :filled]
 
 
-_chunk_distances = jax.jit(_part_distances, static_argnames=("rows", "metric"))
+_chunk_distances: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
+    _part_distances, static_argnames=("rows", "metric")
+)

@@ -7,7 +7,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,9 @@ def selection(indices: np.ndarray, budget: int, method: str) -> Selection:
     )
 
 
-_coverage = jax.jit(coverage, static_argnames=("budget",))
+_coverage: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
+    coverage, static_argnames=("budget",)
+)
 _first_nearest = jax.jit(partial(jnp.argmin, axis=0))
 
 

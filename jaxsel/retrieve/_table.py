@@ -72,7 +72,7 @@ def read_columns(
             f"{names} and {hard_names}"
         )
     chosen = kinds | hard_kinds if categorical is None else _choose(categorical, names)
-    result = []
+    result: list[Column] = []
     for j, (name, *pair) in enumerate(zip(names, columns, hard_columns, strict=True)):
         values, missing = zip(*(_gaps(column) for column in pair), strict=True)
         as_category = j in chosen
@@ -95,10 +95,11 @@ def _split(
     And the places of those that are categories by type, whatever they hold.
     """
     check_concrete(argument, table)
-    kinds, names = set(), []
+    kinds: set[int] = set()
+    names: list[Hashable] = []
+    columns: list[np.ndarray] = []
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names.extend(table.columns)
-        columns = []
         for j, dtype in enumerate(table.dtypes):
             column = table.iloc[:, j]
             if not isinstance(dtype, np.dtype):  # a type of pandas' own
@@ -186,7 +187,7 @@ def _categories(name: Hashable, values: Any, missing: Any) -> list[np.ndarray]:
     """Number the categories of both tables together."""
     # NumPy's scalars and Python's compare alike; 1 and "1" are two categories.
     number: dict[Any, int] = {}
-    result = []
+    result: list[np.ndarray] = []
     for column, gap in zip(values, missing, strict=True):
         codes = np.full(len(column), MISSING, np.int64)
         try:
@@ -217,7 +218,7 @@ def _bins(
 
     Numbers outside the edges, which only `edges_from` allows, get a bin at either side.
     """
-    columns = []
+    columns: list[np.ndarray] = []
     for column, gap in zip(values, missing, strict=True):
         floats = np.full(len(column), np.nan)
         try:

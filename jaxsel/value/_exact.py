@@ -111,7 +111,7 @@ def exact_shapley(
 ) -> Values:
     """Return the Shapley value of each of at most 16 training points, exactly.
 
-    `exact_semivalue` with `kind="shapley"`; see there.
+    Arguments, result and errors as for `exact_semivalue`, with `kind="shapley"`.
     """
     return exact_semivalue(
         utility, key=key, batch_size=batch_size, mesh=mesh, progress=progress

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+from jaxtyping import Float, Key, Shaped
 
 
 @jax.tree_util.register_dataclass
@@ -26,6 +27,7 @@ class Examples:
     classes: int = dataclasses.field(default=0, metadata={"static": True})
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A model that is trained on many weighted subsets of one data set at once.
 
@@ -57,7 +59,11 @@ class Learner(Protocol):
         ...
 
     def fit(
-        self, data: Examples, weights: jax.Array, key: jax.Array, start: Any = None
+        self,
+        data: Examples,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""],
+        start: Any = None,
     ) -> Any:
         """Train on each of B weighted subsets.
 
@@ -72,7 +78,9 @@ class Learner(Protocol):
         """
         ...
 
-    def predict(self, params: Any, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: Any, x: Shaped[jax.Array, "m ..."]
+    ) -> Float[jax.Array, "B m C"]:
         """Return the scores of samples, `[B, m, classes]` or `[B, m, 1]`.
 
         The highest is the class predicted; -inf for classes that a subset lacks. A

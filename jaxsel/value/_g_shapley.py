@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Int32, Integer, Key
 
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
@@ -251,12 +252,12 @@ def linear_passes(
     learner: LogisticRegression,
     metric: str,
     data: Examples,
-    x_val: jax.Array,
-    y_val: jax.Array,
-    ranks: jax.Array,
-    key: jax.Array,
-    rate: jax.Array,
-) -> jax.Array:
+    x_val: Float[jax.Array, "m d"],
+    y_val: Integer[jax.Array, " m"],
+    ranks: Int32[jax.Array, "P n"],
+    key: Key[jax.Array, ""],
+    rate: Float[jax.Array, ""] | float,
+) -> Float[jax.Array, "P n+1"]:
     """Return the metric before and after each step of logistic regression.
 
     The first entry is that of a model without data, the metric's chance level.
@@ -287,7 +288,7 @@ def linear_passes(
         here = x[rows].T[:, None]  # [p, 1, P]
         z = jnp.sum(theta * here, axis=0)
         p = jax.nn.sigmoid(z) if two else jax.nn.softmax(z, axis=0)
-        theta = theta - rate * (p - targets[rows].T) * here
+        theta = theta - rate * (p - targets[rows].T)[None] * here
         flat = theta.reshape(len(theta), -1)
         scores = jnp.matmul(x_val, flat, precision="highest")
         scores = scores.reshape(len(x_val), *theta.shape[1:])

@@ -9,6 +9,7 @@ the sort. What the true order within the bands could change is bounded, point by
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float32, Real
 
 from jaxsel._checks import check_row
 from jaxsel._platform import scatter_index, take
@@ -24,15 +25,15 @@ EPSILON = 1.2e-7  # float32
 
 
 def semivalue_hybrid(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     binary: bool = True,
     head: int = HEAD,
     levels: int = LEVELS,
     exact: Exact | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Float32[jax.Array, " n"], Float32[jax.Array, " n"]]:
     """Value every training point approximately, with a certificate: a pure kernel.
 
     Args:
@@ -87,7 +88,7 @@ def semivalue_hybrid(
         cross = _crossing(band, farthest, levels)
 
     if binary:
-        row = 2 * band + (gains > 0.5)
+        row = 2 * band + (gains > 0.5).astype(jnp.int32)
         counts = _histogram(row, jnp.ones_like(row), 2 * levels + 2)
         size, gain = counts.reshape(-1, 2).sum(1), counts[1::2].astype(jnp.float32)
     else:
@@ -97,7 +98,9 @@ def semivalue_hybrid(
     size, gain = size.at[0].set(0), gain.at[0].set(0)
     stop = jnp.minimum(head + jnp.cumsum(size), n)
     first = stop - size
-    mean = gain / jnp.maximum(size, 1)
+    count = size.astype(jnp.float32)
+    many = jnp.maximum(count, 1)
+    mean = gain / many
 
     slope, level = tie_average(first, stop, gain, table)
     fall = jnp.where(size > 0, -difference(table.level, first, stop), 0.0)
@@ -111,22 +114,22 @@ def semivalue_hybrid(
     # weights times the range of the gains.
     if binary:
         peak, fuzz = 1.0, 0.0
-        scatter = 2 * gain * (size - gain) / jnp.maximum(size, 1)
+        scatter = 2 * gain * (count - gain) / many
     else:
         peak = _range(gains)
-        fuzz = EPSILON * size * peak  # of the mean of so many gains
+        fuzz = EPSILON * count * peak  # of the mean of so many gains
         # Cauchy-Schwarz for sum |u - mean|.
         squares = _histogram(band, (gains - take(mean, band)) ** 2, levels + 1)
-        scatter = jnp.sqrt(size * squares)
+        scatter = jnp.sqrt(count * squares)
     second = jnp.minimum(first + 1, stop)
     variation = jnp.maximum(difference(table.bend, second, stop), 0.0)
     doubt = fall * fuzz
     if cross is not None:
         # So many points may lie on the other side of either edge of a band: they
         # change its gains, and those that it may lose or get its first rank.
-        guests = peak * (cross[:-1] + cross[1:])
+        guests = peak * (cross[:-1] + cross[1:]).astype(jnp.float32)
         scatter = scatter + 2 * guests
-        doubt = doubt + guests * fall / jnp.maximum(size, 1)
+        doubt = doubt + guests * fall / many
         second = jnp.maximum(second - cross[:-1], 1)
     doubt = doubt + 0.5 * variation * scatter
     doubt_beyond = reverse_sum(doubt) + rounding(table.weight, gains)

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Integer, Real
 
 MetricName = Literal[
     "accuracy",
@@ -40,31 +41,41 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
     return found
 
 
-def accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
+def accuracy(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the share of samples whose highest score is their class, `[B]`."""
-    return jnp.mean(predicted(scores) == y, axis=-1)
+    return jnp.mean(predicted(scores) == y[None], axis=-1)
 
 
-def balanced_accuracy(scores: jax.Array, y: jax.Array) -> jax.Array:
+def balanced_accuracy(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the mean over classes of the share found, `[B]`."""
     onehot = jax.nn.one_hot(y, scores.shape[-1], dtype=jnp.float32)
-    right = (predicted(scores) == y).astype(jnp.float32)
+    right = (predicted(scores) == y[None]).astype(jnp.float32)
     size = onehot.sum(0)
-    found = jnp.matmul(right, onehot, precision="highest") / jnp.maximum(size, 1)
-    return found.sum(-1) / jnp.sum(size > 0)
+    hits = jnp.matmul(right, onehot, precision="highest")
+    recall = hits / jnp.maximum(size, 1)[None]
+    return recall.sum(-1) / jnp.sum(size > 0).astype(recall.dtype)
 
 
-def f1_macro(scores: jax.Array, y: jax.Array) -> jax.Array:
+def f1_macro(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the mean F1 over classes that occur or are predicted, `[B]`."""
     classes = scores.shape[-1]
     onehot = jax.nn.one_hot(y, classes, dtype=jnp.float32)
     given = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
     both = jnp.einsum("bmc,mc->bc", given, onehot, precision="highest")
-    sizes = given.sum(1) + onehot.sum(0)
-    return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / jnp.sum(sizes > 0, axis=-1)
+    sizes = given.sum(1) + onehot.sum(0)[None]
+    count = jnp.sum(sizes > 0, axis=-1).astype(sizes.dtype)
+    return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / count
 
 
-def roc_auc(scores: jax.Array, y: jax.Array) -> jax.Array:
+def roc_auc(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the area under the ROC curve, `[B]`.
 
     Of more than two classes the mean over classes of each against the rest, by
@@ -82,10 +93,12 @@ def roc_auc(scores: jax.Array, y: jax.Array) -> jax.Array:
         odds = jnp.round(_minus(scores[..., c], rest) * _GRID) / _GRID
         areas.append(_area(odds, y == c))
     total = jnp.where(counted, jnp.stack(areas, -1), 0).sum(-1)
-    return total / jnp.maximum(counted.sum(), 1)
+    return total / jnp.maximum(counted.sum(), 1).astype(total.dtype)
 
 
-def neg_log_loss(scores: jax.Array, y: jax.Array) -> jax.Array:
+def neg_log_loss(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the mean log probability of the right class, in nats, `[B]`.
 
     Probabilities are cut at float64's epsilon, as scikit-learn does.
@@ -93,14 +106,18 @@ def neg_log_loss(scores: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.mean(jnp.maximum(_right(scores, y), _LEAST), axis=-1)
 
 
-def likelihood(scores: jax.Array, y: jax.Array) -> jax.Array:
+def likelihood(
+    scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the mean probability of the right class, `[B]`."""
     return jnp.mean(jnp.exp(_right(scores, y)), axis=-1)
 
 
-def r2(scores: jax.Array, y: jax.Array) -> jax.Array:
+def r2(
+    scores: Float[jax.Array, "B m 1"], y: Real[jax.Array, " m"]
+) -> Float[jax.Array, " B"]:
     """Return the share of the targets' variance that is explained, `[B]`."""
-    residual = jnp.sum((scores[..., 0] - y) ** 2, axis=-1)
+    residual = jnp.sum((scores[..., 0] - y[None]) ** 2, axis=-1)
     return 1 - residual / jnp.sum((y - y.mean()) ** 2)
 
 
@@ -122,7 +139,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
         rank = (below + to).astype(jnp.float32) / 2  # from 0, ties in the middle
         n = positive.sum()
         over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
-        return over / jnp.maximum(n * (len(lead) - n), 1)
+        return over / jnp.maximum(n * (len(lead) - n), 1).astype(over.dtype)
 
     return jax.vmap(one)(lead)
 

@@ -191,6 +191,11 @@ def marginal_weights(n: int, alpha: float, beta: float) -> np.ndarray:
 
     n times the chance of so many points, where they are BetaBinomial(n - 1; beta,
     alpha): the mean over all places is 1. Tails of a share below 1e-9 are zero.
+
+    Args:
+        n: Number of training points.
+        alpha: First parameter, above zero, in the convention of Kwon and Zou.
+        beta: Second parameter, above zero.
     """
     before = np.arange(n)
     choose = -special.betaln(n - before, before + 1.0) - np.log(n)

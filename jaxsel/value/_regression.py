@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Real
 
 from jaxsel._checks import (
     as_array,
@@ -142,7 +143,12 @@ class RegressionTable:
 
 
 def regression_table(n: int, k: int) -> RegressionTable:
-    """Prepare the weights for n training points and k neighbours."""
+    """Return the weights that `regression_shapley` takes, on the host.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     rank = np.arange(1, n + 1, dtype=np.float64)
 
     def together(r: np.ndarray) -> np.ndarray:
@@ -160,14 +166,14 @@ def regression_table(n: int, k: int) -> RegressionTable:
 
 
 def regression_shapley(
-    distances: jax.Array,
-    targets: jax.Array,
-    target: jax.Array,
+    distances: Real[jax.Array, " n"],
+    targets: Real[jax.Array, " n"],
+    target: Real[jax.Array, ""] | float,
     table: RegressionTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     The utility is `-(sum of the targets of the K nearest / K - target)**2`.

@@ -7,14 +7,15 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Bool, Float, Float32, Int32, Integer, Key
 
 from jaxsel.neighbors import argsort, unsort
 
 
 @partial(jax.jit, static_argnames=("count", "n"))
 def permutation_ranks(
-    key: jax.Array, first: jax.Array | int, *, count: int, n: int
-) -> jax.Array:
+    key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
+) -> Int32[jax.Array, "{count} {n}"]:
     """Return the place of each point in permutations first, first + 1, ...
 
     Args:
@@ -43,8 +44,13 @@ def order_of(ranks: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("count", "n"))
 def random_coalitions(
-    key: jax.Array, first: jax.Array | int, used: jax.Array | int, *, count: int, n: int
-) -> jax.Array:
+    key: Key[jax.Array, ""],
+    first: Integer[jax.Array, ""] | int,
+    used: Integer[jax.Array, ""] | int,
+    *,
+    count: int,
+    n: int,
+) -> Bool[jax.Array, "{count} {n}"]:
     """Return coalitions that each point joins with probability 1/2.
 
     Args:
@@ -65,14 +71,14 @@ def random_coalitions(
 
 @partial(jax.jit, static_argnames=("count", "n"))
 def sized_coalitions(
-    key: jax.Array,
-    first: jax.Array | int,
-    used: jax.Array | int,
-    cumulative: jax.Array,
+    key: Key[jax.Array, ""],
+    first: Integer[jax.Array, ""] | int,
+    used: Integer[jax.Array, ""] | int,
+    cumulative: Float[jax.Array, " sizes"],
     *,
     count: int,
     n: int,
-) -> jax.Array:
+) -> Bool[jax.Array, "{count} {n}"]:
     """Return coalitions whose size is drawn first, then the points.
 
     These are the points with the smallest random numbers, by bisection of their limit,
@@ -111,8 +117,8 @@ def sized_coalitions(
 
 @partial(jax.jit, static_argnames=("count", "n"))
 def bootstrap_counts(
-    key: jax.Array, first: jax.Array | int, *, count: int, n: int
-) -> jax.Array:
+    key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
+) -> Float32[jax.Array, "{count} {n}"]:
     """Return how often each point is drawn in n draws with replacement.
 
     Args:
@@ -134,13 +140,13 @@ def bootstrap_counts(
 
 @partial(jax.jit, static_argnames=("block",))
 def prefix_masks(
-    ranks: jax.Array,
-    lanes: jax.Array,
-    first: jax.Array | int,
-    last: jax.Array | int,
+    ranks: Int32[jax.Array, "p n"],
+    lanes: Integer[jax.Array, " lanes"],
+    first: Integer[jax.Array, ""] | int,
+    last: Integer[jax.Array, ""] | int,
     *,
     block: int,
-) -> jax.Array:
+) -> Bool[jax.Array, "lanes*{block} n"]:
     """Return the prefixes of sizes first, ..., first + block - 1 of permutations.
 
     Args:
@@ -154,7 +160,7 @@ def prefix_masks(
         `[lanes * block, n]` bool, a permutation's prefixes one after the other.
     """
     sizes = first + jnp.arange(block)
-    wanted = (lanes >= 0)[:, None] & (sizes <= last)
+    wanted = (lanes >= 0)[:, None] & (sizes <= last)[None]
     masks = ranks[jnp.maximum(lanes, 0), None] < jnp.where(wanted, sizes, 0)[..., None]
     return masks.reshape(-1, ranks.shape[1])
 

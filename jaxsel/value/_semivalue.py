@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float, Float32, Real
 
 from jaxsel import _native
 from jaxsel._checks import check_row
@@ -29,13 +30,13 @@ from ._weights import RankTable, check_table, difference
 
 
 def semivalue(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     Equal distances (as float32) are ordered by index.
@@ -60,13 +61,13 @@ def semivalue(
 
 
 def semivalue_tied(
-    distances: jax.Array,
-    gains: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
     table: RankTable,
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value every training point, averaged over all orders of tied points.
 
     Points at equal distance (as float32) and with equal gains get equal values,
@@ -180,7 +181,8 @@ def _tied(
     )
 
     slope, level = tie_average(first, last + 1, gain, table)
-    own_drop = gain / (last + 1 - first) * -difference(table.level, first, last + 1)
+    many = (last + 1 - first).astype(gain.dtype)
+    own_drop = gain / many * -difference(table.level, first, last + 1)
     beyond = take(reverse_sum(jnp.where(ends, own_drop, 0.0)), last)
     return unsort(order, slope * u - level - beyond)
 
@@ -201,21 +203,22 @@ def tie_average(
         less what all later groups take away.
     """
     size = stop - first
-    many = jnp.maximum(size, 1)
+    many = jnp.maximum(size, 1).astype(gain.dtype)
+    others = jnp.maximum(size - 1, 1).astype(gain.dtype)
     behind = table.level[0][stop]
     mean = jnp.where(size > 1, difference(table.total, first, stop) / many, behind)
-    spread = (mean - behind) / jnp.maximum(size - 1, 1)
+    spread = (mean - behind) / others
     return mean + spread, gain * spread
 
 
 def semivalue_top(
-    distances: jax.Array,
-    gains: jax.Array,
-    weight: jax.Array,
-    drop: jax.Array,
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
+    weight: Float[jax.Array, " t"],
+    drop: Float[jax.Array, " t"],
     *,
     exact: Exact | None = None,
-) -> jax.Array:
+) -> Float32[jax.Array, " n"]:
     """Value with rank weights that vanish beyond the first t ranks: a pure kernel.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Real
 
 from jaxsel import _native
 from jaxsel._checks import check_choice, check_positive, check_row
@@ -123,12 +124,12 @@ def _values(
 
 
 def threshold_shapley(
-    distances: jax.Array,
-    gains: jax.Array,
-    radius: jax.Array,
-    harmonic: jax.Array,
-    prior: jax.Array,
-) -> jax.Array:
+    distances: Real[jax.Array, " n"],
+    gains: Real[jax.Array, " n"],
+    radius: Real[jax.Array, ""] | float,
+    harmonic: Float[jax.Array, " n+1"],
+    prior: Real[jax.Array, ""] | float,
+) -> Float[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
     The utility is the mean gain of the points within the closed ball, and `prior`
@@ -157,7 +158,10 @@ def threshold_shapley(
 
 
 def _shapley_of(
-    inside: jax.Array, gains: jax.Array, harmonic: jax.Array, prior: jax.Array
+    inside: jax.Array,
+    gains: jax.Array,
+    harmonic: jax.Array,
+    prior: jax.Array | float,
 ) -> jax.Array:
     """Value the points in a ball, `[n]`, by how many there are and what they gain."""
     size = jnp.sum(inside, dtype=jnp.int32)
@@ -172,7 +176,11 @@ def _shapley_of(
 
 
 def harmonic_numbers(n: int) -> np.ndarray:
-    """Return 0, 1, 1 + 1/2, ..., H_n, `[n + 1]`, float64."""
+    """Return 0, 1, 1 + 1/2, ..., H_n, `[n + 1]`, float64.
+
+    Args:
+        n: Number of training points.
+    """
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.core import Tracer
+from jaxtyping import Float, Float32, Key, Shaped
 
 from jaxsel._checks import (
     as_array,
@@ -322,15 +323,15 @@ def _kernel(
 def evaluate(
     learner: Learner,
     data: Examples,
-    weights: jax.Array,
-    x_val: jax.Array,
-    y_val: jax.Array,
-    key: jax.Array,
+    weights: Shaped[jax.Array, "B n"],
+    x_val: Shaped[jax.Array, "m ..."],
+    y_val: Shaped[jax.Array, " m"],
+    key: Key[jax.Array, ""],
     start: Any = None,
-    empty: float | jax.Array = 0.0,
+    empty: float | Float[jax.Array, ""] = 0.0,
     *,
     metric: str | MetricFunction = "accuracy",
-) -> tuple[jax.Array, Any]:
+) -> tuple[Float32[jax.Array, " B"], Any]:
     """Train on each coalition and measure: the kernel of `ModelUtility`.
 
     Args:
@@ -408,7 +409,7 @@ def examples(
                 f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
                 "predicts classes"
             )
-        found = []
+        found: list[np.ndarray] = []
         for name, value in (("y", y), (names[1], y_val)):
             array = np.asarray(as_array(name, value))
             check_numeric(name, array)
@@ -418,7 +419,7 @@ def examples(
                 )
             check_finite(name, array)
             found.append(array.astype(np.float32))
-        codes, codes_val, classes = *found, 0
+        (codes, codes_val), classes = found, 0
         if np.ptp(codes_val) == 0:
             raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
     else:

@@ -29,26 +29,49 @@ from jaxsel._checks import check_positive
 
 
 def shapley_weights(n: int, k: int) -> np.ndarray:
-    """Weights of the Shapley value, t uniform: `1 / max(r, K)`, `[n]`."""
+    """Return the weights of the Shapley value, t uniform: `1 / max(r, K)`, `[n]`.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     return 1 / np.maximum(np.arange(1, n + 1), k)
 
 
 def banzhaf_weights(n: int, k: int) -> np.ndarray:
-    """Weights of the Banzhaf value, t = 1/2, `[n]`: tiny beyond a few times K."""
+    """Return the weights of the Banzhaf value, t = 1/2, `[n]`.
+
+    They are tiny beyond a few times K.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     draws = np.arange(n)
     return _descending(special.bdtr(np.minimum(k - 1, draws), draws, 0.5) / k)
 
 
 def loo_weights(n: int, k: int) -> np.ndarray:
-    """Weights of leave-one-out, t = 1, `[n]`: `1/K` for the K nearest, else 0."""
+    """Return the weights of leave-one-out, t = 1, `[n]`: `1/K` up to rank K, else 0.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     return np.where(np.arange(1, n + 1) <= k, 1 / k, 0.0)
 
 
 def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
-    """Weights of the Beta(alpha, beta) semivalue, `[n]`.
+    """Return the weights of the Beta(alpha, beta) semivalue, `[n]`.
 
     In the convention of Kwon and Zou, and of pyDVL: Beta(16, 1) favours small
     coalitions, Beta(1, 1) is the Shapley value. Costs n operations.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+        alpha: First parameter, above zero.
+        beta: Second parameter, above zero.
     """
     weights = np.full(n, 1 / k)  # as long as fewer than K points are nearer
     if n <= k:
@@ -73,7 +96,14 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
 
 
 def soft_shapley_weights(n: int, k: int) -> np.ndarray:
-    """Weights of the soft-label KNN-Shapley value, `[n]`; see `soft_shapley_offset`."""
+    """Return the weights of the soft-label KNN-Shapley value, `[n]`.
+
+    The value is the semivalue of these weights, plus `soft_shapley_offset`.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+    """
     if n == 1:
         return np.ones(1)
     rank = np.arange(1, n + 1)
@@ -84,7 +114,16 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
 
 
 def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
-    """Return what soft labels add to every point: `constant + slope * sum(gains)`."""
+    """Return what the soft-label form adds to every point, as constant and slope.
+
+    The values of a validation point are those of `soft_shapley_weights`, plus
+    `constant + slope * sum(gains)`.
+
+    Args:
+        n: Number of training points.
+        k: Number of neighbours.
+        n_classes: Number of classes.
+    """
     if n == 1:
         return -1 / n_classes, 0.0
     harmonic = special.digamma(min(k, n) + 1) + np.euler_gamma
@@ -125,6 +164,9 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
         weights: Array of shape `[n]`, float64, the nearest point's weight first.
         running: Whether to make the running sums, which `semivalue_tied` and
             `semivalue_hybrid` need, and `semivalue` does not; else they are None.
+
+    Returns:
+        A `RankTable` of float32 arrays. Costs n operations.
     """
     weights = np.asarray(weights, np.float64)
     drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -55,8 +56,8 @@ class GaussianNB:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
@@ -69,10 +70,10 @@ class GaussianNB:
         def spread(feature: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             # Two passes, since a mean of squares would cancel in float32.
             values, means = feature
-            deviation = values - dot(means, onehot.T)
+            deviation = values[None] - dot(means, onehot.T)
             within = dot(w * deviation**2, onehot) / jnp.maximum(count, 1)
-            middle = jnp.sum(share * values, axis=1, keepdims=True)
-            return within, jnp.sum(share * (values - middle) ** 2, axis=1)
+            middle = jnp.sum(share * values[None], axis=1, keepdims=True)
+            return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
 
         within, overall = jax.lax.map(spread, (x.T, mean.transpose(2, 0, 1)))
         smoothing = self.var_smoothing * overall.max(0)
@@ -81,11 +82,13 @@ class GaussianNB:
         variance = within.transpose(1, 2, 0) + smoothing[:, None, None]
         return ClassMoments(count, mean, variance)
 
-    def predict(self, params: ClassMoments, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`."""
         x = jnp.asarray(x, jnp.float32)
         variance = params.variance
-        distance = (x[:, None] - params.mean[:, None]) ** 2 / variance[:, None]
+        distance = (x[None, :, None] - params.mean[:, None]) ** 2 / variance[:, None]
         constant = jnp.log(params.size) - jnp.log(variance).sum(-1) / 2
         scores = constant[:, None] - distance.sum(-1) / 2
         return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)
@@ -110,8 +113,8 @@ class NearestCentroid:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
@@ -119,7 +122,9 @@ class NearestCentroid:
         _, count, mean = _means(data, jnp.asarray(weights, jnp.float32))
         return ClassMoments(count, mean, jnp.zeros((len(mean), 0)))
 
-    def predict(self, params: ClassMoments, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return minus squared distances, up to a constant for each sample."""
         x = jnp.asarray(x, jnp.float32)
         near = jnp.einsum("bcd,md->bmc", params.mean, x, precision="highest")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_count
 from jaxsel.value._examples import Examples
@@ -95,8 +96,8 @@ class FlaxLearner:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""],
         start: Any = None,
     ) -> Trained:
         """Train on each subset: see `Learner.fit`."""
@@ -134,7 +135,9 @@ class FlaxLearner:
             present = jnp.matmul(weights, onehot) > 0
         return Trained(jax.vmap(train)(weights), present)
 
-    def predict(self, params: Trained, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: Trained, x: Shaped[jax.Array, "m ..."]
+    ) -> Float[jax.Array, "B m C"]:
         """Return outputs, `[B, m, K]`: see `Learner.predict`."""
         x = jnp.asarray(x, jnp.float32)
         outputs = jax.vmap(lambda one: self.apply(one, x))(params.params)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -95,8 +96,8 @@ class LogisticRegression:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: LinearParams | None = None,
     ) -> LinearParams:
         """Train on each subset: see `Learner.fit`."""
@@ -104,7 +105,7 @@ class LogisticRegression:
         extra: _Prepared = data.extra
         weights = jnp.asarray(weights, jnp.float32)
         onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
-        present = jnp.matmul(weights, onehot) > 0
+        present = jnp.matmul(weights, onehot, precision="highest") > 0
         active = present.sum(1) > 1
         explicit = _explicit(data)
         outputs = 1 if explicit else data.classes
@@ -150,7 +151,9 @@ class LogisticRegression:
             )
         return _outward(extra, theta, present)
 
-    def predict(self, params: LinearParams, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: LinearParams, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return logits, `[B, m, classes]`: see `Learner.predict`."""
         logits = linear(params, x)
         if logits.shape[1] < params.present.shape[1]:
@@ -174,11 +177,11 @@ def _explicit(data: Examples) -> bool:
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
     """Return coefficients of the solver's features, `[B, K, p]`."""
     bias = start.bias + jnp.matmul(start.weight, extra.mean, precision="highest")
-    weight = start.weight / extra.factor
+    weight = start.weight / extra.factor[None, None]
     return jnp.concatenate([weight, bias[..., None]], axis=-1)
 
 
 def _outward(extra: _Prepared, theta: jax.Array, present: jax.Array) -> LinearParams:
-    weight, bias = theta[..., :-1] * extra.factor, theta[..., -1]
+    weight, bias = theta[..., :-1] * extra.factor[None, None], theta[..., -1]
     shift = jnp.matmul(weight, extra.mean, precision="highest")
     return LinearParams(weight, bias - shift, present)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel.neighbors import METRICS, Metric, distances, normalise
@@ -60,8 +61,8 @@ class KNN:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> Neighbors:
         """Remember each subset: see `Learner.fit`."""
@@ -69,7 +70,9 @@ class KNN:
         onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
         return Neighbors(jnp.asarray(weights, jnp.float32), data.x, onehot)
 
-    def predict(self, params: Neighbors, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: Neighbors, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return log shares of votes, `[B, m, C]`: see `Learner.predict`."""
         points, queries = (
             jnp.asarray(params.x, jnp.float32),
@@ -78,7 +81,7 @@ class KNN:
         if self.metric == "cosine":
             points, queries = normalise(points), normalise(queries)
         else:  # a rounded mean leaves ties of whole numbers as they are
-            centre = jnp.round(points.mean(0))
+            centre = jnp.round(points.mean(0, keepdims=True))
             points, queries = points - centre, queries - centre
         near = distances(points, queries, metric=self.metric)
         order = jnp.argsort(near, axis=1, stable=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from ._solve import solve_packed
 
@@ -23,15 +24,15 @@ class _State(NamedTuple):
 
 
 def fit_two_classes(
-    x: jax.Array,
-    products: jax.Array,
-    positive: jax.Array,
-    weights: jax.Array,
-    penalty: jax.Array,
-    theta: jax.Array,
-    active: jax.Array,
+    x: Float[jax.Array, "n p"],
+    products: Float[jax.Array, "p*(p+1)//2 n"],
+    positive: Float[jax.Array, " n"],
+    weights: Float[jax.Array, "n B"],
+    penalty: Float[jax.Array, " p"],
+    theta: Float[jax.Array, "p B"],
+    active: Bool[jax.Array, " B"],
     tol: float,
-) -> jax.Array:
+) -> Float[jax.Array, "p B"]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + Σ penalty θ² / 2 for each subset.
 
     Steps are as long as `damped` says.
@@ -71,7 +72,7 @@ def fit_two_classes(
         go = sound & ~state.done
 
         t = damped(change)
-        theta = jnp.where(go, theta - t * delta, theta)
+        theta = jnp.where(go[None], theta - t[None] * delta, theta)
         return _State(
             theta, state.done | ~sound | (change * change <= tol), state.step + 1
         )
@@ -83,7 +84,7 @@ def fit_two_classes(
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
     least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
-    theta = jnp.where(hopeless, 0, theta)
+    theta = jnp.where(hopeless[None], 0, theta)
     start = _State(theta, ~active, jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(going, step, start).theta
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
@@ -72,8 +73,8 @@ class RidgeRegression:
     def fit(
         self,
         data: Examples,
-        weights: jax.Array,
-        key: jax.Array | None = None,
+        weights: Shaped[jax.Array, "B n"],
+        key: Key[jax.Array, ""] | None = None,
         start: Any = None,
     ) -> LinearParams:
         """Train on each subset: see `Learner.fit`."""
@@ -86,18 +87,21 @@ class RidgeRegression:
         diagonal = jnp.arange(n_features - 1)
         diagonal = diagonal * (diagonal + 3) // 2
         # An empty subset has no intercept to find.
-        packed = packed.at[diagonal].add(self.l2).at[-1].add(w.sum(0) == 0)
+        empty = (w.sum(0) == 0).astype(packed.dtype)
+        packed = packed.at[diagonal].add(self.l2).at[-1].add(empty)
         sides = [dot(extra.inner.T, w * target[:, None]) for target in extra.targets]
         theta = solve_packed(packed, jnp.stack(sides)).transpose(2, 0, 1)
         weight = theta[..., :-1]
-        bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift
+        bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift[None]
         present = jnp.ones((w.shape[1], len(extra.targets)), bool)
         if data.classes:
             onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
             present = dot(w.T, onehot) > 0
         return LinearParams(weight, bias, present)
 
-    def predict(self, params: LinearParams, x: jax.Array) -> jax.Array:
+    def predict(
+        self, params: LinearParams, x: Shaped[jax.Array, "m d"]
+    ) -> Float[jax.Array, "B m C"]:
         """Return outputs, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`."""
         out = jnp.where(params.present[:, :, None], linear(params, x), -jnp.inf)
         return out.transpose(0, 2, 1)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from ._curvature import Curvature
 from ._newton import damped
@@ -49,16 +50,16 @@ class _Points(NamedTuple):
 
 
 def fit_softmax(
-    x: jax.Array,
-    onehot: jax.Array,
-    weights: jax.Array,
-    penalty: jax.Array,
-    present: jax.Array,
-    theta: jax.Array,
-    active: jax.Array,
+    x: Float[jax.Array, "n p"],
+    onehot: Float[jax.Array, "C n"],
+    weights: Float[jax.Array, "B n"],
+    penalty: Float[jax.Array, "B p"],
+    present: Bool[jax.Array, "B C"],
+    theta: Float[jax.Array, "B C p"],
+    active: Bool[jax.Array, " B"],
     curvature: Curvature,
     tol: float,
-) -> jax.Array:
+) -> Float[jax.Array, "B C p"]:
     """Minimise the weighted cross-entropy + Σ penalty θ² / 2 for each subset.
 
     Steps are as long as `_line_search` says.
@@ -212,7 +213,7 @@ def _inverse(
     """
     scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
     outside = 1 / (ridge + scale * curvature.rest)
-    inside = 1 / (ridge + scale * curvature.values) - outside
+    inside = 1 / (ridge + scale * curvature.values[None]) - outside
     vectors = curvature.vectors.reshape(len(curvature.values), -1)
 
     def apply(right: jax.Array) -> jax.Array:
