@@ -52,7 +52,7 @@ STREAMED = ["omp", "herding", "log_det", "influence"]
 @pytest.mark.parametrize(
     ("name", "oracle"),
     [(name, gradients.Dense) for name in CHOICES]
-    + [(name, streamed) for name in STREAMED],
+    + [pytest.param(name, streamed, marks=pytest.mark.slow) for name in STREAMED],
 )
 def test_candidates_with_nan_are_as_if_they_were_not_there(name, oracle):
     a, b = spoilt(np.nan)

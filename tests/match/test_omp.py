@@ -21,8 +21,15 @@ each_width = pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
 @cases.each_score
 @cases.each_sign
 @each_ridge
-@each_width
-@pytest.mark.parametrize("penalty", [{}, PENALISED], ids=["plain", "penalised"])
+@pytest.mark.parametrize(
+    ("wide", "penalty"),
+    [
+        pytest.param(False, {}, id="f32"),
+        pytest.param(True, {}, id="f64", marks=pytest.mark.slow),
+        pytest.param(False, PENALISED, id="penalised-f32", marks=pytest.mark.slow),
+        pytest.param(True, PENALISED, id="penalised-f64"),
+    ],
+)
 def test_equals_the_reference(score, positive, l2, wide, penalty):
     a, b = cases.pool()
     options = {"score": score, "positive": positive, "l2": l2} | penalty
