@@ -1,11 +1,15 @@
 """The scripts in examples/ run, and find what they say they find."""
 
+import importlib
 import importlib.util
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
+from unittest import mock
 
 import jax
 import numpy as np
@@ -13,9 +17,13 @@ import pytest
 
 import jaxsel
 from jaxsel import data
+from jaxsel.data._catalog import CATALOG
+from jaxsel.proxy import families
+from jaxsel.proxy.families._place import Kind
 
 pytest.importorskip("sklearn")
 FOLDER = Path(__file__).parents[1] / "examples"
+EXTENSIONS = ("value", "oracle", "learner", "family", "engine", "dataset")
 
 
 def load(name):
@@ -28,7 +36,25 @@ def load(name):
 def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
     expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
-    assert names == expected
+    assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
+
+
+@pytest.mark.parametrize("part", EXTENSIONS)
+def test_extensions(part, monkeypatch):
+    """Each compares with something independent of jaxsel."""
+    monkeypatch.syspath_prepend(FOLDER)  # the family runs on the example of an engine
+    name = f"extend_{part}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with mock.patch.dict(CATALOG), mock.patch.dict(families.ATTENTIONS):
+        importlib.import_module(name).main()
+
+
+def test_the_guide_has_every_extension():
+    guide = (FOLDER.parent / "docs" / "extending.md").read_text("utf-8")
+    included = re.findall(r'^--8<-- "examples/extend_(\w+).py"$', guide, re.MULTILINE)
+    assert included == [*EXTENSIONS]
+    kinds = [kind for kind in get_args(Kind) if f"`{kind}`" not in guide]
+    assert not kinds, "operations that an engine may be asked for"
 
 
 @pytest.mark.slow

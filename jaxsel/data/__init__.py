@@ -2,6 +2,7 @@
 
 from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
 
+from ._catalog import register as register
 from ._convert import (
     from_arrays as from_arrays,
     from_hugging_face as from_hugging_face,

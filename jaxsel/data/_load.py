@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from jaxsel._progress import track
 
 from ._catalog import CATALOG
 from ._dataset import Dataset
-from ._digits import load_digits
 from ._store import TFDS_IMPORT, PathLike, find, resolve_data_dir
 
 if TYPE_CHECKING:
@@ -33,10 +33,11 @@ def load(
 ) -> Dataset:
     """Load a split of a data set into memory.
 
-    "digits" is always there. The other sets of `available()` must have been prepared,
-    once; so must any set of TFDS, by TFDS itself as array_record. Sets with one input
-    (an image, a vector, numbers by name, or a text) and one label are understood;
-    single numbers and vectors beside them become `extras`.
+    "digits" is always there, and so is what `register` added. The other sets of
+    `available()` must have been prepared, once; so must any set of TFDS, by TFDS itself
+    as array_record. Sets with one input (an image, a vector, numbers by name, or a
+    text) and one label are understood; single numbers and vectors beside them become
+    `extras`.
 
     TFDS shuffles samples when it prepares them, always in the same way, so that a
     slice such as `train[:1000]` is a random sample. `ids` tells where one came from.
@@ -54,8 +55,10 @@ def load(
         ValueError: If there is no such split, or its samples differ in shape.
         TypeError: If its features are of a kind that can't become arrays.
     """
-    if name == "digits":
-        return load_digits(split)
+    known = CATALOG.get(name)
+    if known is not None and known.read is not None:
+        found = known.read(split)
+        return dataclasses.replace(found, name=name, split=split, license=known.license)
     folder = resolve_data_dir(data_dir)
     path, instead = find(name, folder)
     if path is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
@@ -30,9 +31,9 @@ class Info:
         task: What it holds and what is to be told apart.
         splits: How many samples each split has.
         license: The data's licence, as its package states it.
-        source: The package it comes from.
+        source: Where it comes from: a package, as a rule.
         download_size: Bytes to fetch.
-        path: Where it lies prepared, or None. "digits" lies inside scikit-learn.
+        path: Where it lies prepared, or None: "digits" lies inside scikit-learn.
         size: Bytes on disk once prepared, else 0.
     """
 
@@ -52,7 +53,7 @@ class Info:
 
 
 def info(name: str, *, data_dir: PathLike | None = None) -> Info:
-    """Describe one of the data sets that jaxsel prepares; fetches nothing.
+    """Describe one of the data sets that jaxsel knows; fetches nothing.
 
     Raises:
         ValueError: If there is none of that name.
@@ -66,7 +67,7 @@ def info(name: str, *, data_dir: PathLike | None = None) -> Info:
         task=entry.task,
         splits=entry.splits,
         license=entry.license,
-        source="scikit-learn" if entry.package is None else str(entry.package),
+        source=entry.source if entry.package is None else str(entry.package),
         download_size=0 if entry.package is None else entry.package.size,
         path=path,
         size=0 if path is None else folder_size(path),
@@ -74,7 +75,7 @@ def info(name: str, *, data_dir: PathLike | None = None) -> Info:
 
 
 def available(*, data_dir: PathLike | None = None) -> list[Info]:
-    """Describe every data set that jaxsel prepares."""
+    """Describe every data set that jaxsel knows, those of `register` among them."""
     return [info(name, data_dir=data_dir) for name in CATALOG]
 
 
@@ -166,14 +167,9 @@ def _build(
 ) -> Path:
     """Build with TFDS, which is imported only here; return the folder written."""
     with TFDS_IMPORT:
-        if entry.name in ("mnist", "fashion_mnist"):
-            from . import _build_images as module
-        elif entry.name == "adult":
-            from . import _build_table as module
-        else:
-            from . import _build_texts as module
         from ._build import run
 
+        module = importlib.import_module(f"._build_{entry.builder}", __package__)
     builder = module.BUILDERS[entry.name]
     return run(builder(entry, files, data_dir, progress=progress))
 

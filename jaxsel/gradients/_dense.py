@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from jaxsel._checks import check_features, to_float, widen
 
-from ._oracle import Gradient, Oracle, products
+from ._oracle import Gradient, Oracle, grouped_rows, products
 
 
 @jax.tree_util.register_dataclass
@@ -36,6 +36,9 @@ class Dense(Oracle):
 
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return jnp.matmul(weights, widen(self.gradients), precision="highest")
+
+    def group(self, rows: jax.Array, shares: jax.Array) -> Dense:
+        return Dense(grouped_rows(self.gradients, rows, shares))
 
 
 def dense(gradients: npt.ArrayLike | jax.Array) -> Dense:

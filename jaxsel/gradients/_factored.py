@@ -67,6 +67,9 @@ class Factored(Oracle):
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return tuple(_combine(_wide(layer), weights) for layer in self.layers)
 
+    def group(self, rows: jax.Array, shares: jax.Array) -> Factored:
+        return Factored(tuple(_group(layer, rows, shares) for layer in self.layers))
+
 
 def _wide(layer: Layer) -> Layer:
     return Layer(widen(layer.deltas), widen(layer.inputs), layer.bias)
@@ -113,6 +116,15 @@ def _combine(layer: Layer, weights: jax.Array) -> jax.Array:
     shape = (-1,) + (1,) * (layer.deltas.ndim - 1)
     deltas = (weights.reshape(shape) * layer.deltas).reshape(-1, layer.deltas.shape[-1])
     return _outer(layer, deltas, layer.inputs.reshape(-1, layer.inputs.shape[-1]))
+
+
+def _group(layer: Layer, rows: jax.Array, shares: jax.Array) -> Layer:
+    """Return a layer whose samples are groups: a group has its members' positions."""
+    scale = shares.reshape(*shares.shape, *[1] * (layer.deltas.ndim - 1))
+    deltas, inputs = layer.deltas[rows] * scale, layer.inputs[rows]
+    deltas = deltas.reshape(len(rows), -1, deltas.shape[-1])
+    inputs = inputs.reshape(len(rows), -1, inputs.shape[-1])
+    return Layer(deltas, inputs, layer.bias)
 
 
 def _outer(layer: Layer, deltas: jax.Array, inputs: jax.Array) -> jax.Array:

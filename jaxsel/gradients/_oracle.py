@@ -86,6 +86,25 @@ class Oracle(abc.ABC):
         rows = jax.tree.map(lambda array: array[indices], self.per_candidate())
         return dataclasses.replace(self, **rows)  # pyright: ignore
 
+    def group(self, rows: jax.Array, shares: jax.Array) -> Oracle:
+        """Return the oracle of g groups, each a weighted sum of s candidates.
+
+        Matching by minibatch needs it; oracles that do not know gradients one by one
+        have none.
+
+        Args:
+            rows: Which candidates, `[g, s]`.
+            shares: What each is multiplied by, `[g, s]`.
+
+        Raises:
+            TypeError: If this oracle has no groups.
+        """
+        del rows, shares
+        raise TypeError(
+            "batch_size needs gradients that are known one by one (dense, factored, "
+            f"ghost or projected), got {type(self).__name__}"
+        )
+
 
 def inner(u: Gradient, v: Gradient) -> jax.Array:
     """Return the inner product of two gradients of one form.
@@ -111,6 +130,11 @@ def squared_norm(v: Gradient) -> jax.Array:
         v: A gradient: a pytree of arrays.
     """
     return inner(v, v)
+
+
+def grouped_rows(matrix: jax.Array, rows: jax.Array, shares: jax.Array) -> jax.Array:
+    """Return weighted sums of rows of a matrix `[n, d]`, `[g, d]`: see `group`."""
+    return jnp.einsum("gs,gsd->gd", shares, matrix[rows], precision="highest")
 
 
 def products(atoms: jax.Array, rows: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from jaxsel._parameters import (
     split,
 )
 
-from ._oracle import Gradient, Oracle, products
+from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._per_sample import flatten, gradients
 from ._rows import check_chunk_size, map_rows, rows_of, vary
 
@@ -98,6 +98,9 @@ class Projected(Oracle):
 
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         return jnp.matmul(weights, widen(self.rows), precision="highest")
+
+    def group(self, rows: jax.Array, shares: jax.Array) -> Projected:
+        return dataclasses.replace(self, rows=grouped_rows(self.rows, rows, shares))
 
 
 def projected(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count, encode_labels
-from jaxsel.gradients import Dense, Factored, Layer, Oracle, Projected, Streamed
+from jaxsel.gradients import Oracle, Projected, Streamed
 
 from ._omp import Candidates, as_oracle, omp
 from ._pursuit import Score
@@ -222,29 +222,7 @@ def grouped(oracle: Any, size: int) -> Oracle:
     rows = np.arange(batches * size).reshape(batches, size)
     share = np.where(rows < n, 1.0, 0.0)
     share = jnp.asarray(share / share.sum(1, keepdims=True), oracle.dtype)
-    rows = jnp.asarray(np.minimum(rows, n - 1))
-    if isinstance(oracle, Dense):
-        return Dense(_means(share, oracle.gradients[rows]))
-    if isinstance(oracle, Projected):
-        return dataclasses.replace(oracle, rows=_means(share, oracle.rows[rows]))
-    if isinstance(oracle, Factored):
-        layers = []
-        for layer in oracle.layers:
-            # A batch is a sample with more positions.
-            scale = share.reshape(*share.shape, *[1] * (layer.deltas.ndim - 1))
-            deltas, inputs = layer.deltas[rows] * scale, layer.inputs[rows]
-            deltas = deltas.reshape(batches, -1, deltas.shape[-1])
-            inputs = inputs.reshape(batches, -1, inputs.shape[-1])
-            layers.append(Layer(deltas, inputs, layer.bias))
-        return Factored(tuple(layers))
-    raise TypeError(
-        "batch_size needs gradients that are known one by one (dense, factored, ghost "
-        f"or projected), got {type(oracle).__name__}"
-    )
-
-
-def _means(share: jax.Array, rows: jax.Array) -> jax.Array:
-    return jnp.einsum("bs,bsp->bp", share, rows, precision="highest")
+    return oracle.group(jnp.asarray(np.minimum(rows, n - 1)), share)
 
 
 def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:

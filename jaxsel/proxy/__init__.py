@@ -83,7 +83,7 @@ from ._spec import (
     manifest as manifest,
     probe_manifest as probe_manifest,
 )
-from ._steps import secure_steps as secure_steps
+from ._steps import run_steps as run_steps, secure_steps as secure_steps
 from .families import (
     ExactEntropy as ExactEntropy,
     ExactNorm as ExactNorm,

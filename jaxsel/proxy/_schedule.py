@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from . import _primitives as primitives
 from ._manifest import Manifest
 from ._primitives import Count
 from ._shaped import N, Shaped, cat, outcome
-from ._steps import steps
-from .families._place import Kind, Run, Shape, Shapes, SharedInputs
+from ._steps import run_steps, steps
+from .families._place import Call, Kind, Run, Shape, Shapes, SharedInputs
 
 COALESCED = 4096
 """Numbers a sample that an operand may have for `Operation.coalesced`."""
@@ -104,14 +105,13 @@ def trace(manifest: Manifest) -> tuple[tuple[Operation, ...], Shapes]:
         weights[name] = shape
         return Shaped(*shape)
 
-    passed, result = steps(Run(manifest, weight, shared, cat)), None
     operations = []
-    while True:
-        try:
-            call = passed.send(result)
-        except StopIteration:
-            return tuple(operations), weights
+
+    def note(call: Call) -> Any:
         place, name, kind, operands, degree = call
         shapes = tuple(operand.shape for operand in operands)
         operations.append(Operation(place, name, kind, shapes, degree))
-        result = outcome(call)
+        return outcome(call)
+
+    run_steps(steps(Run(manifest, weight, shared, cat)), note)
+    return tuple(operations), weights

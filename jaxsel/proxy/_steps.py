@@ -19,7 +19,7 @@ from .families import (
     score_of,
 )
 from .families._attention import AttentionPlace
-from .families._place import Place, Run, SharedInputs, Steps
+from .families._place import Call, Place, Run, SharedInputs, Steps
 
 
 def secure_steps(
@@ -32,6 +32,12 @@ def secure_steps(
 ) -> Steps:
     """Yield the operations of the secure forward pass; return scores `[n]`.
 
+    Between two operations, operands are added, subtracted, negated, indexed, and
+    multiplied or divided by public numbers. They have a `shape` and the methods
+    `sum(axis, keepdim=False)`, `reshape(*shape)`, `transpose(first, second)`,
+    `unsqueeze(axis)` and `squeeze(axis)`, as tensors of torch and of CrypTen do.
+    `run_steps` runs the generator to its end.
+
     Args:
         manifest: The proxy.
         weights: Operands of the engine, by the names of `fold`.
@@ -41,6 +47,23 @@ def secure_steps(
     """
     run = Run(manifest, lambda name, shape: weights[name], inputs, cat)
     return steps(run, logits=logits)
+
+
+def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
+    """Run a forward pass to its end, and return what it returns.
+
+    Args:
+        steps: The generator, of `secure_steps`.
+        execute: Return the result of an operation: an operand, and a tuple of operands
+            for "powers" and "max".
+    """
+    result = None
+    while True:
+        try:
+            call = steps.send(result)
+        except StopIteration as end:
+            return end.value
+        result = execute(call)
 
 
 def steps(run: Run, *, logits: bool = False) -> Steps:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import jaxsel.data as data
+from jaxsel.data._catalog import CATALOG
 
 
 def test_import_is_light():
@@ -35,6 +36,34 @@ def test_digits():
     assert "BSD" in train.license
     with pytest.raises(ValueError, match="split must be one of 'train'"):
         data.load("digits", split="dev")
+
+
+def test_register(monkeypatch):
+    """What is registered is loaded and listed; our own names are not replaced."""
+    monkeypatch.setitem(CATALOG, "pets", None)  # so that it is gone afterwards
+    pets = data.from_arrays(np.eye(4), ["cat", "dog", "cat", "dog"])
+    facts = {"task": "pets", "splits": {"train": 4}, "license": "CC0", "source": "here"}
+    asked = []
+    data.register("pets", lambda split: asked.append(split) or pets, **facts)
+    found = data.load("pets", split="any")
+    assert (found.name, found.split, found.license) == ("pets", "any", "CC0")
+    assert found.x is pets.x
+    assert asked == ["any"]
+    info = data.info("pets")
+    assert info.prepared
+    assert (info.task, info.splits, info.source) == ("pets", {"train": 4}, "here")
+    assert info in data.available()
+    assert data.prepare("pets") == info
+    assert not data.remove("pets")
+    data.register("pets", lambda split: pets.take([0]), **facts)
+    assert len(data.load("pets")) == 1
+
+    with pytest.raises(ValueError, match="name must be none of digits, .*got 'mnist'"):
+        data.register("mnist", lambda split: pets, **facts)
+    with pytest.raises(ValueError, match="name must be a word .*got 'a/b'"):
+        data.register("a/b", lambda split: pets, **facts)
+    with pytest.raises(TypeError, match="read must be a function"):
+        data.register("pets", pets, **facts)
 
 
 def table(n=5, **changes):

@@ -67,6 +67,36 @@ def test_oracles_are_arguments_of_jit(kind):
     np.testing.assert_allclose(column, oracle.column(3), rtol=1e-5, atol=1e-6)
 
 
+def _groups():
+    rows = np.array([[5, 1], [7, 7], [0, 2], [3, 4], [6, 0]])
+    shares = np.linspace(-1, 1.5, rows.size, dtype=np.float32).reshape(rows.shape)
+    return jnp.asarray(rows), jnp.asarray(shares)
+
+
+@pytest.mark.parametrize("kind", ["dense", "ghost"])
+def test_groups_are_weighted_sums(kind, expected):
+    rows, shares = _groups()
+    sums = np.einsum("gs,gsp->gp", shares, expected[rows])
+    cases.check(EXACT[kind](*_fields(cases.plain())).group(rows, shares), sums)
+
+
+@each_sketch
+def test_groups_of_projections_are_projections_of_groups(sketch):
+    options = {"dim": 6, "key": jax.random.key(0), "kind": sketch}
+    oracle = gradients.projected(*_fields(cases.plain()), **options)
+    rows, shares = _groups()
+    sums = np.einsum("gs,gsp->gp", shares, np.asarray(oracle.rows)[rows])
+    grouped = oracle.group(rows, shares)
+    cases.check(grouped, sums)
+    oracle.check_alike(grouped)
+
+
+def test_gradients_that_are_not_known_one_by_one_have_no_groups():
+    oracle = gradients.jvp(*_fields(cases.plain()))
+    with pytest.raises(TypeError, match="batch_size needs gradients .* got Jvp"):
+        oracle.group(*_groups())
+
+
 def dict_loss(params, example):
     return cases.plain_loss(params, (example["x"], example["y"]))
 

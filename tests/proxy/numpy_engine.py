@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from jaxsel.proxy import SharedInputs, fold, secure_steps
+from jaxsel.proxy import SharedInputs, fold, run_steps, secure_steps
 
 
 class Array:
@@ -99,13 +99,13 @@ def scores(manifest, arrays, x, mask):
     """Return the scores `[n]` of the folded parameters, and the calls made."""
     weights = {name: Array(value) for name, value in fold(manifest, arrays).items()}
     steps = secure_steps(manifest, weights, shared(manifest, x, mask), cat=cat)
-    result, calls = None, []
-    while True:
-        try:
-            calls.append(steps.send(result))
-        except StopIteration as end:
-            return end.value.values, calls
-        result = execute(calls[-1])
+    calls = []
+
+    def run(call):
+        calls.append(call)
+        return execute(call)
+
+    return run_steps(steps, run).values, calls
 
 
 def shared(manifest, x, mask):

@@ -2,9 +2,12 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
+import sys
 from pathlib import Path
 from typing import get_args
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +39,7 @@ ROLES = {
 }
 ALL = [(role, name) for role, families in ROLES.items() for name in families]
 BOUND = 1e-4  # of the largest score, or of 1
+DOCUMENTATION = ("no line in", "no word in", "is not exported")
 GUIDE = (Path(__file__).parents[2] / "docs" / "proxy.md").read_text("utf-8")
 
 # Plan, row that is read, whether samples are padded, and pre-norm layers.
@@ -253,15 +257,25 @@ def test_what_a_family_lacks_is_named(lacking, named, monkeypatch):
     family = type("SlopeAttention", (Attention,), members | lacking)
     monkeypatch.setitem(ATTENTIONS, "slope", Family(family))
     found = "\n".join(gaps("attention", "slope"))
-    documentation = ("no line in", "no word in", "is not exported")
     rest = [
-        line for line in found.splitlines() if not any(d in line for d in documentation)
+        line for line in found.splitlines() if not any(d in line for d in DOCUMENTATION)
     ]
     if not lacking:
-        assert all(text in found for text in documentation)
+        assert all(text in found for text in DOCUMENTATION)
         assert not rest
     for text in named:
         assert any(text in line for line in rest), found
+
+
+def test_the_family_of_the_guide_is_whole(monkeypatch):
+    """But for the documentation of one in the package."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    monkeypatch.delitem(sys.modules, "extend_family", raising=False)
+    with mock.patch.dict(ATTENTIONS):
+        importlib.import_module("extend_family")
+        found = list(gaps("attention", "relu2"))
+    rest = [line for line in found if not any(d in line for d in DOCUMENTATION)]
+    assert not rest, "\n".join(rest)
 
 
 def test_no_interpreter_names_a_family():

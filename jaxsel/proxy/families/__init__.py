@@ -19,7 +19,12 @@ from ._activation import Activation as Activation
 from ._activation_gelu import GELU
 from ._activation_quad import Quad
 from ._activation_relu import ReLU
-from ._attention import Attention as Attention
+from ._attention import (
+    Attention as Attention,
+    AttentionPlace as AttentionPlace,
+    Folded as Folded,
+    shares as shares,
+)
 from ._attention_2quad import TwoQuadAttention as TwoQuadAttention
 from ._attention_exact import (
     SoftmaxAttention as SoftmaxAttention,
@@ -33,13 +38,15 @@ from ._attention_polynomial import PolynomialAttention as PolynomialAttention
 from ._attention_powers import FORMS, PowerAttention as PowerAttention
 from ._attention_relu import ReLUAttention as ReLUAttention
 from ._attention_uniform import UniformAttention as UniformAttention
-from ._norm import Norm as Norm
+from ._norm import Norm as Norm, scaled_variance as scaled_variance
 from ._norm_exact import ExactNorm as ExactNorm
 from ._norm_hinge import HingeNorm as HingeNorm
 from ._norm_mlp import MLPNorm as MLPNorm
 from ._norm_none import NoNorm as NoNorm
 from ._norm_polynomial import PolynomialNorm as PolynomialNorm
 from ._norm_squared import SquaredNorm as SquaredNorm
+from ._place import Arrays as Arrays, Place as Place, Shapes as Shapes, Steps as Steps
+from ._ranges import Ranges as Ranges
 from ._score import SecureScore as SecureScore
 from ._score_exact import ExactEntropy as ExactEntropy
 from ._score_mlp import MLPEntropy as MLPEntropy
