@@ -23,10 +23,10 @@ from ._build import proxy_inputs, target_manifest
 from ._choice_cost import ChoiceCost, choice_cost
 from ._choose import choose
 from ._cost import Cost, Network, cost
-from ._maker import Maker
 from ._manifest import KINDS, Kind, Manifest
 from ._plan import Phase, ProbeSpec, Samples, Training, take_rows_at
 from ._proxy import Proxy
+from ._proxy_maker import Maker
 from ._spec import Spec, probe_manifest
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
