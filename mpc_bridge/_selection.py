@@ -112,14 +112,7 @@ def run_selection(
     with tempfile.TemporaryDirectory(prefix="jaxsel-") as temporary:
         folder = Path(temporary)
         place = folder if output is None else Path(output)
-        phases, parts = [], {}
-        for i, (manifest, keep) in enumerate(
-            zip(published.manifests, published.keeps, strict=True)
-        ):
-            path = folder / f"phase-{i}" / "manifest.json"
-            path.parent.mkdir()
-            path.write_text(manifest.to_json(), encoding="utf-8")
-            phases.append(PhaseConfig(manifest=path, keep=keep, batch=batch))
+        phases, parts = _write_manifests(published, batch, folder), {}
         if role != "data-owner":
             weights = _write_weights(proxies, folder)
             parts["model_owner"] = ModelPart(
@@ -139,7 +132,7 @@ def run_selection(
         )
         config = Config(
             session=session,
-            phases=tuple(phases),
+            phases=phases,
             appraisal=_appraisal(appraisal),
             **parts,
         )
@@ -176,6 +169,19 @@ def _parts(
     raise TypeError(
         f"phased must be a Phased, Prepared or Published, got {type(phased).__name__}"
     )
+
+
+def _write_manifests(
+    published: Published, batch: int | None, folder: Path
+) -> tuple[PhaseConfig, ...]:
+    phases = []
+    for i, manifest in enumerate(published.manifests):
+        path = folder / f"phase-{i}" / "manifest.json"
+        path.parent.mkdir()
+        path.write_text(manifest.to_json(), encoding="utf-8")
+        keep = published.keeps[i]
+        phases.append(PhaseConfig(manifest=path, keep=keep, batch=batch))
+    return tuple(phases)
 
 
 def _write_weights(proxies: tuple[Proxy, ...] | None, folder: Path) -> tuple[Path, ...]:

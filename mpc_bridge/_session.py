@@ -131,7 +131,7 @@ def _check_address(rendezvous: str) -> str:
     address = check_rendezvous("rendezvous", rendezvous)
     if address.endswith(":0"):
         raise ConfigError(
-            f"session.rendezvous must name a port, got {address!r}: 0 is for local only"
+            f"rendezvous must name a port, got {address!r}: 0 is for local only"
         )
     return address
 

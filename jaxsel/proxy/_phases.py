@@ -225,11 +225,11 @@ def _sieve(
 
 
 class _Store:
-    """Results of steps, each kept once it is there; nothing is kept without a folder.
+    """Saves the result of each step, and reads it when the run resumes.
 
     Args:
-        folder: Where.
-        run: What tells this run from others.
+        folder: Where to; None saves nothing.
+        run: What tells this run from others, see `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: str):

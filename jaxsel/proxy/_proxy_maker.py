@@ -1,4 +1,4 @@
-"""The model owner's work between phases: proxies are made from what was learned."""
+"""The model owner's later steps: make and train the proxy of each phase."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ProxyMaker:
         """Return the proxy of phase i, trained, with bounds in its manifest.
 
         Args:
-            i: From 0 on.
+            i: The phase's place in the schedule, from 0.
             checkpoint: Folder in which the training's state is saved.
             progress: Show a bar.
 
