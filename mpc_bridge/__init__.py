@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from ._appraise import appraise as appraise
     from ._choose import Chosen as Chosen, choose as choose
     from ._compat import import_crypten as import_crypten
-    from ._config import Config as Config, read_config as read_config
+    from ._config import (
+        Config as Config,
+        ConfigError as ConfigError,
+        read_config as read_config,
+    )
     from ._export import export as export, read_manifest as read_manifest
+    from ._handshake import Refused as Refused, SessionError as SessionError
     from ._layers import (
         ClearProxy as ClearProxy,
         SecureProxy as SecureProxy,
@@ -26,7 +31,8 @@ if TYPE_CHECKING:
     from ._local import run_local as run_local
     from ._result import Result as Result
     from ._scoring import score_pool as score_pool, share_inputs as share_inputs
-    from ._session import WEAKNESSES as WEAKNESSES, run as run
+    from ._selection import run_selection as run_selection
+    from ._session import WEAKNESSES as WEAKNESSES, deal as deal, run as run
 
 # Imported when asked for: CrypTen, and what a party does not need, take seconds.
 _MODULES = {
@@ -35,9 +41,12 @@ _MODULES = {
     "choose": "_choose",
     "import_crypten": "_compat",
     "Config": "_config",
+    "ConfigError": "_config",
     "read_config": "_config",
     "export": "_export",
     "read_manifest": "_export",
+    "Refused": "_handshake",
+    "SessionError": "_handshake",
     "ClearProxy": "_layers",
     "SecureProxy": "_layers",
     "load": "_layers",
@@ -48,7 +57,9 @@ _MODULES = {
     "Result": "_result",
     "score_pool": "_scoring",
     "share_inputs": "_scoring",
+    "run_selection": "_selection",
     "WEAKNESSES": "_session",
+    "deal": "_session",
     "run": "_session",
 }
 __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

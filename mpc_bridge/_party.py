@@ -67,7 +67,7 @@ class Party:
         }
 
     def offers(self) -> dict[str, Any]:
-        """Return what the smaller of both is taken of."""
+        """Return this party's proposed batch sizes; the minimum is used."""
         from ._scoring import batch_for
 
         sizes = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._compat import import_crypten
 from ._config import Config, ConfigError, check_config, read_config
 from ._handshake import ROLES, Refused, SessionError, agree, stop
+from ._toml import check_rendezvous
 
 if TYPE_CHECKING:
     from ._result import Result
@@ -77,11 +78,7 @@ def run(
     if not isinstance(config, Config):
         config = read_config(config)
     check_config(config)
-    address = rendezvous or config.session.rendezvous
-    if address.endswith(":0"):
-        raise ConfigError(
-            f"session.rendezvous must name a port, got {address!r}: 0 is for local only"
-        )
+    address = _check_address(rendezvous or config.session.rendezvous)
     if notice:
         _say(f"{WEAKNESSES}\n{FIRST_PARTY}" if test_only_first_party else WEAKNESSES)
     if role == "third-party":
@@ -108,6 +105,35 @@ def run(
         with _explained(role, lambda: party.where):
             offers = agree(communicator, party.terms(), party.offers())
             return party.play(offers)
+
+
+def deal(rendezvous: str, *, notice: bool = True) -> None:
+    """Play the third party of a run: deal correlated randomness until it ends.
+
+    Needs no run.toml. Sees sizes and the order of operations, and could open everything
+    together with either party.
+
+    Args:
+        rendezvous: Where the model owner listens, "tcp://host:port".
+        notice: Show what CrypTen does not protect from, on standard error.
+
+    Raises:
+        ConfigError: If the rendezvous is no address.
+        SessionError: If the session ended early.
+    """
+    address = _check_address(rendezvous)
+    if notice:
+        _say(WEAKNESSES)
+    _deal(address)
+
+
+def _check_address(rendezvous: str) -> str:
+    address = check_rendezvous("rendezvous", rendezvous)
+    if address.endswith(":0"):
+        raise ConfigError(
+            f"rendezvous must name a port, got {address!r}: 0 is for local only"
+        )
+    return address
 
 
 def _deal(address: str) -> None:

@@ -120,6 +120,18 @@ def as_rendezvous(value: Any) -> str:
     return value
 
 
+def check_rendezvous(name: str, value: Any) -> str:
+    """Return an address that a caller gave.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    try:
+        return as_rendezvous(value)
+    except ConfigError as error:
+        raise ConfigError(f"{name} must be {error}, got {value!r}") from None
+
+
 def as_size(value: Any) -> int:
     if type(value) is int and value > 0:
         return value

@@ -36,6 +36,7 @@ def load(name):
 def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
     expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
+    expected.add("choose_in_secret")
     assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
 
 
@@ -95,6 +96,17 @@ def test_match_a_hard_set():
     mean = {name: np.mean([run[name] for run in runs]) for name in runs[0]}
     assert mean["grad_match"] > mean["any of the two classes"] + 0.1
     assert mean["any of the two classes"] > mean["any"]
+
+
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.multihost
+def test_choose_in_secret(capsys):
+    chosen, clear = load("choose_in_secret").main()
+    assert chosen.n_valid == len(clear) == 70
+    # In fixed point, scores at the border may swap.
+    assert len(np.intersect1d(chosen.indices, clear)) >= 69
+    assert "70 of 354 digits, 35 of them at random" in capsys.readouterr().out
 
 
 @pytest.mark.slow

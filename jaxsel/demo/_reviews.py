@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -139,8 +137,7 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
     scores = proxy_ranks(found.proxies[-1], pool.take(rest), base=texts.target)
     chosen, private = found.survivors[-1], None
     if private_ready():
-        with tempfile.TemporaryDirectory() as folder:
-            private = run_private(found, pool, texts.target, Path(folder), seed=seed)
+        private = run_private(found, pool, texts.target, seed=seed)
     bought = chosen if private is None else private.rows
     best = rest[np.argsort(-exact, kind="stable")[: len(chosen)]]
     first = np.searchsorted(rest, chosen[:_SHOWN])
@@ -259,7 +256,7 @@ def _private(result: TextPurchase) -> str:
         )
     outcomes = " and ".join(f"{compared:,}" for compared in run.compared)
     return (
-        "That was then run in secret (`python -m mpc_bridge local`): the model owner, "
+        "That was then run in secret (`mpc_bridge.run_selection`): the model owner, "
         "the data owner and a dealer of random numbers, three processes that share "
         f"nothing but messages, took {run.seconds:.0f} s, {run.rounds:,} rounds and "
         f"{run.megabytes:,.0f} MB, {run.dealer_megabytes:,.0f} MB of the dealer's "

@@ -1,5 +1,6 @@
 """A cheap stand-in for a target transformer: manifest, cost, emulators."""
 
+from ._bootstrap import draw_bootstrap as draw_bootstrap, joint_key as joint_key
 from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,
@@ -19,6 +20,7 @@ from ._cost import (
     compare_costs as compare_costs,
     cost as cost,
 )
+from ._data_owner import DataOwner as DataOwner, proxy_ranks as proxy_ranks
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
     load_proxy as load_proxy,
@@ -48,18 +50,19 @@ from ._manifest import (
     Score as Score,
     power_of_two as power_of_two,
 )
+from ._messages import (
+    Bootstrap as Bootstrap,
+    Offer as Offer,
+    Plan as Plan,
+    Published as Published,
+)
 from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
+from ._model_owner import ModelOwner as ModelOwner
 from ._monotonicity import (
     check_monotonicity as check_monotonicity,
     monotonicity as monotonicity,
 )
-from ._phases import (
-    Phased as Phased,
-    draw_bootstrap as draw_bootstrap,
-    joint_key as joint_key,
-    proxy_ranks as proxy_ranks,
-    select as select,
-)
+from ._phases import Phased as Phased, select as select
 from ._plan import (
     Phase as Phase,
     ProbeSpec as ProbeSpec,
@@ -68,6 +71,7 @@ from ._plan import (
 )
 from ._probe import Probe as Probe, fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
+from ._proxy_maker import Prepared as Prepared, ProxyMaker as ProxyMaker
 from ._ring import check_ring as check_ring
 from ._schedule import Operation as Operation, schedule as schedule
 from ._scores import (

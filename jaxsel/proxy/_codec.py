@@ -44,24 +44,36 @@ def write_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def read_json(text: str) -> dict[str, Any]:
-    """Return the object that a JSON text holds.
+def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
+    """Return the object that a JSON text holds; errors call the text `what`.
 
     Raises:
         ValueError: If the text is no JSON object, has a name twice, or a number that
             JSON does not have.
     """
     if not isinstance(text, str):
-        raise ValueError(f"the manifest must be text, got {type(text).__name__}")
+        raise ValueError(f"{what} must be text, got {type(text).__name__}")
     try:
         document = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the manifest is no JSON: {error}") from None
+        raise ValueError(f"{what} is no JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ValueError(f"the manifest must be an object, got {short(document)}")
+        raise ValueError(f"{what} must be an object, got {short(document)}")
     return document
+
+
+def check_format(document: dict[str, Any], kind: str, version: int) -> None:
+    """Take format and version off a document.
+
+    Raises:
+        ValueError: If one of them is missing or another.
+    """
+    for name, expected in (("format", kind), ("version", version)):
+        value = document.pop(name, None)
+        if type(value) is not type(expected) or value != expected:
+            raise ValueError(f"{name} must be {expected!r}, got {short(value)}")
 
 
 def short(value: Any) -> str:

@@ -43,7 +43,7 @@ from typing import Any, Literal, get_args
 
 from jaxsel._checks import check_choice, check_count
 
-from ._codec import decode, encode, read_json, short, write_json
+from ._codec import check_format, decode, encode, read_json, short, write_json
 from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
 
 FORMAT, VERSION = "jaxsel proxy", 1
@@ -334,10 +334,7 @@ class Manifest:
                 names the field.
         """
         document = read_json(text)
-        for name, expected in (("format", FORMAT), ("version", VERSION)):
-            value = document.pop(name, None)
-            if type(value) is not type(expected) or value != expected:
-                raise ValueError(f"{name} must be {expected!r}, got {short(value)}")
+        check_format(document, FORMAT, VERSION)
         return decode(Manifest, document)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checkpoints import Checkpoints, run_digest
-from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._types import Selection
-from jaxsel.models import Target, Tokens, finetune
+from jaxsel.models import Target
 
-from ._build import proxy_inputs, target_manifest
+from ._bootstrap import bootstrap_size
 from ._choice_cost import ChoiceCost, choice_cost
-from ._choose import choose
 from ._cost import Cost, Network, cost
-from ._maker import Maker
-from ._manifest import KINDS, Kind, Manifest
-from ._plan import Phase, ProbeSpec, Samples, Training, take_rows_at
+from ._data_owner import DataOwner
+from ._manifest import Kind
+from ._messages import Plan, Published
+from ._model_owner import ModelOwner
+from ._plan import Phase, Samples, Training
 from ._proxy import Proxy
-from ._spec import Spec, probe_manifest
+from ._proxy_maker import Prepared, ProxyMaker
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
 """From a proxy, m rows of the pool and a number k to the k of these rows with the
@@ -67,37 +66,16 @@ class Phased:
             left = len(rows)
         return counted
 
-
-def joint_key(ours: int, theirs: int) -> jax.Array:
-    """Return a key that both parties chose: neither knows it alone.
-
-    Each draws a number of 128 bits or so, commits to it, and then shows it; the order
-    is that of the parties, the model owner first.
-
-    Raises:
-        ValueError: If a number is negative.
-    """
-    for name, value in (("ours", ours), ("theirs", theirs)):
-        check_count(name, value, minimum=0)
-    digest = hashlib.sha256(f"jaxsel {ours} {theirs}".encode()).digest()
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], np.uint32)))
-
-
-def draw_bootstrap(n: int, share: float, key: jax.Array) -> np.ndarray:
-    """Return the rows of the bootstrap set, ascending: `share` of n, rounded.
-
-    The data owner draws it under the joint key, and the model owner can check it.
-
-    Raises:
-        ValueError: If `share` does not lie between 0 and 1, or comes to no row.
-    """
-    count = round(share * n)
-    if not 0 < share < 1 or not count:
-        raise ValueError(
-            f"bootstrap must be a share of the pool, at least one of {n} samples, got "
-            f"{share}"
+    @property
+    def prepared(self) -> Prepared:
+        """The model owner's part, for the secure run; see `ProxyMaker.prepare`."""
+        published = Published(
+            n=self.n,
+            bootstrap=tuple(self.bootstrap.tolist()),
+            keeps=tuple(len(rows) for rows in self.survivors),
+            manifests=tuple(proxy.manifest for proxy in self.proxies),
         )
-    return np.sort(np.asarray(jax.random.permutation(key, n))[:count])
+        return Prepared(published=published, proxies=self.proxies)
 
 
 def select(
@@ -126,6 +104,9 @@ def select(
     its emulators fitted ex vivo on the bootstrap set, then trained in vivo. Each phase
     ranks what the one before has left.
 
+    This is both parties' work in one process: a `ModelOwner` plans, learns and makes
+    proxies; a `DataOwner` offers, sells and ranks.
+
     Args:
         pool: The samples to choose from. For proxies, texts must be padded to one
             length; that is what a secure run takes for each of them.
@@ -146,10 +127,11 @@ def select(
         tuning: How the target is fine-tuned.
         heads: Which heads a proxy keeps: those with the largest weights, or those whose
             gates the loss on the bootstrap set feels most.
-        winners: Who ranks; by default scores are computed here, in the clear.
+        winners: Ranks instead of the data owner, who by default does it here, in the
+            clear.
         folder: State is saved there by orbax: what was bought, the target's training,
-            and after each phase its proxy and the rows that are left. A run that was
-            killed goes on from it, with the numbers of one that was not.
+            and after each phase its proxy and the rows that are left. A killed run
+            resumes from it and produces identical results.
         progress: Show bars.
 
     Returns:
@@ -164,176 +146,94 @@ def select(
         Ouyang et al., SelectFormer, section 3 (multi-phase selection); what it leaves
         open is told in the guide to proxies.
     """
-    check_choice("kind", kind, KINDS)
-    check_choice("heads", heads, ("weights", "gradient"))
-    schedule = tuple(schedule)
-    _check_needs(pool, distil, schedule, target)
-    n = len(pool)
-    rows = draw_bootstrap(n, bootstrap, key)
-    keeps = _keeps(n, len(rows), schedule, budget)
-    if target is not None:
-        classes = target.classes
-    if classes is None:
-        raise ValueError(
-            "classes must be given if there is no target, and a target must have a "
-            "head: got None"
-        )
-    asked = any(isinstance(p.proxy, Spec) or p.goal != "labels" for p in schedule)
-    if not asked:
-        target = None
-    settings = {
-        "target": None if target is None else [repr(target.config), target.read],
-        "budget": budget,
-        "bootstrap": len(rows),
-        "schedule": repr(schedule),
-        "keeps": keeps,
-        "kind": kind,
-        "tuning": repr(tuning),
-        "heads": heads,
-        "classes": classes,
-    }
-    weights = None if target is None else target.params
-    held = tuple(None if s is None else (s.inputs, s.features) for s in (pool, distil))
-    drawn = [jax.random.key_data(each) for each in (key, secret)]
-    run = run_digest(settings, held, weights, drawn)
-    store = _Store(None if folder is None else Path(folder), run)
-
-    descriptions = [
-        _described(phase.proxy, pool, target, classes, kind) for phase in schedule
-    ]
+    owner = ModelOwner(
+        schedule=schedule,
+        budget=budget,
+        secret=secret,
+        target=target,
+        classes=classes,
+        bootstrap=bootstrap,
+        kind=kind,
+        distil=distil,
+        tuning=tuning,
+        heads=heads,
+    )
+    seller = DataOwner(pool=pool, base=target)
+    plan = owner.plan(seller.offer())
+    store = _Store(folder, _run_digest(owner, plan, pool, key))
 
     def buy() -> dict[str, np.ndarray]:
-        return {"labels": _classes(labels(rows), len(rows), classes)}
+        return {"labels": seller.sell(plan, key, labels).labels}
 
+    # Labels are bought once: a run that resumes reads them.
     y = store.once("bootstrap", buy)["labels"]
-    bought = pool.take(rows)
-    tuned = None
-    if target is not None:
-        trained = finetune(
-            target.graphdef,
-            target.params,
-            bought.inputs,
-            y,
-            key=jax.random.fold_in(secret, 0),
-            checkpoint=store.place("target"),
-            progress=progress,
-            **dataclasses.asdict(tuning),
-        )
-        if trained.stopped:
-            raise ValueError(f"fine-tuning the target failed: {trained.stopped}")
-        tuned = dataclasses.replace(target, params=trained.params)
-    shares = (np.bincount(y, minlength=classes) + 1) / (len(y) + classes)
-    prior = shares if kind == "prior_entropy" else None
-    maker = Maker(
-        base=target,
-        tuned=tuned,
-        bought=bought,
-        y=y,
-        distil=distil,
-        kind=kind,
-        prior=prior,
-        classes=classes,
-        heads=heads,
-        descriptions={
-            phase.proxy: description
-            for phase, description in zip(schedule, descriptions, strict=True)
-        },
-        key=secret,
-        progress=progress,
+    sold = seller.sell(plan, key, lambda rows: y)
+    maker = owner.learn(
+        plan, sold, key, checkpoint=store.place("target"), progress=progress
     )
-    best = winners or _InTheClear(pool, target)
-    left = np.setdiff1d(np.arange(n), rows)
-    proxies, survivors = [], []
-    for i, (phase, keep) in enumerate(zip(schedule, keeps, strict=True)):
-        fresh: list[Proxy] = []  # none where the phase is read from the folder
-
-        def sieve(
-            i: int = i,
-            phase: Phase = phase,
-            keep: int = keep,
-            left: Any = left,
-            fresh: list[Proxy] = fresh,
-        ) -> dict[str, np.ndarray]:
-            made = maker.make(i, phase, store.place(f"phase-{i}-training"))
-            proxy = maker.bounded(made)
-            fresh.append(proxy)
-            kept = _checked(best(proxy, left, keep), left, keep)
-            return {**proxy.arrays(), _LEFT: kept}
-
-        found = store.once(f"phase-{i}", sieve)
-        left = found.pop(_LEFT)
-        proxies += fresh or [maker.bounded(Proxy.from_arrays(descriptions[i], found))]
+    best = winners or seller.choose
+    left = np.setdiff1d(np.arange(plan.n), sold.rows)
+    proxies: list[Proxy] = []
+    survivors: list[np.ndarray] = []
+    for i in range(len(plan.keeps)):
+        proxy, left = _sieve(maker, i, left, best, store, progress=progress)
+        proxies.append(proxy)
         survivors.append(left)
-    chosen = np.concatenate([rows, left]).astype(np.int32)
+    chosen = np.concatenate([sold.rows, left]).astype(np.int32)
     return Phased(
         selection=Selection(
             indices=jnp.asarray(chosen),
             weights=jnp.ones(len(chosen), jnp.float32),
             n_valid=jnp.asarray(len(chosen), jnp.int32),
-            method=f"select(budget={budget}, {len(schedule)} phases)",
+            method=f"select(budget={budget}, {len(plan.keeps)} phases)",
         ),
-        bootstrap=rows,
-        labels=y,
-        target=tuned,
+        bootstrap=sold.rows,
+        labels=sold.labels,
+        target=maker.tuned,
         proxies=tuple(proxies),
         survivors=tuple(survivors),
-        n=n,
+        n=plan.n,
     )
 
 
 _LEFT = "survivors"  # beside a proxy's arrays, none of which has this name
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _InTheClear:
-    """Ranks by scores that anybody could see: what the secure run does in secret."""
+def _sieve(
+    maker: ProxyMaker,
+    i: int,
+    rows: np.ndarray,
+    best: Winners,
+    store: _Store,
+    *,
+    progress: bool,
+) -> tuple[Proxy, np.ndarray]:
+    """Return the proxy of phase i, and the rows that it leaves."""
+    made: list[Proxy] = []  # none if the phase is read from the folder
+    keep = maker.plan.keeps[i]
 
-    pool: Samples
-    base: Target | None
+    def make_and_rank() -> dict[str, np.ndarray]:
+        place = store.place(f"phase-{i}-training")
+        proxy = maker.make(i, checkpoint=place, progress=progress)
+        made.append(proxy)
+        kept = _checked(best(proxy, rows, keep), rows, keep)
+        return {**proxy.arrays(), _LEFT: kept}
 
-    def __call__(self, proxy: Proxy, rows: np.ndarray, count: int) -> np.ndarray:
-        scores = proxy_ranks(proxy, self.pool.take(rows), base=self.base)
-        return rows[np.asarray(choose(scores, count).indices)]
-
-
-def proxy_ranks(
-    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch: int = 256
-) -> np.ndarray:
-    """Return the scores of samples in the clear, `[n]`.
-
-    Args:
-        proxy: The proxy.
-        samples: The samples; embedded batch by batch.
-        base: The public base model that embeds them; not needed by a probe.
-        batch: Samples of one forward pass.
-
-    Raises:
-        ValueError: If the samples lack what the proxy reads.
-    """
-    if not proxy.manifest.layers:
-        if samples.features is None:
-            raise ValueError("samples must have features for a probe, got None")
-        return proxy.scores(proxy.logits(samples.features, batch=4096))
-    if samples.inputs is None or base is None:
-        raise ValueError("samples must have inputs, and base be given, for this proxy")
-    parts = []
-    for start in range(0, len(samples), batch):
-        part = take_rows_at(samples.inputs, slice(start, start + batch))
-        read = proxy_inputs(proxy.manifest, base, part)
-        parts.append(proxy.logits(*read, batch=batch))
-    return proxy.scores(np.concatenate(parts))
+    found = store.once(f"phase-{i}", make_and_rank)
+    left = found.pop(_LEFT)
+    return (made[0] if made else maker.restore(i, found)), left
 
 
 class _Store:
-    """Results of steps, each kept once it is there; nothing is kept without a folder.
+    """Saves the result of each step, and reads it when the run resumes.
 
     Args:
-        folder: Where.
-        run: What tells this run from others.
+        folder: Where to; None saves nothing.
+        run: What tells this run from others, see `run_digest`.
     """
 
-    def __init__(self, folder: Path | None, run: str):
-        self.folder, self.run = folder, run
+    def __init__(self, folder: str | os.PathLike[str] | None, run: str):
+        self.folder, self.run = None if folder is None else Path(folder), run
 
     def place(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / name
@@ -352,117 +252,26 @@ class _Store:
         return found
 
 
-def _keeps(n: int, bought: int, schedule: Sequence[Phase], budget: int) -> list[int]:
-    """Return how many rows each phase leaves, without the bootstrap set.
-
-    Raises:
-        ValueError: If that does not get fewer from phase to phase.
-    """
-    if not schedule:
-        raise ValueError("schedule must hold at least one phase")
-    if not bought < check_count("budget", budget) < n:
-        raise ValueError(
-            f"budget must be above the bootstrap set's {bought} samples and below the "
-            f"pool's {n}, got {budget}"
-        )
-    keeps, before = [], n - bought
-    for i, phase in enumerate(schedule):
-        last = i == len(schedule) - 1
-        if last != (phase.keep is None):
-            raise ValueError(
-                f"schedule[{i}].keep must be "
-                f"{'None: the last phase leaves the budget' if last else 'a share'}, "
-                f"got {phase.keep}"
-            )
-        keep = (budget if phase.keep is None else round(phase.keep * n)) - bought
-        if not 0 < keep < before or keep < budget - bought:
-            raise ValueError(
-                f"schedule[{i}].keep must leave fewer than the {before + bought} "
-                f"samples before it, and at least the budget {budget}, got "
-                f"{keep + bought}"
-            )
-        keeps.append(keep)
-        before = keep
-    return keeps
-
-
-def _check_needs(
-    pool: Samples,
-    distil: Samples | None,
-    schedule: Sequence[Phase],
-    target: Target | None,
-) -> None:
-    """Refuse what would fail after the bootstrap set is bought."""
-    for i, phase in enumerate(schedule):
-        probe, learns = isinstance(phase.proxy, ProbeSpec), phase.goal != "labels"
-        if (learns or not probe) and target is None:
-            raise ValueError(f"target must be given for schedule[{i}], got None")
-        for name, samples in (("pool", pool), ("distil", distil if learns else None)):
-            if samples is None:
-                continue
-            if probe and samples.features is None:
-                raise ValueError(f"{name} must have features for schedule[{i}]")
-            if (not probe or learns) and samples.inputs is None:
-                raise ValueError(f"{name} must have inputs for schedule[{i}]")
-    for name, samples in (("pool", pool), ("distil", distil)):
-        if samples is None:
-            continue
-        if target is not None and samples.inputs is not None:
-            given = target.check(samples.inputs)
-            if type(given) is not type(samples.inputs):
-                raise TypeError(
-                    f"{name}.inputs must be {type(given).__name__}, got "
-                    f"{type(samples.inputs).__name__}"
-                )
-        for part in ("inputs", "features"):
-            own, wanted = (
-                [np.shape(leaf)[1:] for leaf in jax.tree.leaves(getattr(held, part))]
-                for held in (samples, pool)
-            )
-            if own and wanted and own != wanted:
-                raise ValueError(
-                    f"{name}.{part} must have rows of shape {wanted[0]} as the pool's, "
-                    f"got {own[0]}"
-                )
-
-
-def _described(
-    spec: Spec | ProbeSpec,
-    pool: Samples,
-    target: Target | None,
-    classes: int,
-    kind: Kind,
-) -> Manifest:
-    """Return the manifest of a phase's proxy."""
-    if isinstance(spec, ProbeSpec):
-        assert pool.features is not None  # see `_check_needs`
-        width = pool.features.shape[1]
-        return probe_manifest(
-            width=width, classes=classes, head=spec.hidden, score=kind
-        )
-    assert target is not None
-    tokens = pool.inputs if isinstance(pool.inputs, Tokens) else None
-    return target_manifest(
-        spec,
-        target,
-        length=None if tokens is None else tokens.ids.shape[1],
-        classes=classes,
-        score=kind,
+def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) -> str:
+    """Return what tells a run from others: all that its results depend on."""
+    base = owner.base
+    settings = {
+        "target": None if base is None else [repr(base.config), base.read],
+        "budget": owner.budget,
+        "bootstrap": bootstrap_size(plan.n, plan.bootstrap),
+        "schedule": repr(owner.schedule),
+        "keeps": plan.keeps,
+        "kind": owner.kind,
+        "tuning": repr(owner.tuning),
+        "heads": owner.heads,
+        "classes": plan.classes,
+    }
+    held = tuple(
+        None if each is None else (each.inputs, each.features)
+        for each in (pool, owner.distil)
     )
-
-
-def _classes(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
-    y = np.asarray(labels)
-    check_same_length("labels", y, "bootstrap", np.empty(n))
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise ValueError(
-            f"labels must return integers [m], got {y.dtype} of shape {y.shape}"
-        )
-    if y.min() < 0 or y.max() >= classes:
-        raise ValueError(
-            f"labels must lie in [0, {classes}), got values from {y.min()} to {y.max()}"
-        )
-    return y.astype(np.int32)
+    drawn = [jax.random.key_data(each) for each in (key, owner.secret)]
+    return run_digest(settings, held, None if base is None else base.params, drawn)
 
 
 def _checked(found: npt.ArrayLike, left: np.ndarray, keep: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel.models import Target
 
 from ._invivo import Goal
 from ._spec import Spec
@@ -119,6 +120,34 @@ class Samples:
     def take(self, rows: np.ndarray) -> Samples:
         """Return the samples at `rows`."""
         return Samples(*take_rows_at((self.inputs, self.features), rows))
+
+
+def check_inputs(name: str, samples: Samples, target: Target | None) -> None:
+    """Check that samples' inputs are what a target reads.
+
+    Raises:
+        TypeError: If they are of another type.
+        ValueError: If they do not fit the target.
+    """
+    if target is None or samples.inputs is None:
+        return
+    read = target.check(samples.inputs)
+    if type(read) is not type(samples.inputs):
+        raise TypeError(
+            f"{name}.inputs must be {type(read).__name__}, got "
+            f"{type(samples.inputs).__name__}"
+        )
+
+
+def given(name: str, value: _T | None) -> _T:
+    """Return a value that must not be None.
+
+    Raises:
+        ValueError: If it is; `name` says what is missing.
+    """
+    if value is None:
+        raise ValueError(f"{name} must be given, got None")
+    return value
 
 
 def take_rows_at(tree: _T, rows: Any) -> _T:

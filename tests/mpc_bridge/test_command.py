@@ -75,6 +75,8 @@ def test_the_command_names_its_errors(files, local, capsys):
     assert "data_owner is missing" in capsys.readouterr().err
     assert command("third-party", *options, "--test-only-first-party") == 2
     assert "there is no third party" in capsys.readouterr().err
+    assert command("third-party", "--config", path, "--rendezvous", "here") == 2
+    assert "must be 'tcp://host:port'" in capsys.readouterr().err
 
 
 def test_the_first_party_provider_warns(files, capsys):

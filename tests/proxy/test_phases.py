@@ -15,7 +15,7 @@ from jaxsel.proxy import (
     Samples,
     Spec,
     Training,
-    _maker,
+    _proxy_maker,
     draw_bootstrap,
     embed,
     joint_key,
@@ -114,7 +114,7 @@ def test_bounds_are_measured_once(monkeypatch, tmp_path):
         calls.append(arguments)
         return with_bounds(*arguments)
 
-    monkeypatch.setattr(_maker, "with_bounds", counted)
+    monkeypatch.setattr(_proxy_maker, "with_bounds", counted)
     labels = lambda rows: CLASSES[rows] % 2
     options = {"schedule": (Phase(ProbeSpec()),), "target": None, "classes": 2}
     for times in (1, 2):  # the second time, the phase is read

@@ -1,0 +1,151 @@
+"""The data owner's steps: offer a pool, sell the bootstrap set, rank what is left."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel.models import Target, Tokens
+
+from ._bootstrap import draw_bootstrap
+from ._build import proxy_inputs
+from ._choose import choose
+from ._manifest import Manifest
+from ._messages import Bootstrap, Offer, Plan, check_labels
+from ._plan import Samples, check_inputs, take_rows_at
+from ._proxy import Proxy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DataOwner:
+    """What a data owner brings to a selection in phases.
+
+    Its steps, in order: `offer` tells the size of the pool, `sell` hands over the
+    bootstrap set, and each phase's ranking reads `proxy_inputs`, in secret by
+    `mpc_bridge.run_selection`. `choose` ranks in the clear, by a proxy that the model
+    owner has shown.
+
+    Attributes:
+        pool: The samples to choose from: this party's secret.
+        base: The public base model that embeds them; not needed by probes.
+
+    Raises:
+        TypeError: If the pool has other inputs than the base model reads.
+        ValueError: If they do not fit the base model.
+    """
+
+    pool: Samples = dataclasses.field(repr=False)
+    base: Target | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_inputs("pool", self.pool, self.base)
+
+    def offer(self) -> Offer:
+        """Return what the model owner must know of the pool to plan.
+
+        Raises:
+            ValueError: If features are not `[n, d]`.
+        """
+        inputs, features = self.pool.inputs, self.pool.features
+        if features is not None and np.ndim(features) != 2:
+            raise ValueError(
+                f"pool.features must have shape [n, d], got {np.shape(features)}"
+            )
+        leaves = jax.tree.leaves(inputs)
+        return Offer(
+            n=len(self.pool),
+            tokens=isinstance(inputs, Tokens),
+            inputs=tuple(np.shape(leaf)[1:] for leaf in leaves) if leaves else None,
+            features=None if features is None else np.shape(features)[1:],
+        )
+
+    def sell(
+        self,
+        plan: Plan,
+        key: jax.Array,
+        labels: Callable[[np.ndarray], npt.ArrayLike],
+    ) -> Bootstrap:
+        """Draw the bootstrap set, and hand it over with labels.
+
+        Args:
+            plan: The model owner's answer to the offer.
+            key: The joint key, see `joint_key`.
+            labels: From rows to their classes, integers; called once.
+
+        Raises:
+            ValueError: If the plan is for another pool, or labels are not in
+                `[0, plan.classes)`.
+        """
+        if plan.n != len(self.pool):
+            raise ValueError(
+                f"plan must be for the pool's {len(self.pool)} samples, got {plan.n}"
+            )
+        rows = draw_bootstrap(plan.n, plan.bootstrap, key)
+        y = check_labels(labels(rows), len(rows), plan.classes)
+        return Bootstrap(rows=rows, samples=self.pool.take(rows), labels=y)
+
+    def proxy_inputs(self, manifest: Manifest) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what a proxy reads of the pool, and its mask, for the secure run.
+
+        Returns:
+            Features `[n, d]` and None for a probe; embedded rows `[n, L, H]`, or token
+            ids `[n, L]`, and the mask `[n, L]` for a proxy.
+
+        Raises:
+            ValueError: If the pool lacks what the proxy reads, or `base` is missing.
+        """
+        if not manifest.layers:
+            return _features(self.pool), None
+        base = _base(self.pool, self.base)
+        return proxy_inputs(manifest, base, self.pool.inputs)
+
+    def choose(self, proxy: Proxy, rows: np.ndarray, k: int) -> np.ndarray:
+        """Return the k of these rows with the highest scores, best first.
+
+        In the clear: the proxy's parameters are shown to the data owner.
+        """
+        scores = proxy_ranks(proxy, self.pool.take(rows), base=self.base)
+        return rows[np.asarray(choose(scores, k).indices)]
+
+
+def proxy_ranks(
+    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch: int = 256
+) -> np.ndarray:
+    """Return the scores of samples in the clear, `[n]`.
+
+    Args:
+        proxy: The proxy.
+        samples: The samples; embedded batch by batch.
+        base: The public base model that embeds them; not needed by a probe.
+        batch: Samples of one forward pass.
+
+    Raises:
+        ValueError: If the samples lack what the proxy reads.
+    """
+    manifest = proxy.manifest
+    if not manifest.layers:
+        features = _features(samples)
+        return proxy.scores(proxy.logits(features, batch=4096))
+    base = _base(samples, base)
+    parts = []
+    for start in range(0, len(samples), batch):
+        part = take_rows_at(samples.inputs, slice(start, start + batch))
+        read = proxy_inputs(manifest, base, part)
+        parts.append(proxy.logits(*read, batch=batch))
+    return proxy.scores(np.concatenate(parts))
+
+
+def _features(samples: Samples) -> np.ndarray:
+    if samples.features is None:
+        raise ValueError("samples must have features for a probe, got None")
+    return samples.features
+
+
+def _base(samples: Samples, base: Target | None) -> Target:
+    if samples.inputs is None or base is None:
+        raise ValueError("samples must have inputs, and base be given, for this proxy")
+    return base

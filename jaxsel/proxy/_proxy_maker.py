@@ -1,0 +1,229 @@
+"""The model owner's later steps: make and train the proxy of each phase."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel.models import Target, Tokens
+
+from ._bounds import with_bounds
+from ._build import embed, emulate, proxy_inputs, prune
+from ._heads import gradient_importance
+from ._invivo import Goal, check_ranking, tune
+from ._messages import Bootstrap, Plan, Published
+from ._plan import Phase, ProbeSpec, Samples, given
+from ._probe import fit_probe
+from ._proxy import Proxy
+from ._scores import log_prior, score
+from ._spec import Spec
+
+if TYPE_CHECKING:
+    from ._model_owner import ModelOwner
+
+Folder = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ProxyMaker:
+    """Makes the proxies of a plan's phases; all of it is the model owner's secret.
+
+    Attributes:
+        owner: Whose target and settings are used.
+        plan: What both parties know.
+        sold: The bootstrap set.
+        tuned: The target, fine-tuned on it; None if no phase needs it.
+    """
+
+    owner: ModelOwner
+    plan: Plan
+    sold: Bootstrap
+    tuned: Target | None = dataclasses.field(repr=False)
+
+    def make(
+        self, i: int, *, checkpoint: Folder | None = None, progress: bool = False
+    ) -> Proxy:
+        """Return the proxy of phase i, trained, with bounds in its manifest.
+
+        Args:
+            i: The phase's place in the schedule, from 0.
+            checkpoint: Folder in which the training's state is saved.
+            progress: Show a bar.
+
+        Raises:
+            ValueError: If training diverges, or the proxy's emulated entropies do not
+                rank as the exact ones do.
+        """
+        phase = self.owner.schedule[i]
+        key = jax.random.fold_in(self.owner.secret, 2 + i)
+        if isinstance(phase.proxy, ProbeSpec):
+            keys = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+            return self._bounded(self._probe(i, phase, phase.proxy, *keys))
+        untrained = self._untrained[phase.proxy]
+        samples, targets = self._lessons(phase.goal, features=False)
+        base = given("target", self.owner.base)
+        proxy, trained = tune(
+            untrained,
+            *proxy_inputs(untrained.manifest, base, samples.inputs),
+            targets,
+            goal=phase.goal,
+            key=jax.random.fold_in(key, 1),
+            min_correlation=phase.min_correlation,
+            checkpoint=checkpoint,
+            progress=progress,
+            **dataclasses.asdict(phase.training),
+        )
+        if trained.stopped:
+            raise ValueError(
+                f"training the proxy of phase {i} failed: {trained.stopped}. Lower its "
+                "learning rate, or take fewer layers or a lower power for attention"
+            )
+        return self._bounded(proxy)
+
+    def restore(self, i: int, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
+        """Return the proxy of phase i from the arrays that it had when it was made."""
+        return self._bounded(Proxy.from_arrays(self.plan.manifests[i], arrays))
+
+    def prepare(
+        self, *, checkpoint: Folder | None = None, progress: bool = False
+    ) -> Prepared:
+        """Make the proxies of all phases: what the secure run takes.
+
+        Args:
+            checkpoint: Folder in which the state of each training is saved.
+            progress: Show bars.
+
+        Raises:
+            ValueError: As `make` does.
+        """
+        places = [
+            None if checkpoint is None else Path(checkpoint) / f"phase-{i}"
+            for i in range(len(self.plan.keeps))
+        ]
+        proxies = tuple(
+            self.make(i, checkpoint=place, progress=progress)
+            for i, place in enumerate(places)
+        )
+        published = Published(
+            n=self.plan.n,
+            bootstrap=tuple(self.sold.rows.tolist()),
+            keeps=self.plan.keeps,
+            manifests=tuple(proxy.manifest for proxy in proxies),
+        )
+        return Prepared(published=published, proxies=proxies)
+
+    @functools.cached_property
+    def _prior(self) -> np.ndarray | None:
+        """Class shares that scores are corrected by, `[C]`."""
+        if self.owner.kind != "prior_entropy":
+            return None
+        y, classes = self.sold.labels, self.plan.classes
+        return (np.bincount(y, minlength=classes) + 1) / (len(y) + classes)
+
+    @functools.cached_property
+    def _untrained(self) -> dict[Spec, Proxy]:
+        """The proxies of all phases before training, emulators fitted in one loop."""
+        base, tuned = given("target", self.owner.base), given("target", self.tuned)
+        inputs: Any = self.sold.samples.inputs
+        importance = None
+        if self.owner.heads == "gradient":
+            importance = gradient_importance(tuned, inputs, self.sold.labels)
+        described = {
+            phase.proxy: manifest
+            for phase, manifest in zip(
+                self.owner.schedule, self.plan.manifests, strict=True
+            )
+            if isinstance(phase.proxy, Spec)
+        }
+        cut = [
+            self._with_prior(prune(tuned, manifest, importance=importance))
+            for manifest in described.values()
+        ]
+        fitted = emulate(
+            cut,
+            *embed(base, inputs),
+            key=jax.random.fold_in(self.owner.secret, 1),
+            ids=inputs.ids if isinstance(inputs, Tokens) else None,
+        )
+        return dict(zip(described, fitted, strict=True))
+
+    def _lessons(self, goal: Goal, *, features: bool) -> tuple[Samples, np.ndarray]:
+        """Return samples to train a proxy on, with features if asked, and targets."""
+        sold, distil = self.sold.samples, self.owner.distil
+        if goal == "labels":
+            return sold, self.sold.labels
+        parts = [sold] if distil is None else [distil, sold]
+        join = lambda *arrays: np.concatenate(arrays)
+        inputs = jax.tree.map(join, *(part.inputs for part in parts))
+        read = None
+        if features:
+            read = np.concatenate([np.asarray(part.features) for part in parts])
+        samples = Samples(inputs, read)
+        logits = given("target", self.tuned).logits(inputs)
+        if goal == "logits":
+            return samples, logits
+        ranks = score(jnp.asarray(logits), self.owner.kind, prior=self._prior)
+        return samples, np.asarray(ranks)
+
+    def _probe(
+        self,
+        i: int,
+        phase: Phase,
+        spec: ProbeSpec,
+        fit_key: jax.Array,
+        head_key: jax.Array,
+    ) -> Proxy:
+        samples, targets = self._lessons(phase.goal, features=True)
+        seen = given("features", self.sold.samples.features)
+        head = fit_probe(
+            given("features", samples.features),
+            targets,
+            loss=phase.goal,
+            classes=self.plan.classes,
+            key=head_key,
+            **dataclasses.asdict(spec),
+        )
+        proxy = Proxy.of_probe(self.plan.manifests[i], head)
+        if phase.goal != "ranks":  # ranks are those of corrected scores already
+            proxy = self._with_prior(proxy)
+        (proxy,) = emulate([proxy], seen, None, key=fit_key)
+        logits = proxy.logits(seen)
+        check_ranking(proxy, logits, min_correlation=phase.min_correlation)
+        return proxy
+
+    def _with_prior(self, proxy: Proxy) -> Proxy:
+        """Take the prior off the logits, where there is one."""
+        if self._prior is None:
+            return proxy
+        offset = log_prior(self._prior, self.plan.classes)
+        return Proxy(proxy.manifest, proxy.params | {"offset": offset})
+
+    def _bounded(self, proxy: Proxy) -> Proxy:
+        """Return a proxy with bounds on its numbers, those of the bootstrap set."""
+        sold = self.sold.samples
+        if not proxy.manifest.layers:
+            return with_bounds(proxy, given("features", sold.features))
+        base = given("target", self.owner.base)
+        return with_bounds(proxy, *proxy_inputs(proxy.manifest, base, sold.inputs))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """What a model owner has prepared for the secure run.
+
+    Attributes:
+        published: What the data owner gets to know of it.
+        proxies: That of each phase: their parameters are secret.
+    """
+
+    published: Published
+    proxies: tuple[Proxy, ...] = dataclasses.field(repr=False)

@@ -1,0 +1,231 @@
+"""A selection in phases run in secret: what the parties hold in, a `Selection` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel import Selection
+from jaxsel._checks import check_count
+from jaxsel.models import Target
+from jaxsel.proxy import DataOwner, Phased, Prepared, Proxy, Published, Samples
+
+from ._config import (
+    Appraisal,
+    Config,
+    DataOwner as DataPart,
+    Inputs,
+    ModelOwner as ModelPart,
+    PhaseConfig,
+    Session,
+)
+from ._export import export
+from ._local import run_local
+from ._session import run
+from ._toml import GIB, check_rendezvous
+
+Party = Literal["model-owner", "data-owner"]
+PARTIES: tuple[Party, ...] = ("model-owner", "data-owner")
+
+
+def run_selection(
+    phased: Phased | Prepared | Published,
+    pool: Samples | None = None,
+    *,
+    base: Target | None = None,
+    role: Party | None = None,
+    rendezvous: str | None = None,
+    name: str = "selection",
+    seed: int = 0,
+    appraisal: Literal["mean", "none"] | float = "none",
+    batch: int | None = None,
+    memory: int = 2 * GIB,
+    output: str | os.PathLike[str] | None = None,
+    test_only_first_party: bool = False,
+    force: bool = False,
+    progress: bool = False,
+    notice: bool = True,
+) -> Selection:
+    """Choose in secret what a selection in phases would choose in the clear.
+
+    By default all roles run here, as three processes on loopback, for measurement. With
+    `role` this process plays that party, and meets the other one at `rendezvous`; the
+    third party runs `deal` there. What a role reads, weights or embedded samples, goes
+    through a temporary folder that only this user may open. CrypTen as it ships is for
+    parties that trust each other: see `WEAKNESSES`.
+
+    Args:
+        phased: What the model owner has prepared: of `ProxyMaker.prepare`, or of
+            `select`. The data owner alone needs its `published` part only.
+        pool: The data owner's samples; the model owner gives none.
+        base: The public base model that embeds the samples; not needed by probes.
+        role: "model-owner" or "data-owner"; None plays all roles on this machine.
+        rendezvous: Where the model owner listens, "tcp://host:port". Needed with
+            `role`; without, a free port on loopback.
+        name: Of the session; parties of two sessions refuse each other.
+        seed: Of the pivots: public, the same for both parties.
+        appraisal: What both learn of the chosen rows' scores besides: their "mean", one
+            bit, whether the mean is at least a given number, or "none".
+        batch: Samples that are scored together; None takes what fits `memory`.
+        memory: Bytes that a party may use for what grows with the batch.
+        output: Folder for the `Result`, with costs, openings and the appraisal: it lies
+            in `output/model-owner`, in `output/data-owner`, or in both.
+        test_only_first_party: Without a third party; protects nothing.
+        force: Replace results that lie in the output folder.
+        progress: Show bars on standard error.
+        notice: Show what CrypTen does not protect from, on standard error.
+
+    Returns:
+        The rows to buy: the bootstrap set, then those chosen in secret, ascending: no
+        further order is opened.
+
+    Raises:
+        TypeError: If the model owner's proxies are missing.
+        ValueError: If an argument is out of range, the pool or the base model is
+            missing or does not fit the phases, or a proxy does not fit the ring.
+        ConfigError: If the rendezvous is missing or no address, or a result exists in
+            the output folder.
+        Refused: If a party's own arrays break the terms, in this process.
+        SessionError: If another party stopped, is gone, or does not agree; if a role
+            failed, when all run here.
+    """
+    if role is not None and role not in PARTIES:
+        raise ValueError(
+            f"role must be one of {', '.join(PARTIES)}, or None for all, got {role!r}: "
+            "the third party runs mpc_bridge.deal"
+        )
+    if role is not None or rendezvous is not None:
+        check_rendezvous("rendezvous", rendezvous)
+    if not name.strip():
+        raise ValueError(f"name must not be empty, got {name!r}")
+    check_count("seed", seed, minimum=0)
+    check_count("memory", memory)
+    if batch is not None:
+        check_count("batch", batch)
+    published, proxies = _parts(phased)
+    with tempfile.TemporaryDirectory(prefix="jaxsel-") as temporary:
+        folder = Path(temporary)
+        place = folder if output is None else Path(output)
+        phases, parts = _write_manifests(published, batch, folder), {}
+        if role != "data-owner":
+            weights = _write_weights(proxies, folder)
+            parts["model_owner"] = ModelPart(
+                weights=weights, output=place / "model-owner", memory=memory
+            )
+        if role != "model-owner":
+            inputs = _write_inputs(published, pool, base, folder)
+            parts["data_owner"] = DataPart(
+                inputs=inputs, output=place / "data-owner", memory=memory
+            )
+        session = Session(
+            name=name,
+            seed=seed,
+            rendezvous=rendezvous or "tcp://127.0.0.1:0",
+            samples=published.n,
+            exclude=published.bootstrap,
+        )
+        config = Config(
+            session=session,
+            phases=phases,
+            appraisal=_appraisal(appraisal),
+            **parts,
+        )
+        options: dict[str, Any] = {
+            "test_only_first_party": test_only_first_party,
+            "force": force,
+            "progress": progress,
+            "notice": notice,
+        }
+        if role is None:
+            result = run_local(config, **options)
+        else:
+            result = run(role, config, **options)
+    assert result is not None  # only the third party has none
+    rows = np.array([*published.bootstrap, *result.rows], np.int32)
+    return Selection(
+        indices=jnp.asarray(rows),
+        weights=jnp.ones(len(rows), jnp.float32),
+        n_valid=jnp.asarray(len(rows), jnp.int32),
+        method=f"run_selection({len(phases)} phases)",
+    )
+
+
+def _parts(
+    phased: Phased | Prepared | Published,
+) -> tuple[Published, tuple[Proxy, ...] | None]:
+    """Return what is public of phases, and the proxies if they are there."""
+    if isinstance(phased, Phased):
+        phased = phased.prepared
+    if isinstance(phased, Prepared):
+        return phased.published, phased.proxies
+    if isinstance(phased, Published):
+        return phased, None
+    raise TypeError(
+        f"phased must be a Phased, Prepared or Published, got {type(phased).__name__}"
+    )
+
+
+def _write_manifests(
+    published: Published, batch: int | None, folder: Path
+) -> tuple[PhaseConfig, ...]:
+    phases = []
+    for i, manifest in enumerate(published.manifests):
+        path = folder / f"phase-{i}" / "manifest.json"
+        path.parent.mkdir()
+        path.write_text(manifest.to_json(), encoding="utf-8")
+        keep = published.keeps[i]
+        phases.append(PhaseConfig(manifest=path, keep=keep, batch=batch))
+    return tuple(phases)
+
+
+def _write_weights(proxies: tuple[Proxy, ...] | None, folder: Path) -> tuple[Path, ...]:
+    if proxies is None:
+        raise TypeError(
+            "phased must hold the proxies on the model owner's side: a Phased or a "
+            "Prepared, got Published"
+        )
+    return tuple(
+        export(proxy, folder / f"phase-{i}") for i, proxy in enumerate(proxies)
+    )
+
+
+def _write_inputs(
+    published: Published, pool: Samples | None, base: Target | None, folder: Path
+) -> tuple[Inputs, ...]:
+    """Write what each phase reads of the pool; phases that read the same share it."""
+    if pool is None:
+        raise ValueError("pool must be given on the data owner's side, got None")
+    if len(pool) != published.n:
+        raise ValueError(
+            f"pool must hold the {published.n} samples of phased, got {len(pool)}"
+        )
+    owner, written = DataOwner(pool=pool, base=base), {}
+    for i, manifest in enumerate(published.manifests):
+        if manifest.inputs in written:
+            continue
+        x, mask = owner.proxy_inputs(manifest)
+        if manifest.inputs.embed != "onehot":
+            x = np.asarray(x, np.float32)
+        place = Inputs(x=folder / f"x-{i}.npy")
+        np.save(place.x, x)
+        if mask is not None and manifest.inputs.masked:
+            place = dataclasses.replace(place, mask=folder / f"mask-{i}.npy")
+            np.save(folder / f"mask-{i}.npy", mask)
+        written[manifest.inputs] = place
+    return tuple(written[manifest.inputs] for manifest in published.manifests)
+
+
+def _appraisal(appraisal: str | float) -> Appraisal:
+    if appraisal in ("mean", "none"):
+        return Appraisal(mode=appraisal)
+    if isinstance(appraisal, bool | str) or not np.isfinite(appraisal):
+        raise ValueError(
+            f"appraisal must be 'mean', 'none' or a finite number, got {appraisal!r}"
+        )
+    return Appraisal(mode="threshold", threshold=float(appraisal))
