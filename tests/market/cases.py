@@ -5,9 +5,10 @@ import json
 
 import jax
 import numpy as np
+import pytest
 
 from jaxsel._archive import pieces, unpack
-from jaxsel.market import answer, make_request
+from jaxsel.market import Request, answer, make_request
 
 RNG = np.random.default_rng(0)
 HARD = RNG.normal(size=(12, 4)).astype(np.float32)
@@ -62,3 +63,14 @@ def forge(path, change_header=None, change_parts=None):
 
 def write(path, parts):
     path.write_bytes(b"".join(bytes(piece) for piece in pieces(parts)))
+
+
+def refused(folder, content, match="is refused: ", load=Request.load):
+    """Refuse a file with a reason, and leave it, and all else, as it was."""
+    path = folder / "bad.npz"
+    path.write_bytes(content)
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    with pytest.raises(ValueError, match=match) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
