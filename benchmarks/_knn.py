@@ -20,7 +20,7 @@ class Points:
         x_val: Array of shape `[m, d]`, float32.
         y_val: Array of shape `[m]`, int32.
         k: Neighbours.
-        classes: Their number.
+        n_classes: Their number.
     """
 
     x: np.ndarray
@@ -28,11 +28,11 @@ class Points:
     x_val: np.ndarray
     y_val: np.ndarray
     k: int = 10
-    classes: int = 10
+    n_classes: int = 10
 
     @functools.cached_property
     def radius(self) -> float:
-        """A distance within which about 5 % of the points lie; none lies on it."""
+        """A distance within which about 5 % of the points lie."""
         squared = next(_squared_distances(self, min(20, len(self.x_val))))
         return float(np.sqrt(np.quantile(squared, 0.05, method="midpoint")))
 
@@ -44,12 +44,12 @@ def mixture(n: int, m: int, d: int, *, k: int = 10, seed: int = 0) -> Points:
     neither all alike nor noise.
     """
     rng = np.random.default_rng(seed)
-    classes = 10
-    centres = rng.standard_normal((classes, d), np.float32)
+    n_classes = 10
+    centres = rng.standard_normal((n_classes, d), np.float32)
     centres *= np.float32(5 / (2 * d) ** 0.5)  # about 5 standard deviations apart
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        y = rng.integers(classes, size=count, dtype=np.int32)
+        y = rng.integers(n_classes, size=count, dtype=np.int32)
         x = rng.standard_normal((count, d), np.float32)
         for start in range(0, count, 4096):  # no temporary array of the size of x
             x[start : start + 4096] += centres[y[start : start + 4096]]
@@ -58,7 +58,7 @@ def mixture(n: int, m: int, d: int, *, k: int = 10, seed: int = 0) -> Points:
     x, y = draw(n)
     x_val, y_val = draw(m)
     flipped = rng.random(n) < 0.1
-    y[flipped] = rng.integers(classes, size=int(flipped.sum()), dtype=np.int32)
+    y[flipped] = rng.integers(n_classes, size=int(flipped.sum()), dtype=np.int32)
     return Points(x, y, x_val, y_val, k)
 
 
@@ -98,14 +98,16 @@ def threshold(points: Points, m: int) -> np.ndarray:
     [(u - 1/C) + (u - (b+ - u)/(b - 1)) (H_b - 1)] / b; points outside have none.
     """
     total = np.zeros(len(points.x))
+    # The ball is closed: two float32 epsilons wider, as docs/knn-values.md says.
+    limit = (points.radius * (1 + 2 * np.finfo(np.float32).eps)) ** 2
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(points.x) + 1))])
     for squared, label in _rows(points, m):
-        inside = np.flatnonzero(squared <= points.radius**2)
+        inside = np.flatnonzero(squared <= limit)
         match = (points.y[inside] == label).astype(np.float64)
         b = len(inside)
         if b == 0:
             continue
-        value = match - 1 / points.classes
+        value = match - 1 / points.n_classes
         if b > 1:
             others = (match.sum() - match) / (b - 1)
             value += (match - others) * (harmonic[b] - 1)

@@ -58,7 +58,7 @@ class Pool:
 
 def last_layer(
     n: int,
-    classes: int,
+    n_classes: int,
     width: int,
     *,
     k: int,
@@ -71,11 +71,11 @@ def last_layer(
     of the 200 worst of 4,000 samples.
     """
     rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((classes, width), np.float32)
+    centres = rng.standard_normal((n_classes, width), np.float32)
     head = centres.T * np.float32(12 / width)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        y = rng.integers(classes, size=count)
+        y = rng.integers(n_classes, size=count)
         features = rng.standard_normal((count, width), np.float32)
         features *= np.float32(width**0.5 / 4)
         features += centres[y]
@@ -92,7 +92,7 @@ def last_layer(
     target = np.vstack([features.T @ errors, errors.sum(axis=0)]) / np.float32(200)
 
     folder = tempfile.mkdtemp(prefix="jaxsel-bench-") if files else None
-    shapes = (n, classes), (n, width)
+    shapes = (n, n_classes), (n, width)
     if folder is None:
         arrays = tuple(np.empty(shape, np.float32) for shape in shapes)
     else:

@@ -24,7 +24,7 @@ BLOCK: dict[str, Any] = {
     "head_width": 32,
     "hidden": 384,
     "length": 128,
-    "classes": 2,
+    "n_classes": 2,
 }
 TINY: dict[str, Any] = BLOCK | {"head_width": 4, "hidden": 8, "length": 8}
 PAPER = Spec(1, 1, 2, attention="mlp", norm="mlp", read="mean", secure="mlp")
@@ -97,7 +97,7 @@ class Scoring:
         del samples
         ran, clear = result
         rounds, size = ran.counts["forward"]
-        counted = proxy.cost(self.manifest, self.n, batch=self.batch)
+        counted = proxy.cost(self.manifest, self.n, batch_size=self.batch)
         figures = {
             "rounds": rounds / counted.batches,
             "KB one way": size / 2000 / self.n,
@@ -108,7 +108,7 @@ class Scoring:
             parts = zip(("rounds", "KB one way"), self.measured, strict=True)
             figures["off"] = max(abs(figures[name] / was - 1) for name, was in parts)
         if self.against is not None:
-            other = proxy.cost(self.against, self.n, batch=self.batch)
+            other = proxy.cost(self.against, self.n, batch_size=self.batch)
             figures["of the paper's bytes"] = size / other.bytes
         if self.keep is not None:
             figures |= _chosen(ran, clear, self.keep)

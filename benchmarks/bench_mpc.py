@@ -21,7 +21,7 @@ import numpy as np
 from jaxsel import proxy
 from jaxsel.proxy import Spec
 
-from . import _harness, _mpc, report
+from . import _harness, _mpc, _spu, report
 from ._case import Case, Contender, at_most
 from ._machine import load_average, slug
 from ._mpc import Ran
@@ -57,6 +57,8 @@ def cases(*, quick: bool = False) -> list[Case]:
         _side_by_side("all rows", "mean", quick),
         _side_by_side("CLS row", "cls", quick),
         _probe(quick),
+        _spu.probe_case(quick=quick),
+        _spu.layer_case(quick=quick),
     ]
 
 
@@ -178,7 +180,7 @@ def _probe(quick: bool) -> Case[Samples]:
     width = 8 if quick else 384
     rows = {
         name: Scoring(
-            proxy.probe_manifest(width=width, classes=2, head=head), n, batch, k
+            proxy.probe_manifest(width=width, n_classes=2, head=head), n, batch, k
         )
         for name, head in (("linear", 0), ("16 hidden", 16))
     }

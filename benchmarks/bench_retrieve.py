@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.retrieve import Mode, binning_distance, nearest, retrieve
+from jaxsel.retrieve import Mode, binning_distance, nearest, retrieve_nearest
 
 from . import _retrieval
 from ._case import Case, Contender, faster
@@ -52,7 +52,9 @@ def _search(name: str, n: int, *, rounds: int, goals: bool = False) -> Case[Pool
             Contender(
                 name="retrieve",
                 make=lambda pool: (
-                    lambda: retrieve(pool.x, pool.hard, pool.budget, metric="l2")
+                    lambda: retrieve_nearest(
+                        pool.x, pool.hard, pool.budget, metric="l2"
+                    )
                 ),
                 check=_chosen,
                 limits={"missed": EXACT["missed"]},

@@ -55,7 +55,7 @@ def random_proxy(attention: str) -> proxy.Proxy:
     """Return a proxy with this attention, for samples of 6 rows of 8 columns."""
     spec = proxy.Spec(1, 2, attention=attention, norm="none", read="mean")
     sizes: Any = {"layers": 1, "heads": 2, "head_width": 4, "hidden": 8, "length": 6}
-    manifest = proxy.manifest(spec, **sizes, classes=2, kind="patches")
+    manifest = proxy.manifest(spec, **sizes, n_classes=2, kind="patches")
     draw, shapes = np.random.default_rng(0).normal, proxy.array_shapes(manifest)
     arrays = {name: draw(0, 0.3, shape) for name, shape in shapes.items()}
     return proxy.Proxy.from_arrays(manifest, arrays)

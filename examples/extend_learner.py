@@ -31,7 +31,7 @@ class LDA:
         self, data: value.Examples, weights: jax.Array, key: Any, start: Any = None
     ) -> tuple[jax.Array, jax.Array]:
         """Train on B subsets `[B, n]`; return rules `[B, d, C]` and `[B, C]`."""
-        classes = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
+        classes = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
         share = weights / jnp.maximum(weights.sum(1, keepdims=True), 1)
         prior = einsum("bn,nc->bc", share, classes)
         mean = einsum("bn,nc,nd->bcd", share, classes, data.x)

@@ -18,9 +18,16 @@ from jaxsel.cli import (
 from .filter import command as filtering
 from .mycroft import command as mycroft
 from .proxy import command as proxy
+from .secure import command as secure
 from .values import command as values
 
-PAPERS = {"mycroft": mycroft, "proxy": proxy, "values": values, "filter": filtering}
+PAPERS = {
+    "mycroft": mycroft,
+    "proxy": proxy,
+    "secure": secure,
+    "values": values,
+    "filter": filtering,
+}
 
 _DESCRIPTION = """\
 The experiments of papers in miniature, on real data.
@@ -33,6 +40,7 @@ examples:
   python -m experiments mycroft
   python -m experiments mycroft --full --out repro --force
   python -m experiments proxy --out repro-proxy
+  python -m experiments secure --out repro-secure
   python -m experiments values --out repro-values
   python -m experiments filter --out repro-filter"""
 
@@ -69,7 +77,7 @@ def _run(args: argparse.Namespace) -> None:
         report, summary = make(
             folder / "runs", seeds=seeds, full=args.full, progress=progress
         )
-        return *report.write(folder), summary
+        return *report.save(folder), summary
 
     write_report(args, write, config={"paper": args.paper, "full": args.full})
 

@@ -1,8 +1,16 @@
-"""jaxsel: find, value and buy training data."""
+"""jaxsel: find, value and buy training data.
+
+Rooms are attributes that load when they are first used: `jaxsel.data.load("digits")`
+needs no import but that of jaxsel.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh
 from ._types import Selection as Selection, Values as Values
 from ._version import __version__ as __version__
+from .filter import LossThreshold as LossThreshold, loss_threshold as loss_threshold
 from .match import (
     Match as Match,
     facility_location as facility_location,
@@ -17,14 +25,68 @@ from .retrieve import (
     binning_distance as binning_distance,
     pseudo_labels as pseudo_labels,
     retrieve_binned as retrieve_binned,
+    retrieve_nearest as retrieve_nearest,
 )
 from .value import (
+    banzhaf as banzhaf,
+    beta_shapley as beta_shapley,
+    data_oob as data_oob,
+    exact_semivalue as exact_semivalue,
+    exact_shapley as exact_shapley,
+    g_shapley as g_shapley,
+    group_testing_shapley as group_testing_shapley,
+    influence as influence,
     knn_banzhaf as knn_banzhaf,
     knn_beta_shapley as knn_beta_shapley,
     knn_loo as knn_loo,
     knn_regression_shapley as knn_regression_shapley,
     knn_semivalue as knn_semivalue,
     knn_shapley as knn_shapley,
+    loo as loo,
     soft_knn_shapley as soft_knn_shapley,
     threshold_knn_shapley as threshold_knn_shapley,
+    tmc_shapley as tmc_shapley,
 )
+
+_ROOMS = (
+    "data",
+    "demo",
+    "filter",
+    "gradients",
+    "market",
+    "match",
+    "models",
+    "neighbors",
+    "proxy",
+    "report",
+    "retrieve",
+    "tasks",
+    "value",
+)
+
+if TYPE_CHECKING:
+    from . import (
+        data as data,
+        demo as demo,
+        filter as filter,
+        gradients as gradients,
+        market as market,
+        match as match,
+        models as models,
+        neighbors as neighbors,
+        proxy as proxy,
+        report as report,
+        retrieve as retrieve,
+        tasks as tasks,
+        value as value,
+    )
+else:  # hidden from type checkers, which would accept any name
+
+    def __getattr__(name):
+        if name in _ROOMS:
+            return import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS})

@@ -20,7 +20,7 @@ class Checkpoints:
 
     Args:
         folder: Where it lies; made if it isn't there.
-        run: What tells this run from others, such as its `run_digest`.
+        run: Identifies this run, such as its `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], run: str):

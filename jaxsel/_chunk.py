@@ -4,6 +4,8 @@ The shape of a matrix product changes its last bits, so chunks are padded rather
 cut short: then near-ties do not depend on where a chunk ends.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +39,7 @@ def chunk_rows(
     return -(-rows // devices) * devices
 
 
-def chunk_slices(n_rows: int, rows: int) -> Iterator[slice]:
+def chunk_slices(n_rows: int, rows: int) -> Iterator[slice[int, int]]:
     """Yield the slices of `rows` rows that cover `n_rows`; the last may be shorter."""
     for start in range(0, n_rows, rows):
         yield slice(start, min(start + rows, n_rows))

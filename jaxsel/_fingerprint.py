@@ -1,4 +1,4 @@
-"""Digests that tell data, options and functions apart, in this process and the next."""
+"""Digests of data, options and functions, equal across processes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def fingerprint(*things: Any) -> str:
     """Return a digest of arrays, numbers, text, containers, functions and dataclasses.
 
     Equal contents have equal digests, also in another process with the same Python.
-    Functions are told apart by their code, their defaults, what they enclose, and the
-    arrays and functions of their module that they name. Lists and dictionaries that
-    they enclose are left out, since functions keep notes in these. An object with an
+    Functions are identified by their code, their defaults, their closures, and the
+    arrays and functions of their module that they name. Lists and dictionaries in a
+    closure are left out, since functions use them as caches. An object with an
     attribute `about` counts by that, and whatever else by its `repr` without addresses.
 
     Args:
@@ -66,7 +66,7 @@ def plain_repr(thing: Any) -> str:
 
 
 def _pieces(thing: Any, seen: set[int]) -> Iterator[bytes | memoryview]:
-    """Yield what tells a thing from others, piece by piece."""
+    """Yield the bytes that identify a thing, piece by piece."""
     if isinstance(thing, jax.Array) and jnp.issubdtype(
         thing.dtype, jax.dtypes.prng_key
     ):

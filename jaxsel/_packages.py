@@ -66,7 +66,7 @@ def fetch(package: Package, folder: Path) -> Path:
     """Download a package into an empty folder and return the file.
 
     Raises:
-        FetchError: Naming what to install, or what the client said.
+        FetchError: With what to install, or the output of the client.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _CLIENTS[package.client](package, folder)

@@ -24,7 +24,7 @@ Loss = Callable[[Any, Any], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How parameters are put together: hashable, so that it can be static under jit.
+    """Structure of a parameter tree, hashable so that it can be static under `jit`.
 
     Attributes:
         treedef: The structure of the parameters.

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from ._show import SHOWN, is_readable, show, show_count, show_first, show_pairs
 from ._staged import staged
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Provenance(NamedTuple):
-    """What values were computed from, for `merge` to refuse what does not fit.
+    """Digests of the inputs of a computation, by which `merge` refuses what differs.
 
     Attributes:
         source: What values that are merged must share, by name: digests of training
@@ -55,7 +55,7 @@ class Provenance(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Values:
-    """What each of n training points is worth; higher is better.
+    """Values of n training points; higher is better.
 
     Attributes:
         values: Array of shape `[n]`, or `[n_val, n]` with `reduce=None`: one row for
@@ -94,10 +94,14 @@ class Values:
         return self.values.shape[-1]
 
     def __repr__(self) -> str:
-        return (
+        text = (
             f"Values({self.method or 'unnamed'}, n={len(self)}, "
-            f"count={_show_count(self.count)}, reduce={self.reduce!r})"
+            f"count={show_count(self.count)}, reduce={self.reduce!r}"
         )
+        if self.values.ndim == 1 and is_readable(self.values):
+            best = self._best_first()[:SHOWN]
+            text += f", best={show_pairs(best, np.asarray(self.values)[best])}"
+        return f"{text})"
 
     @property
     def stderr(self) -> jax.Array | None:
@@ -290,7 +294,7 @@ class Values:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which samples to take, best first, and with what weight.
+    """Chosen samples, best first, with their weights.
 
     Attributes:
         indices: Array of shape `[k]`, int32. Entries from `n_valid` on are padding.
@@ -308,10 +312,13 @@ class Selection:
         return int(self.n_valid)
 
     def __repr__(self) -> str:
-        return (
-            f"Selection({self.method or 'unnamed'}, {_show(self.n_valid)} of "
-            f"{self.indices.shape[-1]} filled)"
+        text = (
+            f"{type(self).__name__}({self.method or 'unnamed'}, "
+            f"{show(self.n_valid)} of {self.indices.shape[-1]} filled"
         )
+        if self.indices.ndim == 1 and is_readable(self.indices, self.n_valid):
+            text += f", best={show_first(np.asarray(self.indices)[: len(self)])}"
+        return f"{text})"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file, without pickle, and return its path."""
@@ -409,7 +416,7 @@ def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
 def _both(
     a: jax.Array | None, b: jax.Array | None, like_a: np.ndarray, like_b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Two error bounds, where an exact result (None) has the bound zero."""
+    """Return two error bounds; that of an exact result (None) is zero."""
     if a is None and b is None:
         return None
     return (
@@ -422,16 +429,3 @@ def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
     """Widen a bound by what rounding the values, and itself, may cost."""
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
     return np.nextafter(bound, np.inf, dtype=dtype)
-
-
-def _show_count(count: jax.Array) -> str:
-    """A count in a repr, or the least and the greatest of several."""
-    if count.ndim == 0 or isinstance(count, Tracer):
-        return _show(count)
-    counts = np.asarray(count)
-    return f"{counts.min()}..{counts.max()}"
-
-
-def _show(scalar: jax.Array) -> str:
-    """A scalar, or several, in a repr, also while traced."""
-    return "?" if isinstance(scalar, Tracer) else str(np.asarray(scalar).tolist())

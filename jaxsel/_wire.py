@@ -35,7 +35,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """What a room's files are.
+    """Name and version of a room's file format.
 
     Attributes:
         name: Such as "jaxsel.market".
@@ -59,7 +59,7 @@ def dtype_name(array: np.ndarray) -> str:
 
 
 def is_dtype(name: str) -> bool:
-    """Whether files can hold arrays of this type."""
+    """Return whether files can hold arrays of this type."""
     return _DTYPE.fullmatch(name) is not None
 
 

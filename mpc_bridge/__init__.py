@@ -1,8 +1,8 @@
-"""The secure two-party phase on CrypTen; torch lives here only.
+"""The secure phase between two parties, on SPU or CrypTen; torch lives here only.
 
 A model owner exports a proxy, a data owner gets its manifest, and both score and choose
-the data owner's samples without showing each other anything else. CrypTen as it ships
-is for measurement, between parties that trust each other: see `WEAKNESSES`.
+the data owner's samples without showing each other anything but the choice. Each engine
+says what it does not protect from: `engine_of(name).notice`.
 """
 
 from __future__ import annotations
@@ -13,52 +13,61 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._appraise import appraise as appraise
     from ._choose import Chosen as Chosen, choose as choose
-    from ._compat import import_crypten as import_crypten
     from ._config import (
         Config as Config,
         ConfigError as ConfigError,
+        Parties as Parties,
+        Place as Place,
         read_config as read_config,
     )
     from ._export import export as export, read_manifest as read_manifest
     from ._handshake import Refused as Refused, SessionError as SessionError
-    from ._layers import (
-        ClearProxy as ClearProxy,
-        SecureProxy as SecureProxy,
-        load as load,
-        to_crypten as to_crypten,
-    )
     from ._ledger import Ledger as Ledger, Spent as Spent
     from ._local import run_local as run_local
     from ._result import Result as Result
-    from ._scoring import score_pool as score_pool, share_inputs as share_inputs
+    from ._scoring import (
+        SecureProxy as SecureProxy,
+        score_pool as score_pool,
+        share_proxy as share_proxy,
+        to_crypten as to_crypten,
+    )
     from ._selection import run_selection as run_selection
-    from ._session import WEAKNESSES as WEAKNESSES, deal as deal, run as run
+    from ._session import deal as deal, run as run
+    from .engines import Engine as Engine, engine_of as engine_of
+    from .engines.crypten import (
+        ClearProxy as ClearProxy,
+        import_crypten as import_crypten,
+        load as load,
+    )
 
 # Imported when asked for: CrypTen, and what a party does not need, take seconds.
 _MODULES = {
     "appraise": "_appraise",
     "Chosen": "_choose",
     "choose": "_choose",
-    "import_crypten": "_compat",
+    "import_crypten": "engines.crypten",
     "Config": "_config",
     "ConfigError": "_config",
+    "Parties": "_config",
+    "Place": "_config",
     "read_config": "_config",
     "export": "_export",
     "read_manifest": "_export",
     "Refused": "_handshake",
     "SessionError": "_handshake",
-    "ClearProxy": "_layers",
-    "SecureProxy": "_layers",
-    "load": "_layers",
-    "to_crypten": "_layers",
+    "ClearProxy": "engines.crypten",
+    "load": "engines.crypten",
+    "Engine": "engines",
+    "engine_of": "engines",
+    "SecureProxy": "_scoring",
+    "share_proxy": "_scoring",
+    "to_crypten": "_scoring",
     "Ledger": "_ledger",
     "Spent": "_ledger",
     "run_local": "_local",
     "Result": "_result",
     "score_pool": "_scoring",
-    "share_inputs": "_scoring",
     "run_selection": "_selection",
-    "WEAKNESSES": "_session",
     "deal": "_session",
     "run": "_session",
 }

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from . import _certs_command
 from ._config import ConfigError, read_config
 from ._handshake import ROLES, Refused, SessionError
 from ._local import run_local
-from ._session import RANKS, run
+from ._session import RANKS, play
 
 _DESCRIPTION = """\
 Two parties choose samples in secret. Each starts its role on its own machine, with a
@@ -23,7 +24,7 @@ _HELP = {
     "data-owner": "with the samples",
     "third-party": "deals correlated randomness, and sees no secret by itself",
     "local": "all three on this machine, for measurement",
-    "estimate": "what a run will send, from the manifests alone",
+    "estimate": "what a run will send and give away, and how long it takes",
 }
 
 
@@ -56,13 +57,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.command == "certs":
+        return _certs_command.run(args)
     if args.command == "estimate":
         from ._estimate import estimate
 
         bandwidth = None if args.bandwidth is None else args.bandwidth * 1e6
         config = read_config(args.config)
         latency = None if args.latency is None else args.latency / 1e3
-        _print(estimate(config, bandwidth=bandwidth, latency=latency))
+        found = estimate(
+            config,
+            bandwidth=bandwidth,
+            latency=latency,
+            calibrated=args.calibrate,
+            reveals=not args.no_attack,
+        )
+        _print(found)
         return 0
     options: dict[str, Any] = {
         "test_only_first_party": args.test_only_first_party,
@@ -72,9 +82,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.command == "local":
         result = run_local(args.config, **options)
     else:
-        result = run(
+        result = play(
             args.command,
-            args.config,
+            read_config(args.config),
             rendezvous=args.rendezvous,
             notice=not args.part_of_local,
             **options,
@@ -92,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m mpc_bridge", description=_DESCRIPTION, formatter_class=kind
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _certs_command.add_parser(commands)
     for command, text in _HELP.items():
         each = commands.add_parser(
             command, help=text, description=text, allow_abbrev=False
@@ -106,6 +117,16 @@ def _parser() -> argparse.ArgumentParser:
             )
             each.add_argument(
                 "--latency", type=_positive, metavar="MS", help="one way, of the link"
+            )
+            each.add_argument(
+                "--no-attack",
+                action="store_true",
+                help="costs alone, not what the answers should give away",
+            )
+            each.add_argument(
+                "--calibrate",
+                action="store_true",
+                help="measure here how long it computes; a minute, SPU's engines only",
             )
             continue
         each.add_argument(

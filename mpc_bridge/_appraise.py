@@ -11,13 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ._choose import check_scores
-from ._compat import import_crypten
 from ._ledger import Ledger
-
-# The entropy of two classes as a function of u = (z1 - z0)²: a sum of t^2, t^4, t^8 and
-# t^16, t = relu(1 - u / 64), with the smallest error over all u >= 0: 0.0035.
-_REACH = 64
-_POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
+from ._programs import Reaches, Total, TotalEntropy
+from .engines import Secret
 
 _LIMIT = 2**62  # of a sum in the ring, so that a difference fits
 
@@ -53,40 +49,30 @@ def appraise(
         ValueError: If rows are not distinct rows of the scores, or the threshold is
             not finite or too large for the ring.
     """
-    n = check_scores(scores)
+    n = check_scores(scores, ledger)
     index = _check_rows(rows, n)
-    crypten = import_crypten()
-    import torch
+    scale = 2**ledger.engine.fraction_bits
+    lowest = None if threshold is None else _lowest(threshold, scale * len(index))
 
-    with crypten.no_grad():
-        chosen = scores[torch.from_numpy(index)]
-        scale, count = chosen.encoder.scale, len(index)
-        lowest = None
-        if threshold is not None:
-            lowest = _lowest(threshold, scale * (1 if entropy else count))
-        if entropy:
-            with ledger.step("appraisal", "entropy"):
-                total, count = _mean_entropy(chosen), 1
-        else:
-            total = chosen.sum(0, keepdim=True)
-        if lowest is None:
-            with ledger.step("appraisal", "open"):
-                return float(ledger.open("mean", total.div(count)))
-        with ledger.step("appraisal", "compare"):
-            whole, part = divmod(lowest, scale)  # a float would not hold all of it
-            above = (total - whole - part / scale).ge(0)
+    def total() -> Secret:
+        return ledger.run(TotalEntropy() if entropy else Total(), scores, index)
+
+    def mean() -> np.ndarray:
+        opened = total()
         with ledger.step("appraisal", "open"):
-            return bool(ledger.open("above", above))
+            return ledger.open("mean", opened) / len(index)
 
+    def reaches(lowest: int) -> np.ndarray:
+        whole, part = divmod(lowest, scale)  # a float would not hold all of it
+        ends = np.array([float(whole)]), np.array([part / scale])
+        above = ledger.run(Reaches(), total(), *ends)
+        with ledger.step("appraisal", "open"):
+            return ledger.open("above", above)
 
-def _mean_entropy(scores: Any) -> Any:
-    """Return the mean entropy, `[1]`, of scores `[k]` that are minus a square."""
-    power = (scores.div(_REACH) + 1).relu()
-    mean = 0
-    for coefficient in _POWERS:
-        power = power.square()
-        mean = power.mean(0, keepdim=True) * coefficient + mean
-    return mean
+    with ledger.engine.running():
+        if lowest is None:
+            return float(ledger.journal.opened(mean).item())
+        return bool(ledger.journal.opened(lambda: reaches(lowest)).item())
 
 
 def _check_rows(rows: npt.ArrayLike, n: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Choosing the highest of secret scores: only outcomes of comparisons are opened."""
+"""Choosing the highest of secret scores: outcomes of comparisons open, or rows."""
 
 from __future__ import annotations
 
@@ -10,113 +10,145 @@ from typing import Any
 
 import numpy as np
 
-from ._compat import import_crypten
+from jaxsel.proxy import places, quickselect
+
+from ._config import LEAKS, Leak
 from ._ledger import Ledger
+from ._programs import Above, Highest, behind
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """The result of `choose`, the same at both parties.
+    """The result of `choose`, the same at all parties.
 
     Attributes:
         rows: `[k]` int64, ascending.
-        passes: Batches of comparisons, 9 rounds each with the opening.
-        comparisons: Scores compared with a pivot in all, 448 bytes each.
+        passes: Batches of comparisons whose outcomes were opened.
+        comparisons: Scores compared with a pivot in all, 448 bytes each on CrypTen.
+        levels: How many pivots each score lies above, `[n]`, which follows from what
+            was opened; None by "set".
     """
 
     rows: np.ndarray
     passes: int
     comparisons: int
+    levels: np.ndarray | None = None
 
 
 def choose(
-    scores: Any, k: int, *, seed: int, ledger: Ledger, progress: bool = False
+    scores: Any,
+    k: int,
+    *,
+    seed: int,
+    ledger: Ledger,
+    leak: Leak = "rank",
+    progress: bool = False,
 ) -> Chosen:
-    """Choose the k highest of n secret scores, by batched QuickSelect.
+    """Choose the k highest of n secret scores; of equal ones the lower index wins.
 
-    A pass compares every score that is left with one of them, drawn by the public seed,
-    in one batch, and opens the outcomes: both parties see the order of these scores
-    with respect to that pivot, and nothing else. Of equal scores the lower index wins.
-    It ends as soon as the set is known, so that the order within it stays partly
-    secret. `jaxsel.proxy.choice_cost` bounds the passes and comparisons.
+    By "rank", batched QuickSelect: a pass compares every score that is left with one of
+    them, drawn by the public seed, in one batch, and opens the outcomes: all parties
+    see the order of these scores with respect to that pivot, and nothing else. It ends
+    as soon as the set is known, so that the order within it stays partly secret.
+    `jaxsel.proxy.choice_cost` bounds the passes and comparisons.
+
+    By "set", the engine shuffles the scores in secret, so that what it compares says
+    nothing about rows, and the chosen rows alone are opened.
 
     Args:
-        scores: Encrypted, `[n]`, below 2^46 in size: differences must fit the ring.
+        scores: Secret, `[n]`, below 2^62 / 2^f in size, f fraction bits: differences
+            must fit the ring. By "set" below 2^62 / (n 2^f).
         k: How many to choose; all n cost nothing.
-        seed: Public, zero or more, the same at both parties.
+        seed: Public, zero or more, the same at all parties.
         ledger: Counts the steps and notes the openings.
+        leak: What is opened.
         progress: Show how many scores are decided, on standard error.
 
     Raises:
-        TypeError: If the scores are not encrypted, or k or the seed no whole number.
-        ValueError: If the scores have another shape, k is not between 1 and n, or the
-            seed is below zero.
+        TypeError: If the scores are not secret, or k or the seed no whole number.
+        ValueError: If the scores have another shape, k is not between 1 and n, the seed
+            is below zero, or there is no such leak.
 
     References:
         Ouyang et al., SelectFormer, section 4.1: QuickSelect on encrypted entropies.
     """
-    n = check_scores(scores)
+    n = check_scores(scores, ledger)
     k = check_whole("k", k, minimum=1)
     if k > n:
         raise ValueError(f"k must be at most the number of scores, {n}, got {k}")
-    # Its raw words are the same in all releases of NumPy; other draws may change.
-    draws = np.random.PCG64(check_whole("seed", seed, minimum=0))
-    left, wanted, passes, comparisons = np.arange(n), k, 0, 0
-    chosen: list[np.ndarray] = []
-    with _bar(n, progress) as decide, import_crypten().no_grad():
-        while 0 < wanted < len(left):
-            pivot = left[int(draws.random_raw()) * len(left) >> 64]
-            others = left[left != pivot]
-            above = _above(scores, others, pivot, ledger)
-            passes, comparisons = passes + 1, comparisons + len(others)
-            higher = others[above]
-            before = len(left)
-            if len(higher) >= wanted:
-                left = higher
-            else:
-                chosen += [higher, np.array([pivot])]
-                wanted -= len(higher) + 1
-                left = others[~above]
-            decide(before - len(left))
-    chosen.append(left[:wanted])  # all that are left, or none
-    return Chosen(np.sort(np.concatenate(chosen)), passes, comparisons)
+    if leak not in LEAKS:
+        raise ValueError(f"leak must be one of {', '.join(LEAKS)}, got {leak!r}")
+    seed = check_whole("seed", seed, minimum=0)
+    if k == n:
+        return Chosen(np.arange(n), 0, 0)
+    if leak == "set":
+        return _by_set(scores, n, k, ledger)
+    return _by_rank(scores, n, k, seed, ledger, progress)
 
 
-def _above(
-    scores: Any, others: np.ndarray, pivot: np.integer, ledger: Ledger
-) -> np.ndarray:
+def _by_rank(
+    scores: Any, n: int, k: int, seed: int, ledger: Ledger, progress: bool
+) -> Chosen:
+    asking = quickselect(n, k, seed=seed)
+    passes = comparisons = 0
+    outcomes: list[tuple[int, np.ndarray, np.ndarray]] = []
+    with _bar(n, progress) as left, ledger.engine.running():
+        try:
+            pivot, others = next(asking)
+            while True:
+                left(len(others) + 1)
+                above = _above(scores, others, pivot, ledger)
+                passes, comparisons = passes + 1, comparisons + len(others)
+                outcomes.append((pivot, others, above))
+                pivot, others = asking.send(above)
+        except StopIteration as end:
+            return Chosen(end.value, passes, comparisons, places(n, outcomes))
+
+
+def _above(scores: Any, others: np.ndarray, pivot: int, ledger: Ledger) -> np.ndarray:
     """Return which of the others rank above the pivot: one batch, opened."""
-    import torch
+    lead = behind(others, pivot, ledger.engine.fraction_bits)
 
-    # Those behind the pivot must lead by one unit in the last place. It is public.
-    behind = torch.from_numpy((others > pivot) / scores.encoder.scale)
-    with ledger.step("choice", "compare"):
-        lead = scores[torch.from_numpy(others)] - scores[int(pivot)]
-        above = (lead - behind).ge(0)
-    with ledger.step("choice", "open"):
-        return ledger.open("pivot", above).numpy().astype(bool)
+    def compare() -> np.ndarray:
+        above = ledger.run(Above(), scores, others, np.array([pivot]), lead)
+        with ledger.step("choice", "open"):
+            return ledger.open("pivot", above, first=len(others)).astype(bool)
+
+    return ledger.journal.opened(compare)
+
+
+def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
+    engine = ledger.engine
+    bits = (n - 1).bit_length()
+    row = np.arange(n) / 2.0**engine.fraction_bits
+
+    def select() -> np.ndarray:
+        rows = ledger.run(Highest(k, bits), scores, row)
+        with ledger.step("choice", "open"):
+            return np.sort(ledger.open("rows", rows).astype(np.int64))
+
+    with engine.running():
+        found = ledger.journal.opened(select)
+    if len(np.unique(found)) != k or found[0] < 0 or found[-1] >= n:
+        raise RuntimeError("the engine chose rows that are none: shares do not fit")
+    return Chosen(found, 0, 0)
 
 
 @contextlib.contextmanager
 def _bar(n: int, progress: bool) -> Iterator[Callable[[int], object]]:
-    """Give a function to call with how many scores were decided."""
+    """Give a function to call with how many scores are still undecided."""
     if not progress:
-        yield lambda decided: None
+        yield lambda left: None
         return
     from tqdm import tqdm
 
     with tqdm(total=n, desc="Choosing", leave=False) as bar:
-        yield bar.update
+        yield lambda left: bar.update(n - left - bar.n)
 
 
-def check_scores(scores: Any) -> int:
-    """Return n of encrypted scores `[n]`."""
-    mpc = import_crypten().mpc
-    if not isinstance(scores, mpc.MPCTensor) or scores.ptype != mpc.arithmetic:
-        raise TypeError(
-            f"scores must be an MPCTensor of arithmetic shares, got {type(scores)}"
-        )
-    shape = tuple(scores.size())
+def check_scores(scores: Any, ledger: Ledger) -> int:
+    """Return n of secret scores `[n]`."""
+    shape = ledger.engine.shape(scores)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"scores must have shape [n], n at least 1, got {shape}")
     return shape[0]

@@ -6,19 +6,30 @@ import dataclasses
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ._toml import (
     GIB,
     REQUIRED,
     ConfigError as ConfigError,
     Table,
+    as_address,
+    as_bool,
     as_number,
+    as_positive,
     as_rendezvous,
+    as_seconds,
     as_size,
     as_texts,
     one_of,
 )
+from .engines import ENGINES
+
+Leak = Literal["rank", "set"]
+LEAKS: dict[Leak, str] = {
+    "rank": "for each pivot, which of the scores that are left lie above it",
+    "set": "the chosen rows",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,18 +39,61 @@ class Session:
     Attributes:
         name: Of the session; parties of two sessions refuse each other.
         seed: Of the pivots: public.
-        rendezvous: Where the model owner listens, "tcp://host:port". Port 0, for
-            `local` only, takes a free one.
         samples: Samples of the pool, N.
+        engine: "spu-cheetah", between two parties alone; "spu-aby3", with a helper;
+            "crypten", for measurement; "published", the data owner alone.
+        rendezvous: Where CrypTen's model owner listens, "tcp://host:port". Port 0, for
+            `local` only, takes a free one. SPU's parties have `parties`.
         exclude: Rows of the pool that are bought already, or an `.npy` file of them;
             both parties know them, and nobody scores them.
+        leak: What a choice opens: see `choose`.
+        timeout: Of every wait for another party's message, in seconds; SPU's engines
+            only.
+        wait: For the others to start, in seconds.
+        max_hours: A run that is estimated to take longer is refused before anything is
+            shared; needs `[network]`.
     """
 
     name: str
     seed: int
-    rendezvous: str
     samples: int
+    engine: str = "spu-cheetah"
+    rendezvous: str | None = None
     exclude: tuple[int, ...] | Path = ()
+    leak: Leak = "rank"
+    timeout: float = 60.0
+    wait: float = 1800.0
+    max_hours: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """The network between the parties, for estimates.
+
+    Attributes:
+        bandwidth: Megabytes a second in each direction.
+        latency: Milliseconds for a message to arrive, one way.
+    """
+
+    bandwidth: float
+    latency: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a party of SPU's engines listens, and the name in its certificate."""
+
+    name: str
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parties:
+    """The parties of SPU's engines, public; the third one is aby3's helper."""
+
+    model_owner: Place
+    data_owner: Place
+    third_party: Place | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,11 +125,27 @@ class Appraisal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOwner:
-    """The model owner's part: a folder with weights for each phase."""
+    """The model owner's part: a folder with weights for each phase.
+
+    Attributes:
+        weights: Of `export`, one a phase.
+        output: Folder for the result.
+        memory: Bytes for what grows with the batch.
+        certificates: Folder of `python -m mpc_bridge certs`; SPU's engines need it.
+        listen: Where this party listens, "host:port", if the address that the others
+            have is another one.
+        samples: Samples like those of the pool, the same ones for each phase, to
+            measure by what the answers gave away; none if empty.
+        measure: Whether that is measured, after the session.
+    """
 
     weights: tuple[Path, ...]
     output: Path
     memory: int = 2 * GIB
+    certificates: Path | None = None
+    listen: str | None = None
+    samples: tuple[Inputs, ...] = ()
+    measure: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,11 +158,43 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataOwner:
-    """The data owner's part: the samples for each phase."""
+    """The data owner's part: the samples for each phase.
+
+    Attributes:
+        inputs: Of each phase.
+        output: Folder for the result.
+        memory: Bytes for what grows with the batch.
+        certificates: Folder of `python -m mpc_bridge certs`; SPU's engines need it.
+        listen: Where this party listens, "host:port", if the address that the others
+            have is another one.
+        weights: With engine "published", the folders that were published, one a phase.
+        pools: Folder for digests of the pools of all sessions: a pool that differs from
+            an earlier one by few rows is warned of. As secret as the samples; None
+            keeps none.
+        few_rows: Rows from which on a difference is not warned of.
+        measure: Whether the answers are attacked after the session, to say in the
+            result what they gave away.
+    """
 
     inputs: tuple[Inputs, ...]
     output: Path
     memory: int = 2 * GIB
+    certificates: Path | None = None
+    listen: str | None = None
+    weights: tuple[Path, ...] = ()
+    pools: Path | None = None
+    few_rows: int = 100
+    measure: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThirdParty:
+    """The helper's part, of aby3; CrypTen's dealer needs none."""
+
+    output: Path
+    memory: int = 2 * GIB
+    certificates: Path | None = None
+    listen: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,8 +204,15 @@ class Config:
     session: Session
     phases: tuple[PhaseConfig, ...] = ()
     appraisal: Appraisal = Appraisal()
+    parties: Parties | None = None
+    network: Link | None = None
     model_owner: ModelOwner | None = None
     data_owner: DataOwner | None = None
+    third_party: ThirdParty | None = None
+
+    def part(self, rank: int) -> ModelOwner | DataOwner | ThirdParty | None:
+        """Return the part of the role of this rank."""
+        return (self.model_owner, self.data_owner, self.third_party)[rank]
 
     def write(self, path: str | Path) -> None:
         """Write the configuration as a run.toml, with absolute paths."""
@@ -141,11 +250,31 @@ def _config(top: Table) -> Config:
     session = Session(
         name=at.text("name"),
         seed=at.count("seed", minimum=0),
-        rendezvous=at.take("rendezvous", as_rendezvous),
         samples=at.count("samples"),
+        engine=at.take("engine", one_of(*ENGINES), default="spu-cheetah"),
+        rendezvous=at.take("rendezvous", as_rendezvous, default=None),
         exclude=at.rows("exclude"),
+        leak=at.take("leak", one_of(*get_args(Leak)), default="rank"),
+        timeout=at.take("timeout", as_seconds, default=60.0),
+        wait=at.take("wait", as_seconds, default=1800.0),
+        max_hours=at.take("max_hours", as_positive, default=None),
     )
     at.done()
+    parties = None
+    if (at := top.table("parties", optional=True)) is not None:
+        parties = Parties(
+            model_owner=_place(at.table("model_owner")),
+            data_owner=_place(at.table("data_owner")),
+            third_party=_place(at.table("third_party", optional=True)),
+        )
+        at.done()
+    network = None
+    if (at := top.table("network", optional=True)) is not None:
+        network = Link(
+            bandwidth=at.take("bandwidth", as_positive),
+            latency=at.take("latency", as_positive),
+        )
+        at.done()
     phases = tuple(map(_phase, top.tables("phases", default=[])))
     appraisal = Appraisal()
     if (at := top.table("appraisal", optional=True)) is not None:
@@ -159,20 +288,38 @@ def _config(top: Table) -> Config:
             )
         appraisal = Appraisal(mode=mode, threshold=threshold)
         at.done()
-    model_owner = data_owner = None
+    model_owner = data_owner = third_party = None
     if (at := top.table("model_owner", optional=True)) is not None:
         weights = tuple(map(at.path_of, at.take("weights", as_texts)))
-        model_owner = ModelOwner(weights=weights, **_private(at))
+        samples = tuple(map(_inputs, at.tables("samples", default=[])))
+        measure = at.take("measure", as_bool, default=True)
+        model_owner = ModelOwner(
+            weights=weights, samples=samples, measure=measure, **_private(at)
+        )
     if (at := top.table("data_owner", optional=True)) is not None:
         inputs = tuple(map(_inputs, at.tables("inputs")))
-        data_owner = DataOwner(inputs=inputs, **_private(at))
+        weights = tuple(map(at.path_of, at.take("weights", as_texts, default=[])))
+        folder = at.text("pools", default=None)
+        data_owner = DataOwner(
+            inputs=inputs,
+            weights=weights,
+            pools=None if folder is None else at.path_of(folder),
+            few_rows=at.count("few_rows", default=100),
+            measure=at.take("measure", as_bool, default=True),
+            **_private(at),
+        )
+    if (at := top.table("third_party", optional=True)) is not None:
+        third_party = ThirdParty(**_private(at))
     top.done()
     config = Config(
         session=session,
         phases=phases,
         appraisal=appraisal,
+        parties=parties,
+        network=network,
         model_owner=model_owner,
         data_owner=data_owner,
+        third_party=third_party,
     )
     check_config(config)
     return config
@@ -188,6 +335,14 @@ def _phase(at: Table) -> PhaseConfig:
     return phase
 
 
+def _place(at: Table | None) -> Any:
+    if at is None:
+        return None
+    place = Place(name=at.text("name"), address=at.take("address", as_address))
+    at.done()
+    return place
+
+
 def _inputs(at: Table) -> Inputs:
     mask = at.text("mask", default=None)
     x = at.path_of(at.text("x"))
@@ -201,6 +356,9 @@ def _private(at: Table) -> dict[str, Any]:
         "output": at.path_of(at.text("output")),
         "memory": at.take("memory", as_size, default=2 * GIB),
     }
+    folder = at.text("certificates", default=None)
+    part["certificates"] = None if folder is None else at.path_of(folder)
+    part["listen"] = at.take("listen", as_address, default=None)
     at.done()
     return part
 
@@ -212,11 +370,39 @@ def check_config(config: Config) -> None:
         ConfigError: If a phase leaves no fewer rows, or a party has not one entry for
             each phase.
     """
-    phases = config.phases
+    phases, session = config.phases, config.session
+    if session.engine == "crypten":
+        if session.rendezvous is None:
+            raise ConfigError(
+                "session.rendezvous is missing: engine 'crypten' meets at one"
+            )
+        if session.leak != "rank":
+            raise ConfigError(
+                "session.leak must be 'rank' with engine 'crypten', which can't "
+                f"shuffle, got {session.leak!r}"
+            )
+    elif session.rendezvous is not None:
+        raise ConfigError(
+            f"session.rendezvous is for engine 'crypten' only, got {session.engine!r}: "
+            "the parties have their addresses in [parties]"
+        )
+    if session.max_hours is not None and config.network is None:
+        raise ConfigError(
+            "network is missing: session.max_hours needs its bandwidth and latency"
+        )
     if config.model_owner is not None:
         _one_each("model_owner.weights", config.model_owner.weights, phases)
+        if config.model_owner.samples:
+            _one_each("model_owner.samples", config.model_owner.samples, phases)
     if config.data_owner is not None:
         _one_each("data_owner.inputs", config.data_owner.inputs, phases)
+        if session.engine == "published":
+            _one_each("data_owner.weights", config.data_owner.weights, phases)
+        elif config.data_owner.weights:
+            raise ConfigError(
+                "data_owner.weights is for engine 'published' only, got "
+                f"{session.engine!r}: the weights are the model owner's secret"
+            )
     before = config.session.samples
     if isinstance(config.session.exclude, tuple):
         before -= len(config.session.exclude)

@@ -2,67 +2,331 @@
 
 from __future__ import annotations
 
-from jaxsel.proxy import Network, choice_cost, cost
+import dataclasses
+import sys
+from typing import TYPE_CHECKING
+
+from jaxsel.proxy import (
+    MODELS,
+    EngineName,
+    Network,
+    Traffic,
+    check_engine,
+    choice_cost,
+    choice_warnings,
+    cost,
+)
 
 from ._config import Config, ConfigError
-from ._result import Result, table
+from ._handshake import Refused
+from ._result import BASES, Result, Reveal, table
+from .engines import engine_of
+
+if TYPE_CHECKING:
+    from ._calibrate import Calibration
+    from ._holdings import Public
+
+_DAY = 24.0  # hours
 
 
-def estimate(
-    config: Config, *, bandwidth: float | None = None, latency: float | None = None
-) -> str:
-    """Return what a run will send, counted from the manifests: a table.
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A part of a run: what it is, what it sends, and how long it computes."""
+
+    name: str
+    traffic: Traffic
+    computing: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a run takes on an engine.
+
+    Attributes:
+        engine: Its name.
+        steps: The parts of the run.
+        network: The link; None if nobody has said.
+    """
+
+    engine: EngineName
+    steps: tuple[Step, ...]
+    network: Network | None
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic.sum(step.traffic for step in self.steps)
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of waiting for the network, and of computing where that is known."""
+        if self.network is None:
+            return None
+        return sum(map(self.seconds, self.steps)) / 3600
+
+    def seconds(self, step: Step) -> float:
+        """Return the seconds of a step: it waits, sends and computes one by one."""
+        waiting = self.network.wait(step.traffic, self.engine) if self.network else 0.0
+        return waiting + (step.computing or 0.0)
+
+
+def estimates(
+    config: Config,
+    public: Public,
+    *,
+    engine: EngineName | None = None,
+    network: Network | None = None,
+    calibration: Calibration | None = None,
+) -> Estimate:
+    """Return what a run takes.
 
     Args:
         config: Of the run; its public part is enough.
-        bandwidth: Bytes a second in each direction, to get hours; with `latency`.
+        public: What `read_public` returned.
+        engine: Another engine than the configuration's.
+        network: The link, to get hours.
+        calibration: Of this engine, to get seconds of computing.
+    """
+    name = engine or check_engine(config.session.engine)
+    lanes = engine_of(name).lanes if name == "crypten" else 1
+    leak = "rank" if name == "crypten" else config.session.leak
+    steps: list[Step] = []
+    if (model := MODELS.get(name)) is not None:
+        started = None if calibration is None else calibration.started
+        steps.append(Step("start", model.started, started))
+    left = len(public.pool)
+    sizes = batches(config, public)
+    for i, phase in enumerate(config.phases):
+        batch = sizes[i]
+        forward = cost(
+            public.manifests[i], left, engine=name, batch_size=batch, lanes=lanes
+        )
+        choice = choice_cost(left, phase.keep, engine=name, leak=leak)
+        scoring = choosing = None
+        if calibration is not None:
+            scoring = calibration.scoring(i, left, batch)
+            choosing = calibration.choosing(choice.passes, choice.comparisons)
+        what = f"phase {i + 1}: score {left:,} by {batch:,}"
+        steps.append(Step(what, forward.all, scoring))
+        what = f"phase {i + 1}: choose {phase.keep:,}"
+        steps.append(Step(what, choice.expected, choosing))
+        left = phase.keep
+    return Estimate(name, tuple(steps), network)
+
+
+def batches(config: Config, public: Public) -> list[int]:
+    """Return the samples of a batch of each phase, as a run takes them."""
+    from ._programs import Forward
+
+    owners = [o for o in (config.model_owner, config.data_owner) if o is not None]
+    engine, left, found = engine_of(config.session.engine), len(public.pool), []
+    for phase, manifest in zip(config.phases, public.manifests, strict=True):
+        operations = Forward(manifest).schedule()
+        fits = [engine.batch_for(operations, owner.memory) for owner in owners]
+        found.append(min(phase.batch or min(fits, default=64), left))
+        left = phase.keep
+    return found
+
+
+def estimate(
+    config: Config,
+    *,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    calibrated: bool = False,
+    reveals: bool = True,
+) -> str:
+    """Return what a run will send and give away, and how long it takes: tables.
+
+    Args:
+        config: Of the run; its public part is enough.
+        bandwidth: Bytes a second in each direction, to get hours; with `latency`. If
+            left out, those of `[network]`.
         latency: Seconds one way.
+        calibrated: Measure first, for a minute at most, how long this machine computes.
+        reveals: Attack random probes in the place of the phases', to say what their
+            answers should give away; up to a minute for a wide one.
 
     Raises:
-        ConfigError: If only one of bandwidth and latency is given.
+        ConfigError: If only one of bandwidth and latency is given, or the engine can't
+            be calibrated.
         Refused: If a manifest can't be read.
+        SessionError: If the calibration failed.
     """
     from ._holdings import read_public
-    from ._scoring import LANES, batch_for
 
     if (bandwidth is None) != (latency is None):
         raise ConfigError("bandwidth and latency must be given together")
-    network = None
+    network = network_of(config)
     if bandwidth is not None and latency is not None:
         network = Network(bandwidth=bandwidth, latency=latency)
     public = read_public(config)
-    owners = [o for o in (config.model_owner, config.data_owner) if o is not None]
-    lines, left = [], len(public.pool)
-    totals = [0.0, 0.0, 0.0]
+    if config.session.engine == "published":
+        return (
+            "The data owner has the proxies and runs them alone: nothing is sent but "
+            "the rows."
+        )
+    calibration = calibrate_run(config, public) if calibrated else None
+    found = estimates(config, public, network=network, calibration=calibration)
+    header = ["", "rounds", "MB"]
+    header += ["computing, s"] if calibration is not None else []
+    header += ["hours"] if network is not None else []
+    elsewhere = ["messages elsewhere", "rounds", "MB"]
+    elsewhere += ["hours"] if network is not None else []
+    lines = [_line(found, step) for step in (*found.steps, _sum(found))]
+    others = [
+        _line(other, dataclasses.replace(_sum(other), name=f"all, on {other.engine}"))
+        for other in _others(config, public, network)
+    ]
+    warnings = "".join(f"\n\n{said}" for said in _said(config, public))
+    given_away = f"\n\n{_given_away(config, public)}" if reveals else ""
+    return (
+        f"{table([header, *lines])}\n\n"
+        f"{_MEANING[found.engine]}\nChoices as expected. "
+        + (
+            "Computing is that of all parties on this machine.\n\n"
+            if calibration is not None
+            else "Computing comes on top: --calibrate measures it.\n\n"
+        )
+        + f"{table([elsewhere, *others])}{given_away}{warnings}"
+    )
+
+
+def _given_away(config: Config, public: Public) -> str:
+    from ._reveals import expected_table  # imports JAX
+
+    keeps = [phase.keep for phase in config.phases]
+    n, leak = len(public.pool), config.session.leak
+    return expected_table(public.manifests, keeps, n, leak)
+
+
+_MEANING = {
+    "crypten": "Payload that a party sends plus receives, without the third party's.",
+    "spu-cheetah": "Payload sent plus received, as both count it; rounds are messages.",
+    "spu-aby3": "Payload that the owner who has more sends plus receives; rounds are "
+    "messages.",
+}
+
+
+def check_hours(config: Config, public: Public | None = None) -> None:
+    """Refuse a run that takes longer than `max_hours`; warn of more than a day.
+
+    Without a limit nothing is measured: what is warned of is the network's part.
+
+    Args:
+        config: Of the run.
+        public: Its public part, where that has been read before.
+
+    Raises:
+        Refused: If the estimate is above the limit, with what would be cheaper.
+        SessionError: If the calibration failed.
+    """
+    from ._holdings import read_public
+
+    limit, network = config.session.max_hours, network_of(config)
+    if network is None or config.session.engine == "published":
+        return
+    public = read_public(config) if public is None else public
+    calibration = None
+    if limit is not None and config.session.engine in MODELS:
+        calibration = calibrate_run(config, public)
+    found = estimates(config, public, network=network, calibration=calibration)
+    hours = found.hours or 0.0
+    if limit is not None and hours > limit:
+        raise Refused(
+            "the run must take no longer than session.max_hours",
+            f"estimated are {_figure(hours)} hours on {found.engine}, {limit:g} are "
+            f"allowed; {_cheaper(config, public, found)}",
+        )
+    if limit is None and hours > _DAY:
+        sys.stderr.write(
+            f"WARNING: the messages alone take {_figure(hours)} hours on "
+            f"{found.engine}; session.max_hours sets a limit\n"
+        )
+
+
+def _cheaper(config: Config, public: Public, found: Estimate) -> str:
+    """Return what would take less."""
+    ways: list[str] = []
+    network = found.network
+    messages = sum(
+        network.wait(step.traffic, found.engine) for step in found.steps if network
+    )
+    for other in _others(config, public, network):
+        hours = other.hours or 0.0
+        if hours * 3600 < messages:
+            ways.append(
+                f"engine {other.engine!r} (messages {_figure(hours)} hours instead of "
+                f"{_figure(messages / 3600)})"
+            )
+    if public.manifests[0].layers:
+        ways.append("a probe as the first phase")
+    ways.append("a smaller pool, or a smaller keep of an early phase")
+    return f"cheaper would be {', '.join(ways)}"
+
+
+def network_of(config: Config) -> Network | None:
+    """Return the network that a configuration states, if any."""
+    if (link := config.network) is None:
+        return None
+    return Network(bandwidth=link.bandwidth * 1e6, latency=link.latency / 1e3)
+
+
+def calibrate_run(config: Config, public: Public) -> Calibration:
+    """Measure the programs of a run on this machine.
+
+    Raises:
+        ConfigError: If its engine is none of SPU's.
+        SessionError: If the parties can't run here.
+    """
+    from ._calibrate import calibrate
+
+    engine = config.session.engine
+    if engine not in MODELS:
+        raise ConfigError(
+            f"only {', '.join(MODELS)} can be calibrated, got engine {engine!r}"
+        )
+    return calibrate(engine, public.manifests, batches(config, public))
+
+
+def _others(config: Config, public: Public, network: Network | None) -> list[Estimate]:
+    return [
+        estimates(config, public, engine=name, network=network)
+        for name in MODELS
+        if name != config.session.engine
+    ]
+
+
+def _said(config: Config, public: Public) -> list[str]:
+    left, found = len(public.pool), []
     for i, (phase, manifest) in enumerate(
         zip(config.phases, public.manifests, strict=True)
     ):
-        batch = phase.batch or min(
-            (batch_for(manifest, owner.memory) for owner in owners), default=64
-        )
-        batch = min(batch, left)
-        forward = cost(manifest, left, network, batch=batch, lanes=LANES)
-        choice = choice_cost(left, phase.keep, network)
-        for what, rounds, size, seconds in (
-            (
-                f"score {left:,} by {batch:,}",
-                forward.rounds,
-                forward.bytes,
-                forward.seconds,
-            ),
-            (f"choose {phase.keep:,}", choice.rounds, choice.bytes, choice.seconds),
-        ):
-            lines.append(_line(f"phase {i + 1}: {what}", rounds, size, seconds))
-            for j, value in enumerate((rounds, size, seconds or 0)):
-                totals[j] += value
+        found += [
+            f"Phase {i + 1}: {said}."
+            for said in choice_warnings(
+                manifest, left, phase.keep, appraisal=config.appraisal.mode
+            )
+        ]
         left = phase.keep
-    lines.append(_line("all", totals[0], totals[1], totals[2] if network else None))
-    header = ["", "rounds", "MB", *(["hours"] if network else [])]
-    return (
-        f"{table([header, *lines])}\n\n"
-        "Payload that a party sends plus receives, without the third party's; choices "
-        "as expected.\nComputing comes on top, and an appraisal, which is small."
-    )
+    return found
+
+
+def _sum(found: Estimate) -> Step:
+    known = [step.computing for step in found.steps if step.computing is not None]
+    return Step("all", found.traffic, sum(known) if known else None)
+
+
+def _line(found: Estimate, step: Step) -> list[str]:
+    line = [
+        step.name,
+        f"{step.traffic.rounds:,.0f}",
+        _figure(step.traffic.bytes / 1e6),
+    ]
+    if step.computing is not None:
+        line.append(_figure(step.computing))
+    if found.network is not None:
+        line.append(_figure(found.seconds(step) / 3600))
+    return line
 
 
 def summary(result: Result) -> str:
@@ -107,12 +371,16 @@ def summary(result: Result) -> str:
         shown.append(f"their mean score is {reached} the threshold")
     elif result.appraisal is not None:
         shown.append(f"their mean score is {result.appraisal:.4f}")
-    return f"{'; '.join(shown)}\n\n{table([header, *lines])}"
+    return f"{'; '.join(shown)}\n\n{table([header, *lines])}" + "".join(
+        f"\n\n{_told(reveal)}" for reveal in result.reveals
+    )
 
 
-def _line(name: str, rounds: float, size: float, seconds: float | None) -> list[str]:
-    hours = [] if seconds is None else [_figure(seconds / 3600)]
-    return [name, f"{rounds:,.0f}", _figure(size / 1e6), *hours]
+def _told(reveal: Reveal) -> str:
+    """Return what a phase opened, and what that gave away, in sentences."""
+    basis = "" if reveal.basis == "nothing" else f" ({BASES[reveal.basis]})"
+    name = reveal.phase.capitalize()
+    return f"{name} opened {reveal.opened}.\nThe proxy: {reveal.verdict}{basis}."
 
 
 def _figure(value: float) -> str:

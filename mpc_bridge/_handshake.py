@@ -1,20 +1,23 @@
 """The handshake of two parties before any share: their terms, or a refusal.
 
-Messages are int64 tensors on CrypTen's communicator: a header, then JSON as bytes. The
-header is `[magic, protocol, kind, length]` in every version of the protocol.
+Messages are JSON, exchanged by the engine among all parties, in every version of the
+protocol `{"protocol": number, "kind": "terms" or "stopped", ...}`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .engines import Engine
 
 ROLES = ("model owner", "data owner", "third party")
-MAGIC, PROTOCOL = 0x6A61787365, 1
-_TERMS, _STOPPED = 1, 2
+PROTOCOL = 2
 _LONGEST = 1 << 20  # bytes
+_SHOWN = 1000  # characters of what another party says
 
 Terms = Mapping[str, Any]
 
@@ -41,85 +44,126 @@ def digest(content: str | bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def stop(communicator: Any, reason: str) -> None:
-    """Tell the other party, which is about to agree on terms, that there are none."""
-    _exchange(communicator, _STOPPED, {"reason": reason})
+def stop(engine: Engine, reason: str) -> None:
+    """Tell the others, who are about to agree on terms, that there are none."""
+    _exchange(engine, "stopped", {"reason": reason})
 
 
-def agree(communicator: Any, terms: Terms, offers: Terms) -> list[Terms]:
+def agree(engine: Engine, terms: Terms, offers: Terms) -> list[Terms]:
     """Exchange terms, which must be equal, and offers, which need not be.
 
     Args:
-        communicator: CrypTen's.
-        terms: What must be the same on both sides, by name; hashes by `digest`.
+        engine: That connects the parties.
+        terms: What must be the same on all sides, by name; hashes by `digest`.
         offers: What each party proposes.
 
     Returns:
-        The offers of the model owner and of the data owner.
+        The offers of all parties, by rank.
 
     Raises:
-        SessionError: If a term differs, or the other party stopped; both parties raise
+        SessionError: If a term differs, or another party stopped; all parties raise
             it, and nothing secret has been sent.
     """
-    sent = _exchange(communicator, _TERMS, {"terms": terms, "offers": offers})
+    sent = _exchange(engine, "terms", {"terms": terms, "offers": offers})
     differing = differences(*(each["terms"] for each in sent))
     if differing:
-        raise SessionError("the parties do not agree: " + "; ".join(differing))
+        found = f"the parties do not agree: {'; '.join(differing)}"
+        raise SessionError(printable(found))
     return [each["offers"] for each in sent]
 
 
-def differences(model_owner: Terms, data_owner: Terms) -> list[str]:
-    """Return what differs, each with both values unless it is a hash."""
+def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
+    """Return what differs among parties, with all values unless they are hashes.
+
+    Args:
+        parties: Terms of each.
+        roles: Of each.
+    """
     found = []
-    for name in [*model_owner, *(k for k in data_owner if k not in model_owner)]:
-        one, other = (party.get(name, "none") for party in (model_owner, data_owner))
-        if one == other:
+    names = dict.fromkeys(name for party in parties for name in party)
+    for name in names:
+        values = [party.get(name, "none") for party in parties]
+        if all(value == values[0] for value in values):
             continue
-        if all(str(value).startswith("sha256:") for value in (one, other)):
-            found.append(f"{name} differs")
-        else:
-            found.append(
-                f"{name}: the {ROLES[0]} has {one!r}, the {ROLES[1]} {other!r}"
-            )
+        if all(str(value).startswith("sha256:") for value in values):
+            found.append(f"{printable(name, 60)} differs")
+            continue
+        have = [
+            f"the {role} has {printable(repr(value), 60)}"
+            if i == 0
+            else f"the {role} {printable(repr(value), 60)}"
+            for i, (role, value) in enumerate(zip(roles, values, strict=False))
+        ]
+        found.append(f"{printable(name, 60)}: {', '.join(have)}")
     return found
 
 
-def _exchange(communicator: Any, kind: int, content: Terms) -> list[dict[str, Any]]:
-    """Send a message, and return those of both parties in order."""
-    import torch
+def disagreement(mine: Terms, theirs: Any, ranks: Sequence[int]) -> str | None:
+    """Return what is wrong with what a peer says when two meet; None if nothing is.
 
-    rank = communicator.get_rank()
-    mine = json.dumps(content, allow_nan=False).encode()
+    Args:
+        mine: What must be the same, by name.
+        theirs: What the peer has said. Names that one of both leaves out are not
+            compared.
+        ranks: Of this party and of the peer.
+    """
+    if not isinstance(theirs, dict):
+        return f"the {ROLES[ranks[1]]} is no party of this version of jaxsel"
+    both = [
+        (rank, {name: each[name] for name in mine if name in theirs})
+        for rank, each in zip(ranks, (mine, theirs), strict=True)
+    ]
+    both.sort(key=lambda one: one[0])
+    roles = [ROLES[rank] for rank, _ in both]
+    found = differences(*(terms for _, terms in both), roles=roles)
+    return f"the parties do not agree: {'; '.join(found)}" if found else None
+
+
+def printable(text: str, longest: int = _SHOWN) -> str:
+    """Return a peer's text without what a terminal obeys, and not too long."""
+    shown = "".join(c if c.isprintable() else " " for c in text[: longest + 1])
+    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+
+
+def _exchange(engine: Engine, kind: str, content: Terms) -> list[dict[str, Any]]:
+    """Send a message, and return those of all parties by rank."""
+    document = {"protocol": PROTOCOL, "kind": kind, **content}
+    mine = json.dumps(document, allow_nan=False).encode()
     if len(mine) > _LONGEST:
         raise ValueError(f"a message has at most {_LONGEST} bytes, got {len(mine)}")
-    header = torch.tensor([MAGIC, PROTOCOL, kind, len(mine)], dtype=torch.int64)
-    headers = [one.tolist() for one in communicator.all_gather(header)]
-    magic, protocol, kind_of_other, length = headers[1 - rank]
-    other = ROLES[1 - rank]
-    if magic != MAGIC:
-        raise SessionError(f"the {other} is no party of jaxsel's secure run")
-    if protocol != PROTOCOL:
-        have = [f"the {ROLES[i]} has {headers[i][1]}" for i in range(2)]
-        raise SessionError(f"the parties do not agree: protocol: {', '.join(have)}")
-    if kind_of_other not in (_TERMS, _STOPPED) or not 0 <= length <= _LONGEST:
-        raise SessionError(f"the {other}'s first message is not of this protocol")
-
-    longest = max(headers[0][3], headers[1][3])
-    padded = torch.zeros(longest, dtype=torch.int64)
-    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8).long()
-    gathered = communicator.all_gather(padded)[1 - rank][:length]
-    stopped = kind_of_other == _STOPPED
     try:
-        theirs = json.loads(bytes(gathered.tolist()))
-        reason = str(theirs["reason"]) if stopped else ""
-        if not stopped and not all(
-            isinstance(theirs[part], dict) for part in ("terms", "offers")
+        messages = engine.exchange(mine)
+    except ValueError as error:
+        raise SessionError(
+            f"another party is no party of jaxsel's secure run: {error}"
+        ) from None
+    found = []
+    for rank, message in enumerate(messages):
+        found.append(document if rank == engine.rank else _read(ROLES[rank], message))
+    differing = differences(*({"protocol": each.get("protocol")} for each in found))
+    if differing:
+        raise SessionError(f"the parties do not agree: {differing[0]}")
+    if kind != "stopped":
+        for role, each in zip(ROLES, found, strict=False):
+            if each["kind"] == "stopped":
+                reason = printable(str(each.get("reason", "")))
+                raise SessionError(f"the {role} stopped: {reason}")
+    return found
+
+
+def _read(role: str, message: bytes) -> dict[str, Any]:
+    try:
+        if len(message) > _LONGEST:
+            raise ValueError(f"more than {_LONGEST} bytes")
+        document = json.loads(message)
+        if document["kind"] not in ("terms", "stopped"):
+            raise ValueError("kind")
+        if document["kind"] == "terms" and not all(
+            isinstance(document[part], dict) for part in ("terms", "offers")
         ):
             raise TypeError("terms and offers must be objects")
-    except (ValueError, KeyError, TypeError):
-        raise SessionError(f"the {other}'s terms can't be read") from None
-    if stopped and kind != _STOPPED:
-        shown = "".join(c if c.isprintable() else " " for c in reason)
-        raise SessionError(f"the {other} stopped: {shown[:1000]}")
-    both = [dict(content), theirs]
-    return both[::-1] if rank else both
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise SessionError(
+            f"the {role}'s first message is not of this protocol"
+        ) from None
+    return document

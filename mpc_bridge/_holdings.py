@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.proxy import Manifest, check_ring
+from jaxsel.proxy import Manifest, check_ring, out_of_bounds
 
 from ._config import Config, Inputs
 from ._handshake import Refused, digest
@@ -38,6 +38,7 @@ class Public:
             "session.name": digest(session.name),
             "session.seed": session.seed,
             "session.samples": session.samples,
+            "session.leak": session.leak,
             "session.exclude": digest(self.pool.astype("<i8").tobytes()),
             "number of phases": len(config.phases),
             "appraisal.mode": appraisal.mode,
@@ -99,26 +100,38 @@ def read_public(config: Config) -> Public:
     return Public(manifests, pool)
 
 
-def check_weights(config: Config, public: Public) -> None:
-    """Check the model owner's folders.
+def read_own_weights(
+    config: Config, public: Public, *, published: bool = False
+) -> list[dict[str, np.ndarray]]:
+    """Return the weights of the model owner's folders, checked: read once.
+
+    Args:
+        config: Of the run.
+        public: Its public part.
+        published: Read the folders that the data owner was given.
 
     Raises:
         Refused: If weights are missing, or are not those of the manifest.
     """
-    assert config.model_owner is not None
     from ._export import read_weights
 
-    for i, folder in enumerate(config.model_owner.weights):
-        name = f"model_owner.weights[{i}]"
+    part = config.data_owner if published else config.model_owner
+    assert part is not None
+    found = []
+    for i, folder in enumerate(part.weights):
+        name = f"{'data' if published else 'model'}_owner.weights[{i}]"
         manifest = public.manifests[i]
         if _manifest(f"{name}/manifest.json", folder / "manifest.json") != manifest:
             raise Refused(f"{name} must be of the manifest of phase {i + 1}")
         try:
-            check_ring(manifest, read_weights(folder, manifest))
+            weights = read_weights(folder, manifest)
+            check_ring(manifest, weights)
         except (OSError, ValueError, TypeError) as error:
             raise Refused(
                 f"{name} must hold the manifest's weights", str(error)
             ) from None
+        found.append(weights)
+    return found
 
 
 def open_samples(config: Config, public: Public) -> list[Callable[[np.ndarray], Read]]:
@@ -130,17 +143,36 @@ def open_samples(config: Config, public: Public) -> list[Callable[[np.ndarray], 
         Refused: If an array is missing, or has another shape or values than agreed.
     """
     assert config.data_owner is not None
+    n = config.session.samples
     return [
-        _open(f"data_owner.inputs[{i}]", inputs, manifest, config.session.samples)
+        _open(f"data_owner.inputs[{i}]", inputs, manifest, n, public.pool)
         for i, (inputs, manifest) in enumerate(
             zip(config.data_owner.inputs, public.manifests, strict=True)
         )
     ]
 
 
+def open_own_samples(config: Config, public: Public) -> list[Any]:
+    """Check samples that the model owner has; return x and mask of each phase.
+
+    Raises:
+        Refused: As `open_samples` does.
+    """
+    assert config.model_owner is not None
+    found = []
+    for i, inputs in enumerate(config.model_owner.samples):
+        name, manifest = f"model_owner.samples[{i}]", public.manifests[i]
+        n = len(_array(f"{name}.x", inputs.x))
+        rows = np.arange(n)
+        read = _open(name, inputs, manifest, n, rows)(rows)
+        found.append(read(slice(0, n)))
+    return found
+
+
 def _open(
-    name: str, given: Inputs, manifest: Manifest, n: int
+    name: str, given: Inputs, manifest: Manifest, n: int, pool: np.ndarray
 ) -> Callable[[np.ndarray], Read]:
+    """Check arrays of n samples, of which those in the pool are read."""
     inputs, onehot = manifest.inputs, manifest.inputs.embed == "onehot"
     shape: tuple[int, ...] = (n, inputs.length, inputs.width)
     if inputs.kind == "features":
@@ -154,16 +186,14 @@ def _open(
             f"{name}.x must hold {kind} of shape {shape}",
             f"{x.dtype} of shape {x.shape}",
         )
-    vocab, bound = inputs.vocab or 0, manifest.fixed_point.bounds.get("inputs", 2.0**15)
-    for part in _chunks(x):
-        if onehot and (part.min() < 0 or part.max() >= vocab):
-            raise Refused(f"{name}.x must hold token ids in [0, {vocab})")
-        # A NaN is not below anything. What is larger could leave the ring.
-        if not onehot and not np.abs(part).max() <= bound:
-            raise Refused(
-                f"{name}.x must hold finite numbers of at most {bound:g} in size, the "
-                "manifest's bound of the inputs"
-            )
+    # What is larger could leave the ring. The others hear the rule, not how many rows.
+    beyond = out_of_bounds(manifest, x, pool)
+    if beyond.remedy is not None:
+        rule = f"finite numbers of at most {beyond.bound:g} in size, the manifest's "
+        rule += "bound of the inputs"
+        if onehot:
+            rule = f"token ids in [0, {inputs.vocab or 0})"
+        raise Refused(f"{name}.x must hold {rule}", beyond.remedy)
     mask = None
     if given.mask is not None:
         if not inputs.masked:

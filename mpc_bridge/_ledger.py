@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from ._compat import import_crypten
+import numpy as np
 
-Opening = Literal["pivot", "mean", "above", "scores"]
+from ._journal import Journal, NoJournal
+from .engines import Engine, Program, Secret, engine_of
+
+Opening = Literal["pivot", "rows", "mean", "above", "scores"]
 OPENINGS: dict[Opening, str] = {
     "pivot": "which scores are above a pivot: one bit for each score that is left",
+    "rows": "the rows that were chosen, in no order",
     "mean": "the mean score of what was chosen",
     "above": "whether that mean is at least a threshold: one bit",
     "scores": "scores themselves: in tests only",
@@ -22,13 +25,15 @@ OPENINGS: dict[Opening, str] = {
 
 @dataclasses.dataclass
 class Spent:
-    """Traffic of one party, sent plus received, the dealer's messages apart.
+    """Traffic of one party, sent plus received, a dealer's messages apart.
 
     Attributes:
-        rounds: Calls of CrypTen's communicator between the two parties.
+        rounds: As the engine counts them: calls of CrypTen's communicator, or messages
+            that SPU waited for.
         bytes: Their payload.
-        dealer_rounds: Calls to and from the third party.
+        dealer_rounds: Calls to and from the dealer of CrypTen's randomness.
         dealer_bytes: Their payload; party 0 alone asks it.
+        sent: Of the bytes, what this party sent.
         seconds: Wall-clock time.
     """
 
@@ -36,6 +41,7 @@ class Spent:
     bytes: int = 0
     dealer_rounds: int = 0
     dealer_bytes: int = 0
+    sent: int = 0
     seconds: float = 0.0
 
     def add(self, other: Spent) -> None:
@@ -47,51 +53,90 @@ class Spent:
 class Ledger:
     """Counts by step, and everything that was opened, of one party's run.
 
-    CrypTen must be initialised. Between two steps nothing is counted.
+    Between two steps nothing is counted; `uncounted` says what went then.
+
+    Args:
+        engine: Of the run; CrypTen, as it is initialised in this process, if None.
+        allow: What this run may open.
+        journal: Where shares and what was opened are kept, to go on after a kill.
 
     Attributes:
+        engine: What it counts and opens by.
         steps: What each step took, by `(phase, place, name)`, in order.
         opened: Kind, phase and number of elements of each opening, in order.
         phase: The part of the run that steps are booked under.
     """
 
-    def __init__(self, *, allow: tuple[Opening, ...] = ("pivot", "mean", "above")):
-        crypten = import_crypten()
-        from crypten.config import cfg
-
-        cfg.communicator.verbose = True  # CrypTen counts only then
-        self._communicator = crypten.communicator.get()
-        self._dealer = (0, 0)
-        if crypten.mpc.ttp_required():
-            self._watch_dealer()
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        *,
+        allow: tuple[Opening, ...] = ("pivot", "rows", "mean", "above"),
+        journal: Journal | None = None,
+    ):
+        self.engine = engine = engine or engine_of("crypten")()
         self._allow = allow
+        self.journal = journal or NoJournal()
+        self.journal.watch(self)
+        self._start = engine.count()
         self.steps: dict[tuple[str, str, str], Spent] = {}
         self.opened: list[tuple[Opening, str, int]] = []
         self.phase = ""
 
+    def state(self) -> dict[str, Any]:
+        """Return its counts and openings as JSON can hold them, for the journal."""
+        steps = [
+            [*names, *dataclasses.astuple(spent)] for names, spent in self.steps.items()
+        ]
+        return {"steps": steps, "opened": self.opened}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up the counts and openings of a run that was killed."""
+        self.steps = {
+            (phase, place, name): Spent(*spent)
+            for phase, place, name, *spent in state["steps"]
+        }
+        self.opened = [(kind, phase, size) for kind, phase, size in state["opened"]]
+
     @contextlib.contextmanager
     def step(self, place: str, name: str) -> Iterator[None]:
         """Count what happens inside as one step."""
-        before, dealt, start = self._counts(), self._dealer, time.perf_counter()
+        before, start = self.engine.count(), time.perf_counter()
         yield
-        rounds, size = (a - b for a, b in zip(self._counts(), before, strict=True))
-        asked, got = (a - b for a, b in zip(self._dealer, dealt, strict=True))
         spent = Spent(
-            rounds - asked, size - got, asked, got, time.perf_counter() - start
+            **dataclasses.asdict(self.engine.count() - before),
+            seconds=time.perf_counter() - start,
         )
         self.steps.setdefault((self.phase, place, name), Spent()).add(spent)
 
-    def open(self, kind: Opening, secret: Any) -> Any:
-        """Open a secret to both parties, float64, and note it.
+    def run(self, program: Program, *operands: Any) -> Secret:
+        """Run a program on one batch's operands."""
+        return self.run_lanes(program, [operands])[0]
+
+    def run_lanes(
+        self, program: Program, lanes: Sequence[Sequence[Any]]
+    ) -> list[Secret]:
+        """Run a program on several batches' operands."""
+        return self.engine.run(program, lanes, self.step)
+
+    def open(
+        self, kind: Opening, secret: Secret, *, first: int | None = None
+    ) -> np.ndarray:
+        """Open a secret to the parties, and note it.
+
+        Args:
+            kind: What it is.
+            secret: Of the engine.
+            first: How many elements it has; those behind are repeated ones.
 
         Raises:
             ValueError: If this run is not to open such a thing.
         """
         if kind not in self._allow:
             raise ValueError(f"kind must be one of {self._allow}, got {kind!r}")
-        self.opened.append((kind, self.phase, secret.nelement()))
-        # CrypTen's own decoding is one too low just above a negative whole number.
-        return secret.reveal().double() / secret.encoder.scale
+        found = self.engine.reveal(secret)[:first]
+        self.opened.append((kind, self.phase, found.size))
+        return found
 
     def total(self, phase: str | None = None, place: str | None = None) -> Spent:
         """Return the sum over the steps of a phase and place; None for all of them."""
@@ -101,22 +146,10 @@ class Ledger:
                 total.add(spent)
         return total
 
-    def _counts(self) -> tuple[int, int]:
-        return self._communicator.comm_rounds, int(self._communicator.comm_bytes)
-
-    def _watch_dealer(self) -> None:
-        """Tell the dealer's messages from the other party's: CrypTen adds them up."""
-        from crypten.mpc.provider.ttp_provider import TTPClient
-
-        client = TTPClient.get()
-        ask = client.ttp_request
-
-        @functools.wraps(ask)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            before = self._counts()
-            result = ask(*args, **kwargs)
-            pairs = zip(self._dealer, self._counts(), before, strict=True)
-            self._dealer = tuple(sum_ + new - old for sum_, new, old in pairs)
-            return result
-
-        client.ttp_request = counted
+    @property
+    def uncounted(self) -> int:
+        """Bytes that went between steps: of terms, and of nothing else."""
+        total = self.total()
+        counted = total.bytes + total.dealer_bytes
+        spent = self.engine.count() - self._start
+        return spent.bytes + spent.dealer_bytes - counted

@@ -1,26 +1,40 @@
-"""All three roles on this machine, as three processes on loopback."""
+"""Roles as processes of their own: all of them on this machine, or one."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ._config import Config, ConfigError, check_config, read_config
-from ._handshake import ROLES, SessionError
-from ._session import FIRST_PARTY, RANKS, WEAKNESSES
+from ._config import (
+    Config,
+    ConfigError,
+    Parties,
+    Place,
+    ThirdParty,
+    check_config,
+    read_config as read_config,
+)
+from ._handshake import ROLES, SessionError, printable
+from ._session import FIRST_PARTY, RANKS
+from .engines import Engine, engine_of
 
 if TYPE_CHECKING:
     from ._result import Result
 
 _GRACE = 15.0  # seconds for the others to notice that one has failed
 _TAIL = 1 << 14  # characters of what a role says that are kept
+_DAYS = 1  # of certificates that a local run makes for itself
 
 
 def run_local(
@@ -31,17 +45,18 @@ def run_local(
     progress: bool = False,
     notice: bool = True,
 ) -> Result:
-    """Run the model owner, the data owner and the third party, each as a process.
+    """Run all roles on this machine, each as a process, on loopback.
 
     Args:
-        config: A run.toml with both parties' parts, or what `read_config` returned.
-        test_only_first_party: Without a third party; protects nothing.
+        config: A run.toml with all parties' parts, or what `read_config` returned.
+            SPU's parties need no addresses and certificates: both are made for the run.
+        test_only_first_party: CrypTen without a third party; protects nothing.
         force: Replace results that lie in the output folders.
         progress: Show the model owner's bars on standard error.
-        notice: Show what CrypTen does not protect from, on standard error.
+        notice: Show what the engine does not protect from, on standard error.
 
     Returns:
-        The model owner's `Result`; the data owner's lies in its output folder.
+        The model owner's `Result`; those of the others lie in their output folders.
 
     Raises:
         ConfigError: If the configuration can't be used.
@@ -49,45 +64,144 @@ def run_local(
     """
     from ._result import FILE, Result
 
-    with tempfile.TemporaryDirectory() as folder:
+    if not isinstance(config, Config):
+        config = read_config(config)
+    check_config(config)
+    engine = engine_of(config.session.engine)
+    if test_only_first_party and engine.name != "crypten":
+        raise ConfigError("--test-only-first-party is for engine 'crypten' only")
+    owners = (config.model_owner, config.data_owner)
+    if owners[0] is None or owners[1] is None:
+        raise ConfigError("local needs model_owner and data_owner in one file")
+    if owners[0].output.resolve() == owners[1].output.resolve():
+        raise ConfigError(
+            "model_owner.output and data_owner.output must be two folders, got "
+            f"{owners[0].output} for both"
+        )
+    for output in (owners[0].output, owners[1].output):
+        if (output / FILE).exists() and not force:
+            raise ConfigError(f"{output / FILE} exists: --force replaces it")
+    from ._estimate import check_hours
+
+    check_hours(config)
+    session = dataclasses.replace(config.session, max_hours=None)  # once for all roles
+    config = dataclasses.replace(config, session=session, network=None)
+    if notice:
+        first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
+        sys.stderr.write(f"{engine.notice}{first}\n")
+    with tempfile.TemporaryDirectory(prefix="jaxsel-local-") as folder:
         path = Path(folder) / "run.toml"
-        if not isinstance(config, Config):
-            path, config = Path(config), read_config(config)
-        else:
-            check_config(config)
-            config.write(path)
-        owners = (config.model_owner, config.data_owner)
-        if owners[0] is None or owners[1] is None:
-            raise ConfigError("local needs model_owner and data_owner in one file")
-        if owners[0].output.resolve() == owners[1].output.resolve():
-            raise ConfigError(
-                "model_owner.output and data_owner.output must be two folders, got "
-                f"{owners[0].output} for both"
-            )
-        for output in (owners[0].output, owners[1].output):
-            if (output / FILE).exists() and not force:
-                raise ConfigError(f"{output / FILE} exists: --force replaces it")
-        if notice:
-            text = (
-                f"{WEAKNESSES}\n{FIRST_PARTY}" if test_only_first_party else WEAKNESSES
-            )
-            sys.stderr.write(text + "\n")
-        options = ["--part-of-local", "--rendezvous", _address(config)]
+        _on_loopback(config, engine, Path(folder)).write(path)
+        options = ["--part-of-local"]
         options += ["--force"] if force else []
         options += ["--test-only-first-party"] if test_only_first_party else []
-        roles = [
-            _Role(role, path, options, shown=progress and role == "model-owner")
-            for role in list(RANKS)[: 2 if test_only_first_party else 3]
-        ]
-        try:
-            _wait(roles)
-        finally:
-            for role in roles:
-                role.end()
+        ranks = engine.roles[: 2 if test_only_first_party else 3]
+        with _ended_by_signals():
+            roles: list[_Role] = []
+            try:
+                for role in (role for role in RANKS if RANKS[role] in ranks):
+                    shown = progress and role == "model-owner"
+                    roles.append(_Role(role, path, options, shown=shown))
+                _wait(roles)
+            finally:
+                for role in roles:
+                    role.end()
     failed = [role for role in roles if role.process.returncode != 0]
     if failed:
         raise SessionError("; ".join(f"{r.name}: {r.last_words()}" for r in failed))
     return Result.read(owners[0].output)
+
+
+def run_role(
+    role: str, config: Config, *, force: bool, progress: bool, notice: bool
+) -> Result:
+    """Run one role as a process; see `run`.
+
+    Raises:
+        ConfigError: If there is a result, or the role's own part is missing.
+        SessionError: If it failed: with what it said.
+    """
+    from ._result import FILE, Result
+
+    part = config.part(RANKS[role])
+    if part is None:
+        raise ConfigError(f"{role.replace('-', '_')} is missing: its own part")
+    if (part.output / FILE).exists() and not force:
+        raise ConfigError(f"{part.output / FILE} exists: --force replaces it")
+    if notice:
+        sys.stderr.write(engine_of(config.session.engine).notice + "\n")
+    with tempfile.TemporaryDirectory(prefix="jaxsel-role-") as folder:
+        path = Path(folder) / "run.toml"
+        config.write(path)
+        options = ["--part-of-local", *(["--force"] if force else [])]
+        with _ended_by_signals():
+            one = _Role(role, path, options, shown=progress)
+            try:
+                one.process.wait()
+            finally:
+                one.end()
+    if one.process.returncode:
+        raise SessionError(one.last_words())
+    return Result.read(part.output)
+
+
+def _on_loopback(config: Config, engine: type[Engine], folder: Path) -> Config:
+    """Return a configuration whose parties meet on free ports of loopback."""
+    session = config.session
+    if session.engine == "published":
+        raise ConfigError(
+            "local is for engines with two parties: a published proxy is run by "
+            "'data-owner' alone"
+        )
+    if session.engine == "crypten":
+        if str(session.rendezvous).endswith(":0"):
+            address = f"tcp://{free_address()}"
+            session = dataclasses.replace(session, rendezvous=address)
+        return dataclasses.replace(config, session=session)
+    from ._certs import make_all
+
+    changes: dict[str, Any] = {}
+    names = [role for role in RANKS if RANKS[role] in engine.roles]
+    folders = make_all(folder / "certs", names, days=_DAYS)
+    places = {
+        name.replace("-", "_"): Place(name=name, address=free_address())
+        for name in names
+    }
+    changes["parties"] = Parties(**places)
+    third = config.third_party or ThirdParty(output=folder / "third-party")
+    parts = {
+        "model-owner": config.model_owner,
+        "data-owner": config.data_owner,
+        "third-party": third,
+    }
+    for name in names:
+        part = dataclasses.replace(parts[name], certificates=folders[name])
+        changes[name.replace("-", "_")] = part
+    return dataclasses.replace(config, **changes)
+
+
+def free_address() -> str:
+    """Return an address on loopback whose port nobody listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that child processes are ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Role:
@@ -102,7 +216,7 @@ class _Role:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=_environment(),
+            env=environment(),
         )
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -135,7 +249,9 @@ class _Role:
             return f"ended by signal {-code}"
         lines = self.said.strip().splitlines()
         prefix = f"{self.name}: error: "
-        return lines[-1].removeprefix(prefix) if lines else f"ended with status {code}"
+        if not lines:
+            return f"ended with status {code}"
+        return printable(lines[-1].removeprefix(prefix))
 
 
 def _wait(roles: list[_Role]) -> None:
@@ -149,17 +265,7 @@ def _wait(roles: list[_Role]) -> None:
         time.sleep(0.02)
 
 
-def _address(config: Config) -> str:
-    """Return where to meet, on a free port if the configuration leaves it open."""
-    address = config.session.rendezvous
-    if not address.endswith(":0"):
-        return address
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{server.getsockname()[1]}"
-
-
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return the environment of a role: cores shared out, sockets on loopback only."""
     found = dict(os.environ)
     found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))

@@ -1,8 +1,11 @@
-"""The model owner or the data owner: what it checks, offers and computes."""
+"""A party that computes: what it checks, offers, computes and writes."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import dataclasses
+import json
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,29 +13,56 @@ import numpy as np
 
 from jaxsel import __version__
 from jaxsel._staged import staged
+from jaxsel.proxy import Manifest, check_ring, choice_warnings
 
 from ._appraise import appraise
 from ._choose import choose
-from ._compat import import_crypten
 from ._config import Config, ConfigError
-from ._handshake import Refused, SessionError
-from ._holdings import Public, check_weights, open_samples, read_public
+from ._estimate import check_hours
+from ._handshake import Refused, SessionError, digest
+from ._holdings import (
+    Public,
+    open_own_samples,
+    open_samples,
+    read_own_weights,
+    read_public,
+)
+from ._journal import Journal
 from ._ledger import Ledger
-from ._result import FILE, PhaseResult, Result, openings_of, steps_of
+from ._pools import Pools
+from ._programs import Forward
+from ._result import FILE, PhaseResult, Result, Reveal, openings_of, steps_of
+from ._reveals import Answer, of_data_owner, of_model_owner, of_nobody
+from ._scoring import score_pool, share_proxy
+from .engines import DATA_OWNER, FEWEST_BITS, MODEL_OWNER, Engine
+
+_SLACK = 0.05  # of a mean score
 
 
 class Party:
-    """One of the two parties.
+    """One of the parties that compute on shares.
 
     Attributes:
         where: What it is doing, for messages.
     """
 
-    def __init__(self, role: str, config: Config, *, force: bool, progress: bool):
-        self.role, self.config, self.progress = role, config, progress
-        self.where = "before the first phase"
-        self.owns_model = role == "model-owner"
-        part = config.model_owner if self.owns_model else config.data_owner
+    def __init__(
+        self,
+        role: str,
+        rank: int,
+        engine: type[Engine],
+        config: Config,
+        *,
+        force: bool,
+        progress: bool,
+    ):
+        self.role, self.rank, self.config = role, rank, config
+        self.engine, self.progress = engine, progress
+        self.where, self.start = "before the first phase", time.perf_counter()
+        self.answers: list[Answer] = []
+        self.samples: list[Any] = []
+        self.pools: Pools | None = None
+        part = config.part(rank)
         if part is None:
             raise ConfigError(f"{role.replace('-', '_')} is missing: its own part")
         self.part, self.path = part, part.output / FILE
@@ -40,96 +70,230 @@ class Party:
             raise ConfigError(f"{self.path} exists: --force replaces it")
 
     def prepare(self) -> None:
-        """Check what this party has.
+        """Check what this party has, and read it once.
 
         Raises:
             Refused: If something does not fit.
         """
         self.public: Public = read_public(self.config)
-        if self.owns_model:
-            check_weights(self.config, self.public)
-        else:
+        self.weights: list[Any] = [None] * len(self.config.phases)
+        self.readers: list[Any] = [None] * len(self.config.phases)
+        if self.rank == MODEL_OWNER:
+            self.weights = read_own_weights(self.config, self.public)
+            self.samples = open_own_samples(self.config, self.public)
+        elif self.rank == DATA_OWNER:
             self.readers = open_samples(self.config, self.public)
+            if self.engine.published:
+                self.weights = read_own_weights(
+                    self.config, self.public, published=True
+                )
         try:
             self.part.output.mkdir(parents=True, exist_ok=True)
+            self.journal = Journal(self.part.output, self._work())
         except OSError as error:
             raise Refused("output must be a folder", str(error)) from None
+        check_hours(self.config, self.public)  # last, since it may take a minute
+        if self.journal.there:
+            _say(f"{self.role}: going on with what is in {self.part.output}")
+        self.warnings = (*self._choice_warnings(), *self._pool_warnings())
+        for said in self.warnings:
+            _say(f"{self.role}: WARNING: {said}")
 
-    def terms(self) -> dict[str, Any]:
-        """Return what must be the same for both parties, by name."""
-        from crypten.config import cfg
+    def _choice_warnings(self) -> list[str]:
+        """Return what the sizes of the phases imply."""
+        if self.engine.published:
+            return []
+        found, left = [], len(self.public.pool)
+        for i, phase in enumerate(self.config.phases):
+            said = choice_warnings(
+                self.public.manifests[i],
+                left,
+                phase.keep,
+                appraisal=self.config.appraisal.mode,
+            )
+            found += [f"Phase {i + 1}: {each}." for each in said]
+            left = phase.keep
+        return found
 
+    def _pool_warnings(self) -> tuple[str, ...]:
+        """Return which earlier pools are too near to this one, and keep this one's."""
+        part = self.config.data_owner
+        if self.rank != DATA_OWNER or part is None or part.pools is None:
+            return ()
+        self.pools, pool = Pools(part.pools), self.public.pool
+        self.digests = self.pools.digests(self.readers[0](pool), len(pool))
+        return self.pools.warnings(
+            self.digests,
+            few=part.few_rows,
+            session=self.journal.session,
+            resumed=self.journal.there > 0,
+        )
+
+    def _work(self) -> dict[str, Any]:
+        """Return what makes this work another one: terms, and this party's files."""
+        found: dict[str, Any] = dict(self.public.terms(self.config))
+        found["engine"] = self.config.session.engine
+        found["versions"] = self.versions()
+        if self.rank == MODEL_OWNER:
+            found["weights"] = [
+                {
+                    name: digest(np.ascontiguousarray(w).tobytes())
+                    for name, w in a.items()
+                }
+                for a in self.weights
+            ]
+        elif self.config.data_owner is not None and self.rank == DATA_OWNER:
+            paths = [
+                path
+                for inputs in self.config.data_owner.inputs
+                for path in (inputs.x, inputs.mask)
+                if path is not None
+            ]
+            found["samples"] = [
+                [str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns]
+                for path in paths
+            ]
+        return found
+
+    def terms(self, engine: Engine) -> dict[str, Any]:
+        """Return what must be the same for all parties, by name."""
         return {
-            **{f"version of {name}": each for name, each in versions().items()},
+            **{f"version of {name}": each for name, each in self.versions().items()},
+            "session.engine": self.config.session.engine,
             **self.public.terms(self.config),
-            "provider": cfg.mpc.provider,
-            "fraction bits of CrypTen": cfg.encoder.precision_bits,
+            **engine.terms(),
         }
 
-    def offers(self) -> dict[str, Any]:
-        """Return this party's proposed batch sizes; the minimum is used."""
-        from ._scoring import batch_for
-
+    def offers(self, engine: Engine) -> dict[str, Any]:
+        """Return what this party proposes: the smallest of each is taken."""
         sizes = [
-            phase.batch or batch_for(manifest, self.part.memory)
+            phase.batch
+            or engine.batch_for(Forward(manifest).schedule(), self.part.memory)
             for phase, manifest in zip(
                 self.config.phases, self.public.manifests, strict=True
             )
         ]
-        return {"batches": sizes}
+        return {
+            "batches": sizes,
+            "fraction bits": self._most_bits(),
+            "entries": self.journal.there,
+        }
 
-    def play(self, offers: Sequence[Mapping[str, Any]]) -> Result:
+    def _most_bits(self) -> int:
+        """Return how many fraction bits the weights leave room for."""
+        if self.rank != MODEL_OWNER:
+            return self.engine.most_bits
+        error = ValueError()
+        for bits in range(self.engine.most_bits, self.engine.fewest_bits - 1, -1):
+            try:
+                for manifest, arrays in zip(
+                    self.public.manifests, self.weights, strict=True
+                ):
+                    check_ring(manifest, arrays, fraction_bits=bits)
+            except ValueError as refused:
+                error = refused
+            else:
+                return bits
+        raise Refused("the proxies must fit the ring", str(error))
+
+    def play(self, engine: Engine, offers: Sequence[Mapping[str, Any]]) -> Result:
         """Run all phases, write the result and return it."""
-        crypten = import_crypten()
         batches = [
             min(sizes)
             for sizes in zip(*(_sizes(self.config, o) for o in offers), strict=True)
         ]
-        ledger = Ledger()
-        with crypten.no_grad():
+        bits = min(_bits(offer) for offer in offers)
+        common = min(_entries(offer) for offer in offers)
+        engine.start(bits)
+        self.journal.start(common, engine, {"batches": batches, "bits": bits})
+        if self.pools is not None:  # before anything is opened
+            self.pools.remember(
+                self.digests,
+                name=self.config.session.name,
+                session=self.journal.session,
+            )
+        ledger = Ledger(engine, journal=self.journal)
+        with engine.running():
             rows, phases, appraisal = self._phases(batches, ledger)
         result = Result(
             role=self.role,
             session=self.config.session.name,
+            engine=self.config.session.engine,
             rows=tuple(rows.tolist()),
             phases=tuple(phases),
             appraisal=appraisal,
             steps=steps_of(ledger),
             openings=openings_of(ledger),
-            provider=crypten.config.cfg.mpc.provider,
-            versions=versions(),
+            fraction_bits=engine.fraction_bits,
+            terms={name: str(value) for name, value in engine.terms().items()},
+            versions=self.versions(),
+            warnings=self.warnings,
+            seconds=time.perf_counter() - self.start,
         )
         self.where = "writing the result"
         with staged([self.path]) as (part,):
             part.write_text(result.to_json(), encoding="utf-8")
-            crypten.communicator.get().barrier()  # both have one, or neither
+            # All have one, or nobody; and all have seen the same opened.
+            shown = [list(result.rows), [list(o) for o in ledger.opened]]
+            if len(set(engine.exchange(digest(json.dumps(shown)).encode()))) > 1:
+                raise SessionError("the parties' ledgers differ: nothing is written")
+        self.journal.finish()
         return result
+
+    def measured(self, result: Result) -> Result:
+        """Add to a result what it gave away, as this party can tell, on its own.
+
+        Takes up to a minute a phase: after the session, when nobody waits.
+        """
+        if not getattr(self.part, "measure", True):
+            return result
+        reveals = self._reveals()
+        result = dataclasses.replace(result, reveals=reveals)
+        with staged([self.path]) as (part,):
+            part.write_text(result.to_json(), encoding="utf-8")
+        return result
+
+    def _reveals(self) -> tuple[Reveal, ...]:
+        manifests, memory = self.public.manifests, self.part.memory
+        if self.engine.published:
+            return of_nobody(self.answers, "the proxies are published")
+        if self.rank == DATA_OWNER:
+            return of_data_owner(self.answers, manifests, self.readers, memory=memory)
+        if self.rank == MODEL_OWNER:
+            return of_model_owner(
+                self.answers,
+                manifests,
+                self.weights,
+                self.samples,
+                leak=self.config.session.leak,
+                memory=memory,
+            )
+        return of_nobody(self.answers, "this party has neither samples nor weights")
+
+    def close(self) -> None:
+        """Leave what was done to a later run."""
+        if hasattr(self, "journal"):
+            self.journal.close()
+
+    def versions(self) -> dict[str, str]:
+        """Return those that all parties must have the same."""
+        return {"jaxsel": __version__, **self.engine.versions()}
 
     def _phases(
         self, batches: Sequence[int], ledger: Ledger
     ) -> tuple[np.ndarray, list[PhaseResult], float | bool | None]:
-        from ._layers import to_crypten
-        from ._scoring import score_pool
-
         config, left, found = self.config, self.public.pool, []
         scores: Any = None
         chosen: Any = None
         for i, phase in enumerate(config.phases):
             ledger.phase = f"phase {i + 1}"
             self.where = f"phase {i + 1}, scoring {len(left)} samples"
-            if self.owns_model:
-                assert config.model_owner is not None
-                module = to_crypten(config.model_owner.weights[i], ledger=ledger)
-                read = None
-            else:
-                module = to_crypten(self.public.manifests[i], ledger=ledger)
-                read = self.readers[i](left)
+            proxy = share_proxy(
+                self.public.manifests[i], ledger=ledger, arrays=self.weights[i]
+            )
+            read = None if self.readers[i] is None else self.readers[i](left)
             scores = score_pool(
-                module,
-                len(left),
-                read,
-                batch=batches[i],
-                progress=self.progress,
+                proxy, len(left), read, batch=batches[i], progress=self.progress
             )
             self.where = f"phase {i + 1}, choosing {phase.keep} of {len(left)}"
             chosen = choose(
@@ -137,6 +301,7 @@ class Party:
                 phase.keep,
                 seed=_seed(config.session.seed, i),
                 ledger=ledger,
+                leak=config.session.leak,
                 progress=self.progress,
             )
             found.append(
@@ -148,6 +313,7 @@ class Party:
                     comparisons=chosen.comparisons,
                 )
             )
+            self.answers.append(Answer(left, chosen.rows, chosen.levels, found[-1]))
             left = left[chosen.rows]
         self.where = "appraising what was chosen"
         mode, score = config.appraisal.mode, self.public.manifests[-1].score
@@ -160,13 +326,25 @@ class Party:
             entropy=score.secure.family == "square" and score.kind != "margin",
             ledger=ledger,
         )
+        _check_plausible(appraisal, self.public.manifests[-1])
         return left, found, appraisal
 
 
-def versions() -> dict[str, str]:
-    """Return those that both parties must have the same."""
-    found = {name: importlib.metadata.version(name) for name in ("crypten", "torch")}
-    return {"jaxsel": __version__, **found}
+def _check_plausible(appraisal: float | bool, manifest: Manifest) -> None:
+    """Refuse a mean that no scores have: shares that do not fit open as noise."""
+    most = np.log(manifest.head.n_classes) + _SLACK
+    if manifest.score.kind == "margin":
+        least, most = -np.inf, _SLACK
+    elif manifest.score.secure.family == "mlp":
+        least, most = -most, 2 * most  # an emulator leaves the entropy's range
+    else:
+        least = -_SLACK
+    if not isinstance(appraisal, bool) and not least <= appraisal <= most:
+        raise SessionError(
+            f"the mean score must lie from {least:.3g} to {most:.3g}, got "
+            f"{appraisal:.4g}: weights or shares do not fit, and the choice is not to "
+            "be trusted"
+        )
 
 
 def _sizes(config: Config, offer: Mapping[str, Any]) -> list[int]:
@@ -177,6 +355,27 @@ def _sizes(config: Config, offer: Mapping[str, Any]) -> list[int]:
         if type(size) is not int or size < 1:
             raise SessionError(f"batches must be whole numbers, got {size!r:.60}")
     return sizes
+
+
+def _bits(offer: Mapping[str, Any]) -> int:
+    bits = offer.get("fraction bits")
+    if type(bits) is not int or not FEWEST_BITS <= bits <= 30:
+        raise SessionError(
+            f"fraction bits must be from {FEWEST_BITS} to 30, got {bits!r:.60}"
+        )
+    return bits
+
+
+def _entries(offer: Mapping[str, Any]) -> int:
+    entries = offer.get("entries")
+    if type(entries) is not int or entries < 0:
+        raise SessionError(f"entries must be a whole number, got {entries!r:.60}")
+    return entries
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 def _seed(seed: int, phase: int) -> int:

@@ -6,17 +6,18 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ._ledger import Ledger, Spent
 
-FORMAT, VERSION = "jaxsel secure run", 1
+FORMAT, VERSION = "jaxsel secure run", 3
 FILE = "result.json"
 
 _COUNTED = (
-    "rounds: calls of CrypTen's communicator between the two parties; bytes: payload "
-    "that this party sent plus received in them; dealer_*: the same with the third "
-    "party; seconds: wall-clock"
+    "rounds: calls of CrypTen's communicator between the two parties, or messages that "
+    "SPU waited for; bytes: payload that this party sent plus received in them; sent: "
+    "of these, what it sent; dealer_*: rounds and bytes with CrypTen's third party; "
+    "seconds: wall-clock, of the whole from the party's start to its result"
 )
 
 
@@ -50,6 +51,7 @@ class Step:
     bytes: int
     dealer_rounds: int
     dealer_bytes: int
+    sent: int
     seconds: float
 
 
@@ -63,31 +65,88 @@ class Opening:
     values: int
 
 
+Basis = Literal["own rows", "own samples", "random probe", "nothing"]
+BASES: dict[Basis, str] = {
+    "own rows": "attacked with the answer on rows of the pool, judged on others of it",
+    "own samples": "attacked on the model owner's own samples, by a choice among them",
+    "random probe": "of public sizes: a random probe, and normal features",
+    "nothing": "not attacked",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reveal:
+    """What one phase opened, and what the best attacks make of it.
+
+    Attributes:
+        phase: "phase 1", ...
+        opened: What both parties have seen, in words.
+        basis: What the figures are of, see `BASES`.
+        rows: That were attacked: of more rows more is recovered.
+        outcomes: Spearman's rank correlation of the best attack's scores with the
+            proxy's, from the outcomes of all comparisons; None where these were not
+            opened or not attacked. How it is judged on a data owner's own rows, see
+            `jaxsel.proxy.Recovery`.
+        chosen: The same from the chosen set alone.
+        overlap: Share of the best rows that the better of the two names.
+        chance: The share that a guess names.
+        verdict: A sentence.
+    """
+
+    phase: str
+    opened: str
+    basis: Basis
+    rows: int = 0
+    outcomes: float | None = None
+    chosen: float | None = None
+    overlap: float | None = None
+    chance: float | None = None
+    verdict: str
+
+    @property
+    def recovered(self) -> float | None:
+        """The higher of the two rank correlations; None if nothing was attacked."""
+        known = [each for each in (self.outcomes, self.chosen) if each is not None]
+        return max(known, default=None)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """A party's result; rows, phases and appraisal are the same for both.
+    """A party's result; rows, phases, appraisal and openings are the same for both.
 
     Attributes:
         role: Whose it is.
         session: Name of the session.
+        engine: That it ran on.
         rows: Rows of the pool that were chosen, ascending; without the excluded ones.
         phases: One entry each.
         appraisal: The mean score, whether it reaches the threshold, or None.
         steps: What each step took, in order.
         openings: What was opened, by phase and kind.
-        provider: Of the correlated randomness.
-        versions: Of jaxsel, CrypTen, torch.
+        fraction_bits: Of all numbers.
+        terms: Of the engine: its protocol and ring, or CrypTen's provider.
+        versions: Of jaxsel and the engine.
+        reveals: What each phase gave away, as far as this party can tell; empty until
+            that was measured, after the session.
+        warnings: Sentences that this party was told before anything was shared.
+        seconds: Wall-clock from this party's start to its result: waiting for the
+            others, keys and compiling included, the steps of an interrupted run not.
     """
 
     role: str
     session: str
+    engine: str
     rows: tuple[int, ...]
     phases: tuple[PhaseResult, ...]
     appraisal: float | bool | None
     steps: tuple[Step, ...]
     openings: tuple[Opening, ...]
-    provider: str
+    fraction_bits: int
+    terms: Mapping[str, str]
     versions: Mapping[str, str]
+    reveals: tuple[Reveal, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     def total(self, phase: str | None = None, place: str | None = None) -> Spent:
         """Return the sum over the steps of a phase and place; None for all of them."""
@@ -127,9 +186,11 @@ class Result:
             ("phases", PhaseResult),
             ("steps", Step),
             ("openings", Opening),
+            ("reveals", Reveal),
         ):
             fields[name] = tuple(kind(**entry) for entry in fields[name])
-        fields["rows"] = tuple(fields["rows"])
+        for name in ("rows", "warnings"):
+            fields[name] = tuple(fields[name])
         return Result(**fields)
 
 

@@ -2,135 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
-from jaxsel.proxy import Manifest, SharedInputs, schedule
+from jaxsel.proxy import Manifest, check_ring, fold, operand_shapes
 
-from ._compat import import_crypten
-from ._layers import SecureProxy, prepare
-
-crypten = import_crypten()
-
-DATA_OWNER = 1
-LANES = 4
-"""Batches that run in step."""
-
-# Words that an operation holds for each number of its operands, rounded up from what
-# parties took with budgets of 256 MiB and 1 GiB: comparisons are circuits of bits.
-_COMPARING = {"relu", "gelu", "abs", "max", "softmax", "log_softmax"}
-_COPIES = {True: 120, False: 16}
+from ._export import read_manifest, read_weights
+from ._inputs import prepare_bounded, shapes_of
+from ._ledger import Ledger
+from ._programs import Forward
+from .engines import DATA_OWNER, MODEL_OWNER, Secret, Unseen
 
 Read = Callable[[slice], tuple[Any, Any]]
 
 
-def share_inputs(manifest: Manifest, x: Any, mask: Any = None) -> SharedInputs:
-    """Share a batch of samples from the data owner; both parties call this.
+@dataclasses.dataclass(frozen=True, eq=False)
+class SecureProxy:
+    """A proxy whose weights are shared: the model owner has them, no other.
+
+    Attributes:
+        manifest: Its architecture.
+        weights: Shares of its operands, in the order of `Forward.weights`.
+        ledger: Of the run; it counts each operation.
+    """
+
+    manifest: Manifest
+    weights: tuple[Secret, ...]
+    ledger: Ledger
+
+    def share_inputs(self, x: Any, mask: Any = None) -> tuple[Secret, ...]:
+        """Share a batch of samples from the data owner; all parties call this.
+
+        Args:
+            x: On the data owner's side the samples, see `ClearProxy.forward`; on the
+                others' how many there are.
+            mask: `[n, L]` on the data owner's side, where samples are padded.
+
+        Raises:
+            ValueError: If a shape is not the manifest's, or a value not finite or above
+                the manifest's bound. Nothing is shared then.
+        """
+        engine = self.ledger.engine
+        if engine.rank == DATA_OWNER:
+            arrays = prepare_bounded(self.manifest, x, mask)
+        else:
+            arrays = shapes_of(self.manifest, x)
+        with self.ledger.step("inputs", "share"):
+            return engine.share(DATA_OWNER, *arrays)
+
+    def score(self, *batches: tuple[Secret, ...]) -> list[Secret]:
+        """Return the secret scores of batches of `share_inputs`, `[n]` each."""
+        lanes = [(*self.weights, *batch) for batch in batches]
+        return self.ledger.run_lanes(Forward(self.manifest), lanes)
+
+
+def share_proxy(
+    source: str | os.PathLike[str] | Manifest,
+    *,
+    ledger: Ledger,
+    arrays: Mapping[str, np.ndarray] | None = None,
+) -> SecureProxy:
+    """Share a proxy's weights from the model owner; all parties call this together.
 
     Args:
-        manifest: The proxy's.
-        x: On the data owner's side the samples, see `ClearProxy.forward`; on the model
-            owner's side how many there are.
-        mask: `[n, L]` on the data owner's side, where samples are padded.
+        source: The folder of `export` on the model owner's side; on the others' the
+            manifest alone, or a folder with it.
+        ledger: Of the run.
+        arrays: The model owner's weights, where they have been read before.
 
     Raises:
-        ValueError: If a shape is not the manifest's, or a value not finite or above the
-            manifest's bound. Nothing is shared then.
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file does not fit: it is named. If the manifest does not fit
+            the engine's fraction bits.
     """
-    inputs = manifest.inputs
-    if crypten.communicator.get().get_rank() == DATA_OWNER:
-        arrays = prepare(manifest, x, mask)
-        bound = manifest.fixed_point.bounds.get("inputs", 2.0**15)
-        largest = float(arrays[0].abs().max())
-        if largest > bound:
-            raise ValueError(
-                f"x must be at most {bound:g} in size, the manifest's bound of the "
-                f"inputs, got {largest:g}"
-            )
-        scale = 2.0**manifest.fixed_point.fraction_bits
-        parts = [torch.round(array * scale) / scale for array in arrays]
+    manifest = source if isinstance(source, Manifest) else read_manifest(source)
+    engine = ledger.engine
+    if engine.rank == MODEL_OWNER or engine.published:
+        if arrays is None:
+            if isinstance(source, Manifest):
+                raise ValueError(
+                    "source must be a folder with weights for the model owner"
+                )
+            arrays = read_weights(source, manifest)
+        if not engine.published:
+            check_ring(manifest, arrays, fraction_bits=engine.fraction_bits)
+        folded = fold(manifest, arrays)
+        operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:
-        width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
-        rows = (width,) if inputs.kind == "features" else (inputs.length, width)
-        sizes = [(x, *rows)]
-        if inputs.masked:
-            sizes += [(x, inputs.length)] * 2 + [(x, 1)]
-        # What stands here is not looked at: only its size is.
-        parts = [torch.zeros(size) for size in sizes]
-    return SharedInputs(*(crypten.cryptensor(part, src=DATA_OWNER) for part in parts))
+        operands = tuple(map(Unseen, operand_shapes(manifest).values()))
+    with ledger.step("weights", "share"):
+        weights = engine.share(MODEL_OWNER, *operands)
+    return SecureProxy(manifest, weights, ledger)
 
 
-def batch_for(manifest: Manifest, memory: int, lanes: int = LANES) -> int:
-    """Return how many samples of a proxy go through in one batch.
-
-    Args:
-        manifest: The proxy.
-        memory: Bytes that one party may use for what depends on the batch.
-        lanes: Batches that run in step: each holds what its next operation takes.
-    """
-    most = 1
-    for operation in schedule(manifest):
-        words = sum(
-            int(np.prod(shape[1:])) for shape in operation.shapes if shape[0] == -1
-        )
-        copies = _COPIES[operation.kind in _COMPARING]
-        most = max(most, words * (copies + 3 * (lanes - 1)))
-    return max(1, memory // (8 * most))
+def to_crypten(
+    source: str | os.PathLike[str] | Manifest, *, ledger: Ledger | None = None
+) -> SecureProxy:
+    """Do as `share_proxy`, on CrypTen as it is initialised in this process."""
+    return share_proxy(source, ledger=ledger or Ledger())
 
 
 def score_pool(
-    module: SecureProxy,
+    proxy: SecureProxy,
     n: int,
     read: Read | None = None,
     *,
     batch: int | None = None,
-    lanes: int = LANES,
+    lanes: int | None = None,
     memory: int = 2 << 30,
     progress: bool = False,
-) -> Any:
-    """Return the secret scores of n samples, an encrypted tensor `[n]`.
+) -> Secret:
+    """Return the secret scores of n samples, `[n]`.
 
-    Both parties call this with the same arguments but `read`.
+    All parties call this with the same arguments but `read`.
 
     Args:
-        module: Of `to_crypten`.
+        proxy: Of `share_proxy`.
         n: Samples.
         read: On the data owner's side: samples and masks of some rows, in the order of
-            the pool; called once for each batch. None on the model owner's side.
+            the pool; called once for each batch. None on the others' side.
         batch: Samples of a batch; None takes as many as fit into `memory`.
         lanes: Batches that run in step: small operations are made for all of them at
-            once, which saves rounds.
+            once, which saves rounds where the engine can. None is its own number.
         memory: Bytes that this party may use for what depends on the batch.
         progress: Show a progress bar with the time left.
 
     Raises:
         ValueError: If a count is not positive, or samples don't fit the manifest.
     """
-    manifest = module.manifest
-    n, lanes = check_count("n", n), check_count("lanes", lanes)
+    engine = proxy.ledger.engine
+    n = check_count("n", n)
+    lanes = check_count("lanes", engine.lanes if lanes is None else lanes)
     if batch is None:
-        batch = batch_for(manifest, check_count("memory", memory), lanes)
+        operations = Forward(proxy.manifest).schedule()
+        batch = engine.batch_for(operations, check_count("memory", memory))
     batch = min(check_count("batch", batch), n)
     chunks = list(chunk_slices(n, batch))
     groups = [chunks[i : i + lanes] for i in range(0, len(chunks), lanes)]
     scores = []
-    with crypten.no_grad():
+    with engine.running():
         for group in track(groups, progress=progress, label="Scores"):
-            shared = []
-            for rows in group:
-                count = rows.stop - rows.start
-                given = (count,) if read is None else read(rows)
-                if read is not None and np.shape(given[0])[:1] != (count,):
-                    raise ValueError(
-                        f"read must return {count} samples for {rows}, got an array "
-                        f"of shape {np.shape(given[0])}"
-                    )
-                shared.append(share_inputs(manifest, *given))
-            scores += module.forward(*shared)
-        return crypten.cat(scores)
+            scores += proxy.ledger.journal.secrets(
+                lambda group=group: _score(proxy, group, read)
+            )
+        return engine.join(scores)
+
+
+def _score(
+    proxy: SecureProxy, group: Sequence[slice], read: Read | None
+) -> list[Secret]:
+    """Return the scores of batches that run in step."""
+    shared = []
+    for rows in group:
+        count = rows.stop - rows.start
+        given = (count,) if read is None else read(rows)
+        if read is not None and np.shape(given[0])[:1] != (count,):
+            raise ValueError(
+                f"read must return {count} samples for {rows}, got an array of shape "
+                f"{np.shape(given[0])}"
+            )
+        shared.append(proxy.share_inputs(*given))
+    return proxy.score(*shared)

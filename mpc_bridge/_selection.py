@@ -17,11 +17,14 @@ from jaxsel.models import Target
 from jaxsel.proxy import DataOwner, Phased, Prepared, Proxy, Published, Samples
 
 from ._config import (
+    LEAKS,
     Appraisal,
     Config,
     DataOwner as DataPart,
     Inputs,
+    Leak,
     ModelOwner as ModelPart,
+    Parties,
     PhaseConfig,
     Session,
 )
@@ -29,6 +32,7 @@ from ._export import export
 from ._local import run_local
 from ._session import run
 from ._toml import GIB, check_rendezvous
+from .engines import ENGINES
 
 Party = Literal["model-owner", "data-owner"]
 PARTIES: tuple[Party, ...] = ("model-owner", "data-owner")
@@ -40,25 +44,31 @@ def run_selection(
     *,
     base: Target | None = None,
     role: Party | None = None,
+    engine: str = "spu-cheetah",
+    leak: Leak = "rank",
+    parties: Parties | None = None,
+    certificates: str | os.PathLike[str] | None = None,
     rendezvous: str | None = None,
     name: str = "selection",
     seed: int = 0,
     appraisal: Literal["mean", "none"] | float = "none",
     batch: int | None = None,
     memory: int = 2 * GIB,
+    timeout: float = 60.0,
     output: str | os.PathLike[str] | None = None,
     test_only_first_party: bool = False,
+    pools: str | os.PathLike[str] | None = None,
+    measure: bool = True,
     force: bool = False,
     progress: bool = False,
     notice: bool = True,
 ) -> Selection:
     """Choose in secret what a selection in phases would choose in the clear.
 
-    By default all roles run here, as three processes on loopback, for measurement. With
-    `role` this process plays that party, and meets the other one at `rendezvous`; the
-    third party runs `deal` there. What a role reads, weights or embedded samples, goes
-    through a temporary folder that only this user may open. CrypTen as it ships is for
-    parties that trust each other: see `WEAKNESSES`.
+    By default all roles run here, as processes on loopback, for trials. With `role`
+    that party runs here, and meets the others: SPU's at the addresses of `parties`,
+    known by their `certificates`; CrypTen's at `rendezvous`. What a role reads, weights
+    or embedded samples, goes through a temporary folder that only this user may open.
 
     Args:
         phased: What the model owner has prepared: of `ProxyMaker.prepare`, or of
@@ -66,7 +76,13 @@ def run_selection(
         pool: The data owner's samples; the model owner gives none.
         base: The public base model that embeds the samples; not needed by probes.
         role: "model-owner" or "data-owner"; None plays all roles on this machine.
-        rendezvous: Where the model owner listens, "tcp://host:port". Needed with
+        engine: "spu-cheetah", between the two parties alone; "spu-aby3", with a helper
+            who runs `mpc_bridge.run("third-party", ...)`; "crypten", for measurement
+            between parties in trust, with a dealer who runs `deal`.
+        leak: What choices open: "rank" or "set", see `choose`.
+        parties: Names and addresses, needed with `role` by SPU's engines.
+        certificates: Folder of `python -m mpc_bridge certs`, likewise.
+        rendezvous: Where CrypTen's model owner listens, "tcp://host:port". Needed with
             `role`; without, a free port on loopback.
         name: Of the session; parties of two sessions refuse each other.
         seed: Of the pivots: public, the same for both parties.
@@ -74,9 +90,14 @@ def run_selection(
             bit, whether the mean is at least a given number, or "none".
         batch: Samples that are scored together; None takes what fits `memory`.
         memory: Bytes that a party may use for what grows with the batch.
+        timeout: Of every wait for another party's message, in seconds; SPU's engines
+            only.
         output: Folder for the `Result`, with costs, openings and the appraisal: it lies
             in `output/model-owner`, in `output/data-owner`, or in both.
         test_only_first_party: Without a third party; protects nothing.
+        pools: The data owner's folder for digests of its pools: one that differs by few
+            rows from an earlier one is warned of.
+        measure: Attack the answer afterwards, to say in the `Result` what it gave away.
         force: Replace results that lie in the output folder.
         progress: Show bars on standard error.
         notice: Show what CrypTen does not protect from, on standard error.
@@ -100,12 +121,28 @@ def run_selection(
             f"role must be one of {', '.join(PARTIES)}, or None for all, got {role!r}: "
             "the third party runs mpc_bridge.deal"
         )
-    if role is not None or rendezvous is not None:
-        check_rendezvous("rendezvous", rendezvous)
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if leak not in LEAKS:
+        raise ValueError(f"leak must be one of {', '.join(LEAKS)}, got {leak!r}")
+    if engine == "crypten":
+        if role is not None or rendezvous is not None:
+            check_rendezvous("rendezvous", rendezvous)
+    elif rendezvous is not None:
+        raise ValueError(
+            f"rendezvous is for engine 'crypten' only, got {rendezvous!r} with "
+            f"engine {engine!r}"
+        )
+    elif role is not None and (parties is None or certificates is None):
+        raise ValueError(
+            f"parties and certificates must be given with role and engine {engine!r}"
+        )
     if not name.strip():
         raise ValueError(f"name must not be empty, got {name!r}")
     check_count("seed", seed, minimum=0)
     check_count("memory", memory)
+    if not 5 <= timeout <= 86400 * 7:
+        raise ValueError(f"timeout must be from 5 to 604800 seconds, got {timeout}")
     if batch is not None:
         check_count("batch", batch)
     published, proxies = _parts(phased)
@@ -113,27 +150,43 @@ def run_selection(
         folder = Path(temporary)
         place = folder if output is None else Path(output)
         phases, parts = _write_manifests(published, batch, folder), {}
+        trusted = None if certificates is None else Path(certificates)
         if role != "data-owner":
             weights = _write_weights(proxies, folder)
             parts["model_owner"] = ModelPart(
-                weights=weights, output=place / "model-owner", memory=memory
+                weights=weights,
+                output=place / "model-owner",
+                memory=memory,
+                certificates=trusted,
+                measure=measure and output is not None,
             )
         if role != "model-owner":
             inputs = _write_inputs(published, pool, base, folder)
             parts["data_owner"] = DataPart(
-                inputs=inputs, output=place / "data-owner", memory=memory
+                inputs=inputs,
+                output=place / "data-owner",
+                memory=memory,
+                certificates=trusted,
+                pools=None if pools is None else Path(pools),
+                measure=measure and output is not None,
             )
         session = Session(
             name=name,
             seed=seed,
-            rendezvous=rendezvous or "tcp://127.0.0.1:0",
+            engine=engine,
+            leak=leak,
+            rendezvous=(
+                rendezvous or "tcp://127.0.0.1:0" if engine == "crypten" else None
+            ),
             samples=published.n,
             exclude=published.bootstrap,
+            timeout=float(timeout),
         )
         config = Config(
             session=session,
             phases=phases,
             appraisal=_appraisal(appraisal),
+            parties=parties,
             **parts,
         )
         options: dict[str, Any] = {

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-import re
 import sys
-import traceback
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._compat import import_crypten
-from ._config import Config, ConfigError, check_config, read_config
-from ._handshake import ROLES, Refused, SessionError, agree, stop
+from ._config import Config, ConfigError, Parties, check_config, read_config
+from ._handshake import (
+    PROTOCOL,
+    ROLES,
+    Refused,
+    SessionError,
+    agree,
+    digest,
+    stop,
+)
 from ._toml import check_rendezvous
+from .engines import Engine, Meeting, engine_of
 
 if TYPE_CHECKING:
     from ._result import Result
@@ -23,17 +29,6 @@ if TYPE_CHECKING:
 Role = Literal["model-owner", "data-owner", "third-party"]
 RANKS: dict[str, int] = {"model-owner": 0, "data-owner": 1, "third-party": 2}
 
-WEAKNESSES = """\
-This is CrypTen 0.4.1 as it ships, for measurement only, between parties that trust each
-other and the network:
-- its masks come from a generator that is not cryptographic and has 32 bits of seed:
-  whoever sees the messages, the other party too, can search for it and open all;
-- its messages travel without TLS: nobody is authenticated, and anybody on the way can
-  read and change them;
-- parties are trusted to follow the protocol, and the third party to talk to neither;
-- a party that is killed ends the others at once, one that stalls after 30 minutes only;
-- fixed-point truncation fails with a probability of about |x| / 2^64 each: a few scores
-  of a large pool may be far off, and nothing notices."""
 FIRST_PARTY = """\
 WARNING: --test-only-first-party protects nothing: the model owner makes the correlated
 randomness and can read every secret of the data owner. For tests on data without
@@ -52,24 +47,25 @@ def run(
 ) -> Result | None:
     """Play one role of a secure run until its end.
 
-    Sets CrypTen up for this process and takes it down again.
+    CrypTen is set up in this process and taken down again. SPU may end the process that
+    it runs in, when a message can't be sent: it gets one of its own.
 
     Args:
         role: "model-owner", "data-owner" or "third-party".
         config: A run.toml, or what `read_config` returned.
-        rendezvous: Instead of the configuration's.
-        test_only_first_party: Without a third party; protects nothing.
+        rendezvous: Instead of the configuration's, of CrypTen.
+        test_only_first_party: CrypTen without a third party; protects nothing.
         force: Replace a result that lies in the output folder.
         progress: Show bars on standard error.
-        notice: Show what CrypTen does not protect from, on standard error.
+        notice: Show what the engine does not protect from, on standard error.
 
     Returns:
-        The party's `Result`, which is in its output folder as well; None for the third
-        party.
+        The party's `Result`, which is in its output folder as well; None for CrypTen's
+        third party.
 
     Raises:
         ConfigError: If the configuration can't be used.
-        Refused: If this party's files don't fit; the other party was told which rule
+        Refused: If this party's files don't fit; the other parties were told which rule
             they break.
         SessionError: If another party stopped, is gone, or does not agree.
     """
@@ -78,37 +74,81 @@ def run(
     if not isinstance(config, Config):
         config = read_config(config)
     check_config(config)
-    address = _check_address(rendezvous or config.session.rendezvous)
-    if notice:
-        _say(f"{WEAKNESSES}\n{FIRST_PARTY}" if test_only_first_party else WEAKNESSES)
-    if role == "third-party":
-        if test_only_first_party:
-            raise ConfigError("there is no third party with --test-only-first-party")
-        _deal(address)
-        return None
-    from ._party import Party  # imports JAX and torch
+    engine = _engine_for(config, role, test_only_first_party)
+    if engine.own_process:
+        from ._local import run_role
 
-    party = Party(role, config, force=force, progress=progress)
+        return run_role(role, config, force=force, progress=progress, notice=notice)
+    return play(
+        role,
+        config,
+        rendezvous=rendezvous,
+        test_only_first_party=test_only_first_party,
+        force=force,
+        progress=progress,
+        notice=notice,
+    )
+
+
+def play(
+    role: Role,
+    config: Config,
+    *,
+    rendezvous: str | None = None,
+    test_only_first_party: bool = False,
+    force: bool = False,
+    progress: bool = False,
+    notice: bool = True,
+) -> Result | None:
+    """Do as `run`, in this process, which must end by `os._exit` after SPU's."""
+    engine = _engine_for(config, role, test_only_first_party)
+    rank = RANKS[role]
+    meeting = _meeting(config, rank, rendezvous, test_only_first_party)
+    if notice:
+        text = f"{engine.notice}\n{FIRST_PARTY}" if test_only_first_party else None
+        _say(text or engine.notice)
+    waiting = f"{ROLES[rank]}: waiting for {_others(engine, rank, meeting)}"
+    if rank >= engine.parties:
+        _say(waiting)
+        with _explained(engine, rank, lambda: "setting up"):
+            engine.serve(rank, meeting)
+        return None
+    from ._party import Party  # imports JAX
+
+    party = Party(role, rank, engine, config, force=force, progress=progress)
+    if engine.own_process:
+
+        def give_up(text: str) -> None:
+            _say(f"{ROLES[rank]}: error: {party.where}: {text}")
+            os._exit(1)
+
+        meeting = dataclasses.replace(meeting, give_up=give_up)
     refusal: Exception | None = None
     reason = ""
     try:
         party.prepare()
     except Refused as error:
         refusal, reason = error, error.rule
-    except Exception as error:  # the other party need not wait for this one
+    except Exception as error:  # the other parties need not wait for this one
         refusal, reason = error, f"an error of type {type(error).__name__}"
-    with _connected(role, address, test_only_first_party) as communicator:
+    if len(engine.roles) > 1:
+        _say(waiting)
+    with (
+        contextlib.closing(party),
+        _explained(engine, rank, lambda: party.where),
+        engine.connect(rank, meeting) as connected,
+    ):
         if refusal is not None:
             with contextlib.suppress(RuntimeError):  # nobody is left to hear it
-                stop(communicator, reason)
+                stop(connected, reason)
             raise refusal
-        with _explained(role, lambda: party.where):
-            offers = agree(communicator, party.terms(), party.offers())
-            return party.play(offers)
+        offers = agree(connected, party.terms(connected), party.offers(connected))
+        result = party.play(connected, offers)
+    return party.measured(result)
 
 
 def deal(rendezvous: str, *, notice: bool = True) -> None:
-    """Play the third party of a run: deal correlated randomness until it ends.
+    """Play CrypTen's third party: deal correlated randomness until the run ends.
 
     Needs no run.toml. Sees sizes and the order of operations, and could open everything
     together with either party.
@@ -121,13 +161,84 @@ def deal(rendezvous: str, *, notice: bool = True) -> None:
         ConfigError: If the rendezvous is no address.
         SessionError: If the session ended early.
     """
-    address = _check_address(rendezvous)
+    engine = engine_of("crypten")
+    meeting = Meeting(
+        session="", rendezvous=_check_rendezvous(rendezvous), hello=_hello(engine)
+    )
     if notice:
-        _say(WEAKNESSES)
-    _deal(address)
+        _say(engine.notice)
+    rank = RANKS["third-party"]
+    _say(f"{ROLES[rank]}: waiting for {_others(engine, rank, meeting)}")
+    with _explained(engine, rank, lambda: "setting up"):
+        engine.serve(rank, meeting)
 
 
-def _check_address(rendezvous: str) -> str:
+def _engine_for(config: Config, role: str, first_party: bool) -> type[Engine]:
+    """Return the configuration's engine, if it has this role."""
+    engine = engine_of(config.session.engine)
+    if first_party and engine.name != "crypten":
+        raise ConfigError(
+            "--test-only-first-party is for engine 'crypten' only, got "
+            f"{engine.name!r}: it needs no dealer"
+        )
+    if RANKS[role] not in engine.roles:
+        raise ConfigError(f"engine {engine.name!r} has no {ROLES[RANKS[role]]}")
+    if RANKS[role] >= 2 and first_party:
+        raise ConfigError("there is no third party with --test-only-first-party")
+    return engine
+
+
+def _meeting(
+    config: Config, rank: int, rendezvous: str | None, first_party: bool
+) -> Meeting:
+    session, part = config.session, config.part(rank)
+    if session.engine == "published":
+        return Meeting(session=session.name)
+    hello = _hello(engine_of(session.engine)) | {"session.name": digest(session.name)}
+    if session.engine == "crypten":
+        return Meeting(
+            session=session.name,
+            rendezvous=_check_rendezvous(rendezvous or session.rendezvous or ""),
+            wait=session.wait,
+            hello=hello,
+            test_only_first_party=first_party,
+        )
+    if rendezvous is not None:
+        raise ConfigError("--rendezvous is for engine 'crypten' only")
+    places = places_of(config.parties)
+    return Meeting(
+        session=session.name,
+        addresses=tuple(place.address for place in places),
+        names=tuple(place.name for place in places),
+        certificates=None if part is None else part.certificates,
+        listen=None if part is None else part.listen,
+        timeout=session.timeout,
+        wait=session.wait,
+        hello=hello,
+    )
+
+
+def _hello(engine: type[Engine]) -> dict[str, Any]:
+    """Return what roles compare when they meet, before any other message."""
+    from jaxsel import __version__
+
+    versions = {"jaxsel": __version__, **engine.versions()}
+    return {
+        "protocol": PROTOCOL,
+        "session.engine": engine.name,
+        **{f"version of {name}": each for name, each in versions.items()},
+    }
+
+
+def places_of(parties: Parties | None) -> list[Any]:
+    """Return the places of the parties that there are, by rank."""
+    if parties is None:
+        raise ConfigError("parties is missing: each party's name and address")
+    found = [parties.model_owner, parties.data_owner, parties.third_party]
+    return [place for place in found if place is not None]
+
+
+def _check_rendezvous(rendezvous: str) -> str:
     address = check_rendezvous("rendezvous", rendezvous)
     if address.endswith(":0"):
         raise ConfigError(
@@ -136,102 +247,32 @@ def _check_address(rendezvous: str) -> str:
     return address
 
 
-def _deal(address: str) -> None:
-    """Serve correlated randomness until the model owner says that it is done."""
-    heard: list[Any] = []
-    with _connected("third-party", address, False) as communicator:
-        from crypten.mpc.provider.ttp_provider import TTPServer
-
-        receive = communicator.recv_obj
-
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            heard[:] = [receive(*args, **kwargs)]
-            return heard[0]
-
-        communicator.recv_obj = noted
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it would initialise CrypTen, as we did
-            with _explained("third-party", lambda: "setting up"):
-                TTPServer()  # returns when it is told to, and when it hears no more
-        if heard != ["terminate"]:
-            raise SessionError(
-                f"the {ROLES[0]} ended before the session did: see what it says"
-            )
+def _others(engine: type[Engine], rank: int, meeting: Meeting) -> str:
+    """Return whom a role waits for, and where."""
+    roles = engine.roles[: 2 if meeting.test_only_first_party else 3]
+    names = [
+        f"the {ROLES[i]}" + (f" at {meeting.addresses[i]}" if meeting.addresses else "")
+        for i in roles
+        if i != rank
+    ]
+    where = f" at {meeting.rendezvous}" if meeting.rendezvous else ""
+    return " and ".join(names) + where
 
 
 @contextlib.contextmanager
-def _connected(role: Role, address: str, first_party: bool) -> Iterator[Any]:
-    """Yield CrypTen's communicator among all roles, and take it down afterwards."""
-    crypten = import_crypten()
-    import torch.distributed as dist
-    from crypten.config import cfg
-
-    rank = RANKS[role]
-    others = [f"the {name}" for name in ROLES[: 2 if first_party else 3]]
-    del others[rank]
-    settings = {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "RENDEZVOUS": address,
-        "DISTRIBUTED_BACKEND": "gloo",
-    }
-    before = {name: os.environ.get(name) for name in settings}
-    provider = cfg.mpc.provider
-    cfg.mpc.provider = "TFP" if first_party else "TTP"
-    cfg.communicator.verbose = True
-    os.environ.update(settings)
-    _say(f"{ROLES[rank]}: waiting for {' and '.join(others)} at {address}")
-    try:
-        with _explained(role, lambda: "setting up"):
-            crypten.init()
-        yield crypten.communicator.get()
-        with contextlib.suppress(RuntimeError):  # the results are written by now
-            crypten.uninit()  # tells the third party that this is the end
-    finally:
-        if dist.is_initialized():
-            with contextlib.suppress(RuntimeError):
-                dist.destroy_process_group()
-        crypten.communicator.DistributedCommunicator.instance = None
-        crypten.mpc.provider.ttp_provider.TTPClient.uninit()
-        cfg.mpc.provider = provider
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-_BROKEN = re.compile(
-    r"gloo|Connection|Broken pipe|[Tt]imed? ?out|[Ss]ocket|\bstore\b", re.A
-)
-_LATE = re.compile(r"[Tt]imed? ?out")
-
-
-@contextlib.contextmanager
-def _explained(role: Role, where: Any) -> Iterator[None]:
+def _explained(
+    engine: type[Engine], rank: int, where: Callable[[], str]
+) -> Iterator[None]:
     """Turn an error of the wire into one that says who is gone."""
     try:
         yield
+    except (SessionError, ConfigError, Refused):
+        raise
     except RuntimeError as error:
-        if isinstance(error, SessionError) or not _BROKEN.search(str(error)):
+        meaning = engine.explain(rank, error)
+        if meaning is None:
             raise
-        raise SessionError(explain(role, error, where())) from error
-
-
-def explain(role: Role, error: RuntimeError, where: str) -> str:
-    """Return what an error of the wire means for this role."""
-    other = f"the {ROLES[1 if role == 'model-owner' else 0]}"
-    functions = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    if role != "third-party" and functions & {"ttp_request", "_setup_generators"}:
-        other = f"the {ROLES[2]}"
-    text = str(error).splitlines()[0]
-    if "init_process_group" in functions:
-        return f"no meeting at the rendezvous, within 30 minutes or at all: {text}"
-    if _LATE.search(text):
-        return (
-            f"{where}: {other} did not answer for 30 minutes, CrypTen's time limit "
-            f"({text})"
-        )
-    return f"{where}: {other} is gone, it failed or was ended: see what it says"
+        raise SessionError(f"{where()}: {meaning}") from error
 
 
 def _say(text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 GIB = 1 << 30
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(MiB|GiB)")
+_ADDRESS = re.compile(r"([\w.\-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")
 _RENDEZVOUS = re.compile(r"tcp://([\w.\-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")
 
 
@@ -104,6 +105,22 @@ def as_number(value: Any) -> float:
     return float(value)
 
 
+def as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError("true or false")
+    return value
+
+
+def as_positive(value: Any) -> float:
+    try:
+        number = as_number(value)
+    except ConfigError:
+        number = 0.0
+    if number <= 0:
+        raise ConfigError("a finite number above zero")
+    return number
+
+
 def one_of(*allowed: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in allowed:
@@ -118,6 +135,20 @@ def as_rendezvous(value: Any) -> str:
     if match is None or int(match[2]) > 65535:
         raise ConfigError("'tcp://host:port' with a port of at most 65535")
     return value
+
+
+def as_address(value: Any) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < int(match[2]) <= 65535:
+        raise ConfigError("'host:port' with a port from 1 to 65535")
+    return value
+
+
+def as_seconds(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 5 <= value <= 86400 * 7:
+        raise ConfigError("seconds, from 5 to 604800")
+    return float(value)
 
 
 def check_rendezvous(name: str, value: Any) -> str:

@@ -1,9 +1,11 @@
 """What every test process has: eight CPU devices, and room for compiled programs."""
 
 import atexit
+import collections
 import os
 import shutil
 import tempfile
+import types
 from pathlib import Path
 
 import jax
@@ -46,9 +48,48 @@ def _models_in_float32(request):
             yield
 
 
+@pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
+def pytest_collection_modifyitems(items):
+    """Mark the cases that `every` leaves out: of a test's first k the first stays."""
+    seen = collections.Counter()
+    for item in items:
+        mark = item.get_closest_marker("every")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                item.add_marker("left_out")
+            seen[test] += 1
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _room_for_programs():
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > _MANY:
         jax.clear_caches()
+
+
+@pytest.fixture
+def steps_of(monkeypatch):
+    """Return a list of how many steps the loops of a module take: at most 100.
+
+    Call what has the loop without `jit`. It fails where it would hang otherwise.
+    """
+    taken = []
+
+    def while_loop(going, step, start):
+        more = lambda carry: going(carry[0]) & (carry[1] < 100)
+        next_ = lambda carry: (step(carry[0]), carry[1] + 1)
+        end, steps = jax.lax.while_loop(more, next_, (start, 0))
+        taken.append(int(steps))
+        return end
+
+    def steps_of(module):
+        if hasattr(module, "while_loop"):
+            monkeypatch.setattr(module, "while_loop", while_loop)
+        else:
+            names = vars(jax.lax) | {"while_loop": while_loop}
+            monkeypatch.setattr(module, "lax", types.SimpleNamespace(**names))
+        return taken
+
+    return steps_of

@@ -87,7 +87,7 @@ def _pursue(rows, target):
 
 
 def _pursue_factored(errors, features, target):
-    oracle = gradients.Factored((gradients.Layer(errors, features, False),))
+    oracle = gradients.Factored((gradients.LayerFactors(errors, features, False),))
     options = {"positive": False, "score": "ols", "many": 2}
     options["valid"] = np.arange(len(errors)) != 1
     return _compiled(oracle, (target,), budget=3, l2=0.1, **options)
@@ -104,7 +104,7 @@ def _codes(rng):
 
 
 def _merge_nearest(features, queries, metric):
-    none = retrieve.no_nearest(len(queries), K)
+    none = retrieve.empty_nearest(len(queries), K)
     allowed = np.arange(len(features)) % 3 > 0
     return retrieve.merge_nearest(none, features, queries, 0, allowed, metric=metric)
 
@@ -132,7 +132,7 @@ _MANIFEST = proxy.manifest(
     head_width=_WIDTH // _HEADS,
     hidden=_WIDTH,
     length=_ROWS,
-    classes=2,
+    n_classes=2,
 )
 
 

@@ -66,7 +66,7 @@ _CURVATURE = value.curvature(
 
 def _examples(seed):
     x, classes = _classified(np.random.default_rng(seed))
-    return value.Examples(x=x[:, :D], y=classes.astype(np.int32), classes=_CLASSES)
+    return value.Examples(x=x[:, :D], y=classes.astype(np.int32), n_classes=_CLASSES)
 
 
 _DATA, _VAL = _examples(0), _examples(1)
@@ -84,8 +84,8 @@ def _learner(learner, data):
     return scores
 
 
-_TWO = dataclasses.replace(_DATA, y=np.int32(_DATA.y > 0), classes=2)
-_NUMBERS = dataclasses.replace(_DATA, y=_DATA.x[:, 0], classes=0)
+_TWO = dataclasses.replace(_DATA, y=np.int32(_DATA.y > 0), n_classes=2)
+_NUMBERS = dataclasses.replace(_DATA, y=_DATA.x[:, 0], n_classes=0)
 _LEARNERS = {
     "GaussianNB": _learner(value.GaussianNB(), _DATA),
     "KNN": _learner(value.KNN(3), _DATA),
@@ -169,7 +169,7 @@ KERNELS = [
     ("linear_passes", _linear_passes, _ranks),
     *(
         (f"metric-{name}", jax.jit(metric), _predictions if name == "r2" else _scores)
-        for name, metric in value.METRICS.items()
+        for name, metric in value.SCORERS.items()
     ),
     *(
         (name, partial(_draw, sample), lambda rng: (rng.integers(100),))

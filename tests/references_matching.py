@@ -197,7 +197,7 @@ def submodularity_bound_of_paper(gradients, k, ridge):
     return np.max(ridge) / (np.max(ridge) + k * np.max(lengths))
 
 
-def grad_match(gradients, target, budgets, labels, target_labels, **options):
+def grad_match(gradients, target, budgets, labels, hard_labels, **options):
     """Match each class alone. Returns a dict from class to `omp`'s result.
 
     `picked` holds the indices among all candidates.
@@ -205,9 +205,7 @@ def grad_match(gradients, target, budgets, labels, target_labels, **options):
     found = {}
     for label, budget in budgets.items():
         rows = np.flatnonzero(np.asarray(labels) == label)
-        mean = np.asarray(target, np.float64)[np.asarray(target_labels) == label].mean(
-            0
-        )
+        mean = np.asarray(target, np.float64)[np.asarray(hard_labels) == label].mean(0)
         one = omp(np.asarray(gradients)[rows], mean, budget, **options)
         found[label] = one._replace(picked=[int(rows[j]) for j in one.picked])
     return found

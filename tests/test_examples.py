@@ -98,11 +98,19 @@ def test_match_a_hard_set():
     assert mean["any of the two classes"] > mean["any"]
 
 
+needs_spu = pytest.mark.skipif(
+    importlib.util.find_spec("spu") is None, reason="SPU is not installed"
+)
+
+
 @pytest.mark.slow
 @pytest.mark.mpc
 @pytest.mark.multihost
-def test_choose_in_secret(capsys):
-    chosen, clear = load("choose_in_secret").main()
+@pytest.mark.parametrize(
+    "engine", ["crypten", pytest.param("spu-cheetah", marks=needs_spu)]
+)
+def test_choose_in_secret(capsys, engine):
+    chosen, clear = load("choose_in_secret").main(engine)
     assert chosen.n_valid == len(clear) == 70
     # In fixed point, scores at the border may swap.
     assert len(np.intersect1d(chosen.indices, clear)) >= 69

@@ -33,6 +33,10 @@ PRIVATE_IMPORTS = 8
 
 LONGEST, LONGEST_TASKS = 450, 4500
 
+QUESTIONS = ("What", "Who", "Whose", "Where", "Which", "How", "Why", "When", "Whether")
+OPEN_WITH_QUESTIONS = 0
+"""Docstrings that open with one of `QUESTIONS`: may fall, must not rise."""
+
 
 class Import(NamedTuple):
     """An imported name, such as `jaxsel.report.plot_values`, and where that is done."""
@@ -175,3 +179,15 @@ def test_files_are_short():
         if (lines := len(file.read_text().splitlines())) > LONGEST
     }
     assert not long
+
+
+def test_docstrings_open_with_an_imperative_or_a_noun():
+    """As in "Return the mean": "What is the mean" and "Whether it is" say less."""
+    found = [
+        f"{file.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for file in files("jaxsel")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        if (text := ast.get_docstring(node)) and text.split()[0] in QUESTIONS
+    ]
+    assert len(found) <= OPEN_WITH_QUESTIONS, "\n".join(found)

@@ -10,6 +10,8 @@ from jax import export
 from jax.extend.core import jaxprs_in_params
 from kernels import KERNELS
 
+pytestmark = pytest.mark.every(3)
+
 BATCH = 3
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 

@@ -36,6 +36,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.multihost
 def test_two_processes_equal_one(tmp_path):
     rng = np.random.default_rng(0)

@@ -1,16 +1,27 @@
 """What importing jaxsel does, and that it works without its compiled operations."""
 
+import ast
 import inspect
 import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jaxsel
-from jaxsel import _native, neighbors, value
+from jaxsel import _native, match, neighbors, retrieve, value
+
+PACKAGE = Path(jaxsel.__file__).parent
+ROOMS = jaxsel._ROOMS
+
+KERNELS = {"pursue"}
+"""Pure kernels that return a result: for programs, not the first call of a user."""
+
+FIRST_CALLS = {"binning_distance", "pseudo_labels"}
+"""At the top level though they return arrays; see CONTRIBUTING.md."""
 
 HEAVY = [
     "flax",
@@ -50,6 +61,43 @@ def test_import_is_light_and_changes_no_setting():
         assert not heavy, heavy
         """
     )
+
+
+def test_rooms_load_when_first_used():
+    run(
+        f"""
+        import sys, jaxsel
+        assert "jaxsel.data" not in sys.modules and "jaxsel.proxy" not in sys.modules
+        assert jaxsel.data.load and jaxsel.proxy.select
+        for room in {ROOMS}:
+            assert getattr(jaxsel, room).__name__ == "jaxsel." + room
+            assert room in dir(jaxsel)
+        assert not hasattr(jaxsel, "no_such_room")
+        """
+    )
+
+
+def test_all_rooms_are_attributes():
+    folders = {path.parent.name for path in PACKAGE.glob("[a-z]*/__init__.py")}
+    assert folders == {*ROOMS}
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
+        if (
+            isinstance(node, ast.ImportFrom) and node.module is None
+        ):  # for type checkers
+            # What type checkers see.
+            assert {alias.asname for alias in node.names} == {*ROOMS}
+
+
+@pytest.mark.parametrize("room", [match, retrieve, value], ids=lambda m: m.__name__)
+def test_the_top_level_has_what_answers_a_question(room):
+    answers = {"Values", "Selection", "Match"}
+    for name, item in inspect.getmembers(room, inspect.isfunction):
+        returned = inspect.signature(item).return_annotation
+        is_answer = getattr(returned, "__name__", returned) in answers
+        if name not in KERNELS and is_answer:
+            assert getattr(jaxsel, name) is item
+        elif name not in FIRST_CALLS:
+            assert not hasattr(jaxsel, name), name
 
 
 @pytest.mark.parametrize("room", [jaxsel, neighbors, value], ids=lambda m: m.__name__)

@@ -31,8 +31,6 @@ LEARNERS = [
     value.NearestCentroid,
     value.RidgeRegression,
 ]
-# Being rebuilt: annotated with shapes later.
-ELSEWHERE = {"proxy"}
 # Pytrees, and what may be a number or an array.
 UNSHAPED = {"match.pursue": {"target", "l2"}}
 # Their arrays have no axis in common.
@@ -88,13 +86,13 @@ def calls():
     found = Calls()
     with pytest.MonkeyPatch.context() as patch:
         for room, name in kernels.documented():
-            if room in ELSEWHERE | {"learner"}:
+            if room == "learner":
                 continue
             module = getattr(jaxsel, room)
-            if name == "METRICS":
-                for metric, function in value.METRICS.items():
+            if name == "SCORERS":
+                for metric, function in value.SCORERS.items():
                     check = found.checked(f"value.{metric}", function)
-                    patch.setitem(value.METRICS, metric, check)
+                    patch.setitem(value.SCORERS, metric, check)
             else:
                 check = found.checked(f"{room}.{name}", getattr(module, name))
                 patch.setattr(module, name, check)
@@ -114,9 +112,9 @@ def calls():
 PUBLIC = [
     f"{room}.{name}"
     for room, name in kernels.documented()
-    if room not in ELSEWHERE | {"learner"} and name != "METRICS"
+    if room != "learner" and name != "SCORERS"
 ]
-PUBLIC += [f"value.{name}" for name in value.METRICS]
+PUBLIC += [f"value.{name}" for name in value.SCORERS]
 PUBLIC += [f"{one.__name__}.{part}" for one in LEARNERS for part in ("fit", "predict")]
 
 
@@ -210,7 +208,7 @@ def test_flax_learner():
         lambda rngs: nnx.Linear(3, 2, rngs=rngs), optax.sgd(0.1), steps=2, batch_size=2
     )
     x = jnp.asarray(X)
-    data = value.Examples(x=x, y=jnp.arange(5) % 2, classes=2)
+    data = value.Examples(x=x, y=jnp.arange(5) % 2, n_classes=2)
     fit, predict = (
         functools.partial(typed(getattr(value.FlaxLearner, part)), learner)
         for part in ("fit", "predict")

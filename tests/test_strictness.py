@@ -12,9 +12,6 @@ from jaxsel import filter, gradients, market, match, value
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 
-# The bias of a dense layer, `x @ w + b`, is broadcast as in every model.
-MODELS = {"mlp", "proxy_logits", "proxy_scores"}
-
 
 def trace(kernel):
     # Tracing is enough to be refused. From arrays of JAX: those of NumPy may be
@@ -25,8 +22,6 @@ def trace(kernel):
 
 @each_kernel
 def test_no_rank_is_promoted(kernel):
-    if kernel.name in MODELS:
-        pytest.skip("a model")
     with jax.numpy_rank_promotion("raise"):
         trace(kernel)
 

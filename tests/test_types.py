@@ -310,7 +310,19 @@ def test_repr_under_jit():
             "Selection(omp(budget=3), ? of 3 filled)",
         )
     ]
-    assert repr(of(1.0)) == "Values(unnamed, n=1, count=1, reduce='mean')"
+
+
+def test_repr_tells_the_best():
+    one = "Values(unnamed, n=1, count=1, reduce='mean', best={0: 1})"
+    assert repr(of(1.0)) == one
+    assert "best={5: 6, 4: 5, 3: 4, 2: 3, 1: 2})" in repr(of(1, 2, 3, 4, 5, 6))
+    assert "best" not in repr(some_values(reduce=None))
+    chosen = some_selection()
+    assert repr(chosen) == "Selection(omp(budget=3), 2 of 3 filled, best=[4, 2])"
+    many = Selection(
+        indices=jnp.arange(9), weights=jnp.ones(9), n_valid=jnp.int32(8), method="herd"
+    )
+    assert repr(many).endswith("8 of 9 filled, best=[0, 1, 2, 3, 4, ...])")
 
 
 def test_frozen():

@@ -12,7 +12,7 @@ from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, new_owner
 from jaxsel.demo.scenes.spoiling import spoilt
 from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, joined, take
-from jaxsel.retrieve import pseudo_labels, retrieve
+from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
 from .choosing import SELECTORS, SPACES, choose, look
 
@@ -69,7 +69,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     scene = draw_starved(data, sizes, keys[0])
     trainer, offer, hard = scene.trainer, scene.offer, scene.trainer.shared
     train = lambda samples, kind: new_owner(
-        samples, scene.classes, sizes, keys[1], kind=kind
+        samples, scene.n_classes, sizes, keys[1], kind=kind
     )
     pick = lambda how, view: choose(how, view, sizes.main, keys[2])
     gain = lambda owner, rows: trainer.gain(take(owner.samples, rows))
@@ -87,15 +87,17 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
 
     chosen = pick("func_feat", look(clean, hard)), pick("random", look(clean, hard))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
-    fresh = sizes.untrained(offer[0].shape[1:], scene.classes, keys[4])
+    fresh = sizes.untrained(offer[0].shape[1:], scene.n_classes, keys[4])
     retrained = []
     for rows in sets:
         samples = joined(trainer.own, take(offer, rows))
-        steps = sizes.first + steps_for(len(samples[1]), sizes.epochs, sizes.least)
+        steps = sizes.first + steps_for(len(samples[1]), sizes.epochs, sizes.min_steps)
         net = fresh.trained(*samples, steps, trainer.key)
         retrained.append(trainer.accuracy(net))
 
-    steps_tuned = steps_for(len(trainer.own[1]) + sizes.main, sizes.epochs, sizes.least)
+    steps_tuned = steps_for(
+        len(trainer.own[1]) + sizes.main, sizes.epochs, sizes.min_steps
+    )
 
     unlabelled, pseudo_right = _without_labels(clean, hard, sizes, keys[2])
     other = look(train(offer, OTHER[sizes.net]), hard)
@@ -131,7 +133,7 @@ def _without_labels(
     """
     (x, true), (x_hard, y_hard) = owner.samples, hard
     flat, flat_hard = (a.reshape(len(a), -1) for a in (x, x_hard))
-    near = retrieve(flat, flat_hard, sizes.main)
+    near = retrieve_nearest(flat, flat_hard, sizes.main)
     anything = np.asarray(jax.random.permutation(key, len(x)))[: sizes.main]
     sent = [np.asarray(near.indices)[: int(near.n_valid)], anything]
     labels = np.asarray(pseudo_labels(flat, flat_hard, y_hard))

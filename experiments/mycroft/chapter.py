@@ -265,7 +265,7 @@ def _method(result: Mycroft) -> str:
         f"{result.cases.steps[-1]} steps, except where checkpoints are compared. "
         "Fine-tuning takes "
         f"{sizes.epochs} passes over the trainer's own samples and those it got, their "
-        f"number rounded up to a power of two, and at least {sizes.least} steps. "
+        f"number rounded up to a power of two, and at least {sizes.min_steps} steps. "
         "“Nothing” is the same fine-tuning without anything received: hard samples "
         "were misclassified by one model, and any other gets some of them right. "
         "Owners choose without held-out and test samples. ± in sentences is one "

@@ -12,7 +12,7 @@ from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, gradients
 from jaxsel.demo.scenes.trainer import Samples
 from jaxsel.gradients import Factored
 from jaxsel.match import class_budgets, func_feat, grad_match
-from jaxsel.retrieve import retrieve
+from jaxsel.retrieve import retrieve_nearest
 
 SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
 """The ways to choose that are compared; `choose` explains them."""
@@ -86,9 +86,9 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
         return _random(view, budget, key)
     if how == "retrieve":
         y["hard_labels"] = view.hard_labels
-        chosen = retrieve(view.features, view.hard_features, budget, **y)
+        chosen = retrieve_nearest(view.features, view.hard_features, budget, **y)
     else:
-        y["target_labels"] = view.hard_labels
+        y["hard_labels"] = view.hard_labels
         gradients = view.gradients, view.hard_gradients
         if how == "grad_match":
             chosen = grad_match(*gradients, budget, **y)

@@ -7,7 +7,7 @@ FULL = Sizes(
     side=28,
     budgets=(8, 16, 32, 64, 128, 256, 512, 1024),
     main=64,
-    least=256,
+    min_steps=256,
     rate=3e-3,
 )
 """Whole images, wider networks, longer training."""

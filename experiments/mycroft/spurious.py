@@ -135,7 +135,7 @@ def draw_backgrounds(
         before(val, True),
         before(test, np.arange(len(test)) % 2 == 0),
         wanted=np.arange(2),
-        classes=2,
+        n_classes=2,
         sizes=sizes,
         key=jax.random.fold_in(key, 1),
     )

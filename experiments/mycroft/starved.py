@@ -49,7 +49,7 @@ def starved_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
     scene = draw_starved(data, sizes, keys[0])
     trainer, offer = scene.trainer, scene.offer
-    owner = new_owner(offer, scene.classes, sizes, keys[1])
+    owner = new_owner(offer, scene.n_classes, sizes, keys[1])
     view = look(owner, trainer.shared)
     chosen = [
         [choose(how, view, budget, keys[2]) for budget in sizes.budgets]

@@ -60,7 +60,7 @@ def trial(
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(5)]
     dealt = deal(texts.labels, sizes, keys[0])
     n = len(dealt.pool)
-    first = draw_bootstrap(n, sizes.bootstrap, keys[1])
+    first = draw_bootstrap(keys[1], n, sizes.bootstrap)
     bought, left = dealt.pool[first], np.delete(dealt.pool, first)
     labels = texts.labels[bought]
     target = tuned(texts, bought, keys[2])
@@ -81,7 +81,7 @@ def trial(
     is_rare = rare[texts.labels[left]]
     return {
         "accuracy": np.mean(logits.argmax(1) == texts.labels[left]),
-        "prior": np.bincount(labels, minlength=texts.classes) / len(labels),
+        "prior": np.bincount(labels, minlength=texts.n_classes) / len(labels),
         "rare_offered": is_rare.mean(),
         "spearman": np.array([monotonicity(scores[name], oracle) for name in last]),
         "overlap": np.array([np.isin(rows, best).mean() for rows in chosen]),
@@ -122,7 +122,7 @@ class _Maker:
                 target_manifest(
                     c.spec,
                     self.target,
-                    classes=self.texts.classes,
+                    n_classes=self.texts.n_classes,
                     length=self.texts.tokens.ids.shape[1],
                 ),
             )
@@ -185,17 +185,17 @@ class _Maker:
         self, one: Candidate, features: np.ndarray, goal: np.ndarray, key: jax.Array
     ) -> Proxy:
         assert isinstance(one.spec, ProbeSpec)
-        classes, x = self.texts.classes, self._features(one, features)
+        n_classes, x = self.texts.n_classes, self._features(one, features)
         head = fit_probe(
             x,
             goal,
             loss=one.goal,
-            classes=classes,
+            n_classes=n_classes,
             key=key,
             **dataclasses.asdict(one.spec),
         )
         described = probe_manifest(
-            width=x.shape[1], classes=classes, head=one.spec.hidden
+            width=x.shape[1], n_classes=n_classes, head=one.spec.hidden
         )
         return emulate([Proxy.of_probe(described, head)], x, None, key=key)[0]
 

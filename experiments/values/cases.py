@@ -24,10 +24,10 @@ from jaxsel.tasks import (
     Curves,
     acquisition,
     domain_adaptation,
-    instance_watermark,
-    mlp,
+    instance_watermark_detection,
     noisy_labels,
-    pattern_watermark,
+    pattern_watermark_detection,
+    retrain_mlp,
     summarisation,
 )
 
@@ -119,12 +119,12 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             samples=sizes.bayes,
         ),
         "pattern-fashion_mnist": lambda s, key: _pattern(fashion(), sizes, key),
-        "instance-mnist": lambda s, key: instance_watermark(
+        "instance-mnist": lambda s, key: instance_watermark_detection(
             mnist().x,
             mnist().y,
             fashion().x[:2000],
             _methods(logistic(), sizes.samples, foreign=True),
-            share=0.1,
+            rate=0.1,
             learner=EXACT,
             seeds=1,
             key=key,
@@ -164,10 +164,10 @@ def accelerated() -> bool:
 
 
 @functools.cache
-def perceptron(classes: int, hidden: int = 32) -> value.FlaxLearner:
+def perceptron(n_classes: int, hidden: int = 32) -> value.FlaxLearner:
     """Return a network with a hidden layer, for values that train it again."""
     return value.FlaxLearner(
-        lambda rngs: MLP(SIDE * SIDE, hidden, classes, rngs=rngs),
+        lambda rngs: MLP(SIDE * SIDE, hidden, n_classes, rngs=rngs),
         optax.adam(1e-2),
         steps=100,
         batch_size=32,
@@ -208,7 +208,7 @@ def _noisy(
         _methods(learner, sizes.samples if samples is None else samples),
         n=sizes.n,
         n_val=sizes.n_val,
-        share=share,
+        rate=share,
         seeds=1,
         key=key,
         embed=embed,
@@ -216,13 +216,13 @@ def _noisy(
 
 
 def _pattern(part: Part, sizes: Sizes, key: jax.Array) -> Curves:
-    return pattern_watermark(
+    return pattern_watermark_detection(
         part.x,
         part.y,
         _methods(logistic(), sizes.samples, foreign=True),
-        share=0.1,
+        rate=0.1,
         size=2,
-        learner=mlp(),
+        learner=retrain_mlp(),
         seeds=1,
         key=key,
         **_three(sizes),

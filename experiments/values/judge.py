@@ -118,16 +118,16 @@ def verdict(evidence: Evidence | str, p: float | None = None) -> str:
     return HOLDS if evidence.holds < evidence.fails else FAILS
 
 
-def above(differences: np.ndarray, least: float = 0.0) -> Evidence:
+def above(differences: np.ndarray, bound: float = 0.0) -> Evidence:
     """Test that a mean of differences is above a bound, by Student's t.
 
     Args:
-        differences: `[seeds]`. A single one tells nothing.
-        least: The bound. Exactly at it, nothing is told.
+        differences: `[seeds]`. A single one decides nothing.
+        bound: A mean exactly at it decides nothing.
     """
     from scipy.stats import t
 
-    n, gap = len(differences), float(np.mean(differences)) - least
+    n, gap = len(differences), float(np.mean(differences)) - bound
     if n < 2 or gap == 0:
         return Evidence(1.0, 1.0)
     error = standard_error(differences)
@@ -166,7 +166,7 @@ def best(figures: Mapping[str, np.ndarray], name: str) -> Evidence:
 
 
 def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
-    """Return which methods are told to be above another, at 5 % for all together."""
+    """Return which methods are significantly above another, at 5 % for all together."""
     others = [m for m in figures if m != name]
     ps = [len(others) * above(figures[m] - figures[name]).holds for m in others]
     return [m for m, p in zip(others, ps, strict=True) if p <= LEVEL]

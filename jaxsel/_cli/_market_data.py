@@ -95,7 +95,7 @@ def _columns(args: argparse.Namespace) -> list[str] | None:
 
 
 def _warn_of_row_numbers(source: str, names: tuple[str, ...] | None) -> None:
-    """Say where a table's index, as pandas writes it, became a feature."""
+    """Warn where a table's index, as pandas writes it, became a feature."""
     for name in names or ():
         if name.startswith("Unnamed: ") or name == "__index_level_0__":
             warn(f"{source}: column {name!r} counts as a feature; leave it out: --drop")
@@ -106,7 +106,7 @@ def warn(message: str) -> None:
 
 
 def describe(role: str, source: str, data: Dataset | None = None) -> dict[str, Any]:
-    """Return what a record says of an input.
+    """Return the entry of an input in a record.
 
     Args:
         role: What it was for.

@@ -93,7 +93,7 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "answer",
         help="an owner answers",
         description="Choose samples of DATA for a request, within its budget, and "
-        "never more than half\nof DATA, unless told otherwise. Matching gradients "
+        "never more than half\nof DATA by default. Matching gradients "
         f"needs a model: a small network\nis trained on DATA.\n\n{_DATA}",
         epilog="examples:\n"
         "  jaxsel market answer request.npz mine.npz --owner north --out north.npz\n"

@@ -1,4 +1,4 @@
-"""Values merged with earlier ones: what their manifest tells, and forbids."""
+"""Values merged with earlier ones, checked by their manifests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Entry = Mapping[str, Any]
 
 
 def describe_merged(merge: str, inputs: Sequence[Entry]) -> dict[str, Any]:
-    """Return what a manifest says of earlier values, all that they rest on included.
+    """Return the inputs of earlier values by their manifest, those merged included.
 
     Args:
         merge: The file of the earlier values. Without its manifest beside it, nothing
             is known of what they rest on, and nothing checked.
-        inputs: What the manifest says of TRAIN and VAL now.
+        inputs: Entries of TRAIN and VAL in the present manifest.
 
     Raises:
         ValueError: If they rest on another TRAIN, or on this VAL, whose samples would

@@ -62,7 +62,7 @@ def add(commands: Commands[Parser]) -> None:
 def _list(args: argparse.Namespace) -> None:
     from jaxsel.models import available_models
 
-    for known in available_models(folder=args.folder):
+    for known in available_models(models_dir=args.folder):
         prepared = known.path or f"no: run `jaxsel models prepare {known.name}`"
         say(
             known.name,
@@ -79,7 +79,7 @@ def _prepare(args: argparse.Namespace) -> int:
 
     if args.package is not None and len(args.names) > 1:
         raise ValueError("--package is for one NAME at a time")
-    known = [model.name for model in available_models(folder=args.folder)]
+    known = [model.name for model in available_models(models_dir=args.folder)]
     for name in args.names:
         if name not in known:  # before any work
             raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
@@ -87,7 +87,7 @@ def _prepare(args: argparse.Namespace) -> int:
     for name in args.names:
         try:
             path = prepare_model(
-                name, folder=args.folder, package=args.package, notify=say
+                name, models_dir=args.folder, package=args.package, notify=say
             )
         except (FetchError, ImportError, ValueError, OSError) as error:
             failed = True

@@ -1,4 +1,4 @@
-"""What the commands write: all files of a result in one step, with a manifest."""
+"""Output files of the commands, written in one step together with a manifest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HASH_LIMIT = 1 << 30  # bytes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """What a manifest tells of a run, besides its outputs.
+    """Provenance of a run, recorded in its manifest beside the outputs.
 
     Attributes:
         command: What the user typed.
@@ -92,7 +92,7 @@ def publish(writers: Mapping[Path, Callable[[Path], object]], record: Record) ->
     Args:
         writers: Final path of each file, and what writes it to a path. The last is the
             result; the manifest lies beside it as `.json`.
-        record: What else the manifest tells.
+        record: Further entries of the manifest.
 
     Returns:
         Path of the manifest.
@@ -130,7 +130,7 @@ def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) 
 
 
 def result_path(out: str, option: str = "--out") -> Path:
-    """Check that a result has the suffix that tells it from its manifest.
+    """Check that a result has a suffix distinct from that of its manifest.
 
     Raises:
         ValueError: If it has not.
@@ -178,5 +178,5 @@ def say_checks(checks: Iterable[str]) -> None:
 
 
 def show_progress() -> bool:
-    """Whether somebody is watching: bars in a log file help nobody."""
+    """Return whether stderr is a terminal: progress bars would clutter a log file."""
     return sys.stderr.isatty()

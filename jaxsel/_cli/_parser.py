@@ -1,4 +1,4 @@
-"""What the parsers of all commands share."""
+"""Arguments and formatting shared by the parsers of all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands that write a report share: their options, files and record."""
+"""Options, output files and manifest shared by commands that write a report."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
 def _describe(
     args: argparse.Namespace, role: str, data: Dataset
 ) -> list[dict[str, Any]]:
-    """Return what the manifest says of TRAIN or VAL, and of labels that lie apart."""
+    """Return the manifest's entry of TRAIN or VAL, separate labels included."""
     source, labels = getattr(args, role), getattr(args, f"{role}_labels")
     key = (role == "val" and args.val_x_key) or args.x_key
     entry = {

@@ -145,12 +145,16 @@ def threshold(
     )
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
 def smallest(values: jax.Array, exact: Any, k: int) -> tuple[jax.Array, jax.Array]:
     """The k smallest of a float32 row, ascending, and their indices, each `[k]`.
 
     With `exact`, near ties are settled.
     """
+    return _smallest(values, exact, k)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _smallest(values: jax.Array, exact: Any, k: int) -> tuple[jax.Array, jax.Array]:
     check_rows("smallest", values)
     if not 0 <= k <= len(values):
         raise ValueError(f"k must be from 0 to n = {len(values)}, got {k}")
@@ -165,11 +169,11 @@ def smallest(values: jax.Array, exact: Any, k: int) -> tuple[jax.Array, jax.Arra
     return top, index
 
 
-@smallest.defjvp
+@_smallest.defjvp
 def _smallest_jvp(
     k: int, primals: tuple[jax.Array, Any], tangents: tuple[jax.Array, Any]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, np.ndarray]]:
-    top, index = smallest(*primals, k)
+    top, index = _smallest(*primals, k)
     change = tangents[0].at[index].get(mode="promise_in_bounds")
     return (top, index), (change, np.zeros(index.shape, jax.dtypes.float0))
 

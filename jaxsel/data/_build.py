@@ -1,4 +1,4 @@
-"""What the builders share. This module and they import TFDS: load them when needed."""
+"""Helpers shared by the builders. All import TFDS, so import them when needed."""
 
 from __future__ import annotations
 

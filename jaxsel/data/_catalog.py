@@ -1,4 +1,4 @@
-"""The data sets that jaxsel knows: where each comes from, and what reads it."""
+"""Catalogue of the data sets that jaxsel can prepare or read, with their sources."""
 
 from __future__ import annotations
 

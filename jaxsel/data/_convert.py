@@ -14,7 +14,7 @@ from ._dataset import Dataset
 
 
 class TorchDataset(Protocol):
-    """What `from_torch` needs: a length, and pairs by number."""
+    """Protocol of `from_torch`: a length, and pairs by index."""
 
     def __len__(self) -> int: ...
 
@@ -22,7 +22,7 @@ class TorchDataset(Protocol):
 
 
 class HuggingFaceDataset(Protocol):
-    """What `from_hugging_face` needs: columns by name."""
+    """Protocol of `from_hugging_face`: columns by name."""
 
     def __len__(self) -> int: ...
 

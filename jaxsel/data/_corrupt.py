@@ -1,4 +1,4 @@
-"""What the corruptions share.
+"""Helpers shared by the corruptions.
 
 All of them are pure functions of a key and arrays, and may be put inside `jit` and
 `vmap`. Shapes and dtypes are checked while tracing; values are checked only where they
@@ -19,7 +19,7 @@ from jax.core import Tracer
 
 
 def is_known(value: object) -> bool:
-    """Whether a value can be looked at, because it isn't being traced."""
+    """Return whether a value is concrete: not traced, so that it can be checked."""
     return not isinstance(value, Tracer)
 
 

@@ -17,7 +17,7 @@ class Dataset:
         x: Images `[n, h, w, c]` (uint8 from `load`), tables `[n, d]` (float32 from
             `load`) or texts `[n]` (str objects).
         y: Labels `[n]`: int64 classes, or float32 targets. -1 is an unknown class.
-        ids: Optional `[n]`: what tells a sample apart at its source.
+        ids: Optional `[n]`: identifiers of the samples at their source.
         feature_names: Names of the d columns of a table, if known.
         class_names: Names of classes 0, 1, ..., if known.
         extras: More arrays of length n, by name, such as scores of single raters.
@@ -66,7 +66,7 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are: as many as names, else the highest label + 1.
+        """Number of classes: that of `class_names`, else the highest label + 1.
 
         Raises:
             ValueError: If the labels are numbers to predict, not classes.

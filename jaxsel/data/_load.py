@@ -40,7 +40,7 @@ def load(
     `extras`.
 
     TFDS shuffles samples when it prepares them, always in the same way, so that a
-    slice such as `train[:1000]` is a random sample. `ids` tells where one came from.
+    slice such as `train[:1000]` is a random sample. `ids` is their row at the source.
     Reading takes about 0.1 ms a sample. Threads may load at the same time.
 
     Args:
@@ -97,7 +97,7 @@ def _how_to_prepare(name: str, folder: Path, instead: str) -> str:
 
 
 def _keys(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
-    """Which features are the input and the label."""
+    """Return the names of the input feature and of the label."""
     features: Any = info.features
     keys: Any = info.supervised_keys
     if keys is not None and len(keys) == 2 and all(isinstance(k, str) for k in keys):
@@ -205,7 +205,7 @@ def _assemble(
 
 
 def _column(key: str, feature: Any, values: list[Any]) -> np.ndarray | None:
-    """One feature of all samples, or None if it can't be one array.
+    """Return one feature of all samples, or None if it can't be one array.
 
     Sequences of numbers are padded with NaN to the longest.
     """

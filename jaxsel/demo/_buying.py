@@ -1,4 +1,4 @@
-"""How a trainer values what it is offered, and spends a budget on it."""
+"""Valuing an owner's offer, and spending a budget on the best of it."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ _CLASSES = 5  # the digits below it are the task, the others noise
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clients:
-    """What came of it.
+    """Accuracies of federated clients with and without filtering.
 
     Attributes:
-        seeds: How often it was done.
+        seeds: Number of seeds.
         found: What `variant_seed` returns, stacked on a first axis of seeds.
     """
 
@@ -55,7 +55,7 @@ def run_clients(seeds: Sequence[int], *, progress: bool = False) -> Clients:
 
 
 def clients_chapter(result: Clients) -> Chapter:
-    """Tell what filtering does."""
+    """Return the chapter on filtering by clients."""
     one, sizes = result.found, _SIZES
     rounds, goal = one["rounds"][0], 0.9 * one["ideal"][:, -1]
     none = np.zeros(result.seeds)

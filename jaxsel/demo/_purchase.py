@@ -30,7 +30,7 @@ _RECIPE: Any = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """What came of the purchase, for each of S seeds.
+    """Results of the purchase, for each of S seeds.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on the whole
     test set, and on its digits of the weak classes.

@@ -21,7 +21,7 @@ from ._purchase_figures import (
 
 
 def purchase_chapter(result: Purchase) -> Chapter:
-    """Tell what came of the purchase, in words, figures, tables and plain numbers."""
+    """Return the chapter on the purchase: text, figures, tables and plain numbers."""
     main = result.main
     budget, offered = int(result.budgets[main]), int(result.sizes.sum())
     before, everything = result.before[:, 0].mean(), result.everything[:, 0].mean()

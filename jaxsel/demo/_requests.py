@@ -40,7 +40,7 @@ SIZES = Sizes(
     main=32,
     first=150,
     epochs=6,
-    least=30,
+    min_steps=30,
     rate=3e-3,
     cycles=(20,),
     offered=400,
@@ -51,7 +51,7 @@ SIZES = Sizes(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Requests:
-    """How five owners of digits answer, for each of S seeds.
+    """Results of requests to five owners of digits, for each of S seeds.
 
     Attributes:
         seeds: `[S]`.
@@ -114,7 +114,7 @@ def _run(data: Samples, seed: int) -> dict[str, np.ndarray]:
         "beside the point": (offer[0][beside], offer[1][beside]),
     }
     owners = {
-        name: new_owner(samples, scene.classes, SIZES, keys[2])
+        name: new_owner(samples, scene.n_classes, SIZES, keys[2])
         for name, samples in stock.items()
     }
     return {
@@ -124,7 +124,7 @@ def _run(data: Samples, seed: int) -> dict[str, np.ndarray]:
 
 
 def requests_chapter(result: Requests) -> Chapter:
-    """Tell how the owners answered, and what their order is."""
+    """Return the chapter on the owners' answers and their ranking."""
     mycroft, random = result.accuracy[:, 0], result.accuracy[:, 1]
     correlations = [
         f"{NAMES[how]} {averaged('.2f', result.spearman[:, j])}"

@@ -30,7 +30,7 @@ from jaxsel.proxy import (
 )
 from jaxsel.report import Chapter, Table
 
-from ._secret import PrivateRun, private_ready, run_private
+from ._secret import PrivateRun, private_engine, run_private, sides_table
 from .scenes.texts import Deal, Sizes, Texts, deal, read_texts, tuned
 
 DATA, MODEL = "movie_polarity", "minilm"
@@ -55,14 +55,14 @@ _SHOWN = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextPurchase:
-    """Which reviews a proxy would buy.
+    """Results of buying reviews by a proxy's scores.
 
     Attributes:
         offered: Reviews in the pool.
         bootstrap: Reviews that are bought at random.
         chosen: Reviews that are chosen after that.
         left: Reviews that each phase leaves.
-        megabytes: Payload of the secure run.
+        megabytes: Payload of the secure run, counted on CrypTen.
         spearman: Rank correlation of the last phase's scores with the target's
             entropies, on the pool but the bootstrap set.
         overlap: Share of the chosen that the target itself would choose.
@@ -76,7 +76,7 @@ class TextPurchase:
             were chosen.
         tested: How many these reviews are.
         texts: Those that rank highest, and the ones that rank lowest.
-        doubts: What the target says of each: probability of a positive review.
+        doubts: Probability of a positive review by the target, for each text.
         labels: What they are; known once they are bought.
     """
 
@@ -107,8 +107,8 @@ def texts_ready() -> bool:
 def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
     """Choose reviews in two phases, by a probe and by a proxy of one layer.
 
-    If the secure phase is installed the same choice is made in secret, by three
-    processes on this machine.
+    If the secure phase is installed the same choice is made in secret, by processes on
+    this machine.
 
     Raises:
         FileNotFoundError: If the reviews are not prepared; names the command.
@@ -136,8 +136,9 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
     exact = np.asarray(entropy(jnp.asarray(logits)))
     scores = proxy_ranks(found.proxies[-1], pool.take(rest), base=texts.target)
     chosen, private = found.survivors[-1], None
-    if private_ready():
-        private = run_private(found, pool, texts.target, seed=seed)
+    engine = private_engine()
+    if engine is not None:
+        private = run_private(found, pool, texts.target, engine=engine, seed=seed)
     bought = chosen if private is None else private.rows
     best = rest[np.argsort(-exact, kind="stable")[: len(chosen)]]
     first = np.searchsorted(rest, chosen[:_SHOWN])
@@ -174,7 +175,7 @@ def _exact_bytes(texts: Texts, n: int) -> float:
     manifest = target_manifest(
         ablation(whole, "NoApprox"),
         texts.target,
-        classes=texts.classes,
+        n_classes=texts.n_classes,
         length=texts.tokens.ids.shape[1],
     )
     return cost(manifest, n).bytes
@@ -214,6 +215,10 @@ def texts_chapter(result: TextPurchase) -> Chapter:
     random = result.chosen / (result.offered - result.bootstrap)
     before, drawn, bought = result.accuracy
     error = (drawn * (1 - drawn) / result.tested) ** 0.5
+    sides: tuple[Table, ...] = ()
+    if result.private is not None:
+        offered = result.offered - result.bootstrap
+        sides = (sides_table(result.private, offered=offered),)
     blocks = (
         f"An owner offers {result.offered:,} film reviews that nobody else may read, "
         "and the model that they are for is a secret too. "
@@ -225,6 +230,7 @@ def texts_chapter(result: TextPurchase) -> Chapter:
         f"with Spearman's {result.spearman:.2f}, and {result.overlap:.0%} of what is "
         f"chosen the target would choose itself; at random that would be {random:.0%}.",
         _private(result),
+        *sides,
         f"The target, fine-tuned on what was bought, is right about {bought:.1%} of "
         f"{result.tested:,} other reviews; with as many reviews bought at random "
         f"{drawn:.1%}, before {before:.1%} (standard error {error:.1%}: one purchase "
@@ -245,28 +251,42 @@ def texts_chapter(result: TextPurchase) -> Chapter:
 def _private(result: TextPurchase) -> str:
     counted = (
         f"the target itself on the same reviews would move "
-        f"{result.exact_megabytes / 1000:,.0f} GB (counted, not run)"
+        f"{result.exact_megabytes / 1000:,.0f} GB (counted on CrypTen, not run)"
     )
     run = result.private
     if run is None:
         return (
-            f"Run in secret, that would move {result.megabytes:,.0f} MB, and "
-            f"{counted}. The secure phase is not installed here: `make demo` installs "
-            "it."
+            f"Run in secret, that would move {result.megabytes:,.0f} MB on CrypTen, "
+            f"and {counted}. The secure phase is not installed here: `make demo` "
+            "installs it."
         )
     outcomes = " and ".join(f"{compared:,}" for compared in run.compared)
+    if run.engine == "crypten":
+        who = (
+            "on CrypTen: the model owner, the data owner and a dealer of random "
+            "numbers, three processes that share nothing but messages,"
+        )
+        dealt = f", {run.dealer_megabytes:,.0f} MB of the dealer's apart"
+        caution = (
+            " CrypTen as it ships is for measurement only: whoever sees its messages, "
+            "the other party included, can open everything in less than a core-hour "
+            "by our estimate."
+        )
+    else:
+        who = (
+            f"on SPU (`{run.engine}`): the model owner, the data owner and a helper, "
+            "who must collude with neither, three processes that share nothing but "
+            "messages,"
+        )
+        dealt = caution = ""
     return (
-        "That was then run in secret (`mpc_bridge.run_selection`): the model owner, "
-        "the data owner and a dealer of random numbers, three processes that share "
-        f"nothing but messages, took {run.seconds:.0f} s, {run.rounds:,} rounds and "
-        f"{run.megabytes:,.0f} MB, {run.dealer_megabytes:,.0f} MB of the dealer's "
-        f"apart; {counted}. {result.agreed:.0%} of what was chosen in secret was "
+        f"That was then run in secret (`mpc_bridge.run_selection`) {who} took "
+        f"{run.seconds:.0f} s, {run.rounds:,} rounds and {run.megabytes:,.0f} MB"
+        f"{dealt}; {counted}. {result.agreed:.0%} of what was chosen in secret was "
         "chosen in the clear too. What was opened: which reviews are left after each "
         f"phase, the outcomes of {outcomes} comparisons, and at the end the mean "
         f"entropy of what was chosen, {run.mean:.3f} nats; in the clear it is "
-        f"{result.mean:.3f}. CrypTen as it ships is for measurement only: whoever sees "
-        "its messages, the other party included, can open everything in less than a "
-        "core-hour by our estimate."
+        f"{result.mean:.3f}.{caution}"
     )
 
 

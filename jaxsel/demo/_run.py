@@ -30,7 +30,7 @@ def run_demo(
     Takes about a minute and a half on two cores, and two more for the chapter on
     texts, which is there if `jaxsel models prepare minilm` and `jaxsel data prepare
     movie_polarity` were run; its choice is made in secret as well if `mpc_bridge` and
-    CrypTen are installed.
+    SPU or CrypTen are installed.
 
     Args:
         folder: Where to write `report.html` and `report.json`.
@@ -80,7 +80,7 @@ def run_demo(
         "what a secure run would move, where it was counted and not run.",
         chapters=chapters,
     )
-    html, numbers = report.write(folder)
+    html, numbers = report.save(folder)
     return html, numbers, "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The secure run of a selection, as two parties and a dealer on this machine."""
+"""The secure run of a selection, with all its roles on this machine."""
 
 from __future__ import annotations
 
@@ -6,30 +6,60 @@ import dataclasses
 import importlib
 import importlib.util
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxsel.models import Target
 from jaxsel.proxy import Phased, Samples
+from jaxsel.report import Table
+
+_BATCH = 32  # texts: a small machine has the memory for it
+_PATIENCE = 600.0  # seconds: the roles share the cores with each other, and others
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Side:
+    """One party's side of a secure run, of its own result.
+
+    Attributes:
+        megabytes: Payload that it sent to the other party.
+        opened: What it saw opened, in words, by phase.
+        recovered: The best rank correlation of its attacks on the proxies, by phase;
+            None where it attacked nothing.
+        attacked: Rows that these took, by phase.
+        seconds: Wall-clock from its start to its result.
+        working: Of these, in steps: sharing, computing, messages.
+    """
+
+    megabytes: float
+    opened: tuple[str, ...]
+    recovered: tuple[float | None, ...]
+    attacked: tuple[int, ...]
+    seconds: float
+    working: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateRun:
-    """What came of a selection in secret.
+    """Results of a selection under two-party computation.
 
     Attributes:
+        engine: That it ran on: "spu-aby3" or "crypten".
         rows: Rows of the pool that were chosen, ascending.
         mean: The chosen rows' mean score, the only score that was opened: of two
             classes an entropy, in nats.
-        seconds: Wall clock: samples embedded, three processes started and ended.
+        seconds: Wall clock of the slower party, from its start to its result.
         megabytes: Payload between the two parties: sent plus received by one.
         rounds: Messages between them.
-        dealer_megabytes: Of the third party's correlated randomness.
+        dealer_megabytes: Of the correlated randomness of CrypTen's third party.
         compared: Outcomes of comparisons that were opened, in each phase.
+        model_owner, data_owner: Their sides.
     """
 
+    engine: str
     rows: np.ndarray
     mean: float
     seconds: float
@@ -37,16 +67,28 @@ class PrivateRun:
     rounds: int
     dealer_megabytes: float
     compared: tuple[int, ...]
+    model_owner: Side
+    data_owner: Side
 
 
-def private_ready() -> bool:
-    """Return whether the secure phase is installed beside jaxsel."""
-    wanted = ("mpc_bridge", "torch", "crypten", "safetensors")
-    return all(importlib.util.find_spec(name) is not None for name in wanted)
+def private_engine() -> str | None:
+    """Return the engine to run on: SPU's if it is installed, else CrypTen or None.
+
+    With a helper: by Cheetah, without one, a text of the second phase takes many times
+    as long, and 90 MB of memory.
+    """
+    for engine, *wanted in (
+        ("spu-aby3", "spu", "cryptography"),
+        ("crypten", "crypten", "torch"),
+    ):
+        names = ("mpc_bridge", "safetensors", *wanted)
+        if all(importlib.util.find_spec(name) is not None for name in names):
+            return engine
+    return None
 
 
 def run_private(
-    found: Phased, pool: Samples, base: Target, *, seed: int = 0
+    found: Phased, pool: Samples, base: Target, *, engine: str, seed: int = 0
 ) -> PrivateRun:
     """Choose again what `select` has chosen in the clear, but in secret.
 
@@ -54,6 +96,7 @@ def run_private(
         found: The selection, with its proxies.
         pool: The data owner's samples.
         base: The public base model that embeds them.
+        engine: To run on, of `private_engine`.
         seed: Of the pivots, public.
 
     Raises:
@@ -61,27 +104,111 @@ def run_private(
     """
     # By name, when it is there: jaxsel works without the secure phase.
     bridge = importlib.import_module("mpc_bridge")
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         bridge.run_selection(
             found,
             pool,
             base=base,
+            engine=engine,
             name="demo",
             seed=seed,
             appraisal="mean",
             output=folder,
+            batch=_BATCH,
+            timeout=_PATIENCE,
             notice=False,
         )
-        seconds = time.perf_counter() - start
-        result = bridge.Result.read(Path(folder) / "model-owner")
+        result, other = (
+            bridge.Result.read(Path(folder) / name)
+            for name in ("model-owner", "data-owner")
+        )
+    return private_run(result, other)
+
+
+def private_run(result: Any, other: Any) -> PrivateRun:
+    """Return what came of a run, of both parties' results.
+
+    Args:
+        result: The model owner's `mpc_bridge.Result`.
+        other: The data owner's.
+    """
     total = result.total()
     return PrivateRun(
+        engine=result.engine,
         rows=np.asarray(result.rows),
         mean=result.appraisal,
-        seconds=seconds,
+        seconds=max(result.seconds, other.seconds),
         megabytes=total.bytes / 1e6,
         rounds=total.rounds,
         dealer_megabytes=total.dealer_bytes / 1e6,
         compared=tuple(phase.comparisons for phase in result.phases),
+        model_owner=_side(result),
+        data_owner=_side(other),
     )
+
+
+def _side(result: Any) -> Side:
+    total = result.total()
+    return Side(
+        megabytes=total.sent / 1e6,
+        opened=tuple(each.opened for each in result.reveals),
+        recovered=tuple(each.recovered for each in result.reveals),
+        attacked=tuple(each.rows for each in result.reveals),
+        seconds=result.seconds,
+        working=total.seconds,
+    )
+
+
+def sides_table(run: PrivateRun, *, offered: int) -> Table:
+    """Show what each side of a secure run received, saw and could make of it.
+
+    Args:
+        run: The run.
+        offered: Samples that were scored.
+    """
+    model, data = run.model_owner, run.data_owner
+    opened = _phases(data.opened) + f"; at the end, their mean score: {run.mean:.3f}"
+    rows = [
+        ("kept to itself", "the proxies' weights", f"{offered:,} samples, embedded"),
+        (
+            "received",
+            f"{data.megabytes:,.1f} MB that look random",
+            f"{model.megabytes:,.1f} MB that look random",
+        ),
+        ("saw opened", opened, opened),
+        (
+            "could recover",
+            "where each row ranks, and nothing that is in it",
+            _phases(
+                [
+                    _recovered(found, rows)
+                    for found, rows in zip(data.recovered, data.attacked, strict=True)
+                ]
+            ),
+        ),
+        (
+            "seconds, with set-up",
+            f"{model.seconds:,.1f}",
+            f"{data.seconds:,.1f}",
+        ),
+        ("seconds, without", f"{model.working:,.1f}", f"{data.working:,.1f}"),
+    ]
+    return Table(
+        columns=("", "Model owner", "Data owner"),
+        rows=rows,
+        formats=("", "", ""),
+        caption="What each side of the secure run saw. After the run the data owner "
+        "has attacked the proxies with the answer, on its own samples: the rank "
+        "correlation is that of the best attack's scores with what was opened of "
+        "samples that it held out; 1 ranks as the proxy does, 0 knows nothing of it.",
+    )
+
+
+def _phases(said: Sequence[str]) -> str:
+    return "; ".join(f"phase {i + 1}: {each}" for i, each in enumerate(said))
+
+
+def _recovered(found: float | None, rows: int) -> str:
+    if found is None:
+        return "not attacked, too few samples"
+    return f"a ranking, rank correlation {found:.2f} ({rows:,} samples attacked)"

@@ -24,7 +24,7 @@ _SAMPLES = Samples(permutations=256)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Worth:
-    """What came of it.
+    """Detection curves of the values, and the time each method took.
 
     Attributes:
         curves: Share of the wrong labels found, by method.
@@ -60,7 +60,7 @@ def run_worth(seeds: int = 3, *, progress: bool = False) -> Worth:
         {name: timed(name, method) for name, method in methods.items()},
         n=_N,
         n_val=_VALIDATION,
-        share=_SHARE,
+        rate=_SHARE,
         seeds=seeds,
         key=jax.random.key(0),
         progress=progress,
@@ -69,7 +69,7 @@ def run_worth(seeds: int = 3, *, progress: bool = False) -> Worth:
 
 
 def worth_chapter(result: Worth) -> Chapter:
-    """Tell how the values compare."""
+    """Return the chapter that compares the values."""
     curves = result.curves
     rows = [
         (

@@ -46,7 +46,7 @@ def averaged(form: str, *columns: np.ndarray) -> str:
 
 
 def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
-    """Say how two accuracies compare over the same runs, in percentage points.
+    """Describe how two accuracies compare over the same runs, in percentage points.
 
     Args:
         name: What `a` belongs to.

@@ -1,4 +1,4 @@
-"""Which samples fit a benchmark model? Thresholds of losses, across clients too."""
+"""Loss thresholds that keep the samples a benchmark model fits, across clients too."""
 
 from ._baselines import (
     mixture_threshold as mixture_threshold,

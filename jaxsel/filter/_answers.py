@@ -1,4 +1,4 @@
-"""What clients answered in the clear, held against itself and each other."""
+"""Consistency checks of clients' answers in the clear."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES_MEDIAN = 20
 
 
 def claimed(asked: Sequence[Asked]) -> int:
-    """Return how many losses a client says that it has."""
+    """Return the number of losses that a client claims."""
     return int(asked[-1][1][-1])
 
 

@@ -14,10 +14,11 @@ from ._inputs import as_losses
 def quantile_threshold(
     benchmark_losses: npt.ArrayLike | jax.Array, level: float = 0.95
 ) -> float:
-    """Return the least loss below or at which a share of the benchmark's losses lies.
+    """Return a quantile of the benchmark's losses.
 
-    Knows nothing of the samples to choose from: clean ones are dropped at the same
-    rate, `1 - level`, whether there is noise or not.
+    It is the least loss at or below which a share `level` of them lies. It does not
+    depend on the samples to choose from: clean ones are dropped at the rate
+    `1 - level`, with or without noise.
 
     Args:
         benchmark_losses: Losses of clean samples, `[m]`.
@@ -37,10 +38,10 @@ def quantile_threshold(
 
 
 def mixture_threshold(losses: npt.ArrayLike | jax.Array) -> float:
-    """Fit two Gaussians to the losses, and return where the second takes over.
+    """Fit two Gaussians to the losses, and return where the second gets more likely.
 
-    Needs no benchmark losses, but that clean samples have small losses and noise large
-    ones, in two heaps. By scikit-learn's `GaussianMixture`, five starts.
+    Needs no benchmark losses, but assumes two clusters: small losses of clean samples,
+    and large ones of noise. Uses scikit-learn's `GaussianMixture` with five starts.
 
     Args:
         losses: Losses of the samples to choose from, `[n]`.

@@ -56,8 +56,8 @@ def class_thresholds(
 ) -> ClassThresholds:
     """Find a threshold for each class, from the losses of that class alone.
 
-    A class that is hard has larger losses, clean samples too, which one threshold for
-    all classes drops. The price is that each threshold rests on fewer benchmark losses.
+    The clean samples of a hard class have larger losses, which a single threshold for
+    all classes would drop. In return, each threshold rests on fewer benchmark losses.
 
     Args:
         benchmark_losses: Losses of clean samples, `[m]`.

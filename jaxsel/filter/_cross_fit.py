@@ -30,9 +30,9 @@ def cross_fitted_losses(
 ) -> np.ndarray:
     """Compute every benchmark sample's loss under a model trained on the other folds.
 
-    Splitting the benchmark set once leaves only a part of it for the losses, and
-    another for the model. Here all of it gives losses, and each model sees
-    `1 - 1 / folds` of it. Classes are spread evenly over the folds.
+    A single split of the benchmark set would leave only one part for the losses and
+    another for the model. Here every sample gives a loss, and each model is trained on
+    `1 - 1 / folds` of the set. Classes are spread evenly over the folds.
 
     Args:
         fit: `fit(x, y, key)` trains a model on `[k, ...]` samples and returns its

@@ -99,8 +99,9 @@ def as_source(
         begun = losses()
         if hasattr(begun, "__next__") and losses() is begun:
             raise ValueError("losses must return a new iterator at each call")
-        first = next(iter(begun), ())
-        first = first[0] if isinstance(first, tuple) and first else first
+        first: Any = next(iter(begun), ())
+        if isinstance(first, tuple) and first:
+            first = _pair(first)[0]
         n, dtype, read = None, np.asarray(first).dtype, losses
     else:
         array = as_array("losses", losses)
@@ -132,15 +133,19 @@ def _cut(losses: Any, weights: np.ndarray | None) -> Iterator[Any]:
         yield losses[rows] if weights is None else (losses[rows], weights[rows])
 
 
+def _pair(chunk: tuple[Any, ...]) -> tuple[Any, Any]:
+    if len(chunk) != 2:
+        raise ValueError(
+            f"losses must yield arrays, or pairs of losses and weights, got "
+            f"{len(chunk)} values"
+        )
+    return chunk[0], chunk[1]
+
+
 def _checked(chunks: Iterable[Any], dtype: Any) -> Iterator[Chunk]:
     start, weighted = 0, None
     for chunk in chunks:
-        if isinstance(chunk, tuple) and len(chunk) != 2:
-            raise ValueError(
-                f"losses must yield arrays, or pairs of losses and weights, got "
-                f"{len(chunk)} values"
-            )
-        given, weights = chunk if isinstance(chunk, tuple) else (chunk, None)
+        given, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)
         if weighted not in (None, weights is not None):
             raise ValueError("losses must yield weights with all chunks or with none")
         weighted = weights is not None

@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float
+
+from jaxsel._typed import fori_loop
 
 from ._wide import Wide, excess, largest, less, times, to_float, wide
 
 
 class KSThreshold(NamedTuple):
-    """What `ks_threshold` returns.
+    """Result of `ks_threshold`.
 
     Attributes:
         value: Scalar: the largest loss that is kept.
@@ -32,9 +33,9 @@ def ks_threshold(
 ) -> KSThreshold:
     """Find the losses to keep so that they are distributed most like a benchmark's.
 
-    The kernel of `loss_threshold`, without its checks, weights and chunks, and as
-    exact: fractions are compared as whole numbers of 96 bits. Two sorts, and
-    O(m log n) after them. XLA takes denormal losses for 0.
+    The kernel of `loss_threshold`, without its checks, weights and chunks. It is as
+    exact: fractions are compared as whole numbers of 96 bits. Costs two sorts, and
+    O(m log n) after them. XLA treats denormal losses as 0.
 
     Args:
         benchmark_losses: `[m]`, finite.
@@ -54,7 +55,10 @@ def ks_threshold(
 
     def leads(k: jax.Array) -> tuple[Wide, Wide]:
         kept = wide(k)
-        least = lambda a: _least(a, kept)
+
+        def least(a: Wide) -> Wide:
+            return _least(a, kept)
+
         ahead = excess(times(at, kept), times(least(upto), of_all))
         behind = excess(times(least(under), of_all), times(before, kept))
         return largest(ahead), largest(behind)
@@ -92,7 +96,9 @@ def _least(a: Wide, b: Wide) -> Wide:
 def _first(holds: Callable[[jax.Array], jax.Array], last: jax.Array | int) -> jax.Array:
     """Return the least k in [1, last) from which a condition holds on; else last."""
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(
+        _: jax.Array, ends: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         middle = low + (high - low) // 2
         yes = holds(jnp.minimum(middle, high - 1))
@@ -103,4 +109,4 @@ def _first(holds: Callable[[jax.Array], jax.Array], last: jax.Array | int) -> ja
         )
 
     last = jnp.asarray(last, jnp.int32)
-    return lax.fori_loop(0, 32, halve, (jnp.ones_like(last), last))[0]
+    return fori_loop(0, 32, halve, (jnp.ones_like(last), last))[0]

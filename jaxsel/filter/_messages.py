@@ -1,4 +1,4 @@
-"""What a server and its clients send each other: arrays and a JSON header."""
+"""Messages between a server and its clients: arrays and a JSON header."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays; a file has about 1 KB more, and names it lists."""
+        """Size of the arrays in bytes; a file adds about 1 KB, and names it lists."""
         return sum(getattr(self, name).nbytes for name in self._arrays)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -101,7 +101,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Question(Message):
-    """How many losses lie below some edges? A server asks its clients.
+    """Server's question to its clients: how many losses lie below each edge.
 
     Attributes:
         task: 32 hexadecimal digits, drawn at random for each filtering.
@@ -142,7 +142,7 @@ class Question(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FromClient(Message):
-    """What a client sends in a round.
+    """Base of a client's messages in a round.
 
     Attributes:
         task: The question's.
@@ -193,7 +193,7 @@ class Counted(FromClient):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Verdict(Message):
-    """What the server tells its clients in the end.
+    """Final threshold, sent by the server to its clients.
 
     Attributes:
         task: 32 hexadecimal digits.

@@ -34,7 +34,7 @@ class Benchmark:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How much weight lies below some edges, whole numbers.
+    """Cumulative weights below each edge, as whole numbers.
 
     Attributes:
         below: Below each of E edges, `[E]` int64.

@@ -1,4 +1,4 @@
-"""The server's part of a sum: masks are taken off, and who spoils it is named."""
+"""Server's side of secure aggregation: unmasks the sum, names who corrupts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxsel._checks import check_count
 
 from ._messages import Counted, FromClient
-from ._secure import _stream, check_question, commitment, pair_mask, share_name
+from ._secure import check_question, commitment, mask_stream, pair_mask, share_name
 from ._secure_messages import Keys, Revealed, Shares
 from ._shamir import LENGTH, join
 
@@ -96,7 +96,7 @@ def open_sum(
                 f"{needed} is the number of needed clients that all were given"
             )
         if name in alive:
-            total = total - _stream(raw, len(total))
+            total = total - mask_stream(raw, len(total))
             continue
         for other in alive:
             # Survivors have added the mask of this pair, or taken it off.

@@ -74,7 +74,8 @@ def sample_losses(
         devices=1 if mesh is None else mesh.size,
         entries=_ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE),
     )
-    parameters, found = replicate(parameters, mesh), []
+    parameters = replicate(parameters, mesh)
+    found: list[np.ndarray] = []
     chunks = list(chunk_slices(n, rows))
     for chunk in track(chunks, progress=progress, label="Losses"):
         part = shard(take_rows(examples, chunk, rows), mesh)

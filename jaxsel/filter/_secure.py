@@ -157,7 +157,7 @@ class SecureClient:
                 f"{sorted(self._held)}"
             )
         counts = self._counted.counts.astype(np.uint32)
-        total = counts + _stream(self._own, len(counts))
+        total = counts + mask_stream(self._own, len(counts))
         for other in self._held:
             if other != name:
                 public = self._keys[other].keys[1].tobytes()
@@ -235,7 +235,7 @@ def pair_mask(
 ) -> np.ndarray:
     """Return the mask of two clients, the same for both of them."""
     about = f"mask {min(name, other)!r} {max(name, other)!r}"
-    return _stream(_agreed(key, public, about, counted), len(counted.counts))
+    return mask_stream(_agreed(key, public, about, counted), len(counted.counts))
 
 
 def _agreed(key: Any, public: bytes, about: str, counted: Counted) -> bytes:
@@ -252,7 +252,7 @@ def _agreed(key: Any, public: bytes, about: str, counted: Counted) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
 
 
-def _stream(key: bytes, n: int) -> np.ndarray:
+def mask_stream(key: bytes, n: int) -> np.ndarray:
     """Return n pseudorandom numbers of a key that is used for nothing else, uint32."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20

@@ -1,4 +1,4 @@
-"""What clients send for a sum of which the server learns nothing else."""
+"""Messages of secure aggregation: the server learns the sum and nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Keys(FromClient):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Pieces(FromClient):
-    """What a client has of others', or for them: `others` names them."""
+    """Pieces that a client holds for the clients named in `others`, or from them."""
 
     others: list[str]
 

@@ -27,7 +27,7 @@ _RING = 1 << 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FilterServer:
-    """What the server knows: immutable, each step returns a new one.
+    """Server's state, immutable: each step returns a new one.
 
     `filter_server` makes one. While `question` is not None, send it to all `clients`
     and hand what comes back to `receive`; then send `verdict`. Clients that drop out,
@@ -48,15 +48,17 @@ class FilterServer:
     task: str
     benchmark: Benchmark
     clients: tuple[str, ...]
-    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     round: int = 0
-    answers: Mapping[str, tuple[Asked, ...]] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, tuple[Asked, ...]] = dataclasses.field(
+        default_factory=dict[str, tuple[Asked, ...]]
+    )
     sums: tuple[Asked, ...] = ()
     max_losses: int | None = None
 
     @property
     def question(self) -> Question | None:
-        """What to ask next; None if the threshold is known."""
+        """Next question to the clients; None once the threshold is known."""
         found = self._replay()
         if isinstance(found, Solution):
             return None
@@ -92,7 +94,7 @@ class FilterServer:
 
     @property
     def verdict(self) -> Verdict:
-        """What to tell the clients, once there is no question left."""
+        """Return the message that closes the task, once there is no question left."""
         value = np.array([self.threshold.value], self.benchmark.edges.dtype)
         return Verdict(task=self.task, value=value)
 
@@ -258,9 +260,9 @@ def filter_server(
         clients: Names of those who take part.
         dtype: "float32" or "float64": what losses are rounded to.
         max_losses: How many losses a client may have: the more, the further a single
-            one can move the threshold. If None, 20 times as many as the median client
-            that has some. Under secure aggregation, where nobody sees what a client
-            has, only the sum is held against it, and None does not bound anything.
+            client can move the threshold. If None, 20 times as many as the median of
+            the clients that have any. Under secure aggregation nobody sees how many a
+            client has: then the limit applies to the sum only, and None is no limit.
 
     Returns:
         The server, with its first question.

@@ -24,7 +24,7 @@ Questions = Generator[np.ndarray, Counts, "Solution"]
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """Where the threshold is.
+    """Threshold, with the weight that it keeps.
 
     Attributes:
         value: Losses up to this are kept.
@@ -71,7 +71,7 @@ def solve(
 
 
 def _less(objective: Objective, after: int, before: int) -> bool:
-    """Whether the distance at `after`, behind the crossing, is less than before it."""
+    """Return whether the distance behind the crossing is less than before it."""
     return objective.leads(after)[0] * before < objective.leads(before)[1] * after
 
 

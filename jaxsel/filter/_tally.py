@@ -1,4 +1,4 @@
-"""How many losses lie below edges, without sorting all of them.
+"""Counts of losses below edges, without sorting all of them.
 
 Losses are binned by the leading digits of their binary form over the range of the
 edges. Only those that share a bin with an edge are sorted.

@@ -141,16 +141,16 @@ def loss_threshold(
 ) -> LossThreshold:
     """Find the losses to keep so that they are distributed most like a benchmark's.
 
-    A model that was trained on clean data has some loss on each sample. The threshold
-    is the loss `t` for which the distribution of the losses up to `t` has the least
-    Kolmogorov-Smirnov distance to that of held-out clean samples, the smallest such
-    `t` if there are several. Exact, also with ties, which stay together: distances are
-    compared as fractions of whole numbers.
+    The losses are those of a model that was trained on clean data. The threshold is the
+    loss `t` for which the distribution of the losses up to `t` has the least
+    Kolmogorov-Smirnov distance to that of held-out clean samples. Of several such `t`
+    it is the smallest. The result is exact, with ties too, because distances are
+    compared as fractions of whole numbers. Equal losses stay together.
 
-    Takes a sort, O((n + m) log(n + m)), and O(m log n) after it. Arrays above 16
-    million losses, memory-mapped ones for example, and functions are read in chunks, in
-    memory O(chunk): about three times, once for each interval in which the threshold
-    turns out to lie, and twice more with weights.
+    Costs a sort, O((n + m) log(n + m)), and O(m log n) after it. Functions, and arrays
+    of more than 16 million losses, are read in chunks with O(chunk) memory: about three
+    times, once for each interval that narrows down the threshold, and twice more with
+    weights.
 
     Args:
         benchmark_losses: Losses of clean samples that the model was not trained on,
@@ -165,7 +165,7 @@ def loss_threshold(
         progress: Whether to show a progress bar.
 
     Returns:
-        The threshold. `keeps` applies it, `band` says how sure it is.
+        The threshold. `keeps` applies it, `band` estimates its uncertainty.
 
     Raises:
         TypeError: If losses or weights are not numeric, or are being traced.

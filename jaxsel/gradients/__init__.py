@@ -1,7 +1,7 @@
-"""What does a sample teach? Oracles of candidates' gradients."""
+"""Gradient oracles: inner products of candidates' gradients, by several means."""
 
 from ._dense import Dense as Dense, dense as dense
-from ._factored import Factored as Factored, Layer as Layer
+from ._factored import Factored as Factored, LayerFactors as LayerFactors
 from ._ghost import ghost as ghost
 from ._jvp import Jvp as Jvp, jvp as jvp
 from ._last_layer import (

@@ -15,7 +15,7 @@ from ._oracle import Gradient, Oracle, grouped_rows, products
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Dense(Oracle):
     """Gradients as the rows of a matrix; `dense` makes it, checked.
 

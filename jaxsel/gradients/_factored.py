@@ -6,10 +6,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float
 
 from jaxsel._checks import widen
+from jaxsel._typed import map_rows
 
 from ._oracle import Gradient, Oracle, products
 
@@ -19,8 +19,8 @@ _ENTRIES = 2_000_000
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Layer:
-    """What one dense layer `y = x W + b` needs for its gradients.
+class LayerFactors:
+    """Per-sample factors of the gradients of a dense layer `y = x W + b`.
 
     The gradient of W is the outer product of input and delta, summed over the positions
     at which the layer is applied; that of b is the sum of the deltas.
@@ -38,7 +38,7 @@ class Layer:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Factored(Oracle):
     """Gradients of one or several dense layers, through their factors.
 
@@ -51,7 +51,7 @@ class Factored(Oracle):
         layers: One or more.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerFactors, ...]
 
     def diag(self) -> Float[jax.Array, " n"]:
         return _sum([_diag(_wide(layer)) for layer in self.layers])
@@ -71,8 +71,8 @@ class Factored(Oracle):
         return Factored(tuple(_group(layer, rows, shares) for layer in self.layers))
 
 
-def _wide(layer: Layer) -> Layer:
-    return Layer(widen(layer.deltas), widen(layer.inputs), layer.bias)
+def _wide(layer: LayerFactors) -> LayerFactors:
+    return LayerFactors(widen(layer.deltas), widen(layer.inputs), layer.bias)
 
 
 def _sum(terms: list[jax.Array]) -> jax.Array:
@@ -80,7 +80,7 @@ def _sum(terms: list[jax.Array]) -> jax.Array:
     return sum(terms[1:], terms[0])
 
 
-def _diag(layer: Layer) -> jax.Array:
+def _diag(layer: LayerFactors) -> jax.Array:
     if layer.deltas.ndim == 2:
         deltas = jnp.sum(layer.deltas**2, axis=-1)
         return deltas * (jnp.sum(layer.inputs**2, axis=-1) + float(layer.bias))
@@ -92,10 +92,10 @@ def _diag(layer: Layer) -> jax.Array:
         return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
-    return lax.map(one, (layer.deltas, layer.inputs), batch_size=batch)
+    return map_rows(one, (layer.deltas, layer.inputs), batch_size=batch)
 
 
-def _corr(layer: Layer, v: jax.Array) -> jax.Array:
+def _corr(layer: LayerFactors, v: jax.Array) -> jax.Array:
     rows = layer.inputs.shape[-1]
     through = _dot(layer.inputs, v[:rows])
     if layer.bias:
@@ -103,31 +103,34 @@ def _corr(layer: Layer, v: jax.Array) -> jax.Array:
     return jnp.sum(through * layer.deltas, axis=tuple(range(1, layer.deltas.ndim)))
 
 
-def _gram(atoms: Layer, layer: Layer) -> jax.Array:
+def _gram(atoms: LayerFactors, layer: LayerFactors) -> jax.Array:
     if layer.deltas.ndim == 2:
         inputs = products(atoms.inputs, layer.inputs)
         return products(atoms.deltas, layer.deltas) * (inputs + float(layer.bias))
-    # Through each atom's gradient: n · positions · in · out a column.
-    column = lambda atom: _corr(layer, _outer(layer, *atom))
-    return lax.map(column, (atoms.deltas, atoms.inputs))
+
+    def column(atom: tuple[jax.Array, jax.Array]) -> jax.Array:
+        # Through the atom's gradient: n · positions · in · out a column.
+        return _corr(layer, _outer(layer, *atom))
+
+    return map_rows(column, (atoms.deltas, atoms.inputs))
 
 
-def _combine(layer: Layer, weights: jax.Array) -> jax.Array:
+def _combine(layer: LayerFactors, weights: jax.Array) -> jax.Array:
     shape = (-1,) + (1,) * (layer.deltas.ndim - 1)
     deltas = (weights.reshape(shape) * layer.deltas).reshape(-1, layer.deltas.shape[-1])
     return _outer(layer, deltas, layer.inputs.reshape(-1, layer.inputs.shape[-1]))
 
 
-def _group(layer: Layer, rows: jax.Array, shares: jax.Array) -> Layer:
+def _group(layer: LayerFactors, rows: jax.Array, shares: jax.Array) -> LayerFactors:
     """Return a layer whose samples are groups: a group has its members' positions."""
     scale = shares.reshape(*shares.shape, *[1] * (layer.deltas.ndim - 1))
     deltas, inputs = layer.deltas[rows] * scale, layer.inputs[rows]
     deltas = deltas.reshape(len(rows), -1, deltas.shape[-1])
     inputs = inputs.reshape(len(rows), -1, inputs.shape[-1])
-    return Layer(deltas, inputs, layer.bias)
+    return LayerFactors(deltas, inputs, layer.bias)
 
 
-def _outer(layer: Layer, deltas: jax.Array, inputs: jax.Array) -> jax.Array:
+def _outer(layer: LayerFactors, deltas: jax.Array, inputs: jax.Array) -> jax.Array:
     """The sum of the outer products of inputs and deltas, and that of the deltas."""
     gradient = _dot(inputs.T, deltas)
     if not layer.bias:

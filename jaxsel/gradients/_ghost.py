@@ -21,10 +21,11 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
+from jaxsel._typed import compiled, gradient_and_rest
 
-from ._factored import Factored, Layer
+from ._factored import Factored, LayerFactors
+from ._jaxpr_tape import Product, Sum, Tape, View, refusal
 from ._rows import check_chunk_size, map_rows, rows_of, vary
-from ._taps import Product, Sum, Tape, View, refusal
 
 
 def ghost(
@@ -63,7 +64,7 @@ def ghost(
             an Equinox module. Layers must be in evaluation mode (`model.eval()`): with
             statistics over a batch, or dropout, one example has no gradient of its own.
             NNX models that are not are refused, also those that the loss closes over;
-            what Linen's `apply` is told can't be seen.
+            arguments of Linen's `apply` can't be inspected.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
@@ -92,10 +93,10 @@ def ghost(
     return Factored(_ghost(loss, parameters, examples, check_chunk_size(chunk_size)))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
+@compiled(static_argnums=(0, 3))
 def _ghost(
     loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
-) -> tuple[Layer, ...]:
+) -> tuple[LayerFactors, ...]:
     def of(selected: Any, others: Any, example: Any) -> jax.Array:
         parts = Parameters(selected, others, parameters.form)
         return example_loss(loss, parts, selected, example)
@@ -110,17 +111,17 @@ def _ghost(
         args = [*views, *parameters.others, *jax.tree.leaves(example)]
         return tape.run(traced, args)[0]
 
-    def one(example: Any) -> tuple[Layer, ...]:
+    def one(example: Any) -> tuple[LayerFactors, ...]:
         plan = Tape()
         jax.eval_shape(functools.partial(run, plan), example)
 
-        def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[Any]]:
+        def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
             tape = Tape(taps)
             return run(tape, example), [use.inputs for use in tape.products]
 
         zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
         zeros = vary(zeros, example)
-        deltas, seen = jax.grad(tapped, has_aux=True)(zeros)
+        deltas, seen = gradient_and_rest(tapped)(zeros)
         for product, inputs in zip(plan.products, seen, strict=True):
             product.inputs = inputs
         for use in plan.uses:
@@ -132,7 +133,9 @@ def _ghost(
     return map_rows(jax.vmap(one), examples, rows)
 
 
-def _layers(paths: Sequence[str], uses: Sequence[Product | Sum]) -> tuple[Layer, ...]:
+def _layers(
+    paths: Sequence[str], uses: Sequence[Product | Sum]
+) -> tuple[LayerFactors, ...]:
     """Put the layers of one example together from every use of a parameter."""
     groups: dict[str, list[_Group]] = {}
     sums: dict[str, list[Sum]] = {}
@@ -143,7 +146,7 @@ def _layers(paths: Sequence[str], uses: Sequence[Product | Sum]) -> tuple[Layer,
         if groups[path] and sums[path]:
             raise refusal(path, "into a product and elsewhere")
     kernels = _kernels(groups, sums)
-    layers: list[Layer] = []
+    layers: list[LayerFactors] = []
     for path in paths:
         layers += [_layer(group, path in kernels.values()) for group in groups[path]]
         if sums[path] and path not in kernels:
@@ -202,7 +205,7 @@ def _kernels(
     return kernels
 
 
-def _layer(group: _Group, bias: bool) -> Layer:
+def _layer(group: _Group, bias: bool) -> LayerFactors:
     pairs = [(product.inputs, product.errors()) for product, _ in group]
     pairs = [
         pair[::-1] if turned else pair
@@ -211,15 +214,15 @@ def _layer(group: _Group, bias: bool) -> Layer:
     inputs = jnp.concatenate([inputs for inputs, _ in pairs])
     deltas = jnp.concatenate([deltas for _, deltas in pairs])
     if len(inputs) == 1:
-        return Layer(deltas[0], inputs[0], bias)
+        return LayerFactors(deltas[0], inputs[0], bias)
     if inputs.size + deltas.size < inputs.shape[1] * deltas.shape[1]:
-        return Layer(deltas, inputs, bias)
+        return LayerFactors(deltas, inputs, bias)
     gradient = jnp.matmul(inputs.T, deltas, precision="highest").reshape(-1)
     if bias:
         gradient = jnp.concatenate([gradient, jnp.sum(deltas, axis=0)])
     return _written_out(gradient)
 
 
-def _written_out(gradient: jax.Array) -> Layer:
+def _written_out(gradient: jax.Array) -> LayerFactors:
     """A layer whose one delta is 1: its input is the gradient itself."""
-    return Layer(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)
+    return LayerFactors(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float
 
 from jaxsel._chunk import first_row
@@ -22,6 +21,7 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
+from jaxsel._typed import compiled, map_leaves, map_rows as map_some, vjp
 
 from ._oracle import Gradient, Oracle
 from ._per_sample import gradients
@@ -38,7 +38,7 @@ _ATOMS = 8
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Jvp(Oracle):
     """Gradients known only through directional derivatives; `jvp` makes it.
 
@@ -101,7 +101,7 @@ def jvp(
             an Equinox module. Layers must be in evaluation mode (`model.eval()`): with
             statistics over a batch, or dropout, one example has no gradient of its own.
             NNX models that are not are refused, also those that the loss closes over;
-            what Linen's `apply` is told can't be seen.
+            arguments of Linen's `apply` can't be inspected.
         examples: A pytree of arrays `[n, ...]`, one entry a candidate.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
@@ -127,11 +127,11 @@ def jvp(
         loss,
         check_chunk_size(chunk_size),
     )
-    _first_loss.eval_shape(oracle)  # refuses what is no scalar; computes nothing
+    jax.eval_shape(_first_loss, oracle)  # refuses what is no scalar; computes nothing
     return oracle
 
 
-@jax.jit
+@compiled()
 def _first_loss(oracle: Jvp) -> jax.Array:
     parameters, example = oracle.parameters, first_row(oracle.examples)
     return example_loss(oracle.loss, parameters, parameters.selected, example)
@@ -149,29 +149,29 @@ def _rows(oracle: Jvp) -> int:
     return rows_of(oracle.examples, per_example, oracle.chunk_size)
 
 
-@jax.jit
+@compiled()
 def _corr(oracle: Jvp, v: dict[str, Any]) -> jax.Array:
     selected = vary(oracle.parameters.selected, oracle.examples)
     v = {path: jnp.asarray(v[path], leaf.dtype) for path, leaf in selected.items()}
     v = vary(v, oracle.examples)
 
     def along(examples: Any) -> jax.Array:
-        losses = lambda s: _losses(oracle, s, examples)
+        losses = functools.partial(_losses, oracle, examples=examples)
         return jax.jvp(losses, (selected,), (v,))[1]
 
     return map_rows(along, oracle.examples, _rows(oracle))
 
 
-@jax.jit
+@compiled()
 def _gram(oracle: Jvp, atoms: Jvp) -> jax.Array:
     def column(example: Any) -> jax.Array:
-        one = jax.tree.map(lambda leaf: leaf[None], example)
+        one = map_leaves(lambda leaf: leaf[None], example)
         return _corr(oracle, _weighted(atoms, one, jnp.ones(1, oracle.dtype)))
 
-    return lax.map(column, atoms.examples, batch_size=_ATOMS)
+    return map_some(column, atoms.examples, batch_size=_ATOMS)
 
 
-@jax.jit
+@compiled()
 def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:
     return sum_rows(
         functools.partial(_weighted, oracle), oracle.examples, weights, _rows(oracle)
@@ -180,14 +180,14 @@ def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:
 
 def _weighted(oracle: Jvp, examples: Any, weights: jax.Array) -> dict[str, Any]:
     """The gradient of the weighted sum of the examples' losses."""
-    losses, pullback = jax.vjp(
+    losses, pullback = vjp(
         lambda s: _losses(oracle, s, examples),
         vary(oracle.parameters.selected, examples),
     )
     return pullback(weights.astype(losses.dtype))[0]
 
 
-@jax.jit
+@compiled()
 def _diag(oracle: Jvp) -> jax.Array:
     parameters = oracle.parameters
 

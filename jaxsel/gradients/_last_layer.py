@@ -17,7 +17,7 @@ from jaxsel._checks import (
     to_float,
 )
 
-from ._factored import Factored, Layer
+from ._factored import Factored, LayerFactors
 
 Loss = Literal["cross_entropy", "squared"]
 _LOSSES = ("cross_entropy", "squared")
@@ -48,7 +48,7 @@ def factored(
     """
     deltas, inputs = _rows("errors", errors), _rows("features", features)
     check_same_length("errors", deltas, "features", inputs)
-    return Factored((Layer(deltas, inputs, bias),))
+    return Factored((LayerFactors(deltas, inputs, bias),))
 
 
 def last_layer(
@@ -139,7 +139,9 @@ def last_two_layers(
     check_same_length("errors", errors, "features", hidden)
     check_same_length("inputs", below, "features", hidden)
     deltas = jnp.matmul(errors, last.T, precision="highest") * slopes
-    return Factored((Layer(errors, hidden, bias), Layer(deltas, below, bias)))
+    return Factored(
+        (LayerFactors(errors, hidden, bias), LayerFactors(deltas, below, bias))
+    )
 
 
 def _errors(

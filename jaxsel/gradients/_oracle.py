@@ -1,4 +1,4 @@
-"""What matching asks of candidates' gradients: products, never the matrix itself."""
+"""Interface of gradient oracles: inner products, never the matrix itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from jaxsel._checks import widen
+from jaxsel._typed import map_leaves
 
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""
@@ -34,6 +35,9 @@ class Oracle(abc.ABC):
     def __len__(self) -> int:
         """Return n, the number of candidates."""
         return jax.tree.leaves(self.per_candidate())[0].shape[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={len(self)})"
 
     @abc.abstractmethod
     def diag(self) -> Float[jax.Array, " n"]:
@@ -83,7 +87,7 @@ class Oracle(abc.ABC):
 
     def take(self: _T, indices: jax.Array) -> _T:
         """Return the oracle of the candidates at `indices` (`[m]`, or a slice)."""
-        rows = jax.tree.map(lambda array: array[indices], self.per_candidate())
+        rows = map_leaves(lambda array: array[indices], self.per_candidate())
         return dataclasses.replace(self, **rows)  # pyright: ignore
 
     def group(self, rows: jax.Array, shares: jax.Array) -> Oracle:

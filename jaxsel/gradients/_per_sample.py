@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
+from jaxsel._typed import compiled, gradient
 
 from ._dense import Dense
 from ._rows import check_chunk_size, map_rows, rows_of, vary
@@ -61,7 +61,7 @@ def per_sample(
     return Dense(_per_sample(loss, parameters, examples, check_chunk_size(chunk_size)))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
+@compiled(static_argnums=(0, 3))
 def _per_sample(
     loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
 ) -> jax.Array:
@@ -76,8 +76,11 @@ def gradients(loss: Loss, parameters: Parameters, examples: Any) -> dict[str, An
     """Return each example's gradient: arrays `[n, ...]` under the selected paths."""
     selected = vary(parameters.selected, examples)
 
-    def one(example: Any) -> dict[str, Any]:
-        return jax.grad(lambda s: example_loss(loss, parameters, s, example))(selected)
+    def one(example: Any) -> dict[str, jax.Array]:
+        def of(selected: dict[str, jax.Array]) -> jax.Array:
+            return example_loss(loss, parameters, selected, example)
+
+        return gradient(of)(selected)
 
     return jax.vmap(one)(examples)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +21,7 @@ from jaxsel._parameters import (
     check_loss,
     split,
 )
+from jaxsel._typed import compiled, fori_loop
 
 from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._per_sample import flatten, gradients
@@ -36,7 +36,7 @@ _RADEMACHER_FACTOR = 8
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Projected(Oracle):
     """Gradients after a random projection P; `projected` makes it.
 
@@ -185,7 +185,7 @@ def projected(
     return Projected(rows, key, kind, parameters.form)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
+@compiled(static_argnums=(0, 4, 5, 6))
 def _projected(
     loss: Loss,
     parameters: Parameters,
@@ -207,11 +207,12 @@ def _projected(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(1, 3, 4))
+@compiled(static_argnums=(1, 3, 4))
 def _project(
     selected: dict[str, Any], form: Form, key: jax.Array, kind: Kind, dim: int
 ) -> jax.Array:
-    flat = flatten(form, jax.tree.map(jnp.asarray, selected), 0)[None]
+    arrays = {path: jnp.asarray(leaf) for path, leaf in selected.items()}
+    flat = flatten(form, arrays, 0)[None]
     return _projection(key, kind, flat.shape[1], dim, flat.dtype)(flat)[0]
 
 
@@ -238,7 +239,7 @@ def _count_sketch(
             twice = jnp.concatenate([part, part], axis=1)
             return total + lax.dynamic_slice_in_dim(twice, dim - turns[block], dim, 1)
 
-        return lax.fori_loop(0, blocks, add, _zeros(rows, dim))
+        return fori_loop(0, blocks, add, _zeros(rows, dim))
 
     return project
 
@@ -262,7 +263,7 @@ def _rademacher(
             part = lax.dynamic_slice_in_dim(rows, block * length, length, 1)
             return total + jnp.matmul(part, signs, precision="highest")
 
-        total = lax.fori_loop(0, blocks, add, _zeros(rows, dim))
+        total = fori_loop(0, blocks, add, _zeros(rows, dim))
         return total / jnp.sqrt(dim).astype(dtype)
 
     return project

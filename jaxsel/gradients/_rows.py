@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxsel._checks import check_count
+from jaxsel._typed import fori_loop, map_leaves, map_pairs, vary_over
+
+_T = TypeVar("_T")
 
 # Numbers held for one chunk: on a CPU about a cache's worth (measured: larger chunks
 # slow convolutions down by a half), elsewhere enough to fill the device.
@@ -44,7 +48,7 @@ def check_chunk_size(chunk_size: int | None) -> int | None:
     return None if chunk_size is None else check_count("chunk_size", chunk_size)
 
 
-def vary(tree: Any, like: Any) -> Any:
+def vary(tree: _T, like: Any) -> _T:
     """Mark arrays as different on each device if others are, under `jax.shard_map`.
 
     The derivative by a replicated array is summed over devices, but a sample's gradient
@@ -55,9 +59,9 @@ def vary(tree: Any, like: Any) -> Any:
 
     def mark(array: jax.Array) -> jax.Array:
         missing = tuple(axes - _varying(array))
-        return lax.pcast(array, missing, to="varying") if missing else array
+        return vary_over(array, missing) if missing else array
 
-    return jax.tree.map(mark, tree) if axes else tree
+    return map_leaves(mark, tree) if axes else tree
 
 
 def _varying(array: Any) -> frozenset[str]:
@@ -76,17 +80,17 @@ def map_rows(function: Callable[[Any], Any], examples: Any, rows: int) -> Any:
     if rows == n:
         return function(examples)
     shapes = jax.eval_shape(function, _cut(examples, 0, rows))
-    out = jax.tree.map(lambda s: vary(jnp.zeros((n, *s.shape[1:]), s.dtype), s), shapes)
+    out = jax.tree.map(functools.partial(_nothing, rows=n), shapes)
 
-    def body(chunk: Any, out: Any) -> Any:
+    def body(chunk: jax.Array, out: Any) -> Any:
         start = jnp.minimum(chunk * rows, n - rows)
-        return jax.tree.map(
+        return map_pairs(
             lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, 0),
             out,
             function(_cut(examples, start, rows)),
         )
 
-    return lax.fori_loop(0, -(-n // rows), body, out)
+    return fori_loop(0, -(-n // rows), body, out)
 
 
 def sum_rows(
@@ -100,17 +104,25 @@ def sum_rows(
     if rows == n:
         return function(examples, weights)
     shapes = jax.eval_shape(function, _cut(examples, 0, rows), weights[:rows])
-    total = jax.tree.map(lambda s: vary(jnp.zeros(s.shape, s.dtype), s), shapes)
+    total = jax.tree.map(_nothing, shapes)
 
-    def body(chunk: Any, total: Any) -> Any:
+    def body(chunk: jax.Array, total: Any) -> Any:
         start = jnp.minimum(chunk * rows, n - rows)
         # The last chunk must not count again what it shares with the one before.
         new = start + jnp.arange(rows) >= chunk * rows
         part = jnp.where(new, lax.dynamic_slice_in_dim(weights, start, rows), 0)
         return jax.tree.map(jnp.add, total, function(_cut(examples, start, rows), part))
 
-    return lax.fori_loop(0, -(-n // rows), body, total)
+    return fori_loop(0, -(-n // rows), body, total)
 
 
-def _cut(examples: Any, start: Any, rows: int) -> Any:
-    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, rows, 0), examples)
+def _nothing(like: jax.ShapeDtypeStruct, rows: int | None = None) -> jax.Array:
+    """Return zeros to put results in, or to add them to, for a number of rows."""
+    shape = like.shape if rows is None else (rows, *like.shape[1:])
+    return vary(jnp.zeros(shape, like.dtype), like)
+
+
+def _cut(examples: Any, start: jax.Array | int, rows: int) -> Any:
+    return map_leaves(
+        lambda array: lax.dynamic_slice_in_dim(array, start, rows, 0), examples
+    )

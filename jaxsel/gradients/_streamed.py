@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Float
 
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
+from jaxsel._typed import compiled
 
 from ._oracle import Gradient, Oracle
 
@@ -58,9 +60,9 @@ class Streamed(Oracle):
             total = term if total is None else jax.tree.map(jnp.add, total, term)
         return total
 
-    def take(self, indices: Any) -> Any:
-        at = indices if isinstance(indices, slice) else np.asarray(indices)
-        rows = np.arange(self.n)[at]
+    def take(self, indices: npt.ArrayLike | jax.Array | slice) -> Any:
+        every = np.arange(self.n)
+        rows = every[indices if isinstance(indices, slice) else np.asarray(indices)]
         order, back = np.unique(rows, return_inverse=True)
         return self._loaded(order).take(jnp.asarray(back))
 
@@ -68,7 +70,7 @@ class Streamed(Oracle):
     def dtype(self) -> Any:
         return self._loaded(np.zeros(1, np.int64)).dtype
 
-    def _parts(self):
+    def _parts(self) -> Iterator[tuple[slice[int, int], Oracle]]:
         slices = list(chunk_slices(self.n, self.chunk_size))
         for rows in track(slices, progress=self.progress, label="Chunks"):
             yield rows, self._loaded(np.arange(rows.start, rows.stop))
@@ -82,14 +84,24 @@ class Streamed(Oracle):
             )
         return part
 
-    def _concatenate(self, ask: Callable[[Any], jax.Array]) -> jax.Array:
+    def _concatenate(self, ask: Callable[[Oracle], jax.Array]) -> jax.Array:
         answers = [np.asarray(ask(part)) for _, part in self._parts()]
         return jnp.asarray(np.concatenate(answers, axis=-1))
 
 
-_diag: Callable[..., jax.Array] = jax.jit(lambda part: part.diag())
-_corr: Callable[..., jax.Array] = jax.jit(lambda part, v: part.corr(v))
-_gram: Callable[..., jax.Array] = jax.jit(lambda part, atoms: part.gram(atoms))
+@compiled()
+def _diag(part: Oracle) -> jax.Array:
+    return part.diag()
+
+
+@compiled()
+def _corr(part: Oracle, v: Gradient) -> jax.Array:
+    return part.corr(v)
+
+
+@compiled()
+def _gram(part: Oracle, atoms: Any) -> jax.Array:
+    return part.gram(atoms)
 
 
 def streamed(

@@ -5,10 +5,10 @@ from ._hard import HardSet as HardSet, hard_set as hard_set
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
 from ._ranking import (
-    Agreement as Agreement,
     Ranking as Ranking,
-    agreement as agreement,
+    RankingAgreement as RankingAgreement,
     rank as rank,
+    ranking_agreement as ranking_agreement,
 )
 from ._request import (
     METHODS as METHODS,

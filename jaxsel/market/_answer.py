@@ -1,4 +1,4 @@
-"""What an owner sends."""
+"""Answers of owners, as objects and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ARRAYS = ("features", "weights", "x", "y")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """What an owner sends: at most as many samples as the budget.
+    """Owner's answer to a request: at most as many samples as the budget.
 
     Attributes:
         request_id: The request's `id`.

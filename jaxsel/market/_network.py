@@ -7,6 +7,7 @@ gradients in closed form.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,15 +31,15 @@ class Network:
         unit: Length in which `oracle` measures gradients.
     """
 
-    graphdef: nnx.GraphDef
+    graphdef: nnx.GraphDef[Any]
     params: Params
     unit: float = 1.0
 
     @classmethod
     def new(cls, n_features: int, n_classes: int, key: jax.Array) -> Network:
         model = MLP(n_features, HIDDEN, n_classes, rngs=nnx.Rngs(key))
-        graphdef, params = nnx.split(model, nnx.Param)
-        return cls(graphdef=graphdef, params=params)
+        parts: Any = nnx.split(model, nnx.Param)
+        return cls(graphdef=parts[0], params=parts[1])
 
     def trained(
         self, rows: np.ndarray, codes: np.ndarray, key: jax.Array, steps: int = STEPS
@@ -86,5 +87,6 @@ class Network:
 
     def features(self, rows: np.ndarray) -> np.ndarray:
         """Return what the last layer sees, `[n, HIDDEN]`."""
-        model = nnx.merge(self.graphdef, self.params)
-        return np.asarray(nnx.relu(model.layers[0](rows)))
+        model: Any = nnx.merge(self.graphdef, self.params)
+        hidden: Any = nnx.relu(model.layers[0](rows))
+        return np.asarray(hidden)

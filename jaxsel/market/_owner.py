@@ -14,7 +14,7 @@ from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._types import Selection
 from jaxsel.match import Match, func_feat, grad_match
 from jaxsel.neighbors import Metric
-from jaxsel.retrieve import retrieve, retrieve_binned
+from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
 from ._answer import Answer
 from ._request import METHODS, Request
@@ -42,37 +42,37 @@ def answer(
 ) -> Answer:
     """Choose the samples that a request asks for, within the owner's own limits.
 
-    Where hard samples have labels, only samples of their classes are chosen. Methods:
+    If the hard samples have labels, only samples of their classes are chosen. Methods:
 
-    - "retrieve": what looks like the hard samples (`jaxsel.retrieve.retrieve`);
-    - "grad_match": what teaches the owner's model what the hard samples would
-      (`jaxsel.match.grad_match`); needs `model.oracle`, and labels in the request;
+    - "retrieve": samples that look like the hard ones
+      (`jaxsel.retrieve.retrieve_nearest`);
+    - "grad_match": samples whose gradients in the owner's model match those of the hard
+      ones (`jaxsel.match.grad_match`); needs `model.oracle`, and labels in the request;
     - "func_feat": both at once (`jaxsel.match.func_feat`);
-    - "binned": for tables, what falls into the same bins
+    - "binned": for tables, rows that fall into the same bins
       (`jaxsel.retrieve.retrieve_binned`);
-    - "random": any; the baseline. Needs `key`.
+    - "random": a random choice, as a baseline; needs `key`.
 
-    What looks alike is decided on `features` if given, in the feature space of the
-    request; else on those of `model.features`; else on the samples as they are,
-    flattened.
+    Samples are compared by `features`, in the feature space of the request, if given;
+    otherwise by those of `model.features`; otherwise as they are, flattened.
 
     Args:
         request: The trainer's request.
         x: The owner's samples, `[n, ...]`, of the shape that the request names.
-        y: Their labels, `[n]`. Without them they get that of the nearest hard sample.
+        y: Their labels, `[n]`. If None, each gets the label of the nearest hard sample.
         owner: The owner's name.
         features: Features of the samples, `[n, d]`, in the request's feature space.
-        model: How the owner looks at samples.
-        method: How to choose; as the request asks if None.
+        model: The owner's oracle and features.
+        method: How to choose; the method that the request asks for if None.
         metric: "cosine" or "l2", between features.
         max_samples: How many samples to send at most, whatever the budget; None sets no
             such number.
-        max_share: Which share of the samples to send at most, above 0, up to 1, and one
-            sample in any case; rounded down. One stays behind at least. An answer that
-            ends at one of these limits has the status "capped".
+        max_share: The largest share of the samples to send, above 0 and up to 1. It is
+            rounded down, but to at least one sample, and at least one sample is not
+            sent. An answer that reaches one of these limits has the status "capped".
         allow_all: Whether all of the owner's samples may be sent, if the budget and
-            `max_samples` allow; `max_share` does not count then.
-        key: Key of the random choice.
+            `max_samples` allow; `max_share` then does not apply.
+        key: Key of the random choice; needed by the method "random" only.
 
     Returns:
         An `Answer` of at most `request.budget` samples. Its reason says no more than is
@@ -209,7 +209,7 @@ def _check_method(
 ) -> None:
     check_choice("method", method, METHODS)
     if method == "random" and key is None:
-        raise ValueError("key must be given where method is 'random'")
+        raise ValueError("key must be given where method is 'random', got None")
     if method == "binned" and (request.x is None or request.x.ndim != 2):
         raise ValueError("method must not be 'binned': the request shows no table")
     if method in _BY_GRADIENTS and request.y is None:
@@ -234,7 +234,7 @@ def _choose(
     own: Any = mine.vectors  # present wherever a method needs them
     others: Any = hard.vectors
     if method == "retrieve":
-        return retrieve(
+        return retrieve_nearest(
             own,
             others,
             budget,
@@ -255,7 +255,7 @@ def _choose(
     target = oracle(hard.x if by_x else others, hard.y)
     if method == "grad_match":
         return grad_match(
-            candidates, target, budget, labels=mine.codes, target_labels=hard.codes
+            candidates, target, budget, labels=mine.codes, hard_labels=hard.codes
         )
     return func_feat(
         candidates,
@@ -264,7 +264,7 @@ def _choose(
         others,
         budget,
         labels=mine.codes,
-        target_labels=hard.codes,
+        hard_labels=hard.codes,
     )
 
 

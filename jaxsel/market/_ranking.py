@@ -18,7 +18,7 @@ _DIGITS = 12  # of scores: what differs less is equal but for the order of a sum
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ranking:
-    """Owners by what their samples did for the trainer, best first.
+    """Owners in the order of what the trainer gained from their samples, best first.
 
     Attributes:
         owners: Their names, o of them.
@@ -71,8 +71,8 @@ class Ranking:
 
 
 @dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How far two orders of the same owners agree, from -1 to 1.
+class RankingAgreement:
+    """Rank correlations of two rankings of the same owners, from -1 to 1.
 
     Attributes:
         spearman: Spearman's rank correlation; NaN if one side has all owners equal.
@@ -89,7 +89,7 @@ def rank(
     *,
     baseline: float | Sequence[float] | np.ndarray | None = None,
 ) -> Ranking:
-    """Order owners by what the trainer's own evaluation says of their answers.
+    """Rank owners by the trainer's own evaluation of their answers.
 
     Args:
         answers: One from each owner; those without samples too.
@@ -100,8 +100,8 @@ def rank(
 
     Returns:
         A `Ranking`; owners of equal score are in the order of their names, and share a
-        place. What `score` makes of answers that are poisoned or copied is its own
-        affair: pass them through `screen` first.
+        place. `rank` does not detect poisoned or copied answers: pass answers through
+        `screen` first.
 
     Raises:
         ValueError: If there are no answers, two are of one owner, or scores are not
@@ -134,9 +134,9 @@ def rank(
     )
 
 
-def agreement(
+def ranking_agreement(
     ranking: Ranking | Mapping[str, float], reference: Ranking | Mapping[str, float]
-) -> Agreement:
+) -> RankingAgreement:
     """Compare two rankings of the same owners, such as one with full information.
 
     Args:
@@ -161,9 +161,9 @@ def agreement(
         raise ValueError(f"ranking must have two owners at least, got {len(a)}")
     x, y = ([scores[owner] for owner in sorted(scores)] for scores in (a, b))
     if len(set(x)) < 2 or len(set(y)) < 2:
-        return Agreement(float("nan"), float("nan"))
+        return RankingAgreement(float("nan"), float("nan"))
     spearman, kendall = stats.spearmanr(x, y), stats.kendalltau(x, y)
-    return Agreement(float(spearman.statistic), float(kendall.statistic))  # pyright: ignore
+    return RankingAgreement(float(spearman.statistic), float(kendall.statistic))  # pyright: ignore
 
 
 def _scores(name: str, value: float | Sequence[float] | np.ndarray) -> np.ndarray:

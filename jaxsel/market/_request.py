@@ -1,4 +1,4 @@
-"""What a trainer asks."""
+"""Requests of trainers, as objects and files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ARRAYS = ("features", "x", "y")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Request:
-    """What a trainer shows to owners: hard samples, and what it wants.
+    """Trainer's request to owners: hard samples, budget and method.
 
     `make_request` makes one. It has no field for a model, and its file holds these
     arrays and no others.
@@ -103,7 +103,7 @@ class Request:
 
     @property
     def gaps(self) -> bool:
-        """Whether samples may have missing numbers, NaN: only "binned" knows them."""
+        """True if samples may have missing numbers (NaN): only "binned" allows them."""
         return self.method == "binned"
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -1,4 +1,4 @@
-"""What samples, features and labels look like: all that both sides must agree on."""
+"""Schema of samples, features and labels, on which both sides must agree."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _ROWS = 4096  # at a time
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Screening:
-    """What `screen` let pass, and what it did not.
+    """Answers that passed `screen`, and those refused, with the reasons.
 
     Attributes:
         answers: Those that can be ranked, without copies; in the order given.
@@ -57,7 +57,7 @@ def screen(
     held_out: npt.ArrayLike | None = None,
     reach: float = 10.0,
 ) -> Screening:
-    """Refuse implausible answers, and leave out what the trainer has already.
+    """Refuse implausible answers, and leave out samples that the trainer already has.
 
     Three rules, all measured on the trainer's own samples: `x`, those of the request,
     and `held_out`. Numbers of a table are measured by column, others all together, in
@@ -74,9 +74,10 @@ def screen(
     - **Mostly copies**: an answer of which at least half are copies is refused, unless
       a tenth of the trainer's own samples equal another: then copies are natural.
 
-    Texts have no distance: they are compared as they are. Of the trainer's own samples
-    4096 are looked at, evenly spread, besides the range of all. Costs their distances
-    to 256 of them, and those between each answer and what was shown or held out.
+    Texts have no distance, and are compared for equality. The range is that of all of
+    the trainer's own samples; all else is measured on 4096 of them, evenly spread.
+    Costs the distances of these to 256 of them, and those between each answer and the
+    samples shown or held out.
 
     Args:
         answers: One from each owner, each an answer to the request.
@@ -150,7 +151,7 @@ def sent(answer: Answer) -> np.ndarray:
 
 
 class _Guard:
-    """What the rules of `screen` need of the trainer's samples."""
+    """Statistics of the trainer's samples that the rules of `screen` use."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from ._schema import as_labels, as_samples, as_vectors, kind_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnerModel:
-    """How an owner looks at samples, its own and the hard ones. It is never sent.
+    """Owner's private view of samples, its own and the hard ones; never sent.
 
     Where a request shows features only, `oracle` is called with those in place of
     samples.

@@ -1,4 +1,4 @@
-"""How an owner looks at samples, for lack of a model of its own."""
+"""Small default models for owners that have none of their own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def network_model(
 ) -> OwnerModel:
     """Train a small network on an owner's samples, to answer a request with.
 
-    It has one hidden layer on standardised numbers, and is trained for 100 steps: after
-    500, gradients are all but 0 and choose worse. They are measured by their length.
+    It has one hidden layer on standardised numbers, and is trained for 100 steps. After
+    500 steps gradients are nearly 0 and choose worse. They are scaled to a length of 1,
+    in root mean square.
 
     Args:
         request: What was asked, with the classes that there are.

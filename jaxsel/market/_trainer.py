@@ -170,7 +170,8 @@ class Trainer:
             more, more_codes = self._pair(answer.owner, sent(answer), answer.y)
             rows = np.concatenate([rows, more])
             codes = np.concatenate([codes, more_codes])
-        scores, lost = [], 0
+        scores: list[float] = []
+        lost = 0
         for seed in range(self._seeds):
             keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
             if len(self._base) == seed:

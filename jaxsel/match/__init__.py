@@ -1,4 +1,4 @@
-"""What reproduces a target gradient? Matching pursuit and its relatives."""
+"""Gradient matching: matching pursuit and related choosers."""
 
 from ._checkpoint import (
     CheckpointChoice as CheckpointChoice,
@@ -12,7 +12,10 @@ from ._func_feat import (
 )
 from ._grad_match import class_budgets as class_budgets, grad_match as grad_match
 from ._herding import herding as herding
-from ._influence import influence as influence, influence_topk as influence_topk
+from ._influence import (
+    influence_scores as influence_scores,
+    influence_topk as influence_topk,
+)
 from ._log_det import log_det as log_det
 from ._omp import omp as omp
 from ._pursue import pursue as pursue

@@ -1,10 +1,11 @@
-"""Which checkpoint's gradients to match with."""
+"""Choice of the checkpoint whose gradients are matched."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,12 +17,13 @@ from ._omp import Candidates, as_oracle, omp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointChoice:
-    """The checkpoint chosen, and how each one did.
+    """The chosen checkpoint, and the error of each.
 
     Attributes:
-        index: Of the checkpoint with the smallest error; ties to the earlier.
-        errors: `[T]`: squared distance of the match from the held-out hard samples'
-            mean gradient, relative to its squared length; 1 is no better than nothing.
+        index: Of the checkpoint with the smallest error; the earlier of equal ones.
+        errors: `[T]`: squared distance of the match from the mean gradient of the
+            held-out hard samples, relative to the squared length of that gradient. An
+            empty match has 1.
     """
 
     index: int
@@ -35,12 +37,12 @@ def choose_checkpoint(
     l2: float = 0.5,
     positive: bool = True,
 ) -> CheckpointChoice:
-    """Choose the checkpoint whose gradients carry over to hard samples not matched.
+    """Choose the checkpoint whose matches generalise best to other hard samples.
 
     At each checkpoint the candidates are matched to every second hard sample, and the
-    match is compared with the mean gradient of the others. Without any of this, take an
-    early one: earlier checkpoints tend to give more useful gradients (Mycroft, Appendix
-    E.1), as those of samples that the model has learnt vanish.
+    match is compared with the mean gradient of the others. If you do not want to
+    compare, take an early checkpoint: gradients of samples that the model has learnt
+    vanish, so earlier ones tend to be more useful (Mycroft, Appendix E.1).
 
     Args:
         checkpoints: For each, in order of training, the gradients of the candidates and
@@ -56,7 +58,7 @@ def choose_checkpoint(
         TypeError: If an argument has the wrong type.
         ValueError: If there is no checkpoint, or fewer than two hard samples.
     """
-    errors = []
+    errors: list[jax.Array] = []
     for candidates, target in checkpoints:
         oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
         check_alike(oracle, hard)

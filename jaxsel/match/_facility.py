@@ -13,6 +13,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count, check_positive, widen
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
+from jaxsel._typed import compiled
 from jaxsel._types import Selection
 
 from ._omp import Candidates, as_oracle
@@ -34,7 +35,7 @@ def facility_location(
     squared: bool = False,
     progress: bool = False,
 ) -> Selection:
-    """Choose representatives: every candidate should have one near it.
+    """Choose representatives, such that every candidate has one near it.
 
     Greedy minimisation of `Σ_i min_{j in S} ‖g_i − g_j‖`, starting from the medoid. The
     weights are the numbers of candidates that each one represents, so that the weighted
@@ -43,18 +44,18 @@ def facility_location(
 
     Args:
         candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
-            with a NaN are refused in an array; in an oracle they neither represent
-            others nor are represented.
+            with a NaN are refused in an array; in an oracle they are ignored.
         budget: How many to choose at most, k.
-        search: "lazy": exactly the greedy choice; columns of all candidates once, then
-            for each choice those of the min(n, 8,000,000/n) candidates that promise
-            most, once or more often. Up to n = 2828 these are all: as many columns as
-            plain greedy search, k·n. "stochastic": each choice is the best of
-            (n/k)·ln(1/epsilon) random candidates; n·ln(1/epsilon) columns in all, and
-            in expectation at least 1 − 1/e − epsilon of the best choice's gain.
+        search: "lazy": exactly the greedy choice. It computes the columns of all
+            candidates once, then for each choice those of the min(n, 8,000,000/n)
+            candidates with the highest bounds, once or more. Up to n = 2828 these are
+            all candidates, as in plain greedy search: k·n columns. "stochastic": each
+            choice is the best of (n/k)·ln(1/epsilon) random candidates. It computes
+            n·ln(1/epsilon) columns in all, and gains in expectation at least
+            1 − 1/e − epsilon of what the best choice gains.
         epsilon: Above zero and below 1; for "stochastic".
         key: Of the random candidates; needed for "stochastic".
-        squared: Whether distances count squared.
+        squared: Whether to sum squared distances.
         progress: Whether to show a bar.
 
     Returns:
@@ -103,24 +104,23 @@ def facility_location(
 
 
 class _Places:
-    """How far every candidate is from its representative."""
+    """Distance of every candidate to its representative."""
 
     def __init__(self, oracle: Any, *, squared: bool):
         self.oracle, self.squared = oracle, squared
         self.diag = widen(oracle.diag())
         self.usable = np.asarray(usable(self.diag))
-        # Farther than any distance: nobody is represented yet.
+        # Farther than any distance but 0: nobody is represented yet.
         reach = 4.1 * self.diag
         check_products(reach)
         reach = jnp.max(jnp.where(self.usable, reach, 0))
-        reach = jnp.where(reach > 0, reach, 1)
         self.nearest = jnp.full(len(oracle), reach if squared else jnp.sqrt(reach))
         self.owner = jnp.zeros(len(oracle), jnp.int32)
         self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))
 
     def gains(self, ids: np.ndarray) -> np.ndarray:
-        """By how much each candidate would bring all others closer, `[m]`."""
-        gains = []
+        """Return how much closer each candidate would bring all others, `[m]`."""
+        gains: list[np.ndarray] = []
         for rows in chunk_slices(len(ids), self.block):
             part = ids[rows]
             # A power of two, so that few programs serve all numbers of candidates.
@@ -151,7 +151,7 @@ def _distance(columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: b
 _lengths: Callable[..., jax.Array] = jax.jit(_distance, static_argnames="squared")
 
 
-@jax.jit
+@compiled()
 def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
     return jnp.nansum(jnp.maximum(nearest - distances, 0), axis=-1)
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import lax
 from jaxtyping import Float, Real
 
 from jaxsel._checks import check_count, check_features, to_float
+from jaxsel._typed import compiled, fori_loop, least_normal, norm
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
@@ -24,11 +24,11 @@ def func_feat(
     candidates: Candidates,
     target: Candidates,
     features: npt.ArrayLike | jax.Array,
-    target_features: npt.ArrayLike | jax.Array,
+    hard_features: npt.ArrayLike | jax.Array,
     budget: int,
     *,
     labels: Labels | None = None,
-    target_labels: Labels | None = None,
+    hard_labels: Labels | None = None,
     l2: float = 0.5,
     penalty_l2: float = 2.0,
     positive: bool = True,
@@ -42,18 +42,18 @@ def func_feat(
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²`, where ψ_i is the
     distance of candidate i's features from the geometric median of the hard samples'
     (of its class, with labels), all at unit length. Ψ is thus diagonal, as in the
-    authors' code; the matrix D of distances that the paper writes is not offered. The
-    default score makes the penalty act on the choice; with "omp", as in the authors'
-    code, it acts on the weights only.
+    authors' code; the paper's full matrix D of distances is not available. With the
+    default score the penalty affects the choice. With "omp", as in the authors' code,
+    it affects the weights only.
 
     Args:
         candidates: An oracle of n gradients, or an array `[n, p]`.
         target: The hard set's gradients: an oracle made alike, or an array `[m, p]`.
         features: Array of shape `[n, d]`.
-        target_features: Array of shape `[m, d]`.
+        hard_features: Array of shape `[m, d]`.
         budget: How many samples to choose at most.
         labels: Optional `[n]`: match class by class, as `grad_match` does.
-        target_labels: `[m]`; needed with `labels`.
+        hard_labels: `[m]`; needed with `labels`.
         l2: As in `omp`.
         penalty_l2: Weight λ₂ of the distance; the authors use 2 and 200.
         positive: As in `omp`.
@@ -77,10 +77,10 @@ def func_feat(
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
     x = to_float(check_features("features", features))
-    x_hard = to_float(check_features("target_features", target_features))
+    x_hard = to_float(check_features("hard_features", hard_features))
     for name, array, wanted in (
         ("features", x, (len(oracle), x.shape[1])),
-        ("target_features", x_hard, (len(hard), x.shape[1])),
+        ("hard_features", x_hard, (len(hard), x.shape[1])),
     ):
         if array.shape != wanted:
             raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
@@ -92,36 +92,36 @@ def func_feat(
         if hard_rows is None:
             hard_rows = np.arange(len(x_hard))
         theirs, weights = filled_up(hard_rows)
-        penalty = _distance(near, x_hard[theirs], weights)
+        penalty = _distance(near, x_hard[theirs], jnp.asarray(weights))
         return omp(pool, mean_of(hard, hard_rows), k, penalty=penalty, **options)
 
     return by_class(
-        match, len(oracle), len(hard), budget, labels, target_labels, name="func_feat"
+        match, len(oracle), len(hard), budget, labels, hard_labels, name="func_feat"
     )
 
 
 @jax.jit
 def median_distance(
-    features: Float[jax.Array, "n d"], target_features: Float[jax.Array, "m d"]
+    features: Float[jax.Array, "n d"], hard_features: Float[jax.Array, "m d"]
 ) -> Float[jax.Array, " n"]:
-    """Return how far samples are from the hard ones' geometric median: a pure kernel.
+    """Return distances from the hard samples' geometric median: a pure kernel.
 
     Args:
         features: Array of shape `[n, d]`.
-        target_features: Array of shape `[m, d]`.
+        hard_features: Array of shape `[m, d]`.
 
     Returns:
         ψ, `[n]`: the distance between vectors of unit length, from 0 to 2.
     """
-    return _distance(features, target_features)
+    return _distance(features, hard_features)
 
 
-@jax.jit
+@compiled()
 def _distance(
-    features: jax.Array, target_features: jax.Array, weights: jax.Array | None = None
+    features: jax.Array, hard_features: jax.Array, weights: jax.Array | None = None
 ) -> jax.Array:
-    median = geometric_median(normalise(target_features), weights=weights)
-    return jnp.linalg.norm(normalise(features) - normalise(median[None]), axis=-1)
+    median = geometric_median(normalise(hard_features), weights=weights)
+    return norm(normalise(features) - normalise(median[None]))
 
 
 def geometric_median(
@@ -130,14 +130,14 @@ def geometric_median(
     weights: Real[jax.Array, " m"] | None = None,
     steps: int = 100,
 ) -> Float[jax.Array, " d"]:
-    """Return the point whose distances to the given ones sum to the least.
+    """Return the point with the least sum of distances to given points: a pure kernel.
 
-    Weiszfeld's iteration, with distances kept from vanishing: a pure kernel.
+    Weiszfeld's iteration, with a lower bound on the distances.
 
     Args:
         points: Floating-point array of shape `[m, d]`.
-        weights: Optional `[m]`, not negative: how much each distance counts.
-        steps: How many iterations, each m·d.
+        weights: Optional `[m]`, not negative: weight of each distance.
+        steps: Number of iterations; each costs O(m·d).
 
     Returns:
         Array of shape `[d]`.
@@ -156,12 +156,12 @@ def geometric_median(
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
     spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
-    least = 1e-6 * spread + jnp.finfo(points.dtype).tiny
+    least = 1e-6 * spread + least_normal(points.dtype)
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
-        distance = jnp.linalg.norm(points - median[None], axis=-1)
+        distance = norm(points - median[None])
         weight = share / jnp.maximum(distance, least)
         total = jnp.matmul(weight, points, precision="highest")
         return total / jnp.sum(weight)
 
-    return lax.fori_loop(0, steps, step, mean)
+    return fori_loop(0, steps, step, mean)

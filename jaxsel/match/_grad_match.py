@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ def grad_match(
     budget: int,
     *,
     labels: Labels | None = None,
-    target_labels: Labels | None = None,
+    hard_labels: Labels | None = None,
     batch_size: int | None = None,
     l2: float = 0.5,
     positive: bool = True,
@@ -38,21 +39,21 @@ def grad_match(
 ) -> Match:
     """Choose samples whose weighted gradients sum to a hard set's mean gradient.
 
-    With labels, each class is matched on its own: its candidates to the mean gradient
-    of its hard samples, with a share of the budget in proportion to their number (as
-    the paper gives each hard sample the same number of candidates), at most as many as
-    the class has candidates.
+    With labels, each class is matched by itself: its candidates to the mean gradient of
+    its hard samples. The budget is divided among classes in proportion to their hard
+    samples, as in the paper, where each hard sample gets the same number of candidates;
+    see `class_budgets`.
 
     Args:
         candidates: An oracle of n gradients, or an array `[n, p]`.
         target: The hard set's gradients: an oracle made alike, or an array `[m, p]`.
         budget: How many samples to choose at most.
         labels: Optional `[n]`: the candidates' classes.
-        target_labels: `[m]`: the hard samples'; needed with `labels`.
-        batch_size: Choose minibatches of so many consecutive samples, by their mean
-            gradients, instead of single samples: far fewer columns. The budget still
-            counts samples: where it is smaller than a batch (with labels: where a
-            class's share is), batches are of that size. The last one may be smaller.
+        hard_labels: `[m]`: the hard samples'; needed with `labels`.
+        batch_size: Choose minibatches of this many consecutive samples, by their mean
+            gradients, instead of single samples. That takes far fewer columns. The
+            budget still counts samples. If it (with labels: the share of a class) is
+            smaller than a batch, batches have that size. The last batch can be smaller.
         l2: As in `omp`.
         positive: As in `omp`.
         score: As in `omp`.
@@ -61,10 +62,11 @@ def grad_match(
         progress: Whether to show bars.
 
     Returns:
-        A `Match`. With labels, classes take turns: each one's first choice, then each
-        one's second; its objective and target norm are sums over the classes that have
-        a share of the budget. The samples of a chosen minibatch share its weight
-        evenly; `objective` and `steps` then count minibatches.
+        A `Match`. With labels, choices are in turns: the first choice of every class,
+        then every second one, and so on; objective and target norm are sums over the
+        classes with a share of the budget. With `batch_size`, the samples of a chosen
+        minibatch share its weight evenly, and `objective` and `steps` count
+        minibatches.
 
     Raises:
         TypeError: If an argument has the wrong type, or `batch_size` is given and
@@ -95,7 +97,7 @@ def grad_match(
         return _ungrouped(found, size, len(pool), k)
 
     return by_class(
-        match, len(oracle), len(hard), budget, labels, target_labels, name="grad_match"
+        match, len(oracle), len(hard), budget, labels, hard_labels, name="grad_match"
     )
 
 
@@ -110,12 +112,12 @@ def check_alike(candidates: Any, target: Any) -> None:
 
 
 def by_class(
-    match: Any,
+    match: Callable[[np.ndarray | None, np.ndarray | None, int], Match],
     n: int,
     m: int,
     budget: int,
     labels: Labels | None,
-    target_labels: Labels | None,
+    hard_labels: Labels | None,
     *,
     name: str,
 ) -> Match:
@@ -128,24 +130,24 @@ def by_class(
         m: How many hard samples.
         budget: In all.
         labels: Optional `[n]`.
-        target_labels: Optional `[m]`.
+        hard_labels: Optional `[m]`.
         name: Of the method.
     """
-    if (labels is None) != (target_labels is None):
-        missing = "labels" if labels is None else "target_labels"
+    if (labels is None) != (hard_labels is None):
+        missing = "labels" if labels is None else "hard_labels"
         raise ValueError(f"{missing} must be given too, or neither")
-    if labels is None or target_labels is None:
+    if labels is None or hard_labels is None:
         found = match(None, None, min(budget, n))
         return dataclasses.replace(found, method=f"{name}: {found.method}")
-    y, y_hard, _ = encode_labels(labels, target_labels)
-    for what, codes, wanted in (("labels", y, n), ("target_labels", y_hard, m)):
+    y, y_hard, _ = encode_labels(labels, hard_labels)
+    for what, codes, wanted in (("labels", y, n), ("hard_labels", y_hard, m)):
         if len(codes) != wanted:
             raise ValueError(f"{what} must have shape {(wanted,)}, got {codes.shape}")
     classes, counts = np.unique(y_hard, return_counts=True)
     sizes = np.array([(y == c).sum() for c in classes])
     if not sizes.any():
-        raise ValueError("target_labels has no class that labels has too")
-    parts = []
+        raise ValueError("hard_labels has no class that labels has too")
+    parts: list[tuple[np.ndarray, Match]] = []
     for c, k in zip(classes, class_budgets(counts, sizes, budget), strict=True):
         if k:
             rows = np.flatnonzero(y == c)
@@ -155,11 +157,12 @@ def by_class(
 
 
 def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndarray:
-    """Share a budget in proportion to `counts`, at most `sizes` each.
+    """Divide a budget among classes in proportion to `counts`, at most `sizes` each.
 
-    Shares are rounded down. What a class can't use and what rounding leaves over are
-    shared in proportion again, among the classes with candidates left; where that gives
-    no class a whole one, those with the largest shares get one each, ties to the first.
+    Shares are rounded down. What a class cannot use, and what rounding leaves, is
+    divided in proportion again among the classes with candidates left. If no class gets
+    a whole one in this way, those with the largest shares get one each, the first of
+    equal ones first.
 
     Args:
         counts: Hard samples of each class, `[C]`.
@@ -231,7 +234,7 @@ def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
     batches, weights = (np.asarray(a)[:rank] for a in (found.indices, found.weights))
     counts = np.minimum(n - batches * size, size)
     pairs = zip(batches, counts, strict=True)
-    rows = [np.arange(b * size, b * size + c) for b, c in pairs]
+    rows: list[np.ndarray] = [np.arange(b * size, b * size + c) for b, c in pairs]
     each = np.repeat(weights / counts, counts)
     return _filled(found, np.concatenate([*rows, np.empty(0, int)]), each, budget)
 

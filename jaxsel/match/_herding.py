@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxsel._checks import check_count
+from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
@@ -23,18 +21,19 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     """Choose candidates whose unweighted mean follows a target.
 
     Each step takes the candidate with the largest inner product with
-    `(t + 1) b − (sum of those chosen)`; none is taken twice. Unlike `omp` it gives each
-    sample the same weight, 1/k: for training loops that have no weights.
+    `(t + 1) b − (sum of those chosen)`; none is taken twice. Unlike `omp`, it gives
+    each sample the same weight, 1/k, for training loops without weights.
 
     Args:
         candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
-            with a NaN are never chosen by way of an oracle, and refused in an array.
+            with a NaN are refused in an array; in an oracle they are never chosen.
         target: The mean to follow, in the oracle's form.
-        budget: How many to choose, k; at most n are.
+        budget: How many to choose, k, at most n.
 
     Returns:
-        A `Selection`, in the order of choice; weights 1/k. Where fewer than k may be
-        chosen, all of these. One column of the oracle for each choice, and O(n) memory.
+        A `Selection` in the order of choice, with weights 1/k. If fewer than k can be
+        chosen, it has all of these. Costs one column of the oracle for each choice, and
+        O(n) memory.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -72,7 +71,7 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
     )
 
 
-@functools.partial(jax.jit, static_argnames="budget")
+@compiled(static_argnames="budget")
 def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> tuple[jax.Array, _State]:
     corr = correlations(oracle, target)
 
@@ -80,7 +79,7 @@ def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> tuple[jax.Array, 
         j = _best(corr, state, t)
         return _taken(state, t, j, oracle.column(j))
 
-    return corr, lax.fori_loop(0, budget, step, _begin(corr, budget))
+    return corr, fori_loop(0, budget, step, _begin(corr, budget))
 
 
 def _begin(corr: jax.Array, budget: int) -> _State:

@@ -1,4 +1,4 @@
-"""Which samples' gradients point the way the target's do, over training."""
+"""Influence over training: alignment of samples' gradients with the target's."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from ._omp import Candidates, as_oracle, check_target, one_of
 from ._usable import check_products, correlations, usable
 
 
-def influence(
+def influence_scores(
     candidates: Candidates | Sequence[Candidates],
     target: Gradient | Sequence[Gradient],
     *,
-    rates: Sequence[float] | None = None,
+    learning_rates: Sequence[float] | None = None,
     normalise: bool = False,
 ) -> jax.Array:
-    """Return how far a step on each sample moves the loss that a target belongs to.
+    """Return how much a training step on each sample lowers the target's loss.
 
-    The sum over checkpoints of `rate · <g_i, b>`. With several targets at a checkpoint
-    (stacked along a leading axis: one for each task or class) a sample counts by the
-    one it serves most.
+    To first order: the sum over checkpoints of `rate · <g_i, b>`. With several targets
+    at a checkpoint, stacked along a leading axis (one for each task or class), a sample
+    gets its highest score.
 
     Args:
         candidates: At each checkpoint an oracle of the same n gradients, or an array
             `[n, p]`. A single one need not be in a list.
         target: At each checkpoint the target's gradient, in the oracle's form.
-        rates: The learning rate at each checkpoint; 1 if None.
-        normalise: Whether gradients count by direction only (cosine), as LESS has it
-            for gradients of long and short texts; pass `projected` gradients for it.
+        learning_rates: The learning rate at each checkpoint; 1 if None.
+        normalise: Whether to use the cosine instead of the inner product, as LESS does
+            for texts of different lengths; pass `projected` gradients for it.
 
     Returns:
         Array of shape `[n]`, higher is better; NaN where a gradient of an oracle has
-        one. One `corr` a checkpoint and target, and
-        with `normalise` one `diag` a checkpoint, which costs `jvp` ten times as much.
+        one. Costs one `corr` for each checkpoint and target, and with `normalise` one
+        `diag` for each checkpoint, which for `jvp` is ten times as expensive.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -57,18 +57,20 @@ def influence(
     oracles: list[Any] = [candidates] if single else list(candidates)
     targets: list[Any] = [target] if single else list(target)
     try:
-        steps = [1.0] * len(oracles) if rates is None else [float(r) for r in rates]
+        rates = [1.0] * len(oracles) if learning_rates is None else learning_rates
+        steps = [float(rate) for rate in rates]
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"rates must be a sequence of numbers, one a checkpoint, got {rates!r}"
+            "learning_rates must be a sequence of numbers, one a checkpoint, got "
+            f"{learning_rates!r}"
         ) from error
     if not oracles or not len(oracles) == len(targets) == len(steps):
         raise ValueError(
-            "candidates, target and rates must have one entry for each checkpoint, got "
-            f"{len(oracles)}, {len(targets)} and {len(steps)}"
+            "candidates, target and learning_rates must have one entry for each "
+            f"checkpoint, got {len(oracles)}, {len(targets)} and {len(steps)}"
         )
     if not np.isfinite(steps).all():
-        raise ValueError(f"rates must be finite, got {steps}")
+        raise ValueError(f"learning_rates must be finite, got {steps}")
     total: Any = None
     for rate, pool, b in zip(steps, oracles, targets, strict=True):
         oracle = as_oracle("candidates", pool)
@@ -82,7 +84,7 @@ def influence(
             squares = widen(oracle.diag())
             check_products(squares)
             lengths = jnp.sqrt(squares)
-        scores = []
+        scores: list[jax.Array] = []
         for part in parts:
             score = correlations(oracle, part)
             if lengths is not None:
@@ -105,7 +107,7 @@ def influence_topk(
     target: Gradient | Sequence[Gradient],
     budget: int,
     *,
-    rates: Sequence[float] | None = None,
+    learning_rates: Sequence[float] | None = None,
     normalise: bool = False,
 ) -> Selection:
     """Choose the samples of highest influence on a target.
@@ -114,21 +116,25 @@ def influence_topk(
     Samples whose influence is NaN are not.
 
     Args:
-        candidates: As in `influence`.
-        target: As in `influence`.
+        candidates: As in `influence_scores`.
+        target: As in `influence_scores`.
         budget: How many to choose at most.
-        rates: As in `influence`.
-        normalise: As in `influence`.
+        learning_rates: As in `influence_scores`.
+        normalise: As in `influence_scores`.
 
     Returns:
         A `Selection`, best first, ties by index; weights 1.
 
     Raises:
-        TypeError: As `influence`.
-        ValueError: As `influence`, or if the budget is below 1.
+        TypeError: As `influence_scores`.
+        ValueError: As `influence_scores`, or if the budget is below 1.
     """
     k = check_count("budget", budget)
-    scores = np.asarray(influence(candidates, target, rates=rates, normalise=normalise))
+    scores = np.asarray(
+        influence_scores(
+            candidates, target, learning_rates=learning_rates, normalise=normalise
+        )
+    )
     order = np.argsort(-scores, kind="stable")[:k]  # NaN comes last
     count = min(len(order), int(np.sum(usable(jnp.asarray(scores)))))
     filled = np.arange(len(order)) < count

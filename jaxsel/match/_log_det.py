@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxsel._checks import check_count, check_positive, widen
+from jaxsel._typed import compiled, epsilon, while_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
@@ -24,19 +22,19 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
     """Choose candidates that span as large a volume as possible.
 
     Greedy maximisation of `log det(G_S + l2 I)`: each step takes the candidate with the
-    largest squared distance from the span of those chosen, as the pivots of a Cholesky
-    factorisation. With a quality q of each sample, pass gradients or features times q.
+    largest squared distance from the span of those chosen: the pivots of a Cholesky
+    factorisation. If samples have a quality q, pass gradients or features times q.
 
     Args:
         candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
-            with a NaN are never chosen by way of an oracle, and refused in an array.
+            with a NaN are refused in an array; in an oracle they are never chosen.
         budget: How many to choose at most, k.
-        l2: What is added to the diagonal. With 0 it stops at the rank of the
+        l2: Added to the diagonal. With 0, at most as many are chosen as the rank of the
             candidates.
 
     Returns:
-        A `Selection` in the order of choice, weights 1. One column of the oracle for
-        each choice; k²n multiply-adds and k·n numbers of memory.
+        A `Selection` in the order of choice, with weights 1. Costs one column of the
+        oracle for each choice, k²n multiply-adds, and memory for k·n numbers.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -71,9 +69,9 @@ def log_det(candidates: Candidates, budget: int, *, l2: float = 0.5) -> Selectio
     )
 
 
-@functools.partial(jax.jit, static_argnames="budget")
+@compiled(static_argnames="budget")
 def _factorise(
-    oracle: Oracle, l2: jax.Array, *, budget: int
+    oracle: Oracle, l2: jax.Array | float, *, budget: int
 ) -> tuple[jax.Array, _State]:
     diag = widen(oracle.diag()) + l2
 
@@ -84,10 +82,11 @@ def _factorise(
         j, _ = _pivot(state, diag)
         return _take(state, j, oracle.column(j))
 
-    return diag, lax.while_loop(more, step, _begin(diag, budget))
+    return diag, while_loop(more, step, _begin(diag, budget))
 
 
 def _begin(diag: jax.Array, budget: int) -> _State:
+    """Return the factor's rows, the remaining diagonal, the order and the count."""
     rows = jnp.zeros((budget, diag.shape[0]), diag.dtype)
     left = jnp.where(usable(diag), diag, 0)
     return rows, left, jnp.zeros(budget, jnp.int32), jnp.int32(0)
@@ -97,7 +96,7 @@ def _pivot(state: _State, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The candidate farthest from the span, and whether it is out of it at all."""
     left = state[1]
     j = jnp.argmax(left)
-    return j, left[j] > ROUNDING * jnp.finfo(diag.dtype).eps * diag[j]
+    return j, left[j] > ROUNDING * epsilon(diag.dtype) * diag[j]
 
 
 def _take(state: _State, j: jax.Array, column: jax.Array) -> _State:
@@ -105,7 +104,7 @@ def _take(state: _State, j: jax.Array, column: jax.Array) -> _State:
     row = column.astype(left.dtype) - jnp.matmul(rows[:, j], rows, precision="highest")
     # On the diagonal the ridge belongs to K, but no candidate is taken twice.
     row = row / jnp.sqrt(left[j])
-    # Who has nothing left stays so, whatever the row says: it may be NaN there.
+    # A candidate with nothing left stays so: the row may be NaN there.
     left = jnp.where(left > 0, jnp.maximum(left - row**2, 0), 0).at[j].set(0)
     order = order.at[t].set(j.astype(jnp.int32))
     return rows.at[t].set(row), left, order, t + 1

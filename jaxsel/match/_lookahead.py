@@ -1,4 +1,4 @@
-"""Which columns to ask for: those of the candidates that will most likely be chosen.
+"""Prefetching of columns: those of the candidates most likely to be chosen.
 
 Every request reads all gradients, so that 16 columns cost hardly more than one. Those
 of the 16 candidates that are best now would be the wrong ones: each choice changes what
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import top_k
 
+from ._column_cache import ColumnCache
 from ._pursuit import Problem, Pursuit, Score, advance, scores
-from ._shelf import Shelf
 
 
 def likely(
@@ -43,7 +43,7 @@ def likely(
 def wanted(
     problem: Problem,
     state: Pursuit,
-    shelf: Shelf,
+    cache: ColumnCache,
     best: jax.Array,
     some: Oracle,
     *,
@@ -56,7 +56,7 @@ def wanted(
     Args:
         problem: What to match.
         state: Where it stands.
-        shelf: Columns that need not be asked for.
+        cache: Columns that need not be asked for.
         best: What `likely` returned, `[m]`.
         some: The oracle of these.
         many: How many to ask for.
@@ -68,7 +68,7 @@ def wanted(
     slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
     new = (slots >= state.steps) & (slots < ahead.steps)
     chosen = jnp.where(new, best[ahead.indices - len(slots)], n)
-    held = jnp.where(shelf.ids < 0, n, shelf.ids)
+    held = jnp.where(cache.ids < 0, n, cache.ids)
     promise = scores(problem, state, **rule).at[chosen].set(jnp.inf, mode="drop")
     promise = promise.at[held].set(0, mode="drop").at[state.next].set(jnp.inf)
     return top_k(-promise, many)[1]
@@ -76,11 +76,11 @@ def wanted(
 
 def _among(
     problem: Problem, state: Pursuit, best: jax.Array, some: Oracle
-) -> tuple[Problem, Pursuit, Shelf]:
+) -> tuple[Problem, Pursuit, ColumnCache]:
     """Return the same problem and state, of the chosen and some others only.
 
     Those that fill the k slots come first, then the m others, whose columns are all
-    on the shelf.
+    in the cache.
     """
     size = state.indices.shape[0]
     ids = jnp.concatenate([state.indices, best])
@@ -107,4 +107,4 @@ def _among(
         next=size + jnp.argmax(best == state.next).astype(jnp.int32),
     )
     columns = jnp.concatenate([state.columns[:, best].T, some.gram(some)], axis=1)
-    return few, start, Shelf(others, columns.astype(few.diag.dtype), jnp.int32(0))
+    return few, start, ColumnCache(others, columns.astype(few.diag.dtype), jnp.int32(0))

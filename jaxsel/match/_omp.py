@@ -21,8 +21,10 @@ from jaxsel._checks import (
     check_positive,
 )
 from jaxsel._mesh import check_mesh, replicate, shard
+from jaxsel._typed import compiled, map_leaves
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
+from ._column_cache import ColumnCache, empty_cache, put
 from ._lookahead import likely, wanted
 from ._pursue import pursue
 from ._pursuit import (
@@ -39,7 +41,6 @@ from ._pursuit import (
     stages,
     start,
 )
-from ._shelf import Shelf, empty_shelf, put
 from ._types import OVERFLOW, Match
 from ._usable import check_lengths, check_products
 
@@ -77,9 +78,9 @@ def omp(
     """Choose candidates whose weighted gradients sum to a target, one after another.
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` greedily over sets of at
-    most `budget` candidates: each step chooses by `score`, then fits the weights of all
-    chosen again. The work is done on inner products, in a pivoted form of the normal
-    equations, and no candidate's gradient is ever written out.
+    most `budget` candidates. Each step chooses a candidate by `score`, then fits the
+    weights of all chosen ones again. It uses inner products only, in a pivoted form of
+    the normal equations; gradients are never written out.
 
     Args:
         candidates: An oracle of n gradients, or an array of shape `[n, p]`. A candidate
@@ -90,14 +91,14 @@ def omp(
         budget: How many to choose at most, k.
         l2: Weight λ of `‖w‖²`. It keeps one candidate from taking all the weight.
         positive: Whether weights must not be negative. Each step's fit is then exact
-            non-negative least squares, and only candidates that point towards what is
-            still missing are chosen.
-        score: "omp": by inner product with what is missing. "nomp": by the share of it
-            that the candidate alone explains, so that long gradients have no advantage.
-            "ols": by how much the objective falls if the others' weights adapt too;
-            the best at equal budget, and the only one in which the ridge and the
-            penalty take part in the choice. Twice the memory.
-        penalty: Optional ψ, `[n]`, not negative: what makes a candidate undesirable.
+            non-negative least squares, and only candidates with a positive inner
+            product with the residual are chosen.
+        score: "omp": by the inner product with the residual. "nomp": by the share of
+            the residual that the candidate alone explains, so that long gradients have
+            no advantage. "ols": by how much the objective falls if all weights are
+            fitted again. This is the best at equal budget, and the only one in which
+            the ridge and the penalty affect the choice; it takes twice the memory.
+        penalty: Optional ψ, `[n]`, not negative: larger for less desirable candidates.
         penalty_l2: Weight λ₂ of `‖ψ w‖²`.
         tol: Stop once the root of the objective, relative to the target's length, is
             at most this. In float32 it stops near 1e-3 in any case.
@@ -107,17 +108,16 @@ def omp(
 
     Returns:
         A `Match`: indices in the order of choice, weights, how many there are, the
-        objective after each step, and why it stopped. Those whose weight went back to
-        zero are left out: `n_valid` may be less than the budget, and no place is
-        filled with anything else. k steps cost k columns of the oracle and about k²n
-        multiply-adds; memory is that for k, rounded up to a power of two, times n
-        numbers.
+        objective after each step, and why it stopped. Candidates whose weight returned
+        to zero are left out, and their places stay empty, so `n_valid` can be less than
+        the budget. k steps cost k columns of the oracle and about k²n multiply-adds,
+        and memory for n times k numbers, with k rounded up to a power of two.
 
     Raises:
         TypeError: If an argument has the wrong type, or is being traced.
         ValueError: If shapes don't fit, a number is out of range, or a squared length
-            is: in float32, gradients longer than 1.8e19, and targets shorter than
-            1.1e-19.
+            over- or underflows: in float32, of gradients longer than 1.8e19 and of
+            targets shorter than 1.1e-19.
 
     References:
         Pati, Rezaiifar and Krishnaprasad, Orthogonal Matching Pursuit, Asilomar 1993.
@@ -221,11 +221,15 @@ def check_valid(valid: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
 
 def one_of(targets: Gradient, t: int | jax.Array) -> Gradient:
     """Return one of several stacked targets, or some of them."""
-    return jax.tree.map(lambda leaf: leaf[t], targets)
+    return map_leaves(lambda leaf: leaf[t], targets)
 
 
 def _mean(oracle: Oracle) -> Gradient:
     return oracle.mean()
+
+
+def _is_listed(target: object) -> bool:
+    return isinstance(target, (list, tuple))
 
 
 def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
@@ -235,9 +239,9 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     streamed = isinstance(oracle, Streamed)
     part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
     form = jax.eval_shape(_mean, part)
-    if isinstance(target, (list, tuple)) and isinstance(form, jax.ShapeDtypeStruct):
+    if _is_listed(target) and isinstance(form, jax.ShapeDtypeStruct):
         target = as_array("target", target)
-    got = jax.tree.map(jnp.asarray, target)
+    got = map_leaves(lambda leaf: jnp.asarray(leaf), target)
     wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
     shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
     counts = {shape[:1] for shape in shapes}
@@ -246,7 +250,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
             raise TypeError("target must be real, but has complex numbers")
         # Whole numbers would overflow where they are squared.
         dtype = jnp.promote_types(part.dtype, jnp.float32)
-        got = jax.tree.map(lambda leaf: leaf.astype(dtype), got)
+        got = map_leaves(lambda leaf: leaf.astype(dtype), got)
         for leaf in jax.tree.leaves(got):
             check_concrete("target", leaf)
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(got)):
@@ -270,9 +274,9 @@ _STATIC = ("budget", "positive", "score", "many")
 _pursue: Callable[..., Match] = jax.jit(pursue, static_argnames=_STATIC)
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
+@compiled(static_argnames=_STATIC)
 def _pursue_all(oracle: Oracle, targets: Gradient, **options: Any) -> Match:
-    return jax.vmap(lambda target: pursue(oracle, target, **options))(targets)
+    return jax.vmap(functools.partial(pursue, oracle, **options))(targets)
 
 
 def _compute(
@@ -307,7 +311,7 @@ def _compute(
     targets = len(jax.tree.leaves(target)[0])
     group = min(targets, max(1, _ENTRIES // (room * rows)))
     group = -(-targets // -(-targets // group))  # as even as they get
-    parts = []
+    parts: list[Match] = []
     for first in range(0, targets, group):
         at = np.minimum(np.arange(first, first + group), targets - 1)
         some = one_of(target, jnp.asarray(at))
@@ -325,8 +329,11 @@ def _rounded(n: int) -> int:
 
 def _padded(oracle: Any, more: int) -> Any:
     """Repeat the last candidate: zeros might be no valid example of a loss."""
-    repeat = lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], more, axis=0)])
-    return dataclasses.replace(oracle, **jax.tree.map(repeat, oracle.per_candidate()))
+
+    def repeat(array: jax.Array) -> jax.Array:
+        return jnp.concatenate([array, jnp.repeat(array[-1:], more, axis=0)])
+
+    return dataclasses.replace(oracle, **map_leaves(repeat, oracle.per_candidate()))
 
 
 def _cut(match: Match, size: int) -> Match:
@@ -350,7 +357,7 @@ _likely: Callable[..., jax.Array] = jax.jit(
 _wanted: Callable[..., jax.Array] = jax.jit(
     wanted, static_argnames=("many", "positive", "score")
 )
-_put: Callable[..., Shelf] = jax.jit(put, donate_argnames="shelf")
+_put: Callable[..., ColumnCache] = jax.jit(put, donate_argnames="cache")
 _advance: Callable[..., Pursuit] = jax.jit(
     advance, static_argnames=("positive", "score"), donate_argnames="state"
 )
@@ -407,7 +414,7 @@ def _stream(
     state: Pursuit = _start(problem, size=sizes[0], **rule)
     # Looking ahead saves passes over files; what is in memory needs none.
     many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
-    shelf = empty_shelf(len(oracle), problem.diag.dtype, many)
+    cache = empty_cache(len(oracle), problem.diag.dtype, many)
     with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
         for room in sizes:
             state = _grow(state, size=room)
@@ -417,9 +424,9 @@ def _stream(
                 if many > 1:
                     best = _likely(problem, state, among=_AHEAD, **rule)
                     some = oracle.take(best)
-                    ids = _wanted(problem, state, shelf, best, some, many=many, **rule)
-                shelf = _put(shelf, ids, oracle.columns(ids))
-                state = _advance(problem, state, shelf, until, **rule)
+                    ids = _wanted(problem, state, cache, best, some, many=many, **rule)
+                cache = _put(cache, ids, oracle.columns(ids))
+                state = _advance(problem, state, cache, until, **rule)
                 if int(state.steps) == int(until):
                     state = _refresh(state)
                 bar.update(int(state.steps) - bar.n)

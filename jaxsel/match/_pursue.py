@@ -10,6 +10,7 @@ from jaxtyping import Bool
 
 from jaxsel.gradients import Gradient, Oracle
 
+from ._column_cache import ColumnCache, empty_cache, put
 from ._lookahead import likely, wanted
 from ._pursuit import (
     FRESH,
@@ -25,7 +26,6 @@ from ._pursuit import (
     stages,
     start,
 )
-from ._shelf import Shelf, empty_shelf, put
 from ._types import Match
 
 # Candidates among which to look ahead, for each column of a request.
@@ -48,19 +48,19 @@ def pursue(
 ) -> Match:
     """Match a target gradient with a few candidates: a pure kernel.
 
-    What `omp` computes, without checks. Call it under `jit`: else its loops are
-    compiled at every call, for seconds. Under `vmap` over targets the columns of all
-    targets' choices are one matrix product; leave `many` at 1 there.
+    Computes what `omp` does, without checks. Call it under `jit`; otherwise its loops
+    are compiled at every call, which takes seconds. Under `vmap` over targets, one
+    matrix product gives the columns that all targets choose; leave `many` at 1 there.
 
     Args:
         oracle: The n candidates.
         target: The gradient to match, in the oracle's form.
         budget: Room for choices, k: static.
         l2: Weight of `‖w‖²`.
-        extra: Optional `[n]`: added to it for each candidate.
+        extra: Optional `[n]`: added to `l2` for each candidate.
         valid: Optional `[n]`: which candidates may be chosen.
         tol: Stop at a relative error of this.
-        limit: How many steps at most, not static; as many as there is room for if None.
+        limit: How many steps at most, traced; `budget` if None.
         positive: Whether weights must not be negative.
         score: "omp", "nomp" or "ols".
         many: How many columns to ask the oracle for at once, at most n.
@@ -75,31 +75,31 @@ def pursue(
     sizes = stages(budget)
     rule: Any = {"positive": positive, "score": score}
     state = start(problem, size=sizes[0], **rule)
-    shelf = empty_shelf(len(problem.diag), problem.diag.dtype, many)
+    cache = empty_cache(len(problem.diag), problem.diag.dtype, many)
 
-    def segment(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
-        state, shelf = carry
+    def segment(carry: tuple[Pursuit, ColumnCache]) -> tuple[Pursuit, ColumnCache]:
+        state, cache = carry
         until = pause(state)
 
-        def more(carry: tuple[Pursuit, Shelf]) -> jax.Array:
+        def more(carry: tuple[Pursuit, ColumnCache]) -> jax.Array:
             return running(carry[0]) & (carry[0].steps < until)
 
-        def fetch(carry: tuple[Pursuit, Shelf]) -> tuple[Pursuit, Shelf]:
-            state, shelf = carry
+        def fetch(carry: tuple[Pursuit, ColumnCache]) -> tuple[Pursuit, ColumnCache]:
+            state, cache = carry
             ids = state.next[None]
             if many > 1:
                 best = likely(problem, state, among=_AHEAD * many, **rule)
                 some = oracle.take(best)
-                ids = wanted(problem, state, shelf, best, some, many=many, **rule)
-            shelf = put(shelf, ids, oracle.columns(ids))
-            return advance(problem, state, shelf, until, **rule), shelf
+                ids = wanted(problem, state, cache, best, some, many=many, **rule)
+            cache = put(cache, ids, oracle.columns(ids))
+            return advance(problem, state, cache, until, **rule), cache
 
-        return lax.while_loop(more, fetch, (refresh(state), shelf))
+        return lax.while_loop(more, fetch, (refresh(state), cache))
 
     for size in sizes:
-        carry = (grow(state, size), shelf)
+        carry = (grow(state, size), cache)
         if size <= FRESH:
-            state, shelf = segment(carry)
+            state, cache = segment(carry)
         else:
-            state, shelf = lax.while_loop(lambda c: running(c[0]), segment, carry)
+            state, cache = lax.while_loop(lambda c: running(c[0]), segment, carry)
     return finish(problem, state)

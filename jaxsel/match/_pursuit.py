@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxsel._checks import widen
+from jaxsel._typed import cond, epsilon, map_pairs, while_loop
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 from . import _refit
+from ._column_cache import ColumnCache
 from ._refit import Refit
-from ._shelf import Shelf
 from ._types import BUDGET, EXHAUSTED, OVERFLOW, PRECISION, TOLERANCE, Match
 
 Score = Literal["omp", "nomp", "ols"]
@@ -32,7 +32,7 @@ FRESH = 64
 
 
 class Problem(NamedTuple):
-    """What stays as it is: all arrays are `[n]`, or scalars.
+    """Constants of a pursuit: all arrays are `[n]`, or scalars.
 
     Attributes:
         diag: Squared lengths; NaN where a gradient has one, which is never chosen.
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
 
 
 class Pursuit(NamedTuple):
-    """What changes from step to step, with room for k choices.
+    """State of a pursuit after each step, with room for k choices.
 
     Attributes:
         corr: Correlations with what is not matched yet, `[n]`.
@@ -159,39 +159,39 @@ def grow(state: Pursuit, size: int) -> Pursuit:
 
 
 def running(state: Pursuit) -> jax.Array:
-    """Whether another step can be taken without making room."""
+    """Return whether another step fits without growing the state."""
     return (state.status == _RUNNING) & (state.steps < state.indices.shape[0])
 
 
 def advance(
     problem: Problem,
     state: Pursuit,
-    shelf: Shelf,
+    cache: ColumnCache,
     until: jax.typing.ArrayLike,
     *,
     positive: bool,
     score: Score,
 ) -> Pursuit:
-    """Take steps for as long as the next candidate's column is on the shelf.
+    """Take steps for as long as the next candidate's column is in the cache.
 
     Args:
         problem: What to match.
         state: Where it stands.
-        shelf: Columns, the next candidate's among them.
+        cache: Columns, the next candidate's among them.
         until: How many steps to have taken then, at most.
         positive: Whether weights must not be negative.
         score: How to choose.
     """
 
     def more(state: Pursuit) -> jax.Array:
-        at_hand = jnp.any(shelf.ids == state.next)
+        at_hand = jnp.any(cache.ids == state.next)
         return running(state) & (state.steps < until) & at_hand
 
     def step(state: Pursuit) -> Pursuit:
-        column = shelf.columns[jnp.argmax(shelf.ids == state.next)]
+        column = cache.columns[jnp.argmax(cache.ids == state.next)]
         return _choose(problem, state, column, positive=positive, score=score)
 
-    return lax.while_loop(more, step, state)
+    return while_loop(more, step, state)
 
 
 def pause(state: Pursuit) -> jax.Array:
@@ -249,7 +249,7 @@ def _choose(
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, problem.corr[j])
     independent = _independent(problem, pivot, diagonal)
     state = state._replace(open=state.open.at[j].set(False))
-    slack = 64 * jnp.finfo(problem.norm.dtype).eps * problem.norm
+    slack = 64 * epsilon(problem.norm.dtype) * problem.norm
 
     def take(state: Pursuit) -> Pursuit:
         fit = _refit.non_negative if positive else _refit.refine
@@ -259,14 +259,17 @@ def _choose(
         last = problem.norm + jnp.sum(weights * (through - 2 * new.target))
         # False for NaN, too. Only small arrays are chosen between: no large copies.
         fine = last <= state.last + slack
-        better = lambda new, old: jnp.where(fine, new, old)
+
+        def better(new: jax.Array, old: jax.Array | float) -> jax.Array:
+            return jnp.where(fine, new, old)
+
         columns = state.columns.at[t].set(column)
         corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
         state = state._replace(
             corr=better(corr, state.corr),
             columns=columns,
             indices=state.indices.at[t].set(j),
-            refit=jax.tree.map(better, new, state.refit),
+            refit=map_pairs(better, new, state.refit),
             objective=state.objective.at[t].set(better(last, jnp.nan)),
             last=better(last, state.last),
             steps=t + fine.astype(jnp.int32),
@@ -274,7 +277,7 @@ def _choose(
         )
         return _factor(state, column, j, t) if score == "ols" else state
 
-    state = lax.cond(independent, take, lambda state: state, state)
+    state = cond(independent, take, lambda state: state, state)
     return _aim(problem, state, positive=positive, score=score)
 
 
@@ -292,7 +295,7 @@ def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> P
     """Find the candidate to choose next, or the reason to stop."""
     promise = scores(problem, state, positive=positive, score=score)
     best = jnp.argmax(promise)
-    floor = jnp.maximum(problem.tol**2, 8 * jnp.finfo(promise.dtype).eps)
+    floor = jnp.maximum(problem.tol**2, 8 * epsilon(promise.dtype))
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
     codes = [
         (state.steps >= problem.limit, BUDGET),
@@ -309,10 +312,10 @@ def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> P
 def scores(
     problem: Problem, state: Pursuit, *, positive: bool, score: Score
 ) -> jax.Array:
-    """What each candidate promises, `[n]`: above zero for those that may be chosen."""
+    """Score the candidates, `[n]`: above zero for those that may be chosen."""
     size = state.corr if positive else jnp.abs(state.corr)
     # Below this a correlation is but rounding.
-    eps = jnp.finfo(size.dtype).eps
+    eps = epsilon(size.dtype)
     noise = 32 * eps * jnp.sqrt(problem.diag) * jnp.sqrt(problem.norm)
     allowed = state.open & (size > noise)
     # The roots of the scores: of the same order, and out of overflow's way.
@@ -325,5 +328,5 @@ def scores(
 
 
 def _independent(problem: Problem, left: jax.Array, diagonal: jax.Array) -> jax.Array:
-    """Whether what is left of a diagonal entry is more than rounding."""
-    return left > ROUNDING * jnp.finfo(problem.diag.dtype).eps * diagonal
+    """Return whether the remainder of a diagonal entry exceeds rounding."""
+    return left > ROUNDING * epsilon(problem.diag.dtype) * diagonal

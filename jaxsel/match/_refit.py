@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+
+from jaxsel._typed import cholesky, cond, epsilon, map_leaves, while_loop
 
 # Exchanges of all violating atoms at once that may fail to lower their number.
 _PATIENCE = 3
@@ -59,7 +60,7 @@ def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
 def grow(state: Refit, size: int) -> Refit:
     """Make room for `size` atoms."""
     more = size - state.target.shape[0]
-    return jax.tree.map(lambda a: jnp.pad(a, [(0, more)] * a.ndim), state)
+    return map_leaves(lambda array: jnp.pad(array, [(0, more)] * array.ndim), state)
 
 
 def add(
@@ -130,7 +131,7 @@ def rebuild(state: Refit) -> Refit:
     basic = state.basic
     both, mixed = basic[:, None] & basic, ~basic[:, None] & basic
     identity = jnp.eye(basic.shape[0], dtype=state.gram.dtype)
-    factor = jnp.linalg.cholesky(jnp.where(both, state.gram, identity))
+    factor = cholesky(jnp.where(both, state.gram, identity))
     inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
     inverse = jnp.where(both, inverse, 0)
     duals = jnp.where(mixed, state.gram, 0)
@@ -150,8 +151,8 @@ def non_negative(state: Refit) -> Refit:
     cannot cycle (Kim and Park, SIAM Journal on Scientific Computing 33, 2011).
     """
     size = state.target.shape[0]
-    eps = jnp.finfo(state.target.dtype).eps
-    scale = jnp.sqrt(jnp.maximum(jnp.diagonal(state.gram), 0))
+    eps = epsilon(state.target.dtype)
+    scale = jnp.sqrt(jnp.maximum(state.gram.diagonal(), 0))
 
     def violating(state: Refit) -> jax.Array:
         # Rounding of a dual is in proportion to its terms, that of a weight likewise.
@@ -179,13 +180,13 @@ def non_negative(state: Refit) -> Refit:
         return exchange(state, p), pending, fewest, patience, left - 1, done
 
     def either(carry: _Search) -> _Search:
-        return lax.cond(jnp.any(carry[1]), step, look, carry)
+        return cond(jnp.any(carry[1]), step, look, carry)
 
     # The bound is for matrices that rounding has made indefinite: never reached else.
     none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
     done = jnp.asarray(False)
     begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, done)
-    state = lax.while_loop(lambda c: ~c[5] & (c[4] > 0), either, begin)[0]
+    state = while_loop(lambda c: ~c[5] & (c[4] > 0), either, begin)[0]
     positive = jnp.maximum(state.values, 0)  # what is below is rounding
     return state._replace(values=jnp.where(state.basic, positive, state.values))
 

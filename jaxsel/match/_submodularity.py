@@ -1,4 +1,4 @@
-"""How close to the best choice a greedy one must come: Theorem 3.1, for given data."""
+"""Guarantee of the greedy choice against the best one: Theorem 3.1, for given data."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ._usable import check_products, usable
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submodularity:
-    """Bounds on the matching objective, and what follows for OMP.
+    """Bounds on the matching objective, and the guarantee that they give for OMP.
 
     Attributes:
         concavity: m, the restricted strong concavity: l2 + penalty_l2 · min ψ².
         smoothness: M, the restricted smoothness:
             l2 + penalty_l2 · max ψ² + k · max ‖g‖².
         gamma: The submodularity ratio is at least this: m / M.
-        paper_gamma: The paper's, in which the largest ψ takes the place of the smallest
-            in m: too large, unless all ψ are equal.
+        paper_gamma: The paper's ratio, which has the largest ψ in m instead of the
+            smallest. It is too large unless all ψ are equal.
         guarantee: `score="omp"` reaches at least this share of the best choice's gain:
             1 − exp(−γ).
     """
@@ -47,9 +47,9 @@ def submodularity(
     """Compute the weak submodularity of matching for given candidates.
 
     The paper bounds strong concavity from below by the largest distance (the spectral
-    norm of Ψ); what the inequality needs is the smallest, which is used here. As every
-    bound of this kind it is a worst case: long gradients or a small ridge make it weak,
-    while the choice is usually far better than it says.
+    norm of Ψ). The inequality needs the smallest, which is used here. The bound is for
+    the worst case: long gradients or a small ridge make it weak, and the choice is
+    usually far better.
 
     Args:
         candidates: An oracle of n gradients, or an array `[n, p]`; one call of `diag`.

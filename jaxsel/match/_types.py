@@ -1,4 +1,4 @@
-"""What matching returns: a `Selection` that also says how well it fits, and why."""
+"""Result of matching: a `Selection` with the quality of the fit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._show import is_readable
+from jaxsel._typed import map_leaves
 from jaxsel._types import Selection
 
 BUDGET, TOLERANCE, EXHAUSTED, PRECISION, OVERFLOW = range(5)
@@ -25,8 +27,8 @@ REASONS = (
 class Match(Selection):
     """Candidates whose weighted sum matches a target, in the order of choice.
 
-    With several targets every array has a leading axis, one entry for each; `match[t]`
-    is that of one target.
+    With several targets every array has a leading axis, with an entry for each target;
+    `match[t]` is the match of one target.
 
     Attributes:
         objective: Array of shape `[k]`: the objective after each step, ridge and
@@ -35,12 +37,12 @@ class Match(Selection):
         target_norm: Scalar: the squared length of the target, the objective before the
             first step.
         steps: Scalar int32: how many candidates, or minibatches, were chosen. Those
-            whose weight went back to zero count here, but not in `n_valid`.
-        status: Scalar int32: why it stopped; `reasons` says it in words.
-        dropped: Scalar int32: how many of the steps went to candidates, or minibatches,
-            whose weight went back to zero. Where the budget is spent, that is how many
-            of it are missing: a larger one goes on from the same choices. None in
-            results that were saved before it was recorded.
+            whose weight returned to zero count here, but not in `n_valid`.
+        status: Scalar int32: the reason for stopping; `reasons` has it in words.
+        dropped: Scalar int32: how many chosen candidates, or minibatches, have returned
+            to weight zero. If the budget is spent, so many fewer than the budget are
+            left; a larger budget continues from the same choices. None in results
+            that were saved before it was recorded.
     """
 
     objective: jax.Array
@@ -48,6 +50,16 @@ class Match(Selection):
     steps: jax.Array
     status: jax.Array
     dropped: jax.Array | None = None
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        parts = (self.objective, self.target_norm, self.steps)
+        if self.indices.ndim != 1 or not is_readable(*parts):
+            return text
+        # As `error`, without a computation by JAX.
+        objective, norm, steps = map(np.asarray, parts)
+        end = objective[steps - 1] if steps > 0 else norm
+        return f"{text[:-1]}, error={end / (norm if norm > 0 else 1):.4g})"
 
     @property
     def error(self) -> jax.Array:
@@ -59,7 +71,7 @@ class Match(Selection):
 
     @property
     def reasons(self) -> str | list[str]:
-        """Why it stopped, in words; a list with several targets."""
+        """Reason for stopping, in words; a list with several targets."""
         codes = np.asarray(self.status)
         return REASONS[codes] if codes.ndim == 0 else [REASONS[code] for code in codes]
 
@@ -70,4 +82,4 @@ class Match(Selection):
         count = self.indices.shape[0]
         if not -count <= target < count:
             raise IndexError(f"target must lie in [{-count}, {count}), got {target}")
-        return jax.tree.map(lambda array: array[target], self)
+        return map_leaves(lambda array: array[target], self)

@@ -1,4 +1,4 @@
-"""What every chooser does about gradients that are no numbers, or too long.
+"""Handling of gradients that are NaN or overflow, shared by all choosers.
 
 A NaN in a gradient makes its squared length and all its products NaN: such a candidate
 is never chosen. A squared length beyond the type's range is infinite: this is refused,
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import widen
+from jaxsel._typed import largest, least_normal, map_leaves
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 
@@ -32,7 +33,7 @@ def correlations(oracle: Oracle, target: Gradient) -> jax.Array:
     peaks = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(target)]
     peak = widen(jnp.max(jnp.stack(peaks)))
     exponent = jnp.where(peak > 0, jnp.frexp(peak)[1], 0)
-    scaled = jax.tree.map(lambda leaf: jnp.ldexp(leaf, -exponent), target)
+    scaled = map_leaves(lambda leaf: jnp.ldexp(leaf, -exponent), target)
     return jnp.ldexp(widen(oracle.corr(scaled)), exponent)
 
 
@@ -52,7 +53,7 @@ def check_products(products: jax.Array, allowed: jax.Array | None = None) -> Non
         dtype = products.dtype
         raise ValueError(
             f"candidates must have squared lengths and products that fit {dtype}, as "
-            f"those of lengths up to {np.sqrt(float(jnp.finfo(dtype).max)):.1e} do, "
+            f"those of lengths up to {np.sqrt(largest(dtype)):.1e} do, "
             f"but candidate {np.argwhere(infinite)[0][-1]} is longer: {_remedy(dtype)}"
         )
 
@@ -67,17 +68,17 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
     Raises:
         ValueError: If a squared length is infinite, or below the normal numbers.
     """
-    targets = target if several else jax.tree.map(lambda leaf: leaf[None], target)
+    targets = target if several else map_leaves(lambda leaf: leaf[None], target)
     norms = _squared_norms(targets)
-    limits = jnp.finfo(norms.dtype)
-    for t in np.flatnonzero(~np.asarray((norms >= limits.tiny) & (norms < jnp.inf))):
+    least, most = least_normal(norms.dtype), largest(norms.dtype)
+    for t in np.flatnonzero(~np.asarray((norms >= least) & (norms < jnp.inf))):
         leaves = [np.asarray(leaf[t], np.float64) for leaf in jax.tree.leaves(targets)]
         length = float(np.sqrt(sum(np.sum(leaf**2) for leaf in leaves)))
         if length:
             raise ValueError(
                 f"target must have a squared length that fits {norms.dtype}, as those "
-                f"of lengths {np.sqrt(float(limits.tiny)):.1e} to "
-                f"{np.sqrt(float(limits.max)):.1e} do, and zero, but it has length "
+                f"of lengths {np.sqrt(least):.1e} to "
+                f"{np.sqrt(most):.1e} do, and zero, but it has length "
                 f"{length:.3g}: {_remedy(norms.dtype)}"
             )
 

@@ -9,7 +9,7 @@ Define and initialise with a module, then work on its parameters:
 
 Or load an encoder, with a fresh head for two classes, and fine-tune it:
 
-    target = load_target(prepare_model("minilm"), classes=2, rngs=nnx.Rngs(0))
+    target = load_target(prepare_model("minilm"), n_classes=2, rngs=nnx.Rngs(0))
     tokens = tokenize(texts, target.tokenizer, length=64)
     tuned = finetune(target.graphdef, target.params, tokens, y, key=key, epochs=3)
     target = dataclasses.replace(target, params=tuned.params)
@@ -35,7 +35,6 @@ from ._federated import (
     federated_round as federated_round,
 )
 from ._finetune import (
-    CrossEntropy as CrossEntropy,
     FineTuned as FineTuned,
     Loss as Loss,
     finetune as finetune,
@@ -54,11 +53,8 @@ from ._layer import (
     EncoderConfig as EncoderConfig,
     EncoderLayer as EncoderLayer,
     attention_scores as attention_scores,
-    masked_softmax as masked_softmax,
     norm_input as norm_input,
-    weighted_values as weighted_values,
 )
 from ._mlp import MLP as MLP
-from ._onnx_vit import convert_vit as convert_vit
 from ._target import Target as Target
 from ._tokens import Tokens as Tokens, tokenize as tokenize

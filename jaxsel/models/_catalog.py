@@ -91,7 +91,7 @@ MODELS: dict[str, Model] = {model.name: model for model in _MODELS}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What is known of a model before it is here, and whether it is.
+    """Catalogue entry of a model, and its path once it is prepared.
 
     Attributes:
         name: As `prepare_model` takes it.
@@ -119,11 +119,11 @@ def cache_folder(part: str) -> Path:
     return Path(root).expanduser().absolute() / part
 
 
-def available_models(*, folder: PathLike | None = None) -> list[ModelInfo]:
+def available_models(*, models_dir: PathLike | None = None) -> list[ModelInfo]:
     """Describe every model that `prepare_model` knows; fetches nothing.
 
     Args:
-        folder: Where models are prepared; `cache_folder("models")` if None.
+        models_dir: Where models are prepared; `cache_folder("models")` if None.
     """
     return [
         ModelInfo(
@@ -132,7 +132,7 @@ def available_models(*, folder: PathLike | None = None) -> list[ModelInfo]:
             license=model.license,
             source=str(model.package),
             download_size=model.package.size,
-            path=path if (path := _root(folder) / model.folder).is_dir() else None,
+            path=path if (path := _root(models_dir) / model.folder).is_dir() else None,
         )
         for model in MODELS.values()
     ]
@@ -141,7 +141,7 @@ def available_models(*, folder: PathLike | None = None) -> list[ModelInfo]:
 def prepare_model(
     name: str,
     *,
-    folder: PathLike | None = None,
+    models_dir: PathLike | None = None,
     package: PathLike | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> Path:
@@ -153,19 +153,19 @@ def prepare_model(
 
     Args:
         name: "minilm" or "vit_s"; see `available_models`.
-        folder: Where to prepare; `cache_folder("models")` if None.
+        models_dir: Where to prepare; `cache_folder("models")` if None.
         package: The package file, if it is here already: then nothing is fetched.
         notify: Called with a line of text before each step; the first has the licence.
 
     Raises:
         ValueError: If there is no model of that name.
-        FetchError: If the package can't be had; says what to install or do.
+        FetchError: If the package can't be fetched, with what to install or do.
         ChecksumError: If the package holds other bytes than it should.
         ImportError: If a package to convert it with is missing ("vit_s": `onnx`).
     """
     if name not in MODELS:
         raise ValueError(f"name must be one of {', '.join(MODELS)}, got {name!r}")
-    model, root = MODELS[name], _root(folder)
+    model, root = MODELS[name], _root(models_dir)
     target = root / model.folder
     if target.is_dir():
         return target
@@ -196,5 +196,5 @@ def prepare_model(
     return target
 
 
-def _root(folder: PathLike | None) -> Path:
-    return cache_folder("models") if folder is None else Path(folder).absolute()
+def _root(models_dir: PathLike | None) -> Path:
+    return cache_folder("models") if models_dir is None else Path(models_dir).absolute()

@@ -19,7 +19,7 @@ class CNN(nnx.Module):
 
     Args:
         shape: Height and width of an image, and its channels unless there is one.
-        classes: Number of classes.
+        n_classes: Number of classes.
         channels: Channels of each block.
         rngs: The key of the initial weights.
 
@@ -30,7 +30,7 @@ class CNN(nnx.Module):
     def __init__(
         self,
         shape: Sequence[int],
-        classes: int,
+        n_classes: int,
         *,
         channels: Sequence[int] = (16, 32),
         rngs: nnx.Rngs,
@@ -52,7 +52,7 @@ class CNN(nnx.Module):
         self.convolutions = nnx.List(
             nnx.Linear(9 * a, b, rngs=rngs) for a, b in itertools.pairwise(widths)
         )
-        self.dense = nnx.Linear(math.prod(small) * widths[-1], classes, rngs=rngs)
+        self.dense = nnx.Linear(math.prod(small) * widths[-1], n_classes, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map images, `[n, height, width]` or with channels last, to `[n, classes]`."""

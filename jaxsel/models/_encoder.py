@@ -91,7 +91,7 @@ class Classifier(nnx.Module):
 
     Args:
         config: The encoder's architecture.
-        classes: Number of classes; None for an encoder that gives features only.
+        n_classes: Number of classes; None for an encoder that gives features only.
         read: "cls" takes the first row, "mean" the mean over the mask.
         rngs: The key of the initial weights.
     """
@@ -99,7 +99,7 @@ class Classifier(nnx.Module):
     def __init__(
         self,
         config: EncoderConfig,
-        classes: int | None,
+        n_classes: int | None,
         *,
         read: Read = "cls",
         rngs: nnx.Rngs,
@@ -107,7 +107,7 @@ class Classifier(nnx.Module):
         check_choice("read", read, ("cls", "mean"))
         self.encoder = Encoder(config, rngs=rngs)
         self.read: Read = read
-        self.head = None if classes is None else make_head(config, classes, rngs)
+        self.head = None if n_classes is None else make_head(config, n_classes, rngs)
 
     def features(
         self, inputs: jax.Array | Tokens, mask: jax.Array | None = None
@@ -121,7 +121,7 @@ class Classifier(nnx.Module):
     ) -> jax.Array:
         """Return logits, `[n, classes]`; arguments as for `Encoder`."""
         if self.head is None:
-            raise ValueError("this model has no head: load it with classes=")
+            raise ValueError("this model has no head: load it with n_classes=")
         return self.head(self.features(inputs, mask))
 
 
@@ -136,11 +136,11 @@ def pool(x: jax.Array, mask: jax.Array | None, *, read: Read) -> jax.Array:
     return total / jnp.maximum(weights.sum(1, keepdims=True), 1)
 
 
-def make_head(config: EncoderConfig, classes: int, rngs: nnx.Rngs) -> nnx.Linear:
+def make_head(config: EncoderConfig, n_classes: int, rngs: nnx.Rngs) -> nnx.Linear:
     """Return a fresh head, its weights small so that training starts from a tie."""
-    check_count("classes", classes)
+    check_count("n_classes", n_classes)
     small = nnx.initializers.normal(0.02)
-    return nnx.Linear(config.hidden, classes, kernel_init=small, rngs=rngs)
+    return nnx.Linear(config.hidden, n_classes, kernel_init=small, rngs=rngs)
 
 
 def _table(rows: int, hidden: int, rngs: nnx.Rngs) -> nnx.Param:

@@ -1,4 +1,4 @@
-"""How the architectures of Hugging Face name their settings and their tensors."""
+"""Names of settings and tensors in the architectures of Hugging Face."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _IMAGE = {
 
 
 class Family(NamedTuple):
-    """How a `model_type` names its settings and its tensors."""
+    """Names of the settings and tensors of a `model_type`."""
 
     config: Callable[[Mapping[str, Any]], dict[str, Any]]
     prefix: str

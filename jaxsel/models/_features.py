@@ -28,7 +28,7 @@ def text_features(
     pool: Read = "mean",
     layers: Sequence[int] | None = None,
     cache: str | os.PathLike[str] | None = None,
-    batch: int = 64,
+    batch_size: int = 64,
     progress: bool = False,
 ) -> np.ndarray:
     """Encode texts, `[n, H]` float32, or `[n, len(layers) H]`.
@@ -41,7 +41,7 @@ def text_features(
         layers: After which layers, see `Target.features`; the last one if None.
         cache: A folder: results are kept there, in a file named by a hash of texts,
             weights and settings, and read from it the next time.
-        batch: Texts of one forward pass.
+        batch_size: Texts of one forward pass.
         progress: Show a bar.
 
     Raises:
@@ -49,7 +49,7 @@ def text_features(
         ValueError: If the target has no tokenizer, or an argument is out of range.
     """
     check_choice("pool", pool, ("cls", "mean"))
-    check_count("batch", batch)
+    check_count("batch_size", batch_size)
     most = target.config.length
     if target.config.kind != "text" or target.tokenizer is None:
         raise ValueError("target must be an encoder of texts with a tokenizer")
@@ -75,7 +75,7 @@ def text_features(
             return found
     tokens = tokenize(texts, target.tokenizer, length=length)
     features = target.features(
-        tokens, pool=pool, layers=layers, batch=batch, progress=progress
+        tokens, pool=pool, layers=layers, batch_size=batch_size, progress=progress
     )
     if file is not None:
         _write(file, features)

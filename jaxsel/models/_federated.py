@@ -27,7 +27,7 @@ from ._fit import Params, check_classes, pad_rows
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FederatedRun:
-    """What federated training gave.
+    """Result of federated training.
 
     Attributes:
         params: Of the last round.
@@ -38,6 +38,14 @@ class FederatedRun:
     params: Params
     rounds: np.ndarray
     scores: np.ndarray
+
+    def __repr__(self) -> str:
+        if not len(self.scores):
+            return "FederatedRun(not evaluated)"
+        return (
+            f"FederatedRun({self.rounds[-1]} rounds, last score {self.scores[-1]:.4g}, "
+            f"best {np.max(self.scores):.4g})"
+        )
 
     def rounds_to(self, score: float) -> int | None:
         """Return the first evaluated round that reached a score; None if none did."""
@@ -177,8 +185,8 @@ def fed_avg(
         evaluate: From parameters to a score, larger is better; none if None.
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
-        checkpoint: Folder in which to keep the state after each evaluation. A run
-            that finds its own there goes on; optimizers are not compared.
+        checkpoint: Folder in which to keep the state after each evaluation. A killed
+            run resumes from it; optimizers are not compared.
         progress: Whether to show a bar.
 
     Returns:

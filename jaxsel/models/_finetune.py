@@ -27,14 +27,14 @@ from jaxsel._checks import (
 )
 from jaxsel._progress import track
 
-from ._fit import Params
+from ._fit import Params, is_half
 
 _BLOCK = 16  # steps between two looks of the host
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FineTuned:
-    """What fine-tuning gave.
+    """Result of fine-tuning.
 
     Attributes:
         params: Of the last step; if it stopped early, the best so far.
@@ -47,6 +47,9 @@ class FineTuned:
     losses: np.ndarray
     steps: int
     stopped: str | None
+
+    def __repr__(self) -> str:
+        return f"FineTuned({self.steps} steps, stopped={self.stopped!r})"
 
 
 Loss = Callable[[Params, Any, Any], jax.Array]
@@ -62,7 +65,7 @@ class CrossEntropy:
         graphdef: Static part of the model.
     """
 
-    graphdef: nnx.GraphDef
+    graphdef: nnx.GraphDef[Any]
 
     def __call__(self, params: Params, inputs: Any, y: jax.Array) -> jax.Array:
         scores = nnx.merge(self.graphdef, params)(inputs).astype(jnp.float32)
@@ -160,7 +163,7 @@ def _halve(leaf: jax.Array) -> jax.Array:
 
 
 def finetune(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[Any],
     params: Params,
     inputs: Any,
     y: npt.ArrayLike,
@@ -175,9 +178,9 @@ def finetune(
     weight_decay: float = 0.01,
     clip: float = 1.0,
     accumulate: int = 1,
-    half: bool | None = None,
+    compute_dtype: npt.DTypeLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: int = 128,
+    checkpoint_every: int = 128,
     progress: bool = False,
 ) -> FineTuned:
     """Fine-tune a classifier with AdamW.
@@ -193,7 +196,7 @@ def finetune(
         graphdef: Static part of the model: it maps `inputs` to logits `[n, classes]`.
         params: Parameters to start from, float32.
         inputs: Examples: `Tokens`, images, or any pytree of arrays `[n, ...]`.
-        y: Classes, `[n]`, integers in `[0, classes)`.
+        y: Classes, `[n]`, integers in `[0, n_classes)`.
         key: Key of the order of examples.
         epochs: How often each example is seen; this or `steps`.
         steps: Number of steps.
@@ -204,12 +207,11 @@ def finetune(
         weight_decay: Decoupled weight decay, on matrices and tables only.
         clip: Longer gradients are shortened to this length.
         accumulate: Parts into which a step's examples are divided, to save memory.
-        half: Compute in bfloat16, parameters and optimiser staying float32; None: on
-            accelerators only.
-        checkpoint: A folder: state is saved there by orbax, and training goes on from
-            it with the numbers of a run that was never stopped. It is refused for
-            another model, data or settings.
-        every: Steps between two checkpoints, rounded up to a multiple of 16.
+        compute_dtype: float32 or bfloat16; parameters and optimiser stay float32. None
+            takes bfloat16 on accelerators only.
+        checkpoint: Folder where orbax saves the state. A killed run resumes from it and
+            produces identical results; another model, data or settings are refused.
+        checkpoint_every: Steps between two checkpoints, rounded up to a multiple of 16.
         progress: Show a bar.
 
     Raises:
@@ -243,15 +245,15 @@ def finetune(
         weight_decay=weight_decay,
         clip=clip,
         accumulate=accumulate,
-        half=half,
+        compute_dtype=compute_dtype,
         checkpoint=checkpoint,
-        every=every,
-        about=_architecture(graphdef),
+        checkpoint_every=checkpoint_every,
+        run_tag=_architecture(graphdef),
         progress=progress,
     )
 
 
-def _architecture(graphdef: nnx.GraphDef) -> str:
+def _architecture(graphdef: nnx.GraphDef[Any]) -> str:
     """Describe a model, the same in every process: functions by name, not address."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(graphdef))
 
@@ -272,10 +274,10 @@ def minimise(
     weight_decay: float = 0.01,
     clip: float = 1.0,
     accumulate: int = 1,
-    half: bool | None = None,
+    compute_dtype: npt.DTypeLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: int = 128,
-    about: str = "",
+    checkpoint_every: int = 128,
+    run_tag: str = "",
     progress: bool = False,
 ) -> FineTuned:
     """Minimise any mean loss over examples, as `finetune` does the cross-entropy.
@@ -295,10 +297,10 @@ def minimise(
         weight_decay: Decoupled weight decay.
         clip: Longer gradients are shortened to this length.
         accumulate: Parts into which a step's examples are divided.
-        half: Compute in bfloat16.
+        compute_dtype: As for `finetune`.
         checkpoint: A folder for orbax.
-        every: Steps between two checkpoints.
-        about: What tells this loss from others, for a checkpoint to know its run by.
+        checkpoint_every: Steps between two checkpoints.
+        run_tag: Distinguishes this loss from others, so that a checkpoint fits its run.
         progress: Show a bar.
 
     Raises:
@@ -309,7 +311,7 @@ def minimise(
     n = len(jax.tree.leaves(y)[0])
     steps = _check(inputs, y, n, epochs, steps, batch_size, accumulate, warmup)
     check_choice("decay", decay, ("linear", "cosine"))
-    every = -(-check_count("every", every) // _BLOCK)
+    every = -(-check_count("checkpoint_every", checkpoint_every) // _BLOCK)
     parts = accumulate, batch_size // accumulate
     recipe = {
         "learning_rate": check_positive("learning_rate", learning_rate),
@@ -318,7 +320,7 @@ def minimise(
         "weight_decay": check_positive("weight_decay", weight_decay, zero=True),
         "clip": check_positive("clip", clip),
     }
-    half = jax.default_backend() != "cpu" if half is None else half
+    half = is_half(compute_dtype)
     state = {
         "params": params,
         "optimizer": _optimizer(recipe, decay).init(params),
@@ -329,7 +331,7 @@ def minimise(
     start, saved = 0, None
     if checkpoint is not None:
         settings = {**recipe, "decay": decay, "parts": parts, "half": half}
-        settings["about"] = about
+        settings["run_tag"] = run_tag
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, run_digest(settings, params, inputs, y, order))
         start, state = saved.load(state)
@@ -435,7 +437,7 @@ def _check(
 
 
 def _check_classes(
-    graphdef: nnx.GraphDef, params: Params, inputs: Any, y: np.ndarray
+    graphdef: nnx.GraphDef[Any], params: Params, inputs: Any, y: np.ndarray
 ) -> None:
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), inputs)
     run = lambda params, inputs: nnx.merge(graphdef, params)(inputs)

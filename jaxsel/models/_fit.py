@@ -24,7 +24,7 @@ _LEAST = 2048  # examples that shorter sets are padded to: few programs are comp
 
 
 def train(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[Any],
     params: Params,
     x: jax.Array,
     y: jax.Array,
@@ -47,7 +47,7 @@ def train(
         graphdef: Static part of the model.
         params: Parameters to start from.
         x: Examples, `[n, ...]`.
-        y: Classes, `[n]`, integers in `[0, classes)`.
+        y: Classes, `[n]`, integers in `[0, n_classes)`.
         weights: `[n]`, not negative, not all zero.
         key: Key of the minibatches.
         steps: Number of steps.
@@ -86,7 +86,7 @@ _train = jax.jit(train, static_argnames=("graphdef", "batch_size"))
 
 
 def fit(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[Any],
     params: Params,
     x: npt.ArrayLike,
     y: npt.ArrayLike,
@@ -111,7 +111,7 @@ def fit(
         graphdef: Static part of the model, from `nnx.split(model, nnx.Param)`.
         params: Parameters to start from, of the same split.
         x: Examples, `[n, ...]`.
-        y: Classes, `[n]`, integers in `[0, classes)`.
+        y: Classes, `[n]`, integers in `[0, n_classes)`.
         weights: `[n]`, how often each example is drawn; equal if None.
         key: Key of the minibatches.
         steps: Number of steps.
@@ -153,11 +153,11 @@ def fit(
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
-def _logits(graphdef: nnx.GraphDef, params: Params, x: jax.Array) -> jax.Array:
+def _logits(graphdef: nnx.GraphDef[Any], params: Params, x: jax.Array) -> jax.Array:
     return nnx.merge(graphdef, params)(x)
 
 
-def logits(graphdef: nnx.GraphDef, params: Params, x: npt.ArrayLike) -> jax.Array:
+def logits(graphdef: nnx.GraphDef[Any], params: Params, x: npt.ArrayLike) -> jax.Array:
     """Return the logits of examples `[n, ...]`, `[n, classes]`.
 
     One forward pass per example, in batches of one shape.
@@ -172,13 +172,13 @@ def logits(graphdef: nnx.GraphDef, params: Params, x: npt.ArrayLike) -> jax.Arra
     return jnp.asarray(np.concatenate(parts)[: len(x)])
 
 
-def predict(graphdef: nnx.GraphDef, params: Params, x: npt.ArrayLike) -> jax.Array:
+def predict(graphdef: nnx.GraphDef[Any], params: Params, x: npt.ArrayLike) -> jax.Array:
     """Return the most likely class of each example, `[n]` int32."""
     return jnp.argmax(logits(graphdef, params, x), axis=-1).astype(jnp.int32)
 
 
 def accuracy(
-    graphdef: nnx.GraphDef, params: Params, x: npt.ArrayLike, y: npt.ArrayLike
+    graphdef: nnx.GraphDef[Any], params: Params, x: npt.ArrayLike, y: npt.ArrayLike
 ) -> float:
     """Return the share of examples whose most likely class is `y`, in [0, 1]."""
     predicted, y = predict(graphdef, params, x), _labels(y)
@@ -187,7 +187,7 @@ def accuracy(
 
 
 def check_classes(
-    graphdef: nnx.GraphDef, params: Params, x: np.ndarray, y: np.ndarray
+    graphdef: nnx.GraphDef[Any], params: Params, x: np.ndarray, y: np.ndarray
 ) -> None:
     """Refuse labels that the model has no class for."""
     classes = jax.eval_shape(
@@ -221,3 +221,17 @@ def pad_rows(array: np.ndarray) -> np.ndarray:
     """Append zero rows up to the next power of two, 2048 at least."""
     n = max(_LEAST, 1 << (len(array) - 1).bit_length())
     return np.pad(array, [(0, n - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+
+def is_half(compute_dtype: npt.DTypeLike | None) -> bool:
+    """Return whether to compute in bfloat16: by default on accelerators only.
+
+    Raises:
+        ValueError: If the type is neither float32 nor bfloat16.
+    """
+    if compute_dtype is None:
+        return jax.default_backend() != "cpu"
+    dtype = jnp.dtype(compute_dtype)
+    if dtype not in (jnp.float32, jnp.bfloat16):
+        raise ValueError(f"compute_dtype must be float32 or bfloat16, got {dtype}")
+    return dtype == jnp.bfloat16

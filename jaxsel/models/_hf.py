@@ -28,7 +28,7 @@ _UNUSED = re.compile(
 def load_target(
     folder: str | os.PathLike[str],
     *,
-    classes: int | None = None,
+    n_classes: int | None = None,
     read: Read = "cls",
     rngs: nnx.Rngs | None = None,
 ) -> Target:
@@ -41,7 +41,7 @@ def load_target(
     Args:
         folder: With `config.json` and `model.safetensors`; texts also need
             `tokenizer.json`.
-        classes: Add a head for so many classes: that of the folder, if it has one
+        n_classes: Add a head for so many classes: that of the folder, if it has one
             without a pooler (ViT, "cls") for as many, or else a fresh one; no head if
             None.
         read: "cls" reads the first row, "mean" the mean over the mask.
@@ -57,23 +57,23 @@ def load_target(
     family, config = read_config(folder / "config.json")
     tensors = _tensors(folder / "model.safetensors", family.prefix)
     head: dict[str, Any] = {}
-    if classes is not None:
+    if n_classes is not None:
         names = {"kernel": "classifier.weight", "bias": "classifier.bias"}
         found = {ours: tensors[n].T for ours, n in names.items() if n in tensors}
         can_be_used = family.has_head and read == "cls" and len(found) == 2
-        if can_be_used and len(found["bias"]) == classes:
+        if can_be_used and len(found["bias"]) == n_classes:
             head = found
         elif rngs is not None:
-            fresh = make_head(config, classes, rngs)
+            fresh = make_head(config, n_classes, rngs)
             head = {str(k): v[...] for k, v in nnx.state(fresh).items()}
         else:
             raise ValueError(
-                f"{folder} has no head for {classes} classes that a target can use: "
+                f"{folder} has no head for {n_classes} classes that a target can use: "
                 "give rngs= for a fresh one"
             )
     # Without its initial values, which would take longer than all else.
     model = nnx.eval_shape(
-        lambda: Classifier(config, classes, read=read, rngs=nnx.Rngs(0))
+        lambda: Classifier(config, n_classes, read=read, rngs=nnx.Rngs(0))
     )
     graphdef, shapes = nnx.split(model, nnx.Param)
     tokenizer = folder / "tokenizer.json"

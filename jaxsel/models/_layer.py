@@ -84,7 +84,7 @@ class EncoderConfig:
 
     @property
     def length(self) -> int:
-        """Rows of an image, or the most rows of a text."""
+        """Number of rows of an image, or the maximum for a text."""
         if self.kind == "text":
             return self.positions - self.position_offset
         return (self.side // self.patch) ** 2 + 1

@@ -41,14 +41,21 @@ class Target:
     """
 
     config: EncoderConfig
-    graphdef: nnx.GraphDef
+    graphdef: nnx.GraphDef[Any]
     params: Params
     read: Read
     tokenizer: Path | None = None
 
+    def __repr__(self) -> str:
+        c = self.config
+        return (
+            f"Target({c.kind}, {c.layers} layers of {c.hidden} with {c.heads} heads, "
+            f"n_classes={self.n_classes}, read={self.read!r})"
+        )
+
     @property
-    def classes(self) -> int | None:
-        """Classes of its head; None if it has none."""
+    def n_classes(self) -> int | None:
+        """Number of classes of the head; None without a head."""
         head = nnx.merge(self.graphdef, self.params).head
         return None if head is None else head.kernel.shape[1]
 
@@ -57,7 +64,7 @@ class Target:
         inputs: Tokens | npt.ArrayLike,
         mask: npt.ArrayLike | None = None,
         *,
-        batch: int = 64,
+        batch_size: int = 64,
         progress: bool = False,
     ) -> np.ndarray:
         """Return the logits of n samples, `[n, classes]`.
@@ -65,15 +72,15 @@ class Target:
         Args:
             inputs: `Tokens`, tokens `[n, L]`, or images `[n, side, side, channels]`.
             mask: Text: `[n, L]` bool; that of `Tokens`, or else all, if None.
-            batch: Samples of one forward pass; texts are sorted by length and cut to
-                the next power of two, each of which is compiled once.
+            batch_size: Samples of one forward pass; texts are sorted by length and cut
+                to the next power of two, each of which is compiled once.
             progress: Show a bar.
 
         Raises:
             TypeError: If tokens are not integers.
             ValueError: If `inputs` doesn't fit the model, or the model has no head.
         """
-        return self._run(_logits, inputs, mask, batch, progress)
+        return self._run(_logits, inputs, mask, batch_size, progress)
 
     def features(
         self,
@@ -82,7 +89,7 @@ class Target:
         *,
         pool: Read | None = None,
         layers: Sequence[int] | None = None,
-        batch: int = 64,
+        batch_size: int = 64,
         progress: bool = False,
     ) -> np.ndarray:
         """Return what a head reads, or would read, of n samples, `[n, H]`.
@@ -93,7 +100,7 @@ class Target:
             pool: "cls" or "mean"; `read` if None.
             layers: Pool the rows after each of these layers, 0 for the embedded ones,
                 side by side: `[n, len(layers) H]`. Those of the last layer if None.
-            batch: As for `logits`.
+            batch_size: As for `logits`.
             progress: Likewise.
 
         Raises:
@@ -110,16 +117,16 @@ class Target:
                     f"{layers}"
                 )
         run = functools.partial(apply_features, read=read, layers=layers)
-        return self._run(run, inputs, mask, batch, progress)
+        return self._run(run, inputs, mask, batch_size, progress)
 
     def _run(
-        self, run: Any, inputs: Any, mask: Any, batch: int, progress: bool
+        self, run: Any, inputs: Any, mask: Any, batch_size: int, progress: bool
     ) -> np.ndarray:
         """Run batches; those of texts by length, so that little is spent on padding."""
         inputs = self.check(inputs, mask)
         n = len(jax.tree.leaves(inputs)[0])
         # A few samples don't need a whole batch.
-        rows = min(check_count("batch", batch), 1 << (n - 1).bit_length())
+        rows = min(check_count("batch_size", batch_size), 1 << (n - 1).bit_length())
         lengths = _lengths(inputs.mask) if isinstance(inputs, Tokens) else np.zeros(n)
         order = np.argsort(lengths, kind="stable")
         parts = []
@@ -186,13 +193,13 @@ def _lengths(mask: np.ndarray) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
-def _logits(graphdef: nnx.GraphDef, params: Params, inputs: Any) -> jax.Array:
+def _logits(graphdef: nnx.GraphDef[Any], params: Params, inputs: Any) -> jax.Array:
     return nnx.merge(graphdef, params)(inputs)
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "read", "layers"))
 def apply_features(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[Any],
     params: Params,
     inputs: Any,
     *,

@@ -5,7 +5,7 @@ from ._distance import (
     Metric as Metric,
     distances as distances,
     normalise as normalise,
-    prepare as prepare,
+    prepare_features as prepare_features,
     squared_norms as squared_norms,
     to_length as to_length,
 )

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxsel._checks import check_choice, float_type, to_float
+from jaxsel._typed import norm
 
 from ._exact import as_given, rounds_nothing
 
@@ -22,7 +23,7 @@ METRICS = ("l2", "cosine")
 SMALLEST, LARGEST = 1e-15, 1e15
 
 
-def prepare(
+def prepare_features(
     x: np.ndarray | jax.Array, *others: np.ndarray | jax.Array, metric: Metric
 ) -> tuple[jax.Array, ...]:
     """Bring features to the form that `distances` takes: float, centred or normalised.
@@ -81,14 +82,15 @@ def prepare_exact(
         metric: "l2" or "cosine".
 
     Returns:
-        What `prepare` returns; and both arrays as `Exact` takes them, or None where
-        distances are exact: those of small whole numbers. The points are the same array
-        as the prepared ones where nothing was done to these.
+        What `prepare_features` returns; and both arrays as `Exact` takes them, or None
+        where distances are exact: those of small whole numbers. The points are the same
+        array as the prepared ones where nothing was done to these.
     """
     (features, asked), centred = _prepare((x, x_val), metric)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
     if metric == "l2":
-        peak = max(float(jnp.max(jnp.abs(a))) for a in ready)
+        edges = (edge for a in ready for edge in (a.min(), a.max()))  # makes no copy
+        peak = max(abs(float(edge)) for edge in edges)
         if rounds_nothing(x, x_val, peak=peak):
             return ready, None
     points, queries = as_given(x, x_val, cosine=metric == "cosine")
@@ -112,7 +114,7 @@ def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
     down = jnp.where(peak > 1, 2.0**-64, 1.0)
     x, peak = x * down, peak * down
     x = x / jnp.where(peak > 0, peak, 1)
-    length = jnp.linalg.norm(x, axis=-1, keepdims=True)
+    length = norm(x, keepdims=True)
     return x / jnp.where(length > 0, length, 1)
 
 
@@ -142,8 +144,8 @@ def distances(
     precision.
 
     Args:
-        x: Array of shape `[n, d]`, as `prepare` returns it: centred for "l2", of unit
-            rows for "cosine".
+        x: Array of shape `[n, d]`, as `prepare_features` returns it: centred for
+            "l2", of unit rows for "cosine".
         queries: Array of shape `[m, d]`, prepared likewise, or one query, `[d]`.
         metric: "l2" or "cosine".
         norms: Optional `[n]`: `squared_norms(x)`, to save computing them again.

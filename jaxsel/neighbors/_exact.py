@@ -28,6 +28,7 @@ from jax import lax
 
 from jaxsel import _native
 from jaxsel._platform import on_platform, take
+from jaxsel._typed import cond, map_rows
 
 # Relative error above which a distance is computed again.
 TRUST = 1e-4
@@ -152,7 +153,7 @@ def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> ja
         Array of shape `[m, n]`. Costs one pass where nothing cancelled.
     """
     if _native.available():
-        native = (lambda distances, _: distances) if for_order else _native.repair
+        native = _unrepaired if for_order else _native.repair
         return on_platform(native, _repair, distances, exact)
     return _repair(distances, exact)
 
@@ -351,24 +352,29 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
 
     # A few rows of features at a time: all of them might not fit.
     blocks = jnp.pad(index, (0, -count % _ROWS)).reshape(-1, _ROWS)
-    total = lax.map(some, blocks).reshape(-1)[:count]
-    return _to_distance(total, exact)
+    total = map_rows(some, blocks)
+    return _to_distance(total.reshape(-1)[:count], exact)
+
+
+def _unrepaired(distances: jax.Array, exact: Exact) -> jax.Array:
+    del exact
+    return distances
 
 
 def _repair(distances: jax.Array, exact: Exact) -> jax.Array:
     bound = exact.error + exact.query_error[:, :1]
     lost = distances * TRUST < bound
 
-    def again(_: Any) -> jax.Array:
+    def again(distances: jax.Array) -> jax.Array:
         def row(query: jax.Array) -> jax.Array:
             with jax.enable_x64(True):
                 by = _float64(exact.points) - _float64(query)
                 near = _to_distance(jnp.sum(by**2, axis=-1), exact)
                 return near.astype(jnp.float32)
 
-        return jnp.where(lost, lax.map(row, exact.query), distances)
+        return jnp.where(lost, map_rows(row, exact.query), distances)
 
-    return lax.cond(jnp.any(lost), again, lambda _: distances, None)
+    return cond(jnp.any(lost), again, lambda distances: distances, distances)
 
 
 def _float64(array: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ from jaxtyping import Int32, Real, Shaped
 from jaxsel import _native
 from jaxsel._checks import check_choice, check_row
 from jaxsel._platform import on_platform, scatter_index, take
+from jaxsel._typed import platform_dependent
 
 from ._exact import Exact, nearest, settle
 
@@ -122,13 +123,15 @@ def top_k(
     if not 0 <= k <= n:
         raise ValueError(f"k must be from 0 to n = {n}, got {k}")
     if distances.dtype != jnp.float32 or not _native.available():
-        return _nearest(distances, exact, k=k)
-    return on_platform(
-        lambda distances, exact: _native.smallest(distances, exact, k),
-        partial(_nearest, k=k),
-        distances,
-        exact,
-    )
+        return _nearest(distances, exact, k)
+
+    def native(distances: jax.Array, exact: Any) -> tuple[jax.Array, jax.Array]:
+        return _native.smallest(distances, exact, k)
+
+    def other(distances: jax.Array, exact: Any) -> tuple[jax.Array, jax.Array]:
+        return _nearest(distances, exact, k)
+
+    return on_platform(native, other, distances, exact)
 
 
 def unsort(
@@ -172,7 +175,7 @@ def _sort_pairs(distances: jax.Array) -> jax.Array:
     if distances.shape[0] > 2**16:
         return wide(distances)
     short = partial(_sort_with, index_type=jnp.uint16)
-    return lax.platform_dependent(distances, cuda=short, default=wide)
+    return platform_dependent(distances, cuda=short, default=wide)
 
 
 def _sort_with(distances: jax.Array, index_type: Any) -> jax.Array:
@@ -182,7 +185,7 @@ def _sort_with(distances: jax.Array, index_type: Any) -> jax.Array:
 
 
 def _nearest(
-    distances: jax.Array, exact: Exact | None, *, k: int
+    distances: jax.Array, exact: Exact | None, k: int
 ) -> tuple[jax.Array, jax.Array]:
     if exact is None:
         return _top_k(distances, k)

@@ -1,5 +1,6 @@
 """A cheap stand-in for a target transformer: manifest, cost, emulators."""
 
+from ._answer import leakage_of_answer as leakage_of_answer
 from ._bootstrap import draw_bootstrap as draw_bootstrap, joint_key as joint_key
 from ._bounds import with_bounds as with_bounds
 from ._build import (
@@ -21,6 +22,14 @@ from ._cost import (
     cost as cost,
 )
 from ._data_owner import DataOwner as DataOwner, proxy_ranks as proxy_ranks
+from ._disclosures import (
+    OutOfBounds as OutOfBounds,
+    PoolChange as PoolChange,
+    choice_warnings as choice_warnings,
+    compare_pools as compare_pools,
+    out_of_bounds as out_of_bounds,
+    row_digests as row_digests,
+)
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
     load_proxy as load_proxy,
@@ -39,6 +48,12 @@ from ._heads import (
     weight_importance as weight_importance,
 )
 from ._invivo import ProxyLoss as ProxyLoss, tune as tune
+from ._leakage import (
+    expected_leakage as expected_leakage,
+    is_linear_probe as is_linear_probe,
+    leakage as leakage,
+    leakage_by_phase as leakage_by_phase,
+)
 from ._manifest import (
     FFN as FFN,
     Emulator as Emulator,
@@ -58,6 +73,7 @@ from ._messages import (
 )
 from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
 from ._model_owner import ModelOwner as ModelOwner
+from ._models import MODELS as MODELS, Model as Model
 from ._monotonicity import (
     check_monotonicity as check_monotonicity,
     monotonicity as monotonicity,
@@ -72,8 +88,20 @@ from ._plan import (
 from ._probe import Probe as Probe, fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
 from ._proxy_maker import Prepared as Prepared, ProxyMaker as ProxyMaker
+from ._quickselect import (
+    Declared as Declared,
+    declare as declare,
+    places as places,
+    quickselect as quickselect,
+)
+from ._recovery import Leakage as Leakage, Recovery as Recovery
 from ._ring import check_ring as check_ring
-from ._schedule import Operation as Operation, schedule as schedule
+from ._schedule import (
+    Operation as Operation,
+    operand_shapes as operand_shapes,
+    owned_schedule as owned_schedule,
+    schedule as schedule,
+)
 from ._scores import (
     entropy_of_square as entropy_of_square,
     log_prior as log_prior,
@@ -88,6 +116,11 @@ from ._spec import (
     probe_manifest as probe_manifest,
 )
 from ._steps import run_steps as run_steps, secure_steps as secure_steps
+from ._traffic import (
+    EngineName as EngineName,
+    Traffic as Traffic,
+    check_engine as check_engine,
+)
 from .families import (
     ExactEntropy as ExactEntropy,
     ExactNorm as ExactNorm,

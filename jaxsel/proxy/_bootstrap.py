@@ -17,6 +17,10 @@ def joint_key(ours: int, theirs: int) -> jax.Array:
     Each draws a number of 128 bits or so, commits to it, and then shows it; the order
     is that of the parties, the model owner first.
 
+    Args:
+        ours: The model owner's number.
+        theirs: The data owner's number.
+
     Raises:
         ValueError: If a number is negative.
     """
@@ -26,10 +30,15 @@ def joint_key(ours: int, theirs: int) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], np.uint32)))
 
 
-def draw_bootstrap(n: int, share: float, key: jax.Array) -> np.ndarray:
+def draw_bootstrap(key: jax.Array, n: int, share: float) -> np.ndarray:
     """Return the rows of the bootstrap set, ascending: `share` of n, rounded.
 
     The data owner draws it under the joint key, and the model owner can check it.
+
+    Args:
+        key: The joint key, see `joint_key`.
+        n: Samples of the pool.
+        share: What part of them to draw.
 
     Raises:
         ValueError: If `share` does not lie between 0 and 1, or comes to no row.

@@ -45,6 +45,8 @@ def with_bounds(
         places["inputs.variance"] = seen.embedded
     for i, activations in enumerate(seen.layers):
         places[f"layers.{i}.scores"] = activations.scores
+        if activations.hidden is not None:
+            places[f"layers.{i}.hidden"] = activations.hidden
         for name, variance in zip(
             ("variance", "ffn_variance"), activations.variances, strict=False
         ):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from flax import nnx
 
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._typed import compiled, map_leaves
 from jaxsel.models import Encoder, Target, Tokens
 
 from ._exvivo import Source, train_mlps
@@ -31,11 +32,14 @@ _EXACT = Emulator("exact")
 _BATCH = 64  # samples that are embedded at once
 
 
-def embedder(target: Target) -> tuple[nnx.GraphDef, Any]:
+def embedder(target: Target) -> tuple[nnx.GraphDef[Any], Any]:
     """Return the part of a target that embeds its inputs, split.
 
     `nnx.merge(*embedder(target)).embed(inputs)` gives rows `[n, L, H]`. With
     `embed="public"` this is the public base model's, and the data owner runs it.
+
+    Args:
+        target: A model that `models.load_target` returned, or one fine-tuned.
     """
     encoder: Encoder = nnx.merge(target.graphdef, target.params).encoder
     encoder.layers = nnx.List([])
@@ -50,6 +54,9 @@ def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     Args:
         target: The public base model.
         inputs: `Tokens` or images.
+
+    Returns:
+        The rows, and 1 for those that are no padding.
 
     Raises:
         TypeError: If tokens are not integers.
@@ -75,6 +82,11 @@ def proxy_inputs(
 
     Rows of the public base model, or where its table is secret token ids `[n, L]`.
 
+    Args:
+        manifest: The proxy's.
+        base: The public base model.
+        inputs: `Tokens` or images.
+
     Raises:
         TypeError: If tokens are not integers.
         ValueError: If `inputs` doesn't fit the model.
@@ -85,8 +97,8 @@ def proxy_inputs(
     return np.asarray(tokens.ids, np.int32), np.asarray(tokens.mask, np.float32)
 
 
-@functools.partial(jax.jit, static_argnames="graphdef")
-def _embed(graphdef: nnx.GraphDef, params: Any, inputs: Any) -> jax.Array:
+@compiled(static_argnames="graphdef")
+def _embed(graphdef: nnx.GraphDef[Any], params: Any, inputs: Any) -> jax.Array:
     tokens = inputs.ids if isinstance(inputs, Tokens) else inputs
     return nnx.merge(graphdef, params).embed(tokens)
 
@@ -95,7 +107,7 @@ def target_manifest(
     spec: Spec,
     target: Target,
     *,
-    classes: int,
+    n_classes: int,
     length: int | None = None,
     score: Kind = "entropy",
 ) -> Manifest:
@@ -104,7 +116,7 @@ def target_manifest(
     Args:
         spec: The proxy.
         target: The target: sizes are taken from its architecture.
-        classes: Classes.
+        n_classes: Classes.
         length: Padded length of a text; images have their patches.
         score: What samples are ranked by.
 
@@ -122,7 +134,7 @@ def target_manifest(
         head_width=config.hidden // config.heads,
         hidden=config.hidden,
         length=length if text and length is not None else config.length,
-        classes=classes,
+        n_classes=n_classes,
         kind="tokens" if text else "patches",
         intermediate=config.intermediate,
         vocab=config.vocab or None,
@@ -173,7 +185,7 @@ def prune(
     params: Params = {
         "layers": layers,
         "head": _head(model, manifest),
-        "offset": jnp.zeros(manifest.head.classes),
+        "offset": jnp.zeros(manifest.head.n_classes),
         "score": {},
     }
     if manifest.final_norm is not None:
@@ -226,20 +238,24 @@ def _norm(norm: Any) -> Params:
 
 
 def _head(model: Any, manifest: Manifest) -> Probe:
-    width, classes, units = (
+    width, n_classes, units = (
         manifest.inputs.width,
-        manifest.head.classes,
+        manifest.head.n_classes,
         manifest.head.width,
     )
     head = model.head
-    if head is not None and not units and head.kernel.shape == (width, classes):
+    if head is not None and not units and head.kernel.shape == (width, n_classes):
         return Probe((head.kernel[...],), (head.bias[...],))
-    sizes = (width, units, classes) if units else (width, classes)
+    sizes = (width, units, n_classes) if units else (width, n_classes)
     return initial_probe(sizes, jax.random.key(0), random=units > 0)
 
 
 def exactly(manifest: Manifest) -> Manifest:
-    """Return a manifest with every emulator undone: what the emulators imitate."""
+    """Return a manifest with every emulator undone: what the emulators imitate.
+
+    Args:
+        manifest: Of a proxy.
+    """
     layers = tuple(
         dataclasses.replace(layer, attention=_EXACT, norm=_EXACT)
         for layer in manifest.layers
@@ -288,7 +304,7 @@ def emulate(
     x = np.asarray(x)
     mask = np.ones(x.shape[:2], bool) if mask is None else np.asarray(mask)
     jobs: list[tuple[int, Nonlinearity, Params, str]] = []
-    fitted = []
+    fitted: list[Proxy] = []
     for proxy in proxies:
         onehot = proxy.manifest.inputs.embed == "onehot"
         if onehot and ids is None:
@@ -320,7 +336,7 @@ def _emulate(
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
     seen = Observed(proxy.params, exactly(manifest), x, shown)
-    params = jax.tree.map(lambda leaf: leaf, proxy.params)  # new containers to fill
+    params = map_leaves(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
         rows = np.asarray(mask, bool)[:, : variance.shape[1]]

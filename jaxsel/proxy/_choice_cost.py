@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from typing import Literal, get_args
 
 from jaxsel._checks import check_count, check_positive
 
-from . import _primitives as primitives
+from ._choosing import chosen
 from ._cost import Network
+from ._traffic import EngineName, Traffic, check_engine
+
+Leak = Literal["rank", "set"]
+LEAKS: tuple[Leak, ...] = get_args(Leak)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +32,9 @@ class ChoiceCost:
         comparisons_bound: Comparisons, exceeded with a probability of at most `risk`.
         risk: That probability.
         network: The link that `seconds` is for, if any.
+        engine: The engine.
+        expected: What is sent, expected.
+        most: What is sent, exceeded with a probability of at most twice `risk`.
     """
 
     passes: float
@@ -33,37 +42,43 @@ class ChoiceCost:
     passes_bound: int
     comparisons_bound: int
     risk: float
-    network: Network | None = None
+    network: Network | None
+    engine: EngineName
+    expected: Traffic
+    most: Traffic
 
     @property
     def rounds(self) -> float:
-        return self.passes * _COMPARED.rounds
+        return self.expected.rounds
 
     @property
     def bytes(self) -> float:
-        return self.comparisons * _COMPARED.bytes
+        return self.expected.bytes
 
     @property
     def rounds_bound(self) -> int:
-        return self.passes_bound * _COMPARED.rounds
+        return math.ceil(self.most.rounds)
 
     @property
     def bytes_bound(self) -> int:
-        return self.comparisons_bound * _COMPARED.bytes
+        return math.ceil(self.most.bytes)
 
     @property
     def seconds(self) -> float | None:
         """Expected seconds on the network; None without one."""
         if self.network is None:
             return None
-        return self.network.seconds(self.rounds, self.bytes)
-
-
-_COMPARED = primitives.COMPARE + primitives.OPEN
+        return self.network.wait(self.expected, self.engine)
 
 
 def choice_cost(
-    n: int, k: int, network: Network | None = None, *, risk: float = 0.01
+    n: int,
+    k: int,
+    network: Network | None = None,
+    *,
+    engine: EngineName = "crypten",
+    leak: Leak = "rank",
+    risk: float = 0.01,
 ) -> ChoiceCost:
     """Count the secure choice of the k highest of n scores by QuickSelect.
 
@@ -72,8 +87,21 @@ def choice_cost(
     passes leave a score with probability at most n^p r^m (Markov), and the comparisons
     have a p-norm of at most n / (1 - r^(1/p)) (Minkowski). The best p of 64 is taken.
 
+    Args:
+        n: Scores to choose from.
+        k: How many to choose.
+        network: The link, to get seconds as well.
+        engine: As in `cost`.
+        leak: "rank" opens which scores lie above each pivot; "set", on SPU's engines,
+            shuffles the scores in secret before, and opens the chosen rows alone.
+        risk: With which probability a run may exceed each of the bounds.
+
+    Returns:
+        Passes and comparisons, expected and bounded, and what they cost.
+
     Raises:
-        ValueError: If not `1 <= k <= n`, or `risk` is not between 0 and 1.
+        ValueError: If not `1 <= k <= n`, `risk` is not between 0 and 1, or there is no
+            such engine or leak.
 
     References:
         D. E. Knuth, Mathematical analysis of algorithms, 1971: FIND.
@@ -81,11 +109,19 @@ def choice_cost(
     n = check_count("n", n)
     if check_count("k", k) > n:
         raise ValueError(f"k must be at most n = {n}, got {k}")
-    risk = check_positive("risk", risk)
+    risk, engine = check_positive("risk", risk), check_engine(engine)
+    if leak not in LEAKS:
+        raise ValueError(f"leak must be one of {', '.join(LEAKS)}, got {leak!r}")
+    if leak == "set" and engine == "crypten":
+        raise ValueError(
+            "leak must be 'rank' with engine 'crypten', which can't shuffle"
+        )
     if risk >= 1:
         raise ValueError(f"risk must be below 1, got {risk}")
+    sent = functools.partial(chosen, engine, leak, n, k)
     if k == n:
-        return ChoiceCost(0.0, 0.0, 0, 0, risk, network)
+        nothing = sent(0, 0) * 0
+        return ChoiceCost(0.0, 0.0, 0, 0, risk, network, engine, nothing, nothing)
     # Knuth's sums, less what orders the two sides of the border: one comparison of each
     # score but the pivot.
     m = n - k
@@ -99,7 +135,17 @@ def choice_cost(
         most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
         passes = min(passes, math.ceil(m))
         comparisons = min(comparisons, math.ceil(most))
-    return ChoiceCost(above + below, expected, passes, comparisons, risk, network)
+    return ChoiceCost(
+        above + below,
+        expected,
+        passes,
+        comparisons,
+        risk,
+        network,
+        engine,
+        sent(above + below, expected),
+        sent(passes, comparisons),
+    )
 
 
 def _harmonic(n: int) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import lax
+from jaxtyping import Float, Int32
 
 from jaxsel._checks import (
     as_array,
@@ -20,6 +18,7 @@ from jaxsel._checks import (
     encode_labels,
     to_float,
 )
+from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.match import class_budgets
 from jaxsel.neighbors import normalise
@@ -70,16 +69,18 @@ def choose(
         check_same_length("scores", scores, "predicted", classes)
     names, sizes = np.unique(classes, return_counts=True)
     shares = class_budgets(np.ones_like(sizes), sizes, budget)
-    turns = []
+    turns: list[tuple[int, int]] = []
     for name, share in zip(names, shares, strict=True):
         rows = np.flatnonzero(classes == name)
         order = np.argsort(-scores[rows], kind="stable")
         if x is not None and share:
             rank = np.empty(len(rows), np.float32)
             rank[order] = 1 - np.arange(len(rows)) / len(rows)
-            order = np.asarray(_diverse(rank, x[rows], strength, budget=int(share)))
+            worth = jnp.asarray(rank)
+            order = np.asarray(_diverse(worth, x[rows], strength, budget=int(share)))
         turns += [(turn, int(row)) for turn, row in enumerate(rows[order[:share]])]
-    indices = np.array([row for _, row in sorted(turns, key=lambda t: t[0])], np.int32)
+    turns.sort(key=lambda turn: turn[0])
+    indices = np.array([row for _, row in turns], np.int32)
     shown = f"choose(budget={budget}"
     shown += f", strength={strength:g}" if x is not None else ""
     shown += ", by class)" if predicted is not None else ")"
@@ -92,8 +93,12 @@ def choose(
 
 
 def diverse(
-    worth: jax.Array, features: jax.Array, strength: jax.Array, *, budget: int
-) -> jax.Array:
+    worth: Float[jax.Array, " n"],
+    features: Float[jax.Array, "n d"],
+    strength: float | Float[jax.Array, ""],
+    *,
+    budget: int,
+) -> Int32[jax.Array, " budget"]:
     """Choose by worth times distance from what is chosen already: a pure kernel.
 
     Args:
@@ -116,7 +121,7 @@ def diverse(
     worth, features = jnp.asarray(worth), jnp.asarray(features)
     # Nobody is near at first: the largest cosine distance there is.
     start = jnp.full_like(worth, 2), jnp.ones(worth.shape, bool)
-    return lax.fori_loop(0, budget, step, (*start, jnp.zeros(budget, jnp.int32)))[2]
+    return fori_loop(0, budget, step, (*start, jnp.zeros(budget, jnp.int32)))[2]
 
 
-_diverse = functools.partial(jax.jit, static_argnames="budget")(diverse)
+_diverse = compiled(static_argnames="budget")(diverse)

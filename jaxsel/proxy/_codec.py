@@ -90,7 +90,7 @@ def _decode(kind: Any, value: Any, path: str) -> Any:
     for name in value:
         if name not in fields:
             raise ValueError(f"{at}{short(name)[1:-1]} is unknown")
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for name, field in fields.items():
         omit = field.metadata.get("omit")
         if name not in value:
@@ -107,7 +107,7 @@ def _decode(kind: Any, value: Any, path: str) -> Any:
         raise ValueError(f"{at}{error}") from None
 
 
-def _decode_field(field: dataclasses.Field, given: Any, path: str) -> Any:
+def _decode_field(field: dataclasses.Field[Any], given: Any, path: str) -> Any:
     node = field.metadata.get("of")
     if node is None or (given is None and str(field.type).endswith("| None")):
         return given

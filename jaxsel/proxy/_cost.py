@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from jaxsel._checks import check_count, check_positive
 
 from ._manifest import Manifest
-from ._schedule import Operation, schedule
+from ._models import MODELS
+from ._operands import Operation
+from ._schedule import owned_schedule, schedule
+from ._traffic import EngineName, Traffic, check_engine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,75 +42,90 @@ class Network:
         waiting = rounds * self.latency * self.one_way_per_round
         return waiting + payload / 2 / self.bandwidth
 
+    def wait(self, traffic: Traffic, engine: EngineName = "crypten") -> float:
+        """Return how long an engine's messages take, without computing.
+
+        CrypTen's rounds take `one_way_per_round` latencies each; what SPU waits for is
+        counted in latencies.
+        """
+        each = self.one_way_per_round if engine == "crypten" else 1.0
+        waiting = traffic.waits * self.latency * each
+        return waiting + traffic.one_way / self.bandwidth
+
 
 @dataclasses.dataclass(frozen=True)
 class CostRow:
-    """One operation: its rounds, and its payload by sample and by batch (weights)."""
+    """One operation: what it sends for a full batch, and for all samples."""
 
     operation: Operation
-    rounds: int
-    sample_bytes: int
-    batch_bytes: int
+    one_batch: Traffic
+    all: Traffic
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """The counted forward pass over `n` samples in batches.
 
-    Bytes are payload: what one party sends plus what it receives, as CrypTen counts;
-    both parties count the same. The dealer's traffic is not in them, nor the choice of
-    the best samples (`choice_cost`).
+    Bytes are payload: what a party sends plus what it receives, as engines count. On
+    CrypTen and Cheetah both parties count the same; on ABY3 it is the owner who has
+    more, in expectation. The dealer's traffic is not in them, nor the choice of the
+    best samples (`choice_cost`).
 
     Attributes:
         rows: The operations, in order.
         n: Samples.
-        batch: Samples of a batch; the last one has what is left.
+        batch_size: Samples of a batch; the last one has what is left.
         lanes: Batches that run in step, their small operations as one.
         network: The link that `seconds` is for, if any.
+        engine: The engine.
     """
 
     rows: tuple[CostRow, ...]
     n: int
-    batch: int
+    batch_size: int
     lanes: int = 1
     network: Network | None = None
+    engine: EngineName = "crypten"
 
     @property
     def batches(self) -> int:
-        return -(-self.n // self.batch)
+        return -(-self.n // self.batch_size)
 
-    def calls(self, row: CostRow) -> int:
-        """Return how often an operation is called for all samples."""
-        together = self.lanes if row.operation.coalesced else 1
-        return -(-self.batches // together)
+    @property
+    def one_batch(self) -> Traffic:
+        """The traffic of a full batch."""
+        return Traffic.sum(row.one_batch for row in self.rows)
+
+    @property
+    def all(self) -> Traffic:
+        """The traffic of all samples, one batch (or lanes) after the other."""
+        return Traffic.sum(row.all for row in self.rows)
 
     @property
     def rounds_per_batch(self) -> int:
-        return sum(row.rounds for row in self.rows)
+        return round(self.one_batch.rounds)
 
     @property
     def bytes_per_sample(self) -> float:
         """Bytes of a full batch, over its samples."""
-        shared = sum(row.batch_bytes for row in self.rows)
-        return sum(row.sample_bytes for row in self.rows) + shared / self.batch
+        return self.one_batch.bytes / self.batch_size
 
     @property
     def rounds(self) -> int:
         """Rounds for all samples, one batch (or group of lanes) after the other."""
-        return sum(row.rounds * self.calls(row) for row in self.rows)
+        return round(self.all.rounds)
 
     @property
     def bytes(self) -> int:
         """Bytes for all samples."""
-        shared = sum(row.batch_bytes * self.calls(row) for row in self.rows)
-        return self.n * sum(row.sample_bytes for row in self.rows) + shared
+        return round(self.all.bytes)
 
     @property
     def seconds(self) -> float | None:
         """Seconds on the network for all samples; None without a network."""
-        if self.network is None:
-            return None
-        return self.network.seconds(self.rounds, self.bytes)
+        return (
+            None if self.network is None else self.network.wait(self.all, self.engine)
+        )
 
     def share(self, *names: str) -> float:
         """Return the fraction of a batch's bytes that operations of these names take.
@@ -119,9 +137,8 @@ class Cost:
         for name in names:
             if name not in known:
                 raise ValueError(f"names must be of {sorted(known)}, got {name!r}")
-        total = sum(self._batch_bytes(row) for row in self.rows)
-        chosen = (row for row in self.rows if row.operation.name in names)
-        return sum(self._batch_bytes(row) for row in chosen) / total
+        chosen = (row.one_batch for row in self.rows if row.operation.name in names)
+        return Traffic.sum(chosen).bytes / self.one_batch.bytes
 
     def table(self) -> str:
         """Return the operations and their sums as a table in Markdown."""
@@ -131,16 +148,13 @@ class Cost:
                 row.operation.place,
                 row.operation.name,
                 row.operation.kind,
-                f"{row.rounds}",
-                f"{self._batch_bytes(row) / self.batch:,.0f}",
+                f"{row.one_batch.rounds:,.0f}",
+                f"{row.one_batch.bytes / self.batch_size:,.0f}",
             )
             for row in self.rows
         ]
         sums = (f"{self.rounds_per_batch}", f"{self.bytes_per_sample:,.0f}")
-        return _markdown(header, [*lines, ("all", "", "", *sums)])
-
-    def _batch_bytes(self, row: CostRow) -> int:
-        return row.sample_bytes * self.batch + row.batch_bytes
+        return markdown(header, [*lines, ("all", "", "", *sums)])
 
 
 def cost(
@@ -148,35 +162,75 @@ def cost(
     n: int,
     network: Network | None = None,
     *,
-    batch: int = 64,
+    engine: EngineName = "crypten",
+    batch_size: int = 64,
     lanes: int = 1,
 ) -> Cost:
-    """Count the secure forward pass of a proxy on stock CrypTen.
+    """Count the secure forward pass of a proxy.
 
     Args:
         manifest: The proxy.
         n: Samples to score.
         network: The link, to get seconds as well.
-        batch: Samples that go through together: weights are opened once for each batch.
+        engine: "crypten"; "spu-cheetah", two parties; "spu-aby3", two and a helper.
+        batch_size: Samples that go through together: weights are opened once for
+            each batch.
         lanes: Batches that run in step: operations with small operands
-            (`Operation.coalesced`) are called once for all of them.
+            (`Operation.coalesced`) are called once for all of them. CrypTen only.
+
+    Returns:
+        Rounds and bytes of each operation; their sums are its properties. On SPU's
+        engines at 18 fraction bits; the guide to costs says how near they are.
 
     Raises:
-        ValueError: If `n`, `batch` or `lanes` is no positive count; TypeError likewise.
+        ValueError: If `n`, `batch_size` or `lanes` is not positive, there is no such
+            engine, or it has no lanes.
+        TypeError: If one of them is not a whole number, or `manifest` or `network`
+            is something else.
     """
     if not isinstance(manifest, Manifest):
         raise TypeError(f"manifest must be a Manifest, got {type(manifest).__name__}")
-    n, batch = check_count("n", n), check_count("batch", batch)
-    lanes = check_count("lanes", lanes)
+    n, batch_size = check_count("n", n), check_count("batch_size", batch_size)
+    lanes, engine = check_count("lanes", lanes), check_engine(engine)
+    if lanes > 1 and engine != "crypten":
+        raise ValueError(f"lanes must be 1 with engine {engine!r}, got {lanes}")
     if network is not None and not isinstance(network, Network):
         raise TypeError(f"network must be a Network or None, got {network!r}")
-    rows = []
-    for operation in schedule(manifest):
-        # Every count is linear in the samples.
-        one, two = operation.count(1), operation.count(2)
-        slope = two.bytes - one.bytes
-        rows.append(CostRow(operation, one.rounds, slope, one.bytes - slope))
-    return Cost(tuple(rows), n, batch, lanes, network)
+    if engine == "crypten":
+        rows = [_on_crypten(op, n, batch_size, lanes) for op in schedule(manifest)]
+    else:
+        rows = _on_spu(manifest, engine, n, batch_size)
+    return Cost(tuple(rows), n, batch_size, lanes, network, engine)
+
+
+def _on_crypten(op: Operation, n: int, batch_size: int, lanes: int) -> CostRow:
+    # Every count is linear in the samples.
+    one, two = op.count(1), op.count(2)
+    slope = two.bytes - one.bytes
+    shared = one.bytes - slope
+    together = lanes if op.coalesced else 1
+    batches = -(-n // batch_size)
+    calls = -(-batches // together)
+    return CostRow(
+        op,
+        Traffic.equal(one.rounds, (slope * batch_size + shared) / 2),
+        Traffic.equal(one.rounds * calls, (slope * n + shared * calls) / 2),
+    )
+
+
+def _on_spu(
+    manifest: Manifest, engine: EngineName, n: int, batch_size: int
+) -> list[CostRow]:
+    model = MODELS[engine]
+    full, left = divmod(n, batch_size)
+    rows: list[CostRow] = []
+    for op in owned_schedule(manifest, model.private):
+        batch = model.traffic(op, batch_size)
+        whole = batch * full
+        rows.append(
+            CostRow(op, batch, whole + model.traffic(op, left) if left else whole)
+        )
+    return rows
 
 
 def compare_costs(
@@ -184,12 +238,20 @@ def compare_costs(
     n: int,
     network: Network | None = None,
     *,
-    batch: int = 64,
+    engine: EngineName = "crypten",
+    batch_size: int = 64,
 ) -> str:
     """Return proxies side by side as a table in Markdown.
 
     Rounds are those of a batch, bytes those of a sample, and the last columns are for
     all samples. The ratio is of bytes, to the first proxy.
+
+    Args:
+        manifests: The proxies, by the names to show.
+        n: Samples to score.
+        network: The link; without it there is no column of hours.
+        engine: As in `cost`.
+        batch_size: Samples that go through together.
 
     Raises:
         ValueError: If there is no proxy.
@@ -198,7 +260,10 @@ def compare_costs(
         raise ValueError("manifests must hold at least one proxy, got none")
     header = ["proxy", "rounds", "bytes per sample", "ratio", "GB in all"]
     header += ["hours"] if network is not None else []
-    costs = {k: cost(m, n, network, batch=batch) for k, m in manifests.items()}
+    costs = {
+        k: cost(m, n, network, engine=engine, batch_size=batch_size)
+        for k, m in manifests.items()
+    }
     first = next(iter(costs.values()))
     lines = []
     for name, counted in costs.items():
@@ -212,14 +277,14 @@ def compare_costs(
         if counted.seconds is not None:
             line.append(_figure(counted.seconds / 3600))
         lines.append(line)
-    return _markdown(header, lines)
+    return markdown(header, lines)
 
 
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+def markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     rows = [list(header), *map(list, lines)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = [i > 0 and rows[-1][i][:1].isdigit() for i in range(len(widths))]

@@ -22,7 +22,7 @@ from ._proxy import Proxy
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DataOwner:
-    """What a data owner brings to a selection in phases.
+    """The data owner's side of a selection in phases.
 
     Its steps, in order: `offer` tells the size of the pool, `sell` hands over the
     bootstrap set, and each phase's ranking reads `proxy_inputs`, in secret by
@@ -66,26 +66,27 @@ class DataOwner:
     def sell(
         self,
         plan: Plan,
-        key: jax.Array,
         labels: Callable[[np.ndarray], npt.ArrayLike],
+        *,
+        key: jax.Array,
     ) -> Bootstrap:
         """Draw the bootstrap set, and hand it over with labels.
 
         Args:
             plan: The model owner's answer to the offer.
-            key: The joint key, see `joint_key`.
             labels: From rows to their classes, integers; called once.
+            key: The joint key, see `joint_key`.
 
         Raises:
             ValueError: If the plan is for another pool, or labels are not in
-                `[0, plan.classes)`.
+                `[0, plan.n_classes)`.
         """
         if plan.n != len(self.pool):
             raise ValueError(
                 f"plan must be for the pool's {len(self.pool)} samples, got {plan.n}"
             )
-        rows = draw_bootstrap(plan.n, plan.bootstrap, key)
-        y = check_labels(labels(rows), len(rows), plan.classes)
+        rows = draw_bootstrap(key, plan.n, plan.bootstrap)
+        y = check_labels(labels(rows), len(rows), plan.n_classes)
         return Bootstrap(rows=rows, samples=self.pool.take(rows), labels=y)
 
     def proxy_inputs(self, manifest: Manifest) -> tuple[np.ndarray, np.ndarray | None]:
@@ -113,7 +114,7 @@ class DataOwner:
 
 
 def proxy_ranks(
-    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch: int = 256
+    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch_size: int = 256
 ) -> np.ndarray:
     """Return the scores of samples in the clear, `[n]`.
 
@@ -121,7 +122,7 @@ def proxy_ranks(
         proxy: The proxy.
         samples: The samples; embedded batch by batch.
         base: The public base model that embeds them; not needed by a probe.
-        batch: Samples of one forward pass.
+        batch_size: Samples of one forward pass.
 
     Raises:
         ValueError: If the samples lack what the proxy reads.
@@ -129,13 +130,13 @@ def proxy_ranks(
     manifest = proxy.manifest
     if not manifest.layers:
         features = _features(samples)
-        return proxy.scores(proxy.logits(features, batch=4096))
+        return proxy.scores(proxy.logits(features, batch_size=4096))
     base = _base(samples, base)
-    parts = []
-    for start in range(0, len(samples), batch):
-        part = take_rows_at(samples.inputs, slice(start, start + batch))
+    parts: list[np.ndarray] = []
+    for start in range(0, len(samples), batch_size):
+        part = take_rows_at(samples.inputs, slice(start, start + batch_size))
         read = proxy_inputs(manifest, base, part)
-        parts.append(proxy.logits(*read, batch=batch))
+        parts.append(proxy.logits(*read, batch_size=batch_size))
     return proxy.scores(np.concatenate(parts))
 
 

@@ -10,21 +10,28 @@ in one wide first layer.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._typed import compiled, fori_loop, gradient
 
 from ._mlp import Kind, Nonlinearity, Params
 
 Source = Literal["rows", "gaussian", "both"]
+
+Arrays = dict[str, np.ndarray]
+
+_Batch = tuple[jax.Array, jax.Array | None]
+"""Inputs `[m, in, batch]`, and their mask if they have one."""
+
+_Array = TypeVar("_Array", np.ndarray, jax.Array)
 
 _PILOT = 8192  # samples that standardise inputs and outputs, and then measure R²
 
@@ -100,7 +107,7 @@ def train_mlps(
     n_points = check_count("n_points", n_points)
     batch_size = check_count("batch_size", batch_size, minimum=2)
     learning_rate = check_positive("learning_rate", learning_rate)
-    groups: dict[tuple, list[int]] = {}
+    groups: dict[tuple[Kind, int, bool], list[int]] = {}
     for index, operation in enumerate(operations):
         if source != "gaussian" and operation.rows is None:
             raise ValueError(
@@ -117,21 +124,24 @@ def train_mlps(
         batch=batch_size,
     )
     host = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    scales, starts, tests = [], [], []
+    scales: list[Arrays] = []
+    starts: list[Arrays] = []
+    tests: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
     for operation in operations:
         scale, x, y, mask = _pilot(operation, host, source)
         scales.append(scale)
         tests.append((x, y, mask))
         starts.append(_initial(host, len(x), len(y), setup))
     members = list(groups.values())
-    data, params = [], []
+    data: list[Params] = []
+    params: list[Params] = []
     for group in members:
-        data.append(_stack([operations[i] for i in group], source))
-        data[-1] |= _together([scales[i] for i in group])
-        params.append(_together([starts[i] for i in group]))
+        stacked = _stack([operations[i] for i in group], source)
+        data.append(_to_jax(stacked | _together([scales[i] for i in group])))
+        params.append(_to_jax(_together([starts[i] for i in group])))
     steps = -(-n_points // batch_size)
     numbers = jnp.int32(steps), jnp.float32(learning_rate)
-    found = jax.device_get(_train(data, params, key, *numbers, setup))
+    found: list[Arrays] = jax.device_get(_train(data, params, key, *numbers, setup))
     results: list[dict[int, Trained]] = [{} for _ in operations]
     for group, stacked in zip(members, found, strict=True):
         for position, index in enumerate(group):
@@ -144,7 +154,11 @@ def train_mlps(
     return results
 
 
-def _together(trees: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _to_jax(arrays: Arrays) -> Params:
+    return {name: jnp.asarray(array) for name, array in arrays.items()}
+
+
+def _together(trees: Sequence[Arrays]) -> Arrays:
     names = trees[0]
     return {n: np.stack([t[n] for t in trees]).astype(np.float32) for n in names}
 
@@ -170,7 +184,8 @@ class _Setup:
 
     def parts(self) -> list[tuple[slice, slice, int]]:
         """Units, MLPs and width of each run of equal widths."""
-        parts, unit = [], 0
+        parts: list[tuple[slice, slice, int]] = []
+        unit = 0
         for i, width in enumerate(self.widths):
             units = slice(unit, unit + width * self.seeds)
             parts.append((units, slice(i * self.seeds, (i + 1) * self.seeds), width))
@@ -178,7 +193,7 @@ class _Setup:
         return parts
 
 
-def _stack(operations: Sequence[Nonlinearity], source: Source) -> dict[str, np.ndarray]:
+def _stack(operations: Sequence[Nonlinearity], source: Source) -> Arrays:
     """Stack the operations of a group in front; repeat rows to one number."""
     columns = {
         "mean": np.stack([o.mean for o in operations])[..., None],
@@ -186,7 +201,7 @@ def _stack(operations: Sequence[Nonlinearity], source: Source) -> dict[str, np.n
         "low": np.array([o.low for o in operations])[:, None, None],
         "eps": np.array([o.eps for o in operations])[:, None, None],
     }
-    data: dict[str, np.ndarray] = {k: v.astype(np.float32) for k, v in columns.items()}
+    data: Arrays = {k: v.astype(np.float32) for k, v in columns.items()}
     arrays: dict[str, list[np.ndarray]] = {
         "rows": [o.rows for o in operations if o.rows is not None],
         "masks": [o.masks for o in operations if o.masks is not None],
@@ -201,7 +216,7 @@ def _stack(operations: Sequence[Nonlinearity], source: Source) -> dict[str, np.n
     return data
 
 
-def _draw(data, key, setup: _Setup):
+def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]:
     """One batch for every group: inputs `[m, in, batch]`, and masks or None."""
     observed = _observed(setup.source, setup.batch)
     synthetic = setup.batch - observed
@@ -209,7 +224,7 @@ def _draw(data, key, setup: _Setup):
     noise = jax.random.normal(key_noise, (sum(setup.inputs), synthetic))
     noise = jnp.split(noise, np.cumsum(setup.inputs)[:-1])
     draws = jax.random.uniform(key_index, (setup.batch,))
-    batches = []
+    batches: list[_Batch] = []
     for group, z in zip(data, noise, strict=True):
         x = jnp.maximum(group["mean"] + group["std"] * z, group["low"])
         mask = None
@@ -230,25 +245,31 @@ def _observed(source: Source, n: int) -> int:
 
 
 def _take(rows: jax.Array, index: jax.Array) -> jax.Array:
-    taken = jax.vmap(lambda r, i: r[i])(rows, index)
-    return jnp.swapaxes(taken, 1, 2)
+    def take(rows: jax.Array, index: jax.Array) -> jax.Array:
+        return rows[index]
+
+    return jnp.swapaxes(jax.vmap(take)(rows, index), 1, 2)
 
 
-def _target(kind: Kind, x, mask, eps, xp=jnp):
+def _target(
+    kind: Kind, x: _Array, mask: _Array | None, eps: _Array | float, xp: ModuleType
+) -> _Array:
     """Return the operation's results, `[m, out, batch]`, by JAX or by NumPy."""
     if kind == "rsqrt":
         return 1 / xp.sqrt(x + eps)
     if mask is not None:
         x = xp.where(mask > 0, x, -xp.inf)
-    x = x - x.max(1, keepdims=True)
-    e = xp.exp(x)
+    x = xp.subtract(x, x.max(1, keepdims=True))
+    e: _Array = xp.exp(x)
     total = e.sum(1, keepdims=True)
     if kind == "softmax":
-        return e / total
+        return xp.divide(e, total)
     return xp.log(total) - (e * x).sum(1, keepdims=True) / total
 
 
-def _loss(params, x, y, mask, setup: _Setup) -> jax.Array:
+def _loss(
+    params: Params, x: jax.Array, y: jax.Array, mask: jax.Array | None, setup: _Setup
+) -> jax.Array:
     """Return the mean squared error of each MLP, summed: they share no weight.
 
     Units come before samples, so that each run of equal widths is a free slice. Biases
@@ -278,16 +299,23 @@ def _loss(params, x, y, mask, setup: _Setup) -> jax.Array:
     return total / (outputs * batch)
 
 
-@functools.partial(jax.jit, static_argnames="setup")
-def _train(data, params, key, steps, learning_rate, setup: _Setup):
+@compiled(static_argnames="setup")
+def _train(
+    data: Sequence[Params],
+    params: Sequence[Params],
+    key: jax.Array,
+    steps: jax.Array,
+    learning_rate: jax.Array,
+    setup: _Setup,
+) -> list[Params]:
     import optax
 
-    def loss(params, batches):
+    def loss(params: list[Params], batches: list[_Batch]) -> jax.Array:
         total = jnp.zeros(())
         for kind, group, p, (x, mask) in zip(
             setup.kinds, data, params, batches, strict=True
         ):
-            y = _target(kind, x, mask, group["eps"])
+            y = _target(kind, x, mask, group["eps"], jnp)
             x = x if mask is None else x * mask
             x = (x - group["x"]) / group["x_std"]
             x = jnp.concatenate([x, jnp.ones_like(x[:, :1])], 1)
@@ -295,31 +323,40 @@ def _train(data, params, key, steps, learning_rate, setup: _Setup):
             total += _loss(p, x, y, mask, setup)
         return total
 
-    optimiser = optax.adam(lambda t: learning_rate * _cosine(t / steps))
-    # One flat vector: the optimiser is a few operations, however many groups there are.
-    flat, unravel = jax.flatten_util.ravel_pytree(params)
+    def rate(t: Any) -> jax.Array:
+        return learning_rate * _cosine(t / steps)
 
-    def step(t, carry):
+    optimiser = optax.adam(rate)
+    # One flat vector: the optimiser is a few operations, however many groups there are.
+    start, unravel = jax.flatten_util.ravel_pytree(list(params))
+
+    def step(t: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         flat, state = carry
         batches = _draw(data, jax.random.fold_in(key, t), setup)
-        gradient = jax.grad(loss)(unravel(flat), batches)
-        gradient = jax.flatten_util.ravel_pytree(gradient)[0]
-        updates, state = optimiser.update(gradient, state)
-        return optax.apply_updates(flat, updates), state
 
-    flat, _ = lax.fori_loop(0, steps, step, (flat, optimiser.init(flat)))
+        def lost(params: list[Params]) -> jax.Array:
+            return loss(params, batches)
+
+        slopes = gradient(lost)(unravel(flat))
+        slope = jax.flatten_util.ravel_pytree(slopes)[0]
+        updates, state = optimiser.update(slope, state)
+        return jnp.asarray(optax.apply_updates(flat, updates)), state
+
+    flat, _ = fori_loop(0, steps, step, (start, optimiser.init(start)))
     return unravel(flat)
 
 
-def _cosine(progress):
+def _cosine(progress: jax.Array) -> jax.Array:
     return 0.5 * (1 + jnp.cos(jnp.pi * progress))
 
 
 # On the host, where small arrays need no compilation.
 
 
-def _pilot(operation: Nonlinearity, rng: np.random.Generator, source: Source):
-    """Samples of one operation, `[in, n]`, their masks, and what it returns."""
+def _pilot(
+    operation: Nonlinearity, rng: np.random.Generator, source: Source
+) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return scales, samples of an operation `[in, n]`, its results, and masks."""
     observed = _observed(source, _PILOT)
     synthetic = rng.normal(size=(_PILOT - observed, len(operation.mean)))
     x = np.maximum(operation.mean + operation.std * synthetic, operation.low)
@@ -346,7 +383,9 @@ def _pilot(operation: Nonlinearity, rng: np.random.Generator, source: Source):
     return scale, x, y, None if mask is None else mask[0]
 
 
-def _initial(rng: np.random.Generator, inputs: int, outputs: int, setup: _Setup):
+def _initial(
+    rng: np.random.Generator, inputs: int, outputs: int, setup: _Setup
+) -> Arrays:
     """Normal weights of unit gain."""
     fan = np.repeat(setup.widths, np.array(setup.widths) * setup.seeds)
     return {
@@ -356,14 +395,14 @@ def _initial(rng: np.random.Generator, inputs: int, outputs: int, setup: _Setup)
     }
 
 
-def _fold(params, scale, setup: _Setup) -> dict[int, dict[str, np.ndarray]]:
+def _fold(params: Arrays, scale: Arrays, setup: _Setup) -> dict[int, Arrays]:
     """Standardisation into the weights of one operation's MLPs, in float64."""
     w1, w2, b2 = (params[name].astype(np.float64) for name in ("w1", "w2", "b2"))
     slope = w1[:-1] / scale["x_std"]
     offset = w1[-1] - (scale["x"] * slope).sum(0)
     w2 = w2 * scale["y_std"]
     b2 = b2 * scale["y_std"] + scale["y"][:, 0]
-    results = {}
+    results: dict[int, Arrays] = {}
     for units, mlps, width in setup.parts():
         first = slope[:, units].reshape(-1, setup.seeds, width)
         results[width] = {
@@ -375,7 +414,9 @@ def _fold(params, scale, setup: _Setup) -> dict[int, dict[str, np.ndarray]]:
     return results
 
 
-def _explained(params: dict[str, np.ndarray], x, y, mask) -> np.ndarray:
+def _explained(
+    params: Arrays, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None
+) -> np.ndarray:
     """R² of the MLPs of one width, `[seeds]`."""
     hidden = np.einsum("sid,ib->sdb", params["w1"], x, optimize=True)
     hidden = np.maximum(hidden + params["b1"][..., None], 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,9 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     Args:
         proxy: The proxy.
         folder: Made if it is not there; other files in it stay.
+
+    Returns:
+        The folder.
     """
     from safetensors.numpy import save_file
 
@@ -35,13 +40,17 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     with staged([folder / WEIGHTS, folder / MANIFEST]) as (weights, manifest):
         # safetensors writes arrays as they lie in memory.
         arrays = {k: np.asarray(v, order="C") for k, v in proxy.arrays().items()}
-        save_file(arrays, weights, {"manifest": _digest(proxy.manifest)})
+        about = {"manifest": _digest(proxy.manifest), "arrays": digest_arrays(arrays)}
+        save_file(arrays, weights, about)
         manifest.write_text(proxy.manifest.to_json(), "utf-8")
     return folder
 
 
 def load_proxy(folder: str | os.PathLike[str]) -> Proxy:
     """Return the proxy that `save_proxy` wrote.
+
+    Args:
+        folder: Where it wrote.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -53,6 +62,9 @@ def load_proxy(folder: str | os.PathLike[str]) -> Proxy:
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """Return the manifest of a folder of `save_proxy`, or of a file.
+
+    Args:
+        path: The folder, or a file of JSON.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -71,15 +83,19 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 def read_weights(
     folder: str | os.PathLike[str], manifest: Manifest
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a folder of `save_proxy`.
+    """Return the arrays of a folder of `save_proxy`, whose file is read once.
+
+    Args:
+        folder: Where it wrote.
+        manifest: The proxy's architecture: which arrays there must be.
 
     Raises:
         FileNotFoundError: If there are none.
-        ValueError: If they were saved with another manifest, a name, shape or type is
-            not the manifest's, or a value not finite.
+        ValueError: If they were saved with another manifest, were changed since, a
+            name, shape or type is not the manifest's, or a value not finite.
     """
-    from safetensors import SafetensorError, safe_open
-    from safetensors.numpy import load_file
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
 
     path = Path(folder) / WEIGHTS
     if not path.is_file():
@@ -87,10 +103,10 @@ def read_weights(
             f"there are no weights at {path}: the model owner's side needs them"
         )
     try:
-        arrays = load_file(path)
-        with safe_open(path, "np") as file:
-            written_with = (file.metadata() or {}).get("manifest")
-    except SafetensorError as error:
+        content = path.read_bytes()
+        arrays = load(content)
+        about = _metadata(content)
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: no safetensors file ({error})") from None
     shapes = array_shapes(manifest)
     for name in sorted({*shapes, *arrays}):
@@ -101,9 +117,32 @@ def read_weights(
             )
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{path}: {name} must be finite floating-point numbers")
-    if written_with not in (None, _digest(manifest)):
+    if about.get("manifest") not in (None, _digest(manifest)):
         raise ValueError(f"{path}: these weights were saved with another manifest")
+    if about.get("arrays") not in (None, digest_arrays(arrays)):
+        raise ValueError(
+            f"{path}: weights must be those that were saved, and were changed since"
+        )
     return arrays
+
+
+def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a hash of arrays: their names, types, shapes and every bit."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        about = json.dumps([name, array.dtype.str, array.shape])
+        found.update(f"{about}\n".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Return what a safetensors file says of itself: in its header, a JSON object.
+
+    Its length stands in front, in 8 bytes.
+    """
+    length = int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
 
 
 def _digest(manifest: Manifest) -> str:

@@ -62,7 +62,8 @@ class _Folder:
     """Collects the operands of one manifest, part by part."""
 
     def __init__(self, manifest: Manifest, arrays: Arrays):
-        self.manifest, self.arrays, self.out = manifest, arrays, {}
+        self.manifest, self.arrays = manifest, arrays
+        self.out: Arrays = {}
         self.folded = manifest.plan == "folded"
         self.hidden = manifest.inputs.width
 
@@ -135,7 +136,10 @@ class _Folder:
         if self.folded and last and not layer.pre_norm and normalises:
             beside = self.beside(norms[-1])
         gained = self.folded and layer.pre_norm and normalises
-        before = lambda norm, linear: norm.before(linear) if gained else linear
+
+        def before(norm: _PlacedNorm, linear: Linear) -> Linear:
+            return norm.before(linear) if gained else linear
+
         linears = {"out": self.linear(f"{at}.out")}
         for name in ("query", "key", "value"):
             linears[name] = before(norms[0], self.linear(f"{at}.{name}"))

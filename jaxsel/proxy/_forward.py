@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int, Shaped
 
 from ._manifest import Emulator, Layer, Manifest
+from ._mlp import along, dense
 from .families import (
     ACTIVATIONS,
     attention_of,
@@ -44,10 +46,13 @@ class Activations:
             where the classifier reads the first row, else L.
         variances: Of the rows that the norms centre, `[n, rows]` each: that of the
             attention, and that of the feed-forward part where there is one.
+        hidden: The largest absolute value that each sample gives the activation of the
+            feed-forward part, `[n]`; None where there is none.
     """
 
     scores: jax.Array
     variances: tuple[jax.Array, ...]
+    hidden: jax.Array | None
 
 
 class Seen(NamedTuple):
@@ -65,8 +70,12 @@ class Seen(NamedTuple):
 
 
 def proxy_logits(
-    params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
-) -> jax.Array:
+    params: Params,
+    x: Float[jax.Array, "n L H"] | Int[jax.Array, "n L"] | Float[jax.Array, "n d"],
+    mask: Shaped[jax.Array, "n L"] | None,
+    *,
+    manifest: Manifest,
+) -> Float[jax.Array, "n C"]:
     """Return the logits of embedded samples: a pure kernel.
 
     Args:
@@ -82,13 +91,23 @@ def proxy_logits(
     return run(params, x, mask, manifest=manifest)[0]
 
 
-def proxy_scores(params: Params, logits: jax.Array, *, manifest: Manifest) -> jax.Array:
-    """Return the scores that the secure run ranks by, of logits `[n, C]`, `[n]`.
+def proxy_scores(
+    params: Params, logits: Float[jax.Array, "*n C"], *, manifest: Manifest
+) -> Float[jax.Array, "*n"]:
+    """Return the scores that the secure run ranks by: a pure kernel.
 
     Where the manifest's secure form is "square" or "mlp" these are its values, not the
     exact score's.
+
+    Args:
+        params: The proxy's parameters, as for `proxy_logits`.
+        logits: Array of shape `[..., C]`, of `proxy_logits`.
+        manifest: The architecture: static under `jit`.
+
+    Returns:
+        Array of shape `[...]`; the highest are chosen.
     """
-    logits = logits - params["offset"]
+    logits = logits - along(params["offset"], logits)
     secure = score_of(manifest.score.secure)
     return secure.rank(params["score"], logits, manifest.score.kind)
 
@@ -100,7 +119,7 @@ def run(
     seen, embedded, final = [], None, None
     if manifest.inputs.embed == "onehot":
         table, positions = params["inputs"]["embed"]
-        x = table[x] + positions
+        x = table[x] + positions[None]
         assert manifest.inputs.norm is not None
         x, embedded = _norm(params["inputs"]["norm"], manifest.inputs.norm, x)
     mask = None if mask is None else mask.astype(x.dtype)
@@ -127,7 +146,8 @@ def run(
 def _layer(
     params: Params, layer: Layer, x: jax.Array, mask: jax.Array | None, rows: int
 ) -> tuple[jax.Array, Activations]:
-    variances = []
+    variances: list[jax.Array] = []
+    largest: jax.Array | None = None
     read = x
     if layer.pre_norm:
         read, variance = _norm(params["norm"], layer.norm, x)
@@ -142,25 +162,29 @@ def _layer(
         if layer.pre_norm:
             inner, variance = _norm(ffn["norm"], layer.norm, x)
             variances.append(variance)
-        hidden = ACTIVATIONS[layer.ffn.activation].apply(_linear(ffn["up"], inner))
-        x = x + _linear(ffn["down"], hidden)
+        up = dense(inner, *ffn["up"])
+        largest = jnp.abs(up).max((1, 2))
+        hidden = ACTIVATIONS[layer.ffn.activation].apply(up)
+        x = x + dense(hidden, *ffn["down"])
         if not layer.pre_norm:
             x, variance = _norm(ffn["norm"], layer.norm, x)
             variances.append(variance)
-    return x, Activations(scores, tuple(variances))
+    return x, Activations(scores, tuple(variances), largest)
 
 
 def _attend(
     params: Params, layer: Layer, x: jax.Array, mask: jax.Array | None, rows: int
 ) -> tuple[jax.Array, jax.Array]:
-    split = lambda x: x.reshape(*x.shape[:2], layer.heads, layer.head_width)
-    query = split(_linear(params["query"], x[:, :rows]))
-    key, value = (split(_linear(params[name], x)) for name in ("key", "value"))
+    def split(x: jax.Array) -> jax.Array:
+        return x.reshape(*x.shape[:2], layer.heads, layer.head_width)
+
+    query = split(dense(x[:, :rows], *params["query"]))
+    key, value = (split(dense(x, *params[name])) for name in ("key", "value"))
     scores = jnp.einsum("nqhw,nkhw->nhqk", query, key) * layer.head_width**-0.5
     emulator = attention_of(layer.attention)
     weights = emulator.apply(params["attention"], scores, mask)
     mixed = jnp.einsum("nhqk,nkhw->nqhw", weights, value)
-    return _linear(params["out"], mixed.reshape(*mixed.shape[:2], -1)), scores
+    return dense(mixed.reshape(*mixed.shape[:2], -1), *params["out"]), scores
 
 
 def _norm(params: Params, entry: Emulator, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -171,9 +195,5 @@ def _norm(params: Params, entry: Emulator, x: jax.Array) -> tuple[jax.Array, jax
     if not family.normalises:
         return x, variance
     factor = family.apply(params["emulator"], variance)
-    return centred * factor[..., None] * params["gamma"] + params["beta"], variance
-
-
-def _linear(layer: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
-    w, b = layer
-    return x @ w + b
+    gamma, beta = (along(params[name], x) for name in ("gamma", "beta"))
+    return centred * factor[..., None] * gamma + beta, variance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -14,27 +13,34 @@ from flax import nnx
 
 from jaxsel._checks import check_count, check_same_length
 from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel.models import Target
+from jaxsel._typed import compiled, gradient, map_leaves
+from jaxsel.models import EncoderLayer, Target
 
 
 def weight_importance(target: Target) -> np.ndarray:
     """Return `‖W_v W_o‖`, the Frobenius norm, of each head, `[layers, heads]`.
 
     How far its values reach, whatever the samples.
+
+    Args:
+        target: A model that `models.load_target` returned, or one fine-tuned.
     """
     model: Any = nnx.merge(target.graphdef, target.params)
-    norms = []
-    for layer in model.encoder.layers:
-        value, out = (np.asarray(w.kernel[...]) for w in (layer.value, layer.out))
-        columns = np.split(value, layer.heads, axis=1)
-        rows = np.split(out, layer.heads, axis=0)
-        pairs = zip(columns, rows, strict=True)
-        norms.append([np.linalg.norm(a @ b) for a, b in pairs])
+    norms = [_products(layer) for layer in model.encoder.layers]
     return np.array(norms)
 
 
+def _products(layer: EncoderLayer) -> list[float]:
+    """Return `‖W_v W_o‖` of each head of a layer."""
+    value, out = (np.asarray(w.kernel[...]) for w in (layer.value, layer.out))
+    columns = np.split(value, layer.heads, axis=1)
+    rows = np.split(out, layer.heads, axis=0)
+    pairs = zip(columns, rows, strict=True)
+    return [float(np.linalg.norm(a @ b)) for a, b in pairs]
+
+
 def gradient_importance(
-    target: Target, inputs: Any, labels: npt.ArrayLike, *, batch: int = 16
+    target: Target, inputs: Any, labels: npt.ArrayLike, *, batch_size: int = 16
 ) -> np.ndarray:
     """Return how much a loss feels each head, `[layers, heads]`.
 
@@ -45,7 +51,7 @@ def gradient_importance(
         target: A target with a head, fine-tuned.
         inputs: Samples as it reads them: `Tokens` or images.
         labels: Their classes, `[n]`.
-        batch: Samples of one pass.
+        batch_size: Samples of one pass.
 
     Raises:
         ValueError: If lengths differ, or `inputs` doesn't fit the model.
@@ -56,7 +62,7 @@ def gradient_importance(
     """
     inputs, y = target.check(inputs), np.asarray(labels, np.int32)
     check_same_length("inputs", jax.tree.leaves(inputs)[0], "labels", y)
-    rows = min(check_count("batch", batch), len(y))
+    rows = min(check_count("batch_size", batch_size), len(y))
     total: Any = 0
     for chunk in chunk_slices(len(y), rows):
         part = take_rows((inputs, y), chunk, rows)
@@ -65,23 +71,24 @@ def gradient_importance(
     return total / len(y)
 
 
-@functools.partial(jax.jit, static_argnames="graphdef")
+@compiled(static_argnames="graphdef")
 def _pulls(
-    graphdef: nnx.GraphDef, params: Any, inputs: Any, labels: jax.Array
+    graphdef: nnx.GraphDef[Any], params: Any, inputs: Any, labels: jax.Array
 ) -> jax.Array:
     """Return `|∂ loss / ∂ gate|` of each sample, `[n, layers, heads]`."""
     layers = nnx.merge(graphdef, params).encoder.layers
-
-    def loss(gates: jax.Array, sample: Any, label: jax.Array) -> jax.Array:
-        model = nnx.merge(graphdef, params)
-        for gate, layer in zip(gates, model.encoder.layers, strict=True):
-            kernel = layer.out.kernel[...]
-            by_row = jnp.repeat(gate, len(kernel) // layer.heads)
-            layer.out.kernel = nnx.Param(kernel * by_row[:, None])
-        logits = model(jax.tree.map(lambda a: a[None], sample))[0]
-        return optax.softmax_cross_entropy_with_integer_labels(logits, label)
-
     open_ = jnp.ones((len(layers), layers[0].heads))
-    return jnp.abs(
-        jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(open_, inputs, labels)
-    )
+
+    def pull(sample: Any, label: jax.Array) -> jax.Array:
+        def loss(gates: jax.Array) -> jax.Array:
+            model = nnx.merge(graphdef, params)
+            for gate, layer in zip(gates, model.encoder.layers, strict=True):
+                kernel = layer.out.kernel[...]
+                by_row = jnp.repeat(gate, len(kernel) // layer.heads)
+                layer.out.kernel = nnx.Param(kernel * by_row[:, None])
+            logits = model(map_leaves(lambda array: array[None], sample))[0]
+            return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+
+        return gradient(loss)(open_)
+
+    return jnp.abs(jax.vmap(pull)(inputs, labels))

@@ -123,18 +123,18 @@ def tune(
     check_choice("goal", goal, ("labels", "logits", "ranks"))
     manifest = proxy.manifest
     y = np.asarray(targets)
-    classes = manifest.head.classes
+    n_classes = manifest.head.n_classes
     if goal == "labels":
         if y.dtype.kind not in "iu" or y.ndim != 1:
             raise ValueError(f"targets must be classes [n], got {y.dtype} {y.shape}")
-        if len(y) and not 0 <= y.min() <= y.max() < classes:
+        if len(y) and not 0 <= y.min() <= y.max() < n_classes:
             raise ValueError(
-                f"targets must lie in [0, {classes}), got {y.min()} to {y.max()}"
+                f"targets must lie in [0, {n_classes}), got {y.min()} to {y.max()}"
             )
     elif goal == "ranks" and y.ndim != 1:
         raise ValueError(f"targets must be entropies [n], got {y.shape}")
-    elif goal == "logits" and (y.ndim != 2 or y.shape[1] != classes):
-        raise ValueError(f"targets must be logits [n, {classes}], got {y.shape}")
+    elif goal == "logits" and (y.ndim != 2 or y.shape[1] != n_classes):
+        raise ValueError(f"targets must be logits [n, {n_classes}], got {y.shape}")
     onehot = manifest.inputs.embed == "onehot"
     x = np.asarray(x, np.int32 if onehot else np.float32)
     shown = np.ones(x.shape[:2]) if mask is None else np.asarray(mask)
@@ -147,9 +147,9 @@ def tune(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
-        half=False,  # polynomials and variances need more than bfloat16's 8 bits
+        compute_dtype="float32",  # polynomials need more than bfloat16's 8 bits
         checkpoint=checkpoint,
-        about=f"{goal} {manifest.to_json()}",
+        run_tag=f"{goal} {manifest.to_json()}",
         progress=progress,
     )
     tuned = Proxy(manifest, found.params)

@@ -171,11 +171,11 @@ class Head:
     """The classifier: linear (`width` 0), or with `width` hidden ReLU units."""
 
     width: int
-    classes: int
+    n_classes: int
 
     def __post_init__(self) -> None:
         _check_sizes(self, "width", minimum=0)
-        _check_sizes(self, "classes", minimum=2)
+        _check_sizes(self, "n_classes", minimum=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -307,10 +307,10 @@ class Manifest:
                 f"got {self.final_norm}"
             )
         family = self.score.secure.family
-        if SECURE_SCORES[family].type.two_classes and self.head.classes != 2:
+        if SECURE_SCORES[family].type.two_classes and self.head.n_classes != 2:
             raise ValueError(
                 f"score.secure.family {family!r} ranks two classes only, got "
-                f"head.classes {self.head.classes}"
+                f"head.n_classes {self.head.n_classes}"
             )
         for place in self.fixed_point.bounds:
             parts = place.split(".")
@@ -339,7 +339,10 @@ class Manifest:
 
 
 def power_of_two(value: float) -> float:
-    """Return the least power of two that is at least `value`, which is above zero.
+    """Return the least power of two that is at least `value`.
+
+    Args:
+        value: Above zero.
 
     Raises:
         ValueError: If the value is not finite and above zero.
@@ -381,7 +384,7 @@ def _check_sizes(node: Any, *names: str, minimum: int = 1) -> None:
 def _check_size(name: str, value: Any, minimum: int) -> int:
     value = check_count(name, value, minimum=minimum)
     # The count of a row's maximum is CrypTen's for rows that are not enormous.
-    power = 16 if name in ("length", "classes") else 31
+    power = 16 if name in ("length", "n_classes") else 31
     if value > 2**power:
         raise ValueError(f"{name} must be at most 2**{power}, got {short(value)}")
     return value

@@ -18,7 +18,7 @@ FORMAT, VERSION = "jaxsel phases", 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What a data owner tells of its pool before anything is bought.
+    """A data owner's description of its pool, before anything is bought.
 
     Reveals how many samples there are and the shape of one; no value of any.
 
@@ -37,7 +37,7 @@ class Offer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a model owner answers to an offer.
+    """A model owner's answer to an offer.
 
     Reveals the architecture of each phase's proxy, before any is trained, and the sizes
     of the purchase; no parameter of a model.
@@ -45,14 +45,14 @@ class Plan:
     Attributes:
         n: Samples in the pool.
         bootstrap: Share of the pool that is drawn at random and bought first.
-        classes: Classes of the labels, C.
+        n_classes: Classes of the labels, C.
         keeps: Rows that each phase leaves, the bootstrap set not counted.
         manifests: Of each phase's proxy, still without bounds.
     """
 
     n: int
     bootstrap: float
-    classes: int
+    n_classes: int
     keeps: tuple[int, ...]
     manifests: tuple[Manifest, ...]
 
@@ -76,7 +76,7 @@ class Bootstrap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """What a model owner publishes of the phases it has prepared.
+    """The public part of the phases that a model owner has prepared.
 
     Together with the pool it is all that the data owner needs for the secure run.
     Reveals architectures and, as powers of two, bounds on what the proxies compute for
@@ -146,11 +146,11 @@ class Published:
         return decode(Published, document)
 
 
-def check_labels(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
+def check_labels(labels: npt.ArrayLike, n: int, n_classes: int) -> np.ndarray:
     """Return the classes of n bought samples as int32.
 
     Raises:
-        ValueError: If they are not n integers in `[0, classes)`.
+        ValueError: If they are not n integers in `[0, n_classes)`.
     """
     y = np.asarray(labels)
     check_same_length("labels", y, "bootstrap", np.empty(n))
@@ -158,8 +158,9 @@ def check_labels(labels: npt.ArrayLike, n: int, classes: int) -> np.ndarray:
         raise ValueError(
             f"labels must return integers [m], got {y.dtype} of shape {y.shape}"
         )
-    if y.min() < 0 or y.max() >= classes:
+    if y.min() < 0 or y.max() >= n_classes:
         raise ValueError(
-            f"labels must lie in [0, {classes}), got values from {y.min()} to {y.max()}"
+            f"labels must lie in [0, {n_classes}), got values from {y.min()} to "
+            f"{y.max()}"
         )
     return y.astype(np.int32)

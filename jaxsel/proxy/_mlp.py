@@ -6,8 +6,10 @@ import dataclasses
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_choice, check_features, check_positive
 
@@ -15,18 +17,32 @@ Params = dict[str, jax.Array]
 Kind = Literal["softmax", "rsqrt", "entropy"]
 
 
-def mlp(params: Params, x: jax.Array) -> jax.Array:
-    """Return `relu(x w1 + b1) w2 + b2`: the paper's emulator, `[..., out]`.
+def along(parameter: jax.Array, x: jax.Array) -> jax.Array:
+    """Return a parameter of the last axes of `x` with as many axes as `x`."""
+    return jnp.expand_dims(parameter, tuple(range(x.ndim - parameter.ndim)))
+
+
+def dense(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+    """Return `x w + b`."""
+    x = x @ w
+    return x + along(b, x)
+
+
+def mlp(params: Params, x: Float[jax.Array, "*n d"]) -> Float[jax.Array, "*n k"]:
+    """Return `relu(x w1 + b1) w2 + b2`, the paper's emulator: a pure kernel.
 
     Args:
-        params: `w1 [in, d]`, `b1 [d]`, `w2 [d, out]`, `b2 [out]`.
-        x: Inputs `[..., in]`.
+        params: `w1 [d, h]`, `b1 [h]`, `w2 [h, k]`, `b2 [k]`.
+        x: Inputs `[..., d]`.
+
+    Returns:
+        Array of shape `[..., k]`.
 
     References:
         SelectFormer (section 4.3): one ReLU layer between two linear ones.
     """
-    hidden = jax.nn.relu(x @ params["w1"] + params["b1"])
-    return hidden @ params["w2"] + params["b2"]
+    hidden = jax.nn.relu(dense(x, params["w1"], params["b1"]))
+    return dense(hidden, params["w2"], params["b2"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

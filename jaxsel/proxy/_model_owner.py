@@ -24,7 +24,7 @@ from ._spec import Spec, probe_manifest
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ModelOwner:
-    """What a model owner brings to a selection in phases.
+    """The model owner's side of a selection in phases.
 
     Its steps, in order: `plan` answers the data owner's offer, `learn` takes the
     bootstrap set, and the `ProxyMaker` that it returns makes the phases' proxies.
@@ -36,7 +36,7 @@ class ModelOwner:
             public base model, the data owner could train the same target.
         target: The public base model with a head of C classes; needed by proxies, and
             by probes unless their goal is "labels".
-        classes: C, if there is no target.
+        n_classes: C, if there is no target.
         bootstrap: Share of the pool that is drawn at random.
         kind: What samples are ranked by, see `score`; the prior is that of the
             bootstrap set, each class counted once more than it is there.
@@ -55,7 +55,7 @@ class ModelOwner:
     budget: int
     secret: jax.Array = dataclasses.field(repr=False)
     target: Target | None = dataclasses.field(default=None, repr=False)
-    classes: int | None = None
+    n_classes: int | None = None
     bootstrap: float = 0.05
     kind: Kind = "entropy"
     distil: Samples | None = dataclasses.field(default=None, repr=False)
@@ -75,15 +75,15 @@ class ModelOwner:
                 _check_parts("distil", inputs, features, phase, i)
         if self.distil is not None:
             check_inputs("distil", self.distil, self.target)
-        if self._classes is None:
+        if self._n_classes is None:
             raise ValueError(
-                "classes must be given if there is no target, and a target must have a "
-                "head: got None"
+                "n_classes must be given if there is no target, and a target must have "
+                "a head: got None"
             )
 
     @property
-    def _classes(self) -> int | None:
-        return self.classes if self.target is None else self.target.classes
+    def _n_classes(self) -> int | None:
+        return self.n_classes if self.target is None else self.target.n_classes
 
     @property
     def base(self) -> Target | None:
@@ -105,14 +105,14 @@ class ModelOwner:
         if self.distil is not None:
             _check_like_pool(self.distil, offer)
         bought = bootstrap_size(offer.n, self.bootstrap)
-        classes = given("classes", self._classes)
+        n_classes = given("n_classes", self._n_classes)
         return Plan(
             n=offer.n,
             bootstrap=self.bootstrap,
-            classes=classes,
+            n_classes=n_classes,
             keeps=_keeps(offer.n, bought, self.schedule, self.budget),
             manifests=tuple(
-                self._manifest(phase.proxy, offer, classes) for phase in self.schedule
+                self._manifest(phase.proxy, offer, n_classes) for phase in self.schedule
             ),
         )
 
@@ -120,8 +120,8 @@ class ModelOwner:
         self,
         plan: Plan,
         sold: Bootstrap,
-        key: jax.Array,
         *,
+        key: jax.Array,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
     ) -> ProxyMaker:
@@ -139,9 +139,9 @@ class ModelOwner:
             ValueError: If other rows than the key's were sold, labels lie out of range,
                 or the training diverges.
         """
-        if not np.array_equal(sold.rows, draw_bootstrap(plan.n, plan.bootstrap, key)):
+        if not np.array_equal(sold.rows, draw_bootstrap(key, plan.n, plan.bootstrap)):
             raise ValueError("sold must hold the rows that the joint key draws")
-        y = check_labels(sold.labels, len(sold.rows), plan.classes)
+        y = check_labels(sold.labels, len(sold.rows), plan.n_classes)
         tuned = None
         if self.base is not None:
             trained = finetune(
@@ -160,18 +160,20 @@ class ModelOwner:
         sold = dataclasses.replace(sold, labels=y)
         return ProxyMaker(owner=self, plan=plan, sold=sold, tuned=tuned)
 
-    def _manifest(self, spec: Spec | ProbeSpec, offer: Offer, classes: int) -> Manifest:
+    def _manifest(
+        self, spec: Spec | ProbeSpec, offer: Offer, n_classes: int
+    ) -> Manifest:
         if isinstance(spec, ProbeSpec):
             (width,) = given("features", offer.features)
             return probe_manifest(
-                width=width, classes=classes, head=spec.hidden, score=self.kind
+                width=width, n_classes=n_classes, head=spec.hidden, score=self.kind
             )
         inputs = given("inputs", offer.inputs)
         return target_manifest(
             spec,
             given("target", self.target),
             length=inputs[0][0] if offer.tokens else None,
-            classes=classes,
+            n_classes=n_classes,
             score=self.kind,
         )
 
@@ -218,7 +220,8 @@ def _keeps(
             f"budget must be above the bootstrap set's {bought} samples and below the "
             f"pool's {n}, got {budget}"
         )
-    keeps, before = [], n - bought
+    keeps: list[int] = []
+    before = n - bought
     for i, phase in enumerate(schedule):
         last = i == len(schedule) - 1
         if last != (phase.keep is None):

@@ -25,7 +25,7 @@ def monotonicity(
     """
     from scipy.stats import rankdata
 
-    sides = []
+    sides: list[np.ndarray] = []
     check_same_length("estimated", estimated, "exact", exact)
     for name, values in (("estimated", estimated), ("exact", exact)):
         values = np.asarray(values, np.float64)
@@ -34,7 +34,7 @@ def monotonicity(
                 f"{name} must be two or more numbers of shape [n] without NaN, got "
                 f"shape {values.shape} with {int(np.isnan(values).sum())} NaN"
             )
-        rank = rankdata(values)
+        rank = np.asarray(rankdata(values))
         sides.append(rank - rank.mean())
     a, b = sides
     scale = np.sqrt((a @ a) * (b @ b))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._typed import compiled, map_leaves
 
 from ._forward import Params, Seen, proxy_scores, run
 from ._manifest import Manifest
@@ -96,13 +97,13 @@ def batch_rows(manifest: Manifest, n: int) -> int:
     return min(n, max(most // CHUNK, 1) * CHUNK)
 
 
-_observe = jax.jit(run, static_argnames="manifest")
+_observe = compiled(static_argnames="manifest")(run)
 
 
-@functools.partial(jax.jit, static_argnames="manifest")
+@compiled(static_argnames="manifest")
 def _largest(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, jax.Array, Seen]:
     logits, seen = run(params, x, mask, manifest=manifest)
     found = logits, proxy_scores(params, logits, manifest=manifest), seen
-    return jax.tree.map(lambda array: jnp.abs(array).max(), found)
+    return map_leaves(lambda array: jnp.abs(array).max(), found)

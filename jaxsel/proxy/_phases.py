@@ -56,12 +56,13 @@ class Phased:
     n: int
 
     def costs(
-        self, network: Network | None = None, *, batch: int = 64
+        self, network: Network | None = None, *, batch_size: int = 64
     ) -> list[tuple[Cost, ChoiceCost]]:
         """Count each phase's secure forward passes, and its choice."""
-        left, counted = self.n - len(self.bootstrap), []
+        counted: list[tuple[Cost, ChoiceCost]] = []
+        left = self.n - len(self.bootstrap)
         for proxy, rows in zip(self.proxies, self.survivors, strict=True):
-            passes = cost(proxy.manifest, left, network, batch=batch)
+            passes = cost(proxy.manifest, left, network, batch_size=batch_size)
             counted.append((passes, choice_cost(left, len(rows), network)))
             left = len(rows)
         return counted
@@ -87,7 +88,7 @@ def select(
     key: jax.Array,
     secret: jax.Array,
     target: Target | None = None,
-    classes: int | None = None,
+    n_classes: int | None = None,
     bootstrap: float = 0.05,
     kind: Kind = "entropy",
     distil: Samples | None = None,
@@ -119,7 +120,7 @@ def select(
             and a public base model, the data owner could train the same target.
         target: The public base model with a head of C classes; needed by proxies, and
             by probes unless their goal is "labels".
-        classes: C, if there is no target.
+        n_classes: C, if there is no target.
         bootstrap: Share of the pool that is drawn at random.
         kind: What samples are ranked by, see `score`; the prior is that of the
             bootstrap set, each class counted once more than it is there.
@@ -151,7 +152,7 @@ def select(
         budget=budget,
         secret=secret,
         target=target,
-        classes=classes,
+        n_classes=n_classes,
         bootstrap=bootstrap,
         kind=kind,
         distil=distil,
@@ -163,13 +164,13 @@ def select(
     store = _Store(folder, _run_digest(owner, plan, pool, key))
 
     def buy() -> dict[str, np.ndarray]:
-        return {"labels": seller.sell(plan, key, labels).labels}
+        return {"labels": seller.sell(plan, labels, key=key).labels}
 
     # Labels are bought once: a run that resumes reads them.
     y = store.once("bootstrap", buy)["labels"]
-    sold = seller.sell(plan, key, lambda rows: y)
+    sold = seller.sell(plan, lambda rows: y, key=key)
     maker = owner.learn(
-        plan, sold, key, checkpoint=store.place("target"), progress=progress
+        plan, sold, key=key, checkpoint=store.place("target"), progress=progress
     )
     best = winners or seller.choose
     left = np.setdiff1d(np.arange(plan.n), sold.rows)
@@ -264,7 +265,7 @@ def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) ->
         "kind": owner.kind,
         "tuning": repr(owner.tuning),
         "heads": owner.heads,
-        "classes": plan.classes,
+        "n_classes": plan.n_classes,
     }
     held = tuple(
         None if each is None else (each.inputs, each.features)

@@ -8,7 +8,6 @@ the target's logits on as many unlabelled samples as the model owner holds.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
@@ -28,7 +27,9 @@ from jaxsel._checks import (
     check_same_length,
     to_float,
 )
+from jaxsel._typed import compiled, map_pairs
 
+from ._mlp import along
 from .families._score_exact import entropy
 
 Loss = Literal["labels", "logits", "ranks"]
@@ -55,7 +56,8 @@ class Probe:
         """Return the logits of features `[..., d]`, `[..., C]`."""
         x = features
         for i, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = jnp.matmul(jax.nn.relu(x) if i else x, w, precision="highest") + b
+            x = jnp.matmul(jax.nn.relu(x) if i else x, w, precision="highest")
+            x = x + along(b, x)
         return x
 
 
@@ -64,7 +66,7 @@ def fit_probe(
     targets: npt.ArrayLike | jax.Array,
     *,
     loss: Loss = "logits",
-    classes: int = 2,
+    n_classes: int = 2,
     hidden: int = 0,
     l2: float = 1e-3,
     steps: int = 200,
@@ -83,7 +85,7 @@ def fit_probe(
             what it knows of every sample. "ranks": logistic loss over pairs of samples,
             so that the probe's entropies rank as the scores `[m]` do; nothing else of
             the target is learned.
-        classes: Number of classes C; that of the logits, if they are given.
+        n_classes: Number of classes C; that of the logits, if they are given.
         hidden: Hidden units; 0 for a linear probe.
         l2: Weight of half the squared weights of standardised features.
         steps: L-BFGS steps.
@@ -109,31 +111,34 @@ def fit_probe(
     hidden = check_count("hidden", hidden, minimum=0)
     l2 = check_positive("l2", l2, zero=True)
     steps = check_count("steps", steps)
-    classes = check_count("classes", classes, minimum=2)
+    n_classes = check_count("n_classes", n_classes, minimum=2)
     if loss == "logits":
         if y.ndim != 2 or y.shape[1] < 2:
             raise ValueError(f"targets must be logits [m, C], got shape {y.shape}")
-        classes = y.shape[1]
+        n_classes = y.shape[1]
     elif y.ndim != 1:
         raise ValueError(f"targets must have shape [m] for {loss!r}, got {y.shape}")
     if loss == "labels" and (
-        y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes
+        y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= n_classes
     ):
         raise ValueError(
-            f"targets must be whole numbers in [0, {classes}), got {y.dtype} from "
+            f"targets must be whole numbers in [0, {n_classes}), got {y.dtype} from "
             f"{y.min()} to {y.max()}"
         )
     if key is None:
         if hidden or loss == "ranks":
-            raise ValueError("key must be given for hidden units, and for 'ranks'")
+            raise ValueError(
+                f"key must be given for hidden={hidden} and loss={loss!r}, got None"
+            )
         key = jax.random.key(0)  # not used: the start is 0, and there are no pairs
     mean, scale = x.mean(0), x.std(0)
     scale = np.where(scale > 1e-6 * scale.max(initial=0), scale, 1)
-    sizes = (x.shape[1], hidden, classes) if hidden else (x.shape[1], classes)
+    sizes = (x.shape[1], hidden, n_classes) if hidden else (x.shape[1], n_classes)
     start = initial_probe(sizes, jax.random.fold_in(key, 0), random=loss == "ranks")
     goal = jnp.asarray(y if loss == "labels" else y.astype(np.float32))
     pairs = jax.random.randint(jax.random.fold_in(key, 1), (_PAIRS, len(x)), 0, len(x))
-    found = _fit((x - mean) / scale, goal, pairs, start, l2, loss=loss, steps=steps)
+    scaled = jnp.asarray((x - mean) / scale)
+    found = _fit(scaled, goal, pairs, start, l2, loss=loss, steps=steps)
     first = found.weights[0] / scale[:, None]
     return Probe(
         (first, *found.weights[1:]),
@@ -143,20 +148,20 @@ def fit_probe(
 
 def initial_probe(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Probe:
     """Return zeros for a convex problem, else small random weights."""
-    weights = []
+    weights: list[jax.Array] = []
     for i, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
         each = jax.random.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
         weights.append(each if random or len(sizes) > 2 else jnp.zeros(shape))
     return Probe(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
 
 
-@functools.partial(jax.jit, static_argnames=("loss", "steps"))
+@compiled(static_argnames=("loss", "steps"))
 def _fit(
     x: jax.Array,
     targets: jax.Array,
     pairs: jax.Array,
     start: Probe,
-    l2: jax.Array,
+    l2: jax.Array | float,
     *,
     loss: Loss,
     steps: int,
@@ -174,7 +179,7 @@ def _fit(
         probe, state, best, lowest = carry
         value, gradient = both(probe, state=state)
         lower = value < lowest
-        best = jax.tree.map(lambda new, old: jnp.where(lower, new, old), probe, best)
+        best = map_pairs(lambda new, old: jnp.where(lower, new, old), probe, best)
         updates, state = solver.update(
             gradient,
             state,

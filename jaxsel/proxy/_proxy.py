@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_finite
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._typed import compiled, map_leaves
 
 from ._forward import Params, proxy_logits, proxy_scores
 from ._manifest import Manifest
@@ -40,7 +40,7 @@ class Proxy:
         x: npt.ArrayLike | jax.Array,
         mask: npt.ArrayLike | jax.Array | None = None,
         *,
-        batch: int = 256,
+        batch_size: int = 256,
     ) -> np.ndarray:
         """Return the logits of n samples in the clear, `[n, C]`.
 
@@ -48,7 +48,7 @@ class Proxy:
             x: Embedded rows `[n, L, H]`; token ids `[n, L]` for one-hot words, or
                 features `[n, d]` for a probe.
             mask: `[n, L]`, which rows are no padding; all if None.
-            batch: Samples of one forward pass.
+            batch_size: Samples of one forward pass.
 
         Raises:
             ValueError: If a shape is not that of the manifest, or a value not finite.
@@ -69,7 +69,8 @@ class Proxy:
         shown = None if mask is None else np.asarray(mask, np.float32)
         if shown is not None and shown.shape != x.shape[:2]:
             raise ValueError(f"mask must have shape {x.shape[:2]}, got {shown.shape}")
-        rows = min(check_count("batch", batch), 1 << (len(x) - 1).bit_length())
+        batch_size = check_count("batch_size", batch_size)
+        rows = min(batch_size, 1 << (len(x) - 1).bit_length())
         parts = [
             _logits(
                 self.params, *take_rows((x, shown), chunk, rows), manifest=self.manifest
@@ -80,7 +81,9 @@ class Proxy:
 
     def scores(self, logits: npt.ArrayLike | jax.Array) -> np.ndarray:
         """Return what samples are ranked by, of their logits `[n, C]`, `[n]`."""
-        return np.asarray(_scores(self.params, logits, manifest=self.manifest))
+        return np.asarray(
+            _scores(self.params, jnp.asarray(logits), manifest=self.manifest)
+        )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the parameters by name, such as "layers.0.query.weight"."""
@@ -94,8 +97,8 @@ class Proxy:
             manifest: Its description, see `probe_manifest`.
             probe: What `fit_probe` returned.
         """
-        offset = jnp.zeros(manifest.head.classes)
-        params = {"layers": [], "head": probe, "score": {}, "offset": offset}
+        offset = jnp.zeros(manifest.head.n_classes)
+        params: Params = {"layers": [], "head": probe, "score": {}, "offset": offset}
         return Proxy(manifest, params)
 
     @staticmethod
@@ -124,11 +127,11 @@ class Proxy:
                 f"also {unknown}"
             )
         params = _rebuilt(manifest, given)
-        return Proxy(manifest, jax.tree.map(jnp.asarray, params))
+        return Proxy(manifest, map_leaves(lambda leaf: jnp.asarray(leaf), params))
 
 
-_logits = functools.partial(jax.jit, static_argnames="manifest")(proxy_logits)
-_scores = functools.partial(jax.jit, static_argnames="manifest")(proxy_scores)
+_logits = compiled(static_argnames="manifest")(proxy_logits)
+_scores = compiled(static_argnames="manifest")(proxy_scores)
 
 
 def _named(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -159,7 +162,7 @@ def _rebuilt(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Params:
         parts = {name: arrays[f"{place}.{name}"] for name in ("gamma", "beta")}
         return {**parts, "emulator": emulator(f"{place}.emulator")}
 
-    layers = []
+    layers: list[Params] = []
     for i, layer in enumerate(manifest.layers):
         at = f"layers.{i}"
         found: Params = {name: linear(f"{at}.{name}") for name in _LINEAR[:4]}

@@ -126,8 +126,8 @@ class ProxyMaker:
         """Class shares that scores are corrected by, `[C]`."""
         if self.owner.kind != "prior_entropy":
             return None
-        y, classes = self.sold.labels, self.plan.classes
-        return (np.bincount(y, minlength=classes) + 1) / (len(y) + classes)
+        y, n_classes = self.sold.labels, self.plan.n_classes
+        return (np.bincount(y, minlength=n_classes) + 1) / (len(y) + n_classes)
 
     @functools.cached_property
     def _untrained(self) -> dict[Spec, Proxy]:
@@ -188,7 +188,7 @@ class ProxyMaker:
             given("features", samples.features),
             targets,
             loss=phase.goal,
-            classes=self.plan.classes,
+            n_classes=self.plan.n_classes,
             key=head_key,
             **dataclasses.asdict(spec),
         )
@@ -204,7 +204,7 @@ class ProxyMaker:
         """Take the prior off the logits, where there is one."""
         if self._prior is None:
             return proxy
-        offset = log_prior(self._prior, self.plan.classes)
+        offset = log_prior(self._prior, self.plan.n_classes)
         return Proxy(proxy.manifest, proxy.params | {"offset": offset})
 
     def _bounded(self, proxy: Proxy) -> Proxy:
@@ -218,7 +218,7 @@ class ProxyMaker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """What a model owner has prepared for the secure run.
+    """The phases that a model owner has prepared for the secure run.
 
     Attributes:
         published: What the data owner gets to know of it.

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from ._fold import fold
 from ._manifest import Emulator, Manifest
-from .families import attention_of, norm_of, score_of
+from .families import ACTIVATIONS, attention_of, norm_of, score_of
 from .families._ranges import Ranges
 
 
-def check_ring(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> None:
+def check_ring(
+    manifest: Manifest,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    fraction_bits: int | None = None,
+) -> None:
     """Refuse a proxy whose ranges do not fit the ring of its secure run.
 
     Args:
         manifest: With bounds, see `with_bounds`.
         arrays: Its parameters, of `Proxy.arrays`.
+        fraction_bits: Of the engine; the manifest's if None.
 
     Raises:
         ValueError: If bounds are missing, or a range is too large or too small: the
@@ -28,6 +35,9 @@ def check_ring(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> None:
             "the manifest must have fixed_point.bounds: call jaxsel.proxy.with_bounds "
             "with the bootstrap set"
         )
+    if fraction_bits is not None:
+        fixed = dataclasses.replace(manifest.fixed_point, fraction_bits=fraction_bits)
+        manifest = dataclasses.replace(manifest, fixed_point=fixed)
     ranges = Ranges(manifest)
     for name, value in fold(manifest, arrays).items():
         _check_weight(ranges, name, value)
@@ -46,6 +56,7 @@ def check_ring(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> None:
         attention.check(Ranges(manifest, at), params)
         _check_norm(manifest, layer.norm, at, "variance")
         if layer.ffn is not None:
+            ACTIVATIONS[layer.ffn.activation].check(Ranges(manifest, at))
             _check_norm(manifest, layer.norm, at, "ffn_variance")
     if manifest.final_norm is not None:
         _check_norm(manifest, manifest.final_norm, "final_norm", "variance")

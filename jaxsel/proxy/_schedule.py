@@ -6,112 +6,112 @@ shares. `docs/secure-cost.md` explains the two plans.
 
 from __future__ import annotations
 
-import dataclasses
-import math
+from collections.abc import Callable, Collection
 from typing import Any
 
-from . import _primitives as primitives
 from ._manifest import Manifest
-from ._primitives import Count
+from ._operands import Operation as Operation
+from ._owned import Owned, cat as cat_owned, result_of
 from ._shaped import N, Shaped, cat, outcome
 from ._steps import run_steps, steps
 from .families._place import Call, Kind, Run, Shape, Shapes, SharedInputs
 
-COALESCED = 4096
-"""Numbers a sample that an operand may have for `Operation.coalesced`."""
+MODEL_OWNER, DATA_OWNER = 0, 1
+"""Ranks."""
 
-_ELEMENTWISE = {
-    "square": primitives.SQUARE,
-    "relu": primitives.RELU,
-    "gelu": primitives.GELU,
-    "abs": primitives.ABS,
-    "exp": primitives.EXP,
-    "reciprocal": primitives.RECIPROCAL,
-    "inv_sqrt": primitives.INV_SQRT,
-}
-_ROWWISE = {
-    "softmax": primitives.softmax,
-    "log_softmax": primitives.log_softmax,
-    "max": primitives.maximum,
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Operation:
-    """One call of a CrypTen primitive.
-
-    Attributes:
-        place: The part of the model: "inputs", "layers.0", "final_norm", "head",
-            "score".
-        name: Its result there, such as "scores".
-        kind: The primitive. `softmax`, `log_softmax` and `max` go along the last axis.
-        shapes: The shape of each operand; -1 in front stands for the samples of a
-            batch, and an operand without it is shared by them (weights).
-        degree: The highest power, of `powers`.
-    """
-
-    place: str
-    name: str
-    kind: Kind
-    shapes: tuple[Shape, ...]
-    degree: int = 0
-
-    @property
-    def coalesced(self) -> bool:
-        """True if batches that run in step make this operation as one.
-
-        What has small operands costs rounds rather than bytes: one call for several
-        batches costs them once. What is as large as a layer's rows stays apart, for
-        memory.
-        """
-        sizes = [math.prod(shape[1:]) for shape in self.shapes if shape[0] == N]
-        return max(sizes) <= COALESCED
-
-    def count(self, samples: int) -> Count:
-        """Return the rounds and bytes of this operation on a batch."""
-        sizes = [
-            math.prod(samples if axis == N else axis for axis in shape)
-            for shape in self.shapes
-        ]
-        if self.kind in ("matmul", "mul"):
-            return Count(1, primitives.WORD * sum(sizes))
-        if self.kind == "powers":
-            return primitives.powers(self.degree).on(sizes[0])
-        if self.kind in _ROWWISE:
-            length = self.shapes[0][-1]
-            return _ROWWISE[self.kind](length).on(sizes[0] // length)
-        return _ELEMENTWISE[self.kind].on(sizes[0])
+Operations = tuple[Operation, ...]
 
 
 def schedule(manifest: Manifest) -> tuple[Operation, ...]:
     """Return every operation of the secure forward pass that communicates, in order.
 
     It follows from the manifest alone: the pass itself is run, on shapes.
+
+    Args:
+        manifest: The proxy.
     """
     return trace(manifest)[0]
 
 
+def operand_shapes(manifest: Manifest) -> Shapes:
+    """Return the shapes of the operands of `fold`, in the order they are asked for.
+
+    Args:
+        manifest: The proxy.
+
+    Returns:
+        Shapes by the names of `fold`.
+    """
+    return trace(manifest)[1]
+
+
 def trace(manifest: Manifest) -> tuple[tuple[Operation, ...], Shapes]:
     """Return the schedule, and the shapes of the weights that the pass asks for."""
-    inputs, weights = manifest.inputs, Shapes()
-    width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
-    rows = () if inputs.kind == "features" else (inputs.length,)
-    shared = SharedInputs(Shaped(N, *rows, width))
-    if inputs.masked:
-        mask = Shaped(N, inputs.length)
-        shared = SharedInputs(shared.x, mask, mask, Shaped(N, 1))
+    weights, operations = Shapes(), list[Operation]()
 
     def weight(name: str, shape: Shape) -> Shaped:
         weights[name] = shape
         return Shaped(*shape)
 
-    operations = []
-
     def note(call: Call) -> Any:
-        place, name, kind, operands, degree = call
-        shapes = tuple(operand.shape for operand in operands)
-        operations.append(Operation(place, name, kind, shapes, degree))
+        shapes = tuple(operand.shape for operand in call.operands)
+        operations.append(Operation(*call[:3], shapes, call.degree))
         return outcome(call)
 
-    run_steps(steps(Run(manifest, weight, shared, cat)), note)
+    run = Run(manifest, weight, _inputs(manifest, Shaped), cat)
+    run_steps(steps(run), note)
     return tuple(operations), weights
+
+
+def owned_schedule(manifest: Manifest, private: Collection[int]) -> Operations:
+    """Return the schedule of an engine where products with public numbers cost, too.
+
+    Args:
+        manifest: The proxy.
+        private: Ranks of the owners whose arrays never leave them as shares; what one
+            of them computes alone is not in the schedule.
+    """
+    operations: list[Operation] = []
+    place, name = "inputs", "x"
+
+    def cost(kind: Kind, shape: Shape, owner: int | None) -> None:
+        if kind != "zero" or all(each.kind != "zero" for each in operations):
+            made = Operation(place, name, kind, (shape,), owners=(owner,))
+            operations.append(made)
+
+    def of(rank: int) -> Callable[..., Owned]:
+        owner = rank if rank in private else None
+        return lambda *shape: Owned(*shape, owner=owner, note=cost)
+
+    def note(call: Call) -> Any:
+        nonlocal place, name
+        place, name = call.place, call.name
+        owners = tuple(operand.owner for operand in call.operands)
+        if owners[0] is None or len(set(owners)) > 1:
+            shapes = tuple(operand.shape for operand in call.operands)
+            made = Operation(*call[:3], shapes, call.degree, owners)
+            operations.append(made)
+            if call.kind in ("softmax", "log_softmax"):
+                cost("zero", (), None)
+        return result_of(call)
+
+    run = Run(
+        manifest,
+        lambda name, shape: of(MODEL_OWNER)(*shape),
+        _inputs(manifest, of(DATA_OWNER)),
+        cat_owned,
+    )
+    run_steps(steps(run), note)
+    return tuple(operations)
+
+
+def _inputs(manifest: Manifest, made: Callable[..., Any]) -> SharedInputs:
+    """Return a batch of inputs, as `made` makes operands of their shapes."""
+    inputs = manifest.inputs
+    width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
+    rows = () if inputs.kind == "features" else (inputs.length,)
+    x = made(N, *rows, width)
+    if not inputs.masked:
+        return SharedInputs(x)
+    mask = made(N, inputs.length)
+    return SharedInputs(x, mask, mask, made(N, 1))

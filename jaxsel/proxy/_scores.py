@@ -10,16 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_choice
 
 from ._manifest import KINDS, Kind
+from ._mlp import along
 from .families._score_exact import entropy, margin
 
 
 def score(
-    logits: jax.Array, kind: Kind = "entropy", *, prior: npt.ArrayLike | None = None
-) -> jax.Array:
+    logits: Float[jax.Array, "*n C"],
+    kind: Kind = "entropy",
+    *,
+    prior: npt.ArrayLike | None = None,
+) -> Float[jax.Array, "*n"]:
     """Return how much each sample is worth buying: a pure kernel.
 
     Args:
@@ -51,25 +56,29 @@ def score(
     if kind == "margin":
         return margin(logits)
     if prior is not None:
-        logits = logits - log_prior(prior, logits.shape[-1])
+        logits = logits - along(log_prior(prior, logits.shape[-1]), logits)
     return entropy(logits)
 
 
-def log_prior(prior: npt.ArrayLike, classes: int) -> jax.Array:
+def log_prior(prior: npt.ArrayLike, n_classes: int) -> Float[jax.Array, " C"]:
     """Return what to take from the logits, `[C]`: an offset, free in the secure phase.
+
+    Args:
+        prior: `[C]`, shares of the classes; they need not sum to 1.
+        n_classes: C.
 
     Raises:
         ValueError: If the prior is not of shape `[C]`, or not above zero.
     """
     shares = jnp.asarray(prior)
-    if shares.shape != (classes,):
-        raise ValueError(f"prior must have shape {(classes,)}, got {shares.shape}")
+    if shares.shape != (n_classes,):
+        raise ValueError(f"prior must have shape {(n_classes,)}, got {shares.shape}")
     if not isinstance(prior, jax.Array) and not (np.asarray(prior) > 0).all():
         raise ValueError(f"prior must be above zero for every class, got {shares}")
     return jnp.log(shares / jnp.sum(shares))
 
 
-def entropy_of_square(values: jax.Array) -> jax.Array:
+def entropy_of_square(values: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:
     """Turn the square's scores of two classes, `-(z1 - z0)²`, into entropies, in nats.
 
     The square ranks as the entropy does, but its mean says nothing: appraisal converts
@@ -77,6 +86,9 @@ def entropy_of_square(values: jax.Array) -> jax.Array:
 
     Args:
         values: Array of shape `[...]`, at most 0.
+
+    Returns:
+        Array of the same shape, from 0 to log 2.
     """
     lead = jnp.sqrt(jnp.maximum(-values, 0))
     return jnp.log1p(jnp.exp(-lead)) + lead * jax.nn.sigmoid(-lead)

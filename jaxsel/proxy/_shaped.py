@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from .families._place import Call, Shape
 
@@ -22,26 +22,30 @@ class Shaped:
     def __init__(self, *shape: int):
         self.shape: Shape = shape
 
-    def __add__(self, other: Any) -> Shaped:
-        return Shaped(*_broadcast(self.shape, _shape(other)))
+    def like(self, *shape: int) -> Self:
+        """Return an operand of another shape, and alike in all else."""
+        return type(self)(*shape)
+
+    def __add__(self, other: Any) -> Self:
+        return self.like(*broadcast(self.shape, _shape(other)))
 
     __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
 
-    def __truediv__(self, number: float) -> Shaped:
+    def __truediv__(self, number: float) -> Self:
         del number
         return self
 
-    def __neg__(self) -> Shaped:
+    def __neg__(self) -> Self:
         return self
 
-    def __getitem__(self, index: Any) -> Shaped:
+    def __getitem__(self, index: Any) -> Self:
         index = index if isinstance(index, tuple) else (index,)
         if Ellipsis in index:
             at = index.index(Ellipsis)
             free = len(self.shape) - len(index) + 1
             index = (*index[:at], *[slice(None)] * free, *index[at + 1 :])
         index += (slice(None),) * (len(self.shape) - len(index))
-        return Shaped(
+        return self.like(
             *(
                 size if each == slice(None) else len(range(*each.indices(size)))
                 for size, each in zip(self.shape, index, strict=True)
@@ -49,27 +53,27 @@ class Shaped:
             )
         )
 
-    def sum(self, axis: int, keepdim: bool = False) -> Shaped:
+    def sum(self, axis: int, keepdim: bool = False) -> Self:
         shape = list(self.shape)
         shape[axis : axis % len(shape) + 1] = [1] if keepdim else []
-        return Shaped(*shape)
+        return self.like(*shape)
 
-    def reshape(self, *shape: int) -> Shaped:
+    def reshape(self, *shape: int) -> Self:
         """Return these numbers in another shape, -1 in front for the samples."""
         if math.prod(shape[1:]) != math.prod(self.shape[1:]):
             raise ValueError(f"shape must be one of {self.shape}, got {shape}")
-        return Shaped(*shape)
+        return self.like(*shape)
 
-    def transpose(self, first: int, second: int) -> Shaped:
+    def transpose(self, first: int, second: int) -> Self:
         shape = list(self.shape)
         shape[first], shape[second] = shape[second], shape[first]
-        return Shaped(*shape)
+        return self.like(*shape)
 
-    def unsqueeze(self, axis: int) -> Shaped:
-        return Shaped(*self.shape[:axis], 1, *self.shape[axis:])
+    def unsqueeze(self, axis: int) -> Self:
+        return self.like(*self.shape[:axis], 1, *self.shape[axis:])
 
-    def squeeze(self, axis: int) -> Shaped:
-        return Shaped(*self.shape[:axis], *self.shape[axis + 1 :])
+    def squeeze(self, axis: int) -> Self:
+        return self.like(*self.shape[:axis], *self.shape[axis + 1 :])
 
 
 def cat(parts: Sequence[Shaped]) -> Shaped:
@@ -84,9 +88,9 @@ def outcome(call: Call) -> Any:
         (*left, rows, inner), (*right, same, columns) = shapes
         if inner != same:
             raise ValueError(f"{call.place}.{call.name} must fit, got {shapes}")
-        return Shaped(*_broadcast(tuple(left), tuple(right)), rows, columns)
+        return Shaped(*broadcast(tuple(left), tuple(right)), rows, columns)
     if call.kind == "mul":
-        return Shaped(*_broadcast(*shapes))
+        return Shaped(*broadcast(*shapes))
     if call.kind == "powers":
         return (Shaped(*shapes[0]),) * call.degree
     if call.kind == "max":
@@ -98,7 +102,8 @@ def _shape(value: Any) -> Shape:
     return value.shape if isinstance(value, Shaped) else ()
 
 
-def _broadcast(first: Shape, second: Shape) -> Shape:
+def broadcast(first: Shape, second: Shape) -> Shape:
+    """Return the shape of a sum of two, as NumPy has it; -1 stands for the samples."""
     rank = max(len(first), len(second))
     pairs = zip(
         (1,) * (rank - len(first)) + first,

@@ -10,7 +10,11 @@ from .families._place import Shapes
 
 
 def array_shapes(manifest: Manifest) -> Shapes:
-    """Return the shape of every array of a proxy, by the names of `Proxy.arrays`."""
+    """Return the shape of every array of a proxy, by the names of `Proxy.arrays`.
+
+    Args:
+        manifest: The proxy.
+    """
     inputs, head = manifest.inputs, manifest.head
     shapes: Shapes = {}
     if inputs.embed == "onehot":
@@ -26,12 +30,12 @@ def array_shapes(manifest: Manifest) -> Shapes:
     if manifest.final_norm is not None:
         shapes |= _under("final_norm", _norm(manifest.final_norm, inputs.width))
     hidden = (head.width,) if head.width else ()
-    sizes = (inputs.width, *hidden, head.classes)
+    sizes = (inputs.width, *hidden, head.n_classes)
     for i, pair in enumerate(itertools.pairwise(sizes)):
         shapes |= _linear(f"head.{i}", *pair)
     secure = score_of(manifest.score.secure)
-    shapes |= _under("score", secure.shapes(classes=head.classes))
-    return {**shapes, "offset": (head.classes,)}
+    shapes |= _under("score", secure.shapes(n_classes=head.n_classes))
+    return {**shapes, "offset": (head.n_classes,)}
 
 
 def _layer(layer: Layer, hidden: int, rows: int, length: int) -> Shapes:

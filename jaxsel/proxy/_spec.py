@@ -82,6 +82,10 @@ def ablation(spec: Spec, name: str) -> Spec:
 
     "NoAttnSM", "NoAttnLN" and "NoApprox" compute the softmax, the norm, or everything
     exactly; "2Quad" takes MPCFormer's softmax, "Bolt" a polynomial one.
+
+    Args:
+        spec: What to change.
+        name: One of `ABLATIONS`.
     """
     check_choice("name", name, tuple(ABLATIONS))
     return dataclasses.replace(spec, **ABLATIONS[name])
@@ -95,7 +99,7 @@ def manifest(
     head_width: int,
     hidden: int,
     length: int,
-    classes: int,
+    n_classes: int,
     kind: Literal["tokens", "patches"] = "tokens",
     intermediate: int | None = None,
     vocab: int | None = None,
@@ -115,7 +119,7 @@ def manifest(
         head_width: Width of a head.
         hidden: Width of a row, H.
         length: Rows of a sample: the padded length of a text, or patches and CLS.
-        classes: Classes.
+        n_classes: Classes.
         kind: Texts or images.
         intermediate: Hidden units of the feed-forward parts, where `spec.ffn` keeps
             them.
@@ -166,8 +170,8 @@ def manifest(
         layers=(layer,) * spec.layers,
         final_norm=norm if pre_norm else None,
         read=spec.read,
-        head=Head(width=head, classes=classes),
-        score=_score(score, spec.secure, classes, spec.hidden),
+        head=Head(width=head, n_classes=n_classes),
+        score=_score(score, spec.secure, n_classes, spec.hidden),
         plan=plan,
         fixed_point=fixed_point or FixedPoint(),
     )
@@ -176,7 +180,7 @@ def manifest(
 def probe_manifest(
     *,
     width: int,
-    classes: int,
+    n_classes: int,
     head: int = 0,
     score: Kind = "entropy",
     secure: str | Emulator | None = None,
@@ -187,7 +191,7 @@ def probe_manifest(
 
     Args:
         width: Columns of the features.
-        classes: Classes.
+        n_classes: Classes.
         head: Hidden ReLU units, 0 for a linear probe.
         score: What samples are ranked by.
         secure: Family of the score in secret; None takes "square" for two classes and
@@ -200,8 +204,8 @@ def probe_manifest(
         layers=(),
         final_norm=None,
         read="row",
-        head=Head(width=head, classes=classes),
-        score=_score(score, secure, classes, hidden),
+        head=Head(width=head, n_classes=n_classes),
+        score=_score(score, secure, n_classes, hidden),
         fixed_point=fixed_point or FixedPoint(),
     )
 
@@ -224,13 +228,13 @@ def _emulator(
 def _score(
     kind: Kind,
     secure: str | Emulator | None,
-    classes: int,
+    n_classes: int,
     hidden: int,
 ) -> Score:
     if secure is None:
         # The emulator is of the entropy: it does not rank as the margin of many does.
         many = "exact" if kind == "margin" else "mlp"
-        secure = "square" if classes == 2 else many
+        secure = "square" if n_classes == 2 else many
     if not isinstance(secure, Emulator):
         check_choice("secure", secure, tuple(SECURE_SCORES))
     return Score(kind=kind, secure=_emulator(secure, SECURE_SCORES, hidden))

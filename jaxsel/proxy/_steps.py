@@ -44,6 +44,9 @@ def secure_steps(
         inputs: A batch, likewise.
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
+
+    Returns:
+        A generator of `Call`s that takes their results, and returns the scores.
     """
     run = Run(manifest, lambda name, shape: weights[name], inputs, cat)
     return steps(run, logits=logits)
@@ -56,6 +59,9 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
         steps: The generator, of `secure_steps`.
         execute: Return the result of an operation: an operand, and a tuple of operands
             for "powers" and "max".
+
+    Returns:
+        What the pass returns: see `secure_steps`.
     """
     result = None
     while True:
@@ -87,7 +93,7 @@ class _Forward:
     @property
     def outputs(self) -> int:
         """Columns of the head's first linear map."""
-        return self.manifest.head.width or self.manifest.head.classes
+        return self.manifest.head.width or self.manifest.head.n_classes
 
     def logits(self) -> Steps:
         x, inputs = self.run.inputs.x, self.manifest.inputs
@@ -181,7 +187,7 @@ class _Forward:
             logits = yield from at.linear(name, x, self.outputs)
         if manifest.head.width:
             logits = yield at.call("relu", "relu", logits)
-            logits = yield from at.linear("logits", logits, manifest.head.classes)
+            logits = yield from at.linear("logits", logits, manifest.head.n_classes)
         return logits
 
     def pool(self, at: Place, columns: Any, factor: Any) -> Steps:

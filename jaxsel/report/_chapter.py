@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""Building blocks of a report."""
 
 from __future__ import annotations
 

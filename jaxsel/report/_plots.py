@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Estimates(Protocol):
-    """What `plot_values` draws, such as a `jaxsel.Values`."""
+    """Protocol of what `plot_values` draws, such as a `jaxsel.Values`."""
 
     @property
     def values(self) -> Any: ...

@@ -32,7 +32,7 @@ class Report:
     summary: str
     chapters: Sequence[Chapter]
 
-    def write(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
+    def save(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
         """Write `report.html` and `report.json`, and return their paths.
 
         The page stands alone: styles and figures are inside it, it runs no scripts and

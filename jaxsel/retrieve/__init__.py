@@ -1,7 +1,6 @@
-"""What looks like the hard samples: retrieval with coverage, and binning distance."""
+"""Retrieval of what looks like the hard samples: by coverage or binning distance."""
 
 from ._binning import (
-    MODES as MODES,
     Mode as Mode,
     binning_distance as binning_distance,
     fewest_mismatches as fewest_mismatches,
@@ -10,8 +9,11 @@ from ._binning import (
 from ._coverage import coverage as coverage
 from ._nearest import (
     Nearest as Nearest,
+    empty_nearest as empty_nearest,
     merge_nearest as merge_nearest,
     nearest as nearest,
-    no_nearest as no_nearest,
 )
-from ._retrieve import pseudo_labels as pseudo_labels, retrieve as retrieve
+from ._retrieve import (
+    pseudo_labels as pseudo_labels,
+    retrieve_nearest as retrieve_nearest,
+)

@@ -42,7 +42,7 @@ def binning_distance(
     categorical: Sequence[Hashable] | None = None,
     edges_from: npt.ArrayLike | None = None,
 ) -> jax.Array:
-    """Return how far each row of a table is from the nearest hard sample, in bins.
+    """Return the distance of each row of a table from the nearest hard sample, in bins.
 
     Columns of numbers are cut into bins of equal width, whose edges come from both
     tables, so that units and scales don't matter. A table is a pandas DataFrame, a
@@ -52,9 +52,8 @@ def binning_distance(
     "hamming" counts the columns in which a row and a hard sample are in different bins,
     and takes the least count over the hard samples. "per_feature" takes, for each
     column by itself, the hard sample whose bin is nearest, and adds up these
-    differences of bins: a row may thus match different hard samples in different
-    columns. There, two different categories, and a missing and a known value, count as
-    one bin apart.
+    differences in bins, so a row can match different hard samples in different columns.
+    Two different categories, or a missing and a known value, are then one bin apart.
 
     Costs O(n·m·columns) for "hamming" and O((n + m)·columns) for "per_feature".
 
@@ -149,9 +148,9 @@ def retrieve_binned(
 def fewest_mismatches(
     codes: Integer[jax.Array, "n columns"], hard_codes: Integer[jax.Array, "m columns"]
 ) -> Int32[jax.Array, " n"]:
-    """Count in how many columns a row differs from the hard sample most like it.
+    """Count the columns in which rows differ from the most similar hard sample.
 
-    A pure kernel: m·n·columns comparisons, O(n) memory besides its input.
+    A pure kernel. Costs m·n·columns comparisons and O(n) memory.
 
     Args:
         codes: Array of shape `[n, columns]`, whole numbers.

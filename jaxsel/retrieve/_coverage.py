@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32, Integer
 
+from jaxsel._typed import compiled
 from jaxsel.neighbors import argsort
 
 
@@ -80,7 +81,7 @@ def coverage_by_rank(
     position = np.arange(n)
     for h, row in enumerate(rows):
         here = np.empty(n, np.int64)
-        here[np.asarray(_order(row))] = position
+        here[np.asarray(_order(jnp.asarray(row)))] = position
         # A later hard sample must be strictly better: ties go to the lower number.
         better = (here < rank) | ((here == rank) & (row < near))
         better &= np.isfinite(row)
@@ -90,7 +91,7 @@ def coverage_by_rank(
     return order.astype(np.int32), len(order)
 
 
-@jax.jit
+@compiled()
 def _order(row: jax.Array) -> jax.Array:
     # `neighbors.argsort` is faster, but compares as float32.
     if row.dtype == jnp.float32:

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Integer
 from jaxsel._checks import check_choice, check_count
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
+from jaxsel._typed import compiled, fori_loop, least_normal
 from jaxsel.neighbors import (
     METRICS,
     Metric,
@@ -53,8 +54,8 @@ class Nearest(NamedTuple):
     indices: jax.Array
 
 
-def no_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
-    """Return what is known before any candidate was seen: a pure kernel.
+def empty_nearest(m: int, k: int, dtype: Any = jnp.float32) -> Nearest:
+    """Return lists without any candidate, to begin with: a pure kernel.
 
     Args:
         m: Number of hard samples.
@@ -109,12 +110,12 @@ def nearest(
 ) -> Nearest:
     """Find the k nearest candidates of each hard sample.
 
-    No candidate is left out, but distances are float32: off by a few roundings of the
-    squared lengths, which are 1 for "cosine" and those of centred features for "l2".
-    Candidates whose distances differ by less may change places (KNN values tell them
-    apart). Candidates are read once, a chunk at a time, so `features` may be a
-    memory-mapped file larger than memory. Costs m·n·d multiply-adds; memory for one
-    chunk and the result.
+    The search is exhaustive, but distances are float32. Their error is a few roundings
+    of the squared lengths, which are 1 for "cosine" and those of centred features for
+    "l2". Candidates whose distances differ by less can change places; KNN values
+    separate such candidates. Candidates are read once, a chunk at a time, so `features`
+    may be a memory-mapped file larger than memory. Costs m·n·d multiply-adds, and
+    memory for one chunk and the result.
 
     Args:
         features: Candidates, `[n, d]`.
@@ -157,17 +158,16 @@ def find_nearest(
     progress: bool,
     label: str = "nearest",
 ) -> Nearest:
-    """As `nearest`, of arguments that were checked."""
+    """Find the nearest candidates as `nearest` does, without its checks."""
     check_mesh(mesh)
     devices = 1 if mesh is None else mesh.size
     m, k = len(stream.queries), min(k, stream.n)
-    state = shard(
-        jax.tree.map(
-            lambda a: np.repeat(np.asarray(a)[None], devices, axis=0),
-            no_nearest(m, k, stream.queries.dtype),
-        ),
-        mesh,
-    )
+
+    def repeat(a: jax.Array) -> np.ndarray:
+        return np.repeat(np.asarray(a)[None], devices, axis=0)
+
+    empty = jax.tree.map(repeat, empty_nearest(m, k, stream.queries.dtype))
+    state = shard(empty, mesh)
     shared = replicate(stream.shared(), mesh)
     chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=devices)
     for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
@@ -186,9 +186,7 @@ def find_nearest(
     return _across_devices(Nearest(*gather(state)), k)
 
 
-@partial(
-    jax.jit, static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",)
-)
+@compiled(static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",))
 def _step(
     state: Nearest,
     shared: Shared,
@@ -268,7 +266,9 @@ def _distances_in_blocks(
     if rows <= size:
         return block(0, rows)
 
-    def body(i: jax.Array, carry: Any) -> Any:
+    def body(
+        i: jax.Array, carry: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         near, finite = carry
         here, fine = block(i * size, size)
         near = lax.dynamic_update_slice_in_dim(near, here, i * size, axis=1)
@@ -276,7 +276,7 @@ def _distances_in_blocks(
 
     dtype = jnp.result_type(features, queries)
     carry = jnp.zeros((m, rows), dtype), jnp.asarray(True)
-    near, finite = lax.fori_loop(0, count, body, carry)
+    near, finite = fori_loop(0, count, body, carry)
     if rest:
         here, fine = block(count * size, rest)
         near, finite = near.at[:, count * size :].set(here), finite & fine
@@ -284,19 +284,19 @@ def _distances_in_blocks(
 
 
 def _cosine(part: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As `distances`, but divides the product, not every feature, by the length."""
+    """Return cosine distances; divides the product by the lengths, not the features."""
     # By the largest entry first: the square of a large or tiny one is not finite.
     peak = jnp.max(jnp.abs(part), axis=1)
     scaled = part / jnp.where(peak > 0, peak, 1)[:, None]
     length = peak * jnp.sqrt(squared_norms(scaled))
-    tiny = jnp.finfo(part.dtype).tiny
+    tiny = least_normal(part.dtype)
     inverse = jnp.where(length > tiny, 1 / jnp.maximum(length, tiny), 0)
     product = jnp.matmul(queries, part.T, precision="highest")
     return jnp.maximum(1 - product * inverse[None], 0), jnp.isfinite(length).all()
 
 
 def block_rows(d: int) -> int:
-    """How many candidates of d features one block has."""
+    """Return the number of candidates of d features in a block."""
     return max(64, _BLOCK_ENTRIES // d // 64 * 64)
 
 

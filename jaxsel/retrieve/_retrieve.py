@@ -34,7 +34,7 @@ _LISTS = 2**22
 _SPARE = 2
 
 
-def retrieve(
+def retrieve_nearest(
     features: npt.ArrayLike | jax.Array,
     hard_features: npt.ArrayLike | jax.Array,
     budget: int,
@@ -46,20 +46,19 @@ def retrieve(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
 ) -> Selection:
-    """Choose candidates that look like the hard samples, covering all of these.
+    """Choose candidates that look like the hard samples, and cover all of these.
 
-    Each hard sample lists its candidates, nearest first. Rank by rank, the hard samples
-    are visited by their distance at that rank, and each gives its candidate of that
-    rank if it is new, until `budget` are chosen.
+    Each hard sample lists its candidates, nearest first. Rank by rank, hard samples are
+    visited in the order of their distance at that rank. Each adds its candidate of that
+    rank, if it is new, until `budget` are chosen.
 
     Candidates are read in chunks, so `features` may be a memory-mapped file larger than
-    memory. One pass costs m·n·d multiply-adds. It finds 2·budget/m neighbours for each
-    hard sample; where the lists overlap so much that they run out, their length is
-    doubled, for another pass. Memory is set by the chunk. Lists too long for memory
-    (m times their length above 4 million: budgets above 2 million, or smaller ones
-    where hard samples are much alike) give way to a slower way that reads the
-    candidates once for each few hard samples, on one device, in memory O(n): the result
-    is the same.
+    memory. One pass costs m·n·d multiply-adds and memory for a chunk. It finds
+    2·budget/m neighbours for each hard sample. If the lists overlap so much that they
+    run out, another pass finds twice as many. If the lists would be too long for memory
+    (m times their length above 4 million: budgets above 2 million, or smaller ones if
+    hard samples are very similar), a slower method with the same result reads the
+    candidates once for every few hard samples, on one device, in O(n) memory.
 
     Args:
         features: Candidates, `[n, d]`.
@@ -76,9 +75,9 @@ def retrieve(
         progress: Whether to show a progress bar.
 
     Returns:
-        Indices `[budget]` in the order of choice, with weight 1. Where there are fewer
-        candidates than `budget` (of the right classes), all of them, and `n_valid` says
-        how many. Equal distances are ordered by index.
+        Indices `[budget]` in the order of choice, with weight 1. If there are fewer
+        candidates than `budget` (of the right classes), it has all of them, and
+        `n_valid` says how many. Equal distances are ordered by index.
 
     Raises:
         ValueError: If an array is empty, has a wrong shape, or is not finite, if
@@ -116,7 +115,9 @@ def retrieve(
         )
         indices, n_valid = coverage_by_rank(rows, n, limit)
     return selection(
-        np.asarray(indices)[: int(n_valid)], budget, f"retrieve(metric={metric!r})"
+        np.asarray(indices)[: int(n_valid)],
+        budget,
+        f"retrieve_nearest(metric={metric!r})",
     )
 
 
@@ -183,7 +184,7 @@ _first_nearest = jax.jit(partial(jnp.argmin, axis=0))
 
 
 def _rows(stream: Stream, chunk_size: int | None) -> Iterator[np.ndarray]:
-    """Distances of one hard sample after the other, `[n]`, a few of them at a time."""
+    """Yield the distances of each hard sample, `[n]`, computed a few at a time."""
     group = max(1, _LISTS // stream.n)
     for start in range(0, len(stream.queries), group):
         few = stream.hard(slice(start, start + group))

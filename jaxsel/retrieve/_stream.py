@@ -65,7 +65,7 @@ class Stream:
 
     @property
     def centre_here(self) -> bool:
-        """Whether to centre on the host, in float64: where float32 would round."""
+        """True if centring must run on the host in float64: float32 would round."""
         x = self.features
         return (
             self.centre is not None
@@ -149,7 +149,7 @@ def _prepare(
     and it is near the hard samples that distances must be right.
     """
     if metric == "cosine":
-        with np.errstate(over="ignore"):  # what is too large is told by name
+        with np.errstate(over="ignore"):  # refused by name below
             floats = to_float(hard)
         check_finite("hard_features in float32", floats)
         return normalise(floats), None
@@ -248,7 +248,7 @@ class Chunk:
         return _fill(part, size + spare), 0
 
     def refuse(self) -> NoReturn:
-        """Say what is wrong with features whose squared lengths are not finite."""
+        """Raise the error for features whose squared lengths are not finite."""
         part = np.asarray(self.stream.features[self.start : self.stop], np.float64)
         bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
         if bad.size:
@@ -289,6 +289,7 @@ def _fill(array: Any, length: int) -> Any:
     missing = length - len(array)
     if not missing:
         return array
-    numpy = np if isinstance(array, np.ndarray) else jnp
-    zeros = numpy.zeros((missing, *array.shape[1:]), array.dtype)
-    return numpy.concatenate([array, zeros])
+    shape = (missing, *array.shape[1:])
+    if isinstance(array, jax.Array):
+        return jnp.concatenate([array, jnp.zeros(shape, array.dtype)])
+    return np.concatenate([array, np.zeros(shape, array.dtype)])

@@ -142,7 +142,7 @@ def _named(names: list[Hashable]) -> bool:
     return names != list(range(len(names)))
 
 
-def _choose(categorical: Any, names: list[Hashable]) -> set[int]:
+def _choose(categorical: Sequence[Hashable], names: list[Hashable]) -> set[int]:
     if isinstance(categorical, str) or not isinstance(categorical, Sequence):
         raise TypeError(
             "categorical must be a list of column names or numbers, got "
@@ -177,7 +177,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_numeric(values: np.ndarray) -> bool:
-    """Whether a column, without its gaps, holds numbers; text never counts as such."""
+    """Return whether a column, without its gaps, is numeric; text never is."""
     if values.dtype.kind == "O":
         return all(isinstance(value, numbers.Real) for value in values)
     return values.dtype.kind in "biuf"

@@ -5,7 +5,6 @@ from ._adaptation import domain_adaptation as domain_adaptation
 from ._agreement import (
     Agreement as Agreement,
     Smoothed as Smoothed,
-    percentile_smoothing as percentile_smoothing,
     rank_agreement as rank_agreement,
 )
 from ._application import (
@@ -18,14 +17,14 @@ from ._detection import Detection as Detection, detection_curve as detection_cur
 from ._embedding import Embedding as Embedding, train_embedding as train_embedding
 from ._learners import (
     Retrain as Retrain,
-    cnn as cnn,
-    logistic as logistic,
-    mlp as mlp,
+    retrain_cnn as retrain_cnn,
+    retrain_logistic as retrain_logistic,
+    retrain_mlp as retrain_mlp,
 )
 from ._noisy import noisy_labels as noisy_labels
 from ._removal import point_addition as point_addition, point_removal as point_removal
 from ._summary import summarisation as summarisation
 from ._watermarks import (
-    instance_watermark as instance_watermark,
-    pattern_watermark as pattern_watermark,
+    instance_watermark_detection as instance_watermark_detection,
+    pattern_watermark_detection as pattern_watermark_detection,
 )

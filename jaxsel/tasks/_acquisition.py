@@ -96,7 +96,7 @@ def acquisition(
         iterated: Whether to value and predict anew in each round; otherwise the start's
             values alone decide.
         trees: Trees of the forest (scikit-learn's, with its other defaults).
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         embed_learner: Whether the learner too sees embedded samples.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
@@ -194,7 +194,7 @@ def acquisition(
 
 
 class _Offer(NamedTuple):
-    """What is owned, then what is on offer; and whether each row is without noise."""
+    """Rows owned, then rows on offer, with flags for those without noise."""
 
     x: np.ndarray
     y: np.ndarray

@@ -56,7 +56,7 @@ def domain_adaptation(
         n: Training points, of the source.
         n_val: Validation points, of the target.
         n_test: Test points, of the target.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         embed_learner: Whether the learner too sees embedded samples.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.

@@ -1,4 +1,4 @@
-"""How far methods agree on who is worth what."""
+"""Agreement of methods on the ranks of the same points."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.stats
 
 from jaxsel._checks import as_array, check_count, check_finite
+from jaxsel._show import SHOWN
 from jaxsel._types import Values
 
 from ._application import check_share
@@ -37,6 +38,12 @@ class Smoothed:
     spearman: float
     p_value: float
 
+    def __repr__(self) -> str:
+        return (
+            f"Smoothed({len(self.truth)} groups, spearman={self.spearman:.4g}, "
+            f"p_value={self.p_value:.4g})"
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Agreement:
@@ -59,6 +66,16 @@ class Agreement:
     top: tuple[float, ...]
     overlap: np.ndarray
     smoothed: Mapping[str, Smoothed]
+
+    def __repr__(self) -> str:
+        m = len(self.names)
+        rows, columns = np.triu_indices(m, 1)
+        pairs = [
+            f"{self.names[i]}/{self.names[j]}: {self.spearman[i, j]:.4g}"
+            for i, j in zip(rows[:SHOWN], columns[:SHOWN], strict=True)
+        ]
+        more = ", ..." if len(rows) > SHOWN else ""
+        return f"Agreement({m} methods, spearman={{{', '.join(pairs)}{more}}})"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row for each pair of methods and measure."""

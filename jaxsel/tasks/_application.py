@@ -1,4 +1,4 @@
-"""What the applications share: sources, disjoint draws, and how methods are called."""
+"""Helpers shared by the applications: sources, disjoint draws, calls of methods."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def draw_runs(
 
     Args:
         source: What to draw from.
-        sizes: Rows of each part, by the name of the argument that says so.
+        sizes: Rows of each part, by the name of the argument that sets it.
         seeds: Number of seeds.
         key: Key of all; seed s draws from `fold_in(key, s)`.
         balanced: Whether each part gets every class equally often, to within one.

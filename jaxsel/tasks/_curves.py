@@ -1,4 +1,4 @@
-"""What applications return: curves of several methods over several seeds."""
+"""Results of applications: curves of several methods over several seeds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class Curves:
                 )
 
     def __repr__(self) -> str:
-        return f"Curves({self.name}, {', '.join(self.curves)}; {self.seeds} seeds)"
+        return (
+            f"{type(self).__name__}({self.name}, {', '.join(self.curves)}; "
+            f"{self.seeds} seeds)"
+        )
 
     @property
     def seeds(self) -> int:

@@ -1,4 +1,4 @@
-"""How well low values point to bad samples."""
+"""Detection of bad samples by low values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxsel._types import Values
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Detection:
-    """What is found when samples are inspected from the lowest value up.
+    """Share of bad samples found when inspecting from the lowest value up.
 
     Attributes:
         inspected: `[n + 1]`, share of the samples inspected, from 0 to 1.
@@ -27,6 +27,12 @@ class Detection:
     found: np.ndarray
     auc: float
     found_at_bad: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Detection(n={len(self.found) - 1}, auc={self.auc:.4g}, "
+            f"found_at_bad={self.found_at_bad:.4g})"
+        )
 
 
 def detection_curve(values: Values | npt.ArrayLike, is_bad: npt.ArrayLike) -> Detection:

@@ -89,7 +89,7 @@ class Retrain:
         return [accuracy(graphdef, params, *test) for test in tests]
 
 
-def logistic(
+def retrain_logistic(
     *,
     steps: int = 500,
     batch_size: int = 64,
@@ -107,7 +107,7 @@ def logistic(
     Raises:
         ValueError: If a number is out of range.
     """
-    return mlp(
+    return retrain_mlp(
         hidden=(),
         steps=steps,
         batch_size=batch_size,
@@ -116,7 +116,7 @@ def logistic(
     )
 
 
-def mlp(
+def retrain_mlp(
     *,
     hidden: Sequence[int] = (100,),
     steps: int = 500,
@@ -146,7 +146,7 @@ def mlp(
     )
 
 
-def cnn(
+def retrain_cnn(
     *,
     channels: Sequence[int] = (16, 32),
     steps: int = 500,
@@ -176,7 +176,7 @@ def cnn(
     )
 
 
-LOGISTIC, MLP_LEARNER, CNN_LEARNER = logistic(), mlp(), cnn()
+LOGISTIC, MLP_LEARNER, CNN_LEARNER = retrain_logistic(), retrain_mlp(), retrain_cnn()
 
 
 class Scorer:

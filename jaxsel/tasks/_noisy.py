@@ -34,7 +34,7 @@ def noisy_labels(
     *,
     n: int = 1000,
     n_val: int = 500,
-    share: float = 0.1,
+    rate: float = 0.1,
     seeds: int = 10,
     key: jax.Array,
     embed: Embed | None = None,
@@ -54,7 +54,7 @@ def noisy_labels(
             added.
         n: Training points.
         n_val: Validation points.
-        share: Share of the training labels to flip.
+        rate: Share of the training labels to flip.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
         embed: Optional function from samples to features `[n, d]`, which value
@@ -68,7 +68,7 @@ def noisy_labels(
     Costs one call of each method for each seed.
 
     Raises:
-        ValueError: If there are too few rows, `share` is out of range, or a method's
+        ValueError: If there are too few rows, `rate` is out of range, or a method's
             values do not fit.
         TypeError: If a method is not a function.
 
@@ -78,7 +78,7 @@ def noisy_labels(
     """
     check_methods(methods)
     source = check_source(x, y)
-    check_share("share", share, n)
+    check_share("rate", rate, n)
     sizes = {"n": n, "n_val": n_val}
     runs = draw_runs(source, sizes, seeds=seeds, key=key)
     warn_if_seen(embed, source.x[valued_rows(runs, 0)])
@@ -88,7 +88,7 @@ def noisy_labels(
         given, wrong = (
             np.asarray(a)
             for a in flip_labels(
-                run.keys.corrupt, y_train, share, n_classes=source.n_classes
+                run.keys.corrupt, y_train, rate, n_classes=source.n_classes
             )
         )
         seen = [features(embed, part) for part in (x_train, x_val)]
@@ -97,7 +97,7 @@ def noisy_labels(
         )
         found.append({m: detection_curve(v, wrong) for m, v in values.items()})
     return Curves(
-        name=f"Noisy labels (n={n}, n_val={n_val}, share={share:g})",
+        name=f"Noisy labels (n={n}, n_val={n_val}, rate={rate:g})",
         x=found[0][next(iter(found[0]))].inspected,
         curves=stack([{m: d.found for m, d in f.items()} for f in found]),
         summary=detection_summary(found),

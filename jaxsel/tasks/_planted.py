@@ -1,4 +1,4 @@
-"""What the two kinds of watermark share: detection, removal, and training again."""
+"""Steps shared by both kinds of watermark: detection, removal and retraining."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def watermark_curves(
     *,
     name: str,
     sizes: Mapping[str, int],
-    share: float,
+    rate: float,
     remove: float | None,
     learner: Learner,
     seeds: int,
@@ -55,7 +55,7 @@ def watermark_curves(
     progress: bool,
     foreign: np.ndarray | None = None,
 ) -> Curves:
-    """Run either application: see `pattern_watermark`.
+    """Run either application: see `pattern_watermark_detection`.
 
     Args:
         source: What training, validation and test sets are drawn from.
@@ -63,7 +63,7 @@ def watermark_curves(
         plant: From a run, its training and its test set to a watermarked set.
         name: Of the application, with its settings.
         sizes: Of the training, validation and test sets, by argument.
-        share: Share of the training set that is planted.
+        rate: Share of the training set that is planted.
         remove: Share to remove; as many as are planted if None.
         learner: What is trained.
         seeds: Number of repetitions.
@@ -73,7 +73,7 @@ def watermark_curves(
         foreign: Samples that are planted, for the check of `embed`.
     """
     check_methods(methods)
-    n_marked = check_share("share", share, sizes["n"])
+    n_marked = check_share("rate", rate, sizes["n"])
     n_removed = (
         n_marked if remove is None else check_share("remove", remove, sizes["n"])
     )

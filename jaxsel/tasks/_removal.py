@@ -50,8 +50,8 @@ def point_removal(
         n_val: Validation points, which only value functions see.
         n_test: Test points, for accuracy; nothing else sees them.
         balanced: Whether each part gets every class equally often.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`. It gets
-            the same key for all training sets of a seed.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`. It
+            gets the same key for all training sets of a seed.
         embed_learner: Whether the learner too sees embedded samples.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
@@ -129,7 +129,7 @@ def point_addition(
         n_val: Validation points, which only value functions see.
         n_test: Test points, for accuracy; nothing else sees them.
         balanced: Whether each part gets every class equally often.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         embed_learner: Whether the learner too sees embedded samples.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.

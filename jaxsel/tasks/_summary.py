@@ -49,7 +49,7 @@ def summarisation(
         n_val: Validation points, which only value functions see.
         n_test: Test points, for accuracy; nothing else sees them.
         balanced: Whether each part gets every class equally often, to within one.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `mlp()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_mlp()`.
         embed_learner: Whether the learner too sees embedded samples.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.

@@ -23,7 +23,7 @@ from ._learners import CNN_LEARNER, LOGISTIC, Learner, Test
 from ._planted import Planted, watermark_curves
 
 
-def pattern_watermark(
+def pattern_watermark_detection(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
@@ -31,7 +31,7 @@ def pattern_watermark(
     n: int = 1000,
     n_val: int = 500,
     n_test: int = 1000,
-    share: float = 0.1,
+    rate: float = 0.1,
     remove: float | None = None,
     pattern: Literal["corner", "text"] = "corner",
     size: int = 3,
@@ -57,7 +57,7 @@ def pattern_watermark(
         n: Training points.
         n_val: Validation points, without marks.
         n_test: Test points, for accuracy and, marked, for success.
-        share: Share of the training set to mark.
+        rate: Share of the training set to mark.
         remove: Share of the training set to remove, lowest values first, before the
             model is trained again; as many as are marked if None.
         pattern: "corner", pixels in a corner whose mark stands for the next class, or
@@ -65,7 +65,7 @@ def pattern_watermark(
         size: Side of the corner in pixels.
         text: The word.
         label: The class that the word stands for.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `cnn()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_cnn()`.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
         embed: Optional function from images to features `[n, d]`, which value functions
@@ -82,7 +82,7 @@ def pattern_watermark(
     each seed.
 
     Raises:
-        ValueError: If there are too few rows, a share is out of range, the pattern does
+        ValueError: If there are too few rows, a rate is out of range, the pattern does
             not fit, or a method's values do not.
         TypeError: If a method is not a function.
 
@@ -106,7 +106,7 @@ def pattern_watermark(
         return new_x, new_y.astype(np.int64), marked
 
     def plant(run: Run, train: Test, test: Test) -> Planted:
-        marked = mark(run.keys.corrupt, *train, share)
+        marked = mark(run.keys.corrupt, *train, rate)
         x_asked, y_asked, _ = mark(run.keys.corrupt, *test, 1.0)
         foreign = y_asked != test[1]
         return Planted(*marked, (x_asked[foreign], y_asked[foreign]))
@@ -115,9 +115,9 @@ def pattern_watermark(
         source,
         methods,
         plant,
-        name=f"Pattern watermark ({pattern}, n={n}, n_val={n_val}, share={share:g})",
+        name=f"Pattern watermark ({pattern}, n={n}, n_val={n_val}, rate={rate:g})",
         sizes={"n": n, "n_val": n_val, "n_test": n_test},
-        share=share,
+        rate=rate,
         remove=remove,
         learner=learner,
         seeds=seeds,
@@ -127,7 +127,7 @@ def pattern_watermark(
     )
 
 
-def instance_watermark(
+def instance_watermark_detection(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     foreign_x: npt.ArrayLike,
@@ -136,7 +136,7 @@ def instance_watermark(
     n: int = 1000,
     n_val: int = 500,
     n_test: int = 1000,
-    share: float = 0.1,
+    rate: float = 0.1,
     remove: float | None = None,
     label: int | npt.ArrayLike | None = None,
     learner: Learner = LOGISTIC,
@@ -166,12 +166,12 @@ def instance_watermark(
         n: Training points.
         n_val: Validation points, none foreign.
         n_test: Test points, for accuracy.
-        share: Share of the training set to replace.
+        rate: Share of the training set to replace.
         remove: Share of the training set to remove, lowest values first, before the
             model is trained again; as many as were planted if None.
         label: The class of all foreign samples, or one for each; drawn anew for each
             sample and seed if None.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `logistic()`.
+        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
         embed: Optional function from samples to features `[n, d]`, which value
@@ -179,12 +179,12 @@ def instance_watermark(
         progress: Whether to show a bar.
 
     Returns:
-        As `pattern_watermark`.
+        As `pattern_watermark_detection`.
 
-    Costs as `pattern_watermark`.
+    Costs as `pattern_watermark_detection`.
 
     Raises:
-        ValueError: If there are too few rows, a share is out of range, foreign samples
+        ValueError: If there are too few rows, a rate is out of range, foreign samples
             or labels do not fit, or a method's values do not.
         TypeError: If a method is not a function.
 
@@ -215,7 +215,7 @@ def instance_watermark(
         labels = fixed
         if labels is None:
             labels = jax.random.randint(key_label, (len(foreign),), 0, source.n_classes)
-        made = plant_instances(key_rows, *train, foreign, share, label=labels)
+        made = plant_instances(key_rows, *train, foreign, rate, label=labels)
         mixed, given, planted = map(np.asarray, made)
         given = given.astype(np.int64)
         return Planted(mixed, given, planted, (mixed[planted], given[planted]))
@@ -224,9 +224,9 @@ def instance_watermark(
         source,
         methods,
         plant,
-        name=f"Instance watermark (n={n}, n_val={n_val}, share={share:g})",
+        name=f"Instance watermark (n={n}, n_val={n_val}, rate={rate:g})",
         sizes={"n": n, "n_val": n_val, "n_test": n_test},
-        share=share,
+        rate=rate,
         remove=remove,
         learner=learner,
         seeds=seeds,

@@ -19,11 +19,9 @@ from ._knn import (
 )
 from ._learners import (
     KNN as KNN,
-    ClassMoments as ClassMoments,
     Curvature as Curvature,
     FlaxLearner as FlaxLearner,
     GaussianNB as GaussianNB,
-    LinearParams as LinearParams,
     LogisticRegression as LogisticRegression,
     NearestCentroid as NearestCentroid,
     RidgeRegression as RidgeRegression,
@@ -33,13 +31,12 @@ from ._learners import (
     fit_two_classes as fit_two_classes,
 )
 from ._loo import loo as loo
-from ._metrics import METRICS as METRICS, MetricName as MetricName
+from ._metrics import SCORERS as SCORERS
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
 from ._options import KnnOptions as KnnOptions
 from ._permutation import (
     beta_shapley as beta_shapley,
-    marginal_weights as marginal_weights,
     tmc_shapley as tmc_shapley,
 )
 from ._regression import (

@@ -22,6 +22,7 @@ from jaxsel._checks import check_choice
 from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
 from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
 from jaxsel._progress import track
+from jaxsel._typed import compiled
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, distances, squared_norms
 from jaxsel.neighbors._distance import prepare_exact
@@ -110,9 +111,10 @@ def accumulate(
         filled = chunk.stop - chunk.start
         # Sent while the devices are at the chunk before; then one chunk at a time.
         used = np.arange(rows) < filled
-        sent = shard((take_rows((queries, asked, query), chunk, rows), used), mesh)
+        part = take_rows((queries, asked, query), chunk, rows)
+        here, used = shard((part, used), mesh)
         jax.block_until_ready(result)
-        result = step(shared, *sent, state)
+        result = step(shared, here, used, state)
         if reduce:
             state = result
         else:
@@ -140,8 +142,7 @@ def accumulate(
 _norms = jax.jit(squared_norms)
 
 
-@partial(
-    jax.jit,
+@compiled(
     static_argnames=("kernel", "metric", "reduce", "mesh"),
     donate_argnames=("state",),
 )
@@ -256,7 +257,7 @@ def _row_max(rows: jax.Array, used: jax.Array, start: jax.Array) -> jax.Array:
     return lax.scan(fold, start, (rows, used))[0]
 
 
-@partial(jax.jit, static_argnames=("reduce",))
+@compiled(static_argnames=("reduce",))
 def _finish(
     state: _Running, reduce: Reduce
 ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import check_mesh, gather, shard
+from jaxsel._typed import compiled, map_leaves
 
 from ._failures import Failures
 
@@ -24,13 +25,15 @@ class Evaluator:
 
     Args:
         utility: Has `n`, and returns the utilities `[B]` of masks `[B, n]` and a key.
-        key: Split in one for the samples and one for all calls of the utility.
+        key: Split in one for the samples and one for all calls of the utility. None
+            only where `draws` is false: calls get None as well.
         batch_size: Coalitions of a call, or None to choose.
         mesh: Devices to split each call's coalitions over.
+        draws: Whether coalitions are drawn, which takes a key.
 
     Attributes:
         n: Number of training points.
-        key: Of the samples.
+        key: Of the samples, if there is one.
         rows: Coalitions of a call.
         mesh: Devices, or None.
         structure: Of the parameters that the utility returned last, as a pytree.
@@ -39,10 +42,11 @@ class Evaluator:
     def __init__(
         self,
         utility: Any,
-        key: jax.Array,
+        key: jax.Array | None,
         *,
         batch_size: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
+        draws: bool = True,
     ):
         if not callable(utility) or not hasattr(utility, "n"):
             raise TypeError(
@@ -52,14 +56,16 @@ class Evaluator:
         check_mesh(mesh)
         self.n = check_count("utility.n", utility.n)  # pyright: ignore
         self.rows = batch_rows(batch_size, self.n)
-        self.key, self._own = jax.random.split(check_key(key))
+        self._own, self._given = None, {"n": str(self.n)}
+        if draws or key is not None:
+            self.key, self._own = jax.random.split(check_key(key))
+            self._given = describe(self.n, check_key(key))
         self.mesh, self._utility = mesh, utility
         self.structure = jax.tree.structure(None)
-        self._given = describe(self.n, key)
 
     @property
     def about(self) -> dict[str, str]:
-        """What tells this work from other, by name: the utility, n and the key."""
+        """Fields that identify this work, by name: the utility, n and the key."""
         about = getattr(self._utility, "about", None)
         if not isinstance(about, Mapping):
             about = {"utility": plain_repr(self._utility)}
@@ -87,7 +93,7 @@ class Evaluator:
         """
         count, params = len(masks), None
         masks = _padded(masks, self.mesh)
-        key = jax.random.clone(self._own)
+        key = None if self._own is None else jax.random.clone(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
         if evaluate is None:
             found = self._utility(masks, key)
@@ -168,6 +174,6 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
     return shard(jnp.pad(masks, ((0, -len(masks) % mesh.size), (0, 0))), mesh)
 
 
-@jax.jit
+@compiled()
 def _take(params: Any, rows: np.ndarray) -> Any:
-    return jax.tree.map(lambda a: a[rows], params)
+    return map_leaves(lambda leaf: leaf[rows], params)

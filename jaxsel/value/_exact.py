@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import jax
@@ -12,6 +11,7 @@ from scipy import special
 
 from jaxsel._checks import check_choice
 from jaxsel._progress import track
+from jaxsel._typed import compiled
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
@@ -35,16 +35,16 @@ def exact_semivalue(
 ) -> Values:
     """Return a semivalue of each of at most 16 training points, exactly.
 
-    For checks, and for few groups of points instead of points: it calls the utility
-    with all 2**n coalitions.
+    Use it for checks, or for a few groups of points: it calls the utility with all 2**n
+    coalitions.
 
     Args:
-        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         kind: "shapley"; "banzhaf", where all coalitions count alike; or "beta".
         alpha: First parameter of "beta", in the convention of Kwon and Zou.
         beta: Second parameter of "beta".
-        key: Source of the utility's key; a fixed one, for utilities that draw nothing,
-            if None.
+        key: Source of the utility's key; needed by utilities that draw, such as those
+            of a `FlaxLearner`.
         batch_size: Coalitions of a call; 1024 if None.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
@@ -55,7 +55,8 @@ def exact_semivalue(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If there are more points, or an option is unknown or out of range.
+        ValueError: If there are more points, an option is unknown or out of range, or
+            `key` is missing.
 
     References:
         Kwon and Zou, Beta Shapley, AISTATS 2022, equations 3 and 5. Wang and Jia, Data
@@ -63,8 +64,7 @@ def exact_semivalue(
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
-    key = jax.random.key(0) if key is None else key
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
     n, total = work.n, 1 << work.n
     if n > _MOST:
         raise ValueError(
@@ -129,7 +129,7 @@ def _weights(n: int, kind: Kind, alpha: float, beta: float) -> np.ndarray:
     return np.exp(special.betaln(size + beta, n - 1 - size + alpha) - scale)
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def _members(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Return the coalitions of which the bits of first, first + 1, ... are members."""
     return (first + jnp.arange(count))[:, None] >> jnp.arange(n) & 1 == 1

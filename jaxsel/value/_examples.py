@@ -16,15 +16,15 @@ class Examples:
 
     Attributes:
         x: Features, `[n, d]`; examples of any shape `[n, ...]` for Flax models.
-        y: Classes `[n]`, integers in `[0, classes)`, or targets `[n]`, floats.
-        extra: What the learner worked out beforehand.
-        classes: Number of classes; 0 where y holds targets.
+        y: Classes `[n]`, integers in `[0, n_classes)`, or targets `[n]`, floats.
+        extra: What the learner computed beforehand.
+        n_classes: Number of classes; 0 where y holds targets.
     """
 
     x: jax.Array
     y: jax.Array
     extra: Any = None
-    classes: int = dataclasses.field(default=0, metadata={"static": True})
+    n_classes: int = dataclasses.field(default=0, metadata={"static": True})
 
 
 @runtime_checkable
@@ -36,22 +36,22 @@ class Learner(Protocol):
 
     @property
     def probabilistic(self) -> bool:
-        """Whether scores are log probabilities, up to a constant for each sample."""
+        """True if scores are log probabilities, up to a constant for each sample."""
         ...
 
     @property
     def regression(self) -> bool:
-        """Whether targets may be numbers."""
+        """True if targets may be numbers."""
         ...
 
     @property
     def warm(self) -> bool:
-        """Whether `fit` makes use of `start`."""
+        """True if `fit` uses `start`."""
         ...
 
     @property
     def host(self) -> bool:
-        """Whether it runs outside JAX: no `jit`, no devices."""
+        """True if it runs outside JAX: no `jit`, no devices."""
         ...
 
     def prepare(self, data: Examples) -> Examples:
@@ -62,7 +62,7 @@ class Learner(Protocol):
         self,
         data: Examples,
         weights: Shaped[jax.Array, "B n"],
-        key: Key[jax.Array, ""],
+        key: Key[jax.Array, ""] | None,
         start: Any = None,
     ) -> Any:
         """Train on each of B weighted subsets.
@@ -70,7 +70,7 @@ class Learner(Protocol):
         Args:
             data: Of `prepare`.
             weights: `[B, n]`, how often each example counts, 0 for not at all.
-            key: One key for all subsets.
+            key: One key for all subsets, or None; a learner that draws refuses that.
             start: Parameters of similar subsets, to begin from.
 
         Returns:

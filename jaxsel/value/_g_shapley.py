@@ -17,12 +17,13 @@ from jaxtyping import Float, Int32, Integer, Key
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, check_mesh, gather, shard
+from jaxsel._typed import compiled, gradient, map_pairs
 from jaxsel._types import Values
 
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
 from ._learners import FlaxLearner, LogisticRegression
-from ._metrics import METRICS, MetricName, chance_level, predicted
+from ._metrics import SCORERS, MetricName, chance_level, predicted
 from ._rates import TRIED, choose_rate, marginals
 from ._run import Moments, Part, State, merge_moments, moments, run
 from ._sampling import order_of, permutation_ranks
@@ -49,12 +50,12 @@ def g_shapley(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Values:
-    """Value training points by what their gradient steps add in one pass over the data.
+    """Value training points by what their gradient steps gain in one pass of training.
 
-    Each sample is a pass over all points in a random order, one step of gradient
-    descent a point; the value of a point is the mean change of the metric in its step.
-    Far cheaper than retraining, and something else: it values points for a model
-    trained by one pass, where early steps count for more.
+    Each sample is a pass over all points in a random order, with one step of gradient
+    descent for each point. The value of a point is the mean change of the metric in its
+    step. This is much cheaper than retraining, but answers another question: it values
+    points for a model trained by one pass, in which early steps count for more.
 
     Args:
         learner: `LogisticRegression`, whose features are then standardised and whose
@@ -68,18 +69,19 @@ def g_shapley(
             t alone.
         metric: As of `ModelUtility`.
         learning_rate: Of each step. If None, 32 passes, drawn by the key, are made at
-            each of 1, 0.32, 0.1, ..., 1e-4. Of the rates that gain at least half of
-            what the best gains over chance, the one is taken whose values differ most
-            reliably between points of one class: with the smallest share of sampling
-            error in their variance. (Ghorbani and Zou take the rate that ends best: of
-            a linear model that is often a tiny one, with values that tell little.)
-            Neither test data nor which labels are wrong is looked at.
+            each of the rates 1, 0.32, 0.1, ..., 1e-4. Among the rates that gain at
+            least half of what the best one gains over chance, it takes the one whose
+            values differ most reliably between points of one class: with the smallest
+            share of sampling error in their variance. (Ghorbani and Zou take the rate
+            after which a pass ends best. For a linear model this is often a tiny rate,
+            whose values are mostly noise.) The search uses neither test data nor
+            knowledge of wrong labels.
         stop: When to stop, asked after every 256 permutations.
         batch_size: Permutations at once; 256 if None. It sets speed, not results.
         mesh: Devices to split the permutations over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there goes on.
+            a run that finds its own state there resumes.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations. A step costs one
@@ -94,7 +96,7 @@ def g_shapley(
         Ghorbani and Zou, Data Shapley: equitable valuation of data for machine
         learning, ICML 2019, Algorithm 2.
     """
-    check_choice("metric", metric, list(METRICS))
+    check_choice("metric", metric, list(SCORERS))
     if learning_rate is not None:
         check_positive("learning_rate", learning_rate)
     work = _Passes(
@@ -160,12 +162,12 @@ class _Passes:
 
     @property
     def about(self) -> dict[str, str]:
-        """What tells this work from other, by name: learner, data, n and the key."""
+        """Fields that identify this work, by name: learner, data, n and the key."""
         x_val, y_val = self._val
         data = describe_data(
             self._learner, x=self._data.x, y=self._data.y, x_val=x_val, y_val=y_val
         )
-        return {**data, "classes": str(self._data.classes), **self._given}
+        return {**data, "classes": str(self._data.n_classes), **self._given}
 
     def report(self) -> None:
         """Warn of nothing: metrics that are not finite are refused."""
@@ -188,11 +190,14 @@ class _Passes:
         return _passes(*given, self._data, *self._val, ranks, own, rate)
 
     def _tried(self, ranks: jax.Array) -> float:
-        classes = self._data.classes
+        classes = self._data.n_classes
         groups = np.asarray(self._data.y) if classes else np.zeros(self.n, int)
         chance = chance_level(self._metric, classes)
         mesh, self.mesh = self.mesh, None
-        passes = lambda rate: np.asarray(self._pass(ranks, rate))
+
+        def passes(rate: float) -> np.ndarray:
+            return np.asarray(self._pass(ranks, rate))
+
         rate = choose_rate(passes, np.asarray(ranks), groups, chance)
         self.mesh = mesh
         return rate
@@ -222,7 +227,7 @@ class _Steps:
         return int(state["count"]), state["mean"], state["m2"]
 
 
-@partial(jax.jit, static_argnames=("learner", "metric", "mesh"))
+@compiled(static_argnames=("learner", "metric", "mesh"))
 def _passes(
     learner: Any,
     metric: str,
@@ -232,7 +237,7 @@ def _passes(
     y_val: jax.Array,
     ranks: jax.Array,
     key: jax.Array,
-    rate: jax.Array,
+    rate: jax.Array | float,
 ) -> jax.Array:
     linear = isinstance(learner, LogisticRegression)
     passes = partial(linear_passes if linear else _model_passes, learner, metric)
@@ -276,10 +281,9 @@ def linear_passes(
         `[P, n + 1]`.
     """
     del learner, key
-    two = data.classes == 2
-    ones = lambda a: jnp.concatenate([a, jnp.ones((len(a), 1), a.dtype)], axis=1)
-    x, x_val = ones(data.x), ones(x_val)
-    onehot = jax.nn.one_hot(data.y, data.classes, dtype=x.dtype)
+    two = data.n_classes == 2
+    x, x_val = _with_ones(data.x), _with_ones(x_val)
+    onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=x.dtype)
     targets = onehot[:, 1:] if two else onehot
     order = order_of(ranks)
 
@@ -297,12 +301,18 @@ def linear_passes(
         if metric == "accuracy":  # three times as fast as with permutations first
             right = predicted(scores, axis=1) == y_val[:, None]
             return theta, jnp.mean(right, axis=0)
-        return theta, METRICS[metric](scores.transpose(2, 0, 1), y_val)
+        return theta, SCORERS[metric](scores.transpose(2, 0, 1), y_val)
 
     start = jnp.zeros((x.shape[1], targets.shape[1], len(ranks)), x.dtype)
     _, found = jax.lax.scan(step, start, order.T)
-    before = jnp.full((1, len(ranks)), chance_level(metric, data.classes), found.dtype)
+    before = jnp.full(
+        (1, len(ranks)), chance_level(metric, data.n_classes), found.dtype
+    )
     return jnp.concatenate([before, found]).T
+
+
+def _with_ones(x: jax.Array) -> jax.Array:
+    return jnp.concatenate([x, jnp.ones((len(x), 1), x.dtype)], axis=1)
 
 
 def _model_passes(
@@ -315,21 +325,21 @@ def _model_passes(
     key: jax.Array,
     rate: jax.Array,
 ) -> jax.Array:
-    measure = METRICS[metric]
+    measure = SCORERS[metric]
     order = order_of(ranks)
     start = learner.init(key, data.x[:1])
 
     def one(order: jax.Array) -> jax.Array:
-        def loss(params: Any, row: jax.Array) -> jax.Array:
-            outputs = learner.apply(params, data.x[row][None])
-            return learner.losses(outputs, data.y[row][None], data.classes)[0]
-
         def look(params: Any) -> jax.Array:
             return measure(learner.apply(params, x_val)[None], y_val)[0]
 
         def step(params: Any, row: jax.Array) -> tuple[Any, jax.Array]:
-            grads = jax.grad(loss)(params, row)
-            params = jax.tree.map(lambda p, g: p - rate * g, params, grads)
+            def loss(params: Any) -> jax.Array:
+                outputs = learner.apply(params, data.x[row][None])
+                return learner.losses(outputs, data.y[row][None], data.n_classes)[0]
+
+            grads = gradient(loss)(params)
+            params = map_pairs(lambda p, g: p - rate * g, params, grads)
             return params, look(params)
 
         _, found = jax.lax.scan(step, start, order)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._types import Values
@@ -34,22 +35,22 @@ def group_testing_shapley(
 ) -> Values:
     """Estimate the Shapley value of each training point by group testing.
 
-    Each sample is one coalition, of a random size, and serves all points: those in it
-    gain by its utility, those outside it lose. Mostly needs more utilities than
-    `tmc_shapley` for the same error: the noise grows with the variance of utilities,
-    not of marginal contributions.
+    Each sample is one coalition of a random size, and updates all points: its utility
+    raises the values of those in it and lowers those of the others. It usually needs
+    more utilities than `tmc_shapley` for the same error, because the noise grows with
+    the variance of utilities, not with that of marginal contributions.
 
     Args:
-        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         key: Draws the coalitions, and is the source of the utility's own key. Sample t
             depends on the key and t alone.
-        stop: When to stop, asked after every 1024 coalitions; samples are coalitions.
+        stop: When to stop: asked after every 1024 coalitions. Samples are coalitions.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there goes on.
+            a run that finds its own state there resumes.
 
     Returns:
         `Values`, `[n]`, whose sum is the utility of all points less that of none.
@@ -85,7 +86,7 @@ class _Groups:
             jax.random.fold_in(work.key, _APART), 0, count=_HALVES, n=work.n
         )
         half = work.n // 2
-        halves = prefix_masks(ranks, np.arange(_HALVES), half, half, block=1)
+        halves = prefix_masks(ranks, jnp.arange(_HALVES), half, half, block=1)
         zeros = np.zeros(work.n)
         return {
             "count": np.array(0),

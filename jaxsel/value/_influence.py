@@ -29,8 +29,8 @@ def influence(
 
     The value is the first-order change of the mean validation log loss (nats) when a
     point is left out of a logistic regression, which approximates
-    `loo(ModelUtility(LogisticRegression(l2), ..., metric="neg_log_loss"))`. Points that
-    the model depends on much, such as the few of a rare class, are underestimated.
+    `loo(ModelUtility(LogisticRegression(l2), ..., metric="neg_log_loss"))`. Points on
+    which the model depends strongly, such as those of a rare class, are underestimated.
 
     Args:
         x: Training features, `[n, d]`.
@@ -62,10 +62,10 @@ def influence(
         raise ValueError(f"y_val must hold labels that occur in y, got {label!r}")
     x, x_val = np.asarray(x, np.float64), np.asarray(x_val, np.float64)
     mean = x.mean(0)
-    ones = lambda a: np.append(a - mean, np.ones((len(a), 1)), axis=1)
-    fitted = _Fitted(ones(x), codes, data.classes, l2)
-    right = linalg.cho_solve(fitted.factor, fitted.gradients(ones(x), codes).T)
-    rows = fitted.gradients(ones(x_val), codes_val) @ right
+    x, x_val = _with_ones(x - mean), _with_ones(x_val - mean)
+    fitted = _Fitted(x, codes, data.n_classes, l2)
+    right = np.asarray(linalg.cho_solve(fitted.factor, fitted.gradients(x, codes).T))
+    rows = fitted.gradients(x_val, codes_val) @ right
     mean = rows.mean(0)
     return Values(
         values=jnp.asarray(mean, jnp.float32),
@@ -73,6 +73,10 @@ def influence(
         count=jnp.asarray(len(rows), jnp.int32),
         method=f"influence(l2={l2:g})",
     )
+
+
+def _with_ones(x: np.ndarray) -> np.ndarray:
+    return np.append(x, np.ones((len(x), 1)), axis=1)
 
 
 class _Fitted:
@@ -93,13 +97,14 @@ class _Fitted:
             )
         self.classes = classes
         self.penalty = np.append(np.full(x.shape[1] - 1, l2), 0.0)
-        self.theta = np.zeros((outputs, x.shape[1]))
+        self.theta: np.ndarray = np.zeros((outputs, x.shape[1]))
         for _ in range(_STEPS):
             self.factor = linalg.cho_factor(self._hessian(x))
             slope = (
                 self.gradients(x, codes).sum(0) + (self.penalty * self.theta).ravel()
             )
-            step = linalg.cho_solve(self.factor, slope).reshape(self.theta.shape)
+            step = np.asarray(linalg.cho_solve(self.factor, slope))
+            step = step.reshape(self.theta.shape)
             r = np.abs(x @ step.T).max()
             self.theta = self.theta - (np.log1p(r) / r if r > 1.5 else 1.0) * step
             if r <= _SMALL:

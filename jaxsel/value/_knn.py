@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from jaxsel._checks import check_positive
+from jaxsel._fingerprint import plain_repr
 from jaxsel._types import Values
 
 from ._linear import Array, linear_values
@@ -37,19 +38,21 @@ def knn_shapley(
 ) -> Values:
     """Return the exact Shapley value of each training point for a KNN classifier.
 
-    The utility of a set is the share of its K nearest points (of K, also where the set
-    is smaller) whose label is that of the validation point, averaged over validation
-    points. The values sum to the utility of the whole training set. Start here: it is
-    the best detector of wrong labels among the KNN values, and needs no training.
+    The utility of a set is the share of its K nearest points whose label is that of the
+    validation point, averaged over validation points. The divisor is K even if the set
+    is smaller. The values sum to the utility of the whole training set. Start with this
+    value: it is the best detector of wrong labels among the KNN values, and needs no
+    training.
 
     Neighbours are in their true order for any float32 or float64 features: where
-    float32 distances cancel, those that matter are computed again in float64. What is
-    left is below 1e-5 of the largest value. Points at equal distances are tied.
+    float32 distances cancel, those that matter are computed again in float64. The
+    remaining error is below 1e-5 of the largest value. Points at equal distances are
+    tied.
 
     Args:
-        x: Training features, `[n, d]`. Embeddings serve better than raw pixels or text
-            counts; they must come from other data than the data being valued. Whole
-            numbers above 2**53 are rounded.
+        x: Training features, `[n, d]`. Embeddings work better than raw pixels or word
+            counts; train them on other data than the data being valued. Whole numbers
+            above 2**53 are rounded.
         y: Training labels, `[n]`, of any kind, or class probabilities `[n, n_classes]`
             (a gain is then the probability that the labels match).
         x_val: Validation features, `[m, d]`. Columns of two DataFrames are matched by
@@ -65,9 +68,9 @@ def knn_shapley(
         validation points `merge`.
 
     Costs m·(n·d + n log n) operations. Memory above the features is about 60 bytes
-    times n for each of the validation points in a chunk, of which there are four or
-    5e5 / n (5e7 / n on accelerators), whichever is more: whatever m. Features are kept
-    as they were given, too.
+    times n for each validation point of a chunk, whatever m. A chunk has four or
+    5e5 / n validation points (5e7 / n on accelerators), whichever is more. Features are
+    also kept as they were given.
 
     Raises:
         ValueError: If shapes, columns or the order of rows do not agree, no label is
@@ -109,9 +112,9 @@ def knn_banzhaf(
 ) -> Values:
     """Return the Banzhaf value of each training point for a KNN classifier.
 
-    Every coalition counts alike. Only about the 60 nearest points (at K = 10) have a
-    value above rounding, so no sort is needed: take it where speed or the
-    neighbourhood matters. Rank weights below 1e-9 of the first count as zero.
+    All coalitions have equal weight. Only about the 60 nearest points (at K = 10) have
+    a value above rounding, so no sort is needed. Use it if speed or the neighbourhood
+    matters. Rank weights below 1e-9 of the first count as zero.
 
     Arguments, result and errors as for `knn_shapley`; `method="hybrid"` is exact here,
     unless K is a large share of n.
@@ -144,9 +147,10 @@ def knn_loo(
 ) -> Values:
     """Return the leave-one-out value of each training point for a KNN classifier.
 
-    What the utility loses without the point: for each of the K nearest, its gain less
-    that of the (K+1)-th, over K. (A widely used implementation compares with the K-th
-    and moves one point only.) Noisy: most points get zero.
+    It is the loss of utility without the point: for each of the K nearest, its gain
+    minus that of the (K+1)-th, divided by K. (A widely used implementation compares
+    with the K-th, and gives a value to one point only.) It is noisy: most points get
+    zero.
 
     Arguments, result and errors as for `knn_shapley`; `method="hybrid"` is exact here.
 
@@ -204,7 +208,7 @@ def knn_beta_shapley(
         x_val,
         y_val,
         k=k,
-        described={"alpha": alpha, "beta": beta},
+        described=lambda _: {"alpha": alpha, "beta": beta},
         **options,
     )
 
@@ -223,8 +227,8 @@ def soft_knn_shapley(
     """Return the Shapley value for a soft-label KNN classifier.
 
     The utility of a set is the share of matching labels among its min(K, |S|) nearest
-    points, and `1 / n_classes` for the empty set: the probability that the classifier
-    gives to the right label, also for sets smaller than K.
+    points, and `1 / n_classes` for the empty set. This is the probability that the
+    classifier gives to the right label, even if the set is smaller than K.
 
     Arguments, result and errors as for `knn_shapley`, and:
 
@@ -279,12 +283,19 @@ def knn_semivalue(
             increase.
         k: Number of neighbours K.
         **options: As for all KNN values: see `KnnOptions`.
+
+    Returns:
+        `Values`, whose method names the function and a digest of its weights.
     """
-    if callable(rank_weights):
-        which = getattr(rank_weights, "__name__", repr(rank_weights))
-    else:
-        rank_weights = np.asarray(rank_weights, np.float64)
-        which = hashlib.sha256(rank_weights.tobytes()).hexdigest()[:8]
+
+    def described(omega: np.ndarray) -> dict[str, Any]:
+        # By the weights themselves: functions may share a name.
+        digest = hashlib.sha256(omega.tobytes()).hexdigest()[:8]
+        if not callable(rank_weights):
+            return {"rank_weights": digest}
+        name = getattr(rank_weights, "__name__", plain_repr(rank_weights))
+        return {"rank_weights": f"{name} {digest}"}
+
     return linear_values(
         "knn_semivalue",
         lambda n, k: resolve_weights(rank_weights, n, k),
@@ -293,6 +304,6 @@ def knn_semivalue(
         x_val,
         y_val,
         k=k,
-        described={"rank_weights": which},
+        described=described,
         **options,
     )

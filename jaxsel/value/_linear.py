@@ -48,9 +48,12 @@ def linear_values(
     progress: bool,
     n_classes: int | None = None,
     offset: Callable[[int, int, int], tuple[float, float]] | None = None,
-    described: dict[str, Any] | None = None,
+    described: Callable[[np.ndarray], dict[str, Any]] | None = None,
 ) -> Values:
-    """Compute any value that is linear in the gains."""
+    """Compute any value that is linear in the gains.
+
+    `described` returns what the result's method says of the rank weights `[n]`.
+    """
     k = check_count("k", k)
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
@@ -92,7 +95,7 @@ def linear_values(
         method=describe(
             name,
             k=k,
-            **(described or {}),
+            **(described(omega) if described else {}),
             metric=metric,
             ties=ties,
             method=method,
@@ -159,7 +162,7 @@ class _Linear:
 
     @property
     def orders(self) -> bool:
-        """Whether it takes nothing but the order from the distances."""
+        """True if it takes nothing but the order from the distances."""
         return self.form != "hybrid" and self.gains.weights is None
 
     def __call__(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._progress import track
+from jaxsel._typed import compiled
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
@@ -25,13 +24,13 @@ def loo(
 ) -> Values:
     """Return what the utility loses without each training point.
 
-    Exact, at n + 1 utilities, but a weak signal: where points are many, leaving out one
-    hardly changes a model, and most values are zero or noise.
+    Exact, at the cost of n + 1 utilities, but a weak signal: leaving out one of many
+    points hardly changes a model, so most values are zero or noise.
 
     Args:
-        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
-        key: Source of the utility's key; a fixed one, for utilities that draw nothing,
-            if None.
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
+        key: Source of the utility's key; needed by utilities that draw, such as those
+            of a `FlaxLearner`.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
@@ -42,10 +41,9 @@ def loo(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If the utility is not finite.
+        ValueError: If the utility is not finite, or `key` is missing.
     """
-    key = jax.random.key(0) if key is None else key
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
     n = work.n
     rows = -(-n // -(-n // work.rows))  # about as many in every call
     whole, params = work.evaluate(jnp.ones((1, n), bool))
@@ -67,7 +65,7 @@ def loo(
     )
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def _all_but(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Leave out points first, first + 1, ...; rows beyond the n-th have all of them."""
     return (first + jnp.arange(count))[:, None] != jnp.arange(n)

@@ -144,7 +144,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
     return jax.vmap(one)(lead)
 
 
-METRICS: dict[str, MetricFunction] = {
+SCORERS: dict[str, MetricFunction] = {
     each.__name__: each
     for each in (
         accuracy,
@@ -162,7 +162,7 @@ OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
 
 def measure_of(metric: str | MetricFunction) -> MetricFunction:
     """Return the function of a name, or the function itself."""
-    return metric if callable(metric) else METRICS[metric]
+    return metric if callable(metric) else SCORERS[metric]
 
 
 def chance_level(metric: str, classes: int) -> float:

@@ -32,27 +32,28 @@ def banzhaf(
 ) -> Values:
     """Estimate the Banzhaf value of each training point.
 
-    Each sample is a coalition that every point joins with probability 1/2, and serves
-    all points: a point's value is the mean utility of the coalitions with it, less the
-    mean of those without it. Take it where the utility is noisy: of all semivalues its
-    order of points is the hardest to upset.
+    Each sample is a coalition that every point joins with probability 1/2, and updates
+    all points: the value of a point is the mean utility of the coalitions with it minus
+    the mean of those without it. Use it if the utility is noisy: of all semivalues, its
+    order of points is the most robust to noise.
 
     Args:
-        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         key: Draws the coalitions, and is the source of the utility's own key. Sample t
             depends on the key and t alone.
-        stop: When to stop, asked after every 1024 coalitions; samples are coalitions.
+        stop: When to stop: asked after every 1024 coalitions. Samples are coalitions.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there goes on.
+            a run that finds its own state there resumes.
 
     Returns:
-        `Values`, `[n]`; NaN for a point that no coalition, or every one, has. `count`
-        is the number of coalitions; `m2` is scaled so that `stderr` is that of the
-        difference of the two means. Costs one utility and some n operations a sample.
+        `Values`, `[n]`; NaN for a point that is in no coalition, or in all. `count` is
+        the number of coalitions. `m2` is scaled so that `stderr` is the standard error
+        of the difference of the two means. Costs one utility and O(n) operations for
+        each sample.
 
     Raises:
         TypeError: If an argument has the wrong type.

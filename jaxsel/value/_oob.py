@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from scipy import stats
 from jaxsel._checks import as_array
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._typed import compiled
 from jaxsel._types import Values
 
 from ._evaluator import batch_rows, check_key, describe, describe_data
@@ -44,12 +44,12 @@ def data_oob(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Values:
-    """Return how often models that were not trained on a point predict it right.
+    """Return how often models that were not trained on a point predict it correctly.
 
-    Each sample is a bag of n points drawn with replacement, on which a model is
-    trained; it then predicts the points that are not in the bag, about n / e. Needs no
-    validation data, and a thousand models whatever n. Low values are what the other
-    points contradict, such as wrong labels.
+    Each sample is a bag of n points drawn with replacement. A model is trained on the
+    bag and predicts the points that are not in it, about n / e. This needs no
+    validation data, and about a thousand models whatever n. Points that the others
+    contradict, such as wrong labels, have low values.
 
     Args:
         learner: Such as `LogisticRegression()`.
@@ -58,20 +58,20 @@ def data_oob(
             value is then the mean of the squared errors, negative.
         key: Draws the bags, and is the source of the learner's own key. Bag t depends
             on the key and t alone.
-        stop: When to stop, asked after every 256 bags; samples are bags.
+        stop: When to stop: asked after every 256 bags. Samples are bags.
         batch_size: Models trained at once; up to 256, fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split the bags over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there goes on.
+            a run that finds its own state there resumes.
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
-        bags without each point; where it is zero, the value is NaN. Where all of c bags
-        agree on a label, their deviation says nothing; `stderr` is then the standard
-        deviation of the posterior of the share after them, from a uniform prior:
-        Beta(c + 1, 1), about 1 / c. After `merge` it is up to a half more than that.
+        bags without each point; where it is zero, the value is NaN. If all of c bags
+        agree, their sample deviation is zero and not informative. `stderr` is then the
+        standard deviation of the share's posterior Beta(c + 1, 1), from a uniform
+        prior, about 1 / c. After `merge` it can be larger by up to a half.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -84,7 +84,7 @@ def data_oob(
     """
     work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
     method = f"data_oob(learner={plain_repr(learner)})"
-    estimator = _OutOfBag(method=method, labels=work.data.classes > 0)
+    estimator = _OutOfBag(method=method, labels=work.data.n_classes > 0)
     return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
 
 
@@ -108,7 +108,7 @@ class _Bags:
         targets = learner.regression and bool(floats)
         data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
-        self.rows = batch_rows(batch_size, self.n * max(data.classes, 1), _BAGS)
+        self.rows = batch_rows(batch_size, self.n * max(data.n_classes, 1), _BAGS)
         if mesh is not None:
             self.rows = -(-self.rows // mesh.size) * mesh.size
         self._given = describe(self.n, key)
@@ -118,8 +118,8 @@ class _Bags:
 
     @property
     def about(self) -> dict[str, str]:
-        """What tells this work from other, by name: learner, data, n and the key."""
-        return {**self._digests, "classes": str(self.data.classes), **self._given}
+        """Fields that identify this work, by name: learner, data, n and the key."""
+        return {**self._digests, "classes": str(self.data.n_classes), **self._given}
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
@@ -194,11 +194,11 @@ class _OutOfBag:
 
 def _hits(scores: Any, data: Examples) -> Any:
     """Return which points are predicted right, or minus the squared error."""
-    if data.classes:
+    if data.n_classes:
         return scores.argmax(-1) == data.y
     return -((scores[..., 0] - data.y) ** 2)
 
 
-@partial(jax.jit, static_argnames=("learner",))
+@compiled(static_argnames=("learner",))
 def _compiled(learner: Learner, data: Examples, bags: Any, key: jax.Array) -> Any:
     return _hits(learner.predict(learner.fit(data, bags, key), data.x), data)

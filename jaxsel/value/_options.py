@@ -27,17 +27,17 @@ class KnnOptions(TypedDict, total=False):
             the mean over all orders of the tied points, so that duplicates get equal
             values.
         reduce: "mean" (the default) over validation points, with its standard error;
-            "max" over them (max-KNN-Shapley: foreign samples serve no validation point,
-            so that even their maximum is low); None returns `[m, n]`.
+            "max" over them (max-KNN-Shapley: foreign samples help no validation point,
+            so even their maximum is low); None returns `[m, n]`.
         method: "exact" (the default), or "hybrid": the nearest 256 points exactly, the
-            others by bands of distance. It needs no sort, and returns `error_bound`,
-            which always holds. Worth it where the compiled operations are missing;
-            where they are not, it is exact, which costs less.
-        weights: Optional function from distances to weights by which gains are
-            multiplied (not normalised). Written with jax.numpy. It is traced at each
-            call, so that it may read from an object that changes, and compiled once
-            for each computation: numbers it captures as Python floats are part of that
-            computation, those in JAX arrays are not.
+            others by bands of distance. "hybrid" needs no sort, and returns
+            `error_bound`, which always holds. It is faster only without the compiled
+            operations; with them, the exact method is used, which costs less.
+        weights: Optional function from distances to weights that multiply the gains
+            (they are not normalised), written with jax.numpy. It is traced at each
+            call, so it can read from an object that changes. It is compiled once for
+            each computation; captured Python floats are part of the computation,
+            captured JAX arrays are not.
         chunk_size: Validation points at a time; chosen from n by default. It sets speed
             and memory, not results (up to points that nearly tie).
         mesh: Devices to split the validation points over, from `jaxsel.make_mesh`.

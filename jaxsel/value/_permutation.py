@@ -39,29 +39,29 @@ def tmc_shapley(
 ) -> Values:
     """Estimate the Shapley value of each training point from random permutations.
 
-    Each sample adds the points one after the other, in a random order, and notes by how
-    much each raises the utility. Truncation ends a permutation when what is left to
-    gain seems negligible, at a small bias that the standard error does not show;
-    `tolerance=0` turns it off, and values then sum to the utility of all points less
-    that of none.
+    Each sample adds the points one after the other, in a random order, and records by
+    how much each raises the utility. Truncation ends a permutation when the remaining
+    gain seems negligible. This causes a small bias, which the standard error does not
+    show. `tolerance=0` turns truncation off; values then sum to the utility of all
+    points minus that of none.
 
-    Prefixes of 64 permutations are trained in one batch, and those of a model that can
-    start from a related one do so from the prefix of the block before.
+    Prefixes of 64 permutations are trained in one batch. A model that can start from a
+    related one starts from the prefix of the previous block.
 
     Args:
-        utility: What coalitions are worth: a `ModelUtility`, or of `as_utility`.
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         key: Draws the permutations, and is the source of the utility's own key. Sample
             t depends on the key and t alone.
-        stop: When to stop, asked after every 64 permutations; samples are permutations.
+        stop: When to stop: asked after every 64 permutations. Samples are permutations.
         tolerance: A permutation ends when the utility of its prefixes differs from that
             of all points by at most this share of the difference between all and none.
-        patience: How many prefixes in a row must; the empty one does not count.
+        patience: How many prefixes in a row must do so; the empty one does not count.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there goes on.
+            a run that finds its own state there resumes.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations. Costs up to n - 1
@@ -101,15 +101,16 @@ def beta_shapley(
 ) -> Values:
     """Estimate the Beta(alpha, beta) Shapley value of each training point.
 
-    Beta(1, 1) is the Shapley value; a larger alpha gives more weight to small
-    coalitions, where contributions are larger and noise less, a larger beta to large
-    ones. Coalitions beyond those that have all but 1e-9 of the weight are left out: of
-    Beta(16, 1), those of more than about three quarters of the points.
+    Beta(1, 1) is the Shapley value. A larger alpha gives more weight to small
+    coalitions, where contributions are larger compared with the noise; a larger beta
+    gives more weight to large ones. The largest coalitions, which together have less
+    than 1e-9 of the weight, are left out: for Beta(16, 1), those of more than about
+    three quarters of the points.
 
     Arguments, result and errors as for `tmc_shapley`, and:
 
     Args:
-        utility: What coalitions are worth.
+        utility: The worth of coalitions.
         key: Draws the permutations.
         alpha: First parameter, above zero, in the convention of Kwon and Zou.
         beta: Second parameter, above zero.

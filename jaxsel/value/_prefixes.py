@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import gather
+from jaxsel._typed import compiled
 
 from ._evaluator import Evaluator
 from ._run import PART, State
@@ -106,7 +107,7 @@ class Walk:
         if self.origin is not None:
             like = self.params, np.repeat(self.origin, block)
         last = sizes[1]
-        masks = prefix_masks(ranks, lanes, at, last, block=block)
+        masks = prefix_masks(ranks, jnp.asarray(lanes), at, last, block=block)
         values, self.params = work.evaluate(masks, like)
         active = np.flatnonzero(lanes >= 0)
         until = min(at + block, last + 1)
@@ -167,7 +168,9 @@ class Walk:
         )
 
 
-_take = jax.jit(lambda leaf, rows: leaf[rows])
+@compiled()
+def _take(leaf: jax.Array, rows: np.ndarray | None) -> jax.Array:
+    return leaf[rows]
 
 
 def _block(sizes: int, most: int) -> int:

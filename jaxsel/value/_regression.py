@@ -50,7 +50,7 @@ def knn_regression_shapley(
     """Return the exact Shapley value of each training point for KNN regression.
 
     The utility of a set is minus the squared error of `sum(targets of its K nearest) /
-    K`; the values sum to what the whole training set gains over predicting zero, so
+    K`. The values sum to the gain of the whole training set over predicting zero, so
     centre the targets.
 
     Arguments, result and errors as for `knn_shapley`, but:

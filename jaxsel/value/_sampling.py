@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Float32, Int32, Integer, Key
 
+from jaxsel._typed import compiled, fori_loop
 from jaxsel.neighbors import argsort, unsort
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def permutation_ranks(
     key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
 ) -> Int32[jax.Array, "{count} {n}"]:
@@ -39,10 +38,14 @@ def permutation_ranks(
 def order_of(ranks: jax.Array) -> jax.Array:
     """Return the points of permutations in their order: the inverse, `[count, n]`."""
     places = jnp.arange(ranks.shape[1], dtype=jnp.int32)
-    return jax.vmap(lambda ranks: unsort(ranks, places))(ranks)
+
+    def inverse(ranks: jax.Array) -> jax.Array:
+        return unsort(ranks, places)
+
+    return jax.vmap(inverse)(ranks)
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def random_coalitions(
     key: Key[jax.Array, ""],
     first: Integer[jax.Array, ""] | int,
@@ -63,13 +66,14 @@ def random_coalitions(
     Returns:
         `[count, n]` bool.
     """
-    masks = jax.vmap(lambda key: jax.random.bernoulli(key, jnp.float32(0.5), (n,)))(
-        _keys(key, first, count)
-    )
-    return masks & _leading(used, count)
+
+    def draw(key: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(key, jnp.float32(0.5), (n,))
+
+    return jax.vmap(draw)(_keys(key, first, count)) & _leading(used, count)
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def sized_coalitions(
     key: Key[jax.Array, ""],
     first: Integer[jax.Array, ""] | int,
@@ -111,11 +115,11 @@ def sized_coalitions(
         members = (bits < higher[:, None]).sum(1)
         return jnp.where(members <= 1 + sizes, higher, limit)
 
-    limit = lax.fori_loop(0, 32, raise_limit, jnp.zeros(count, jnp.uint32))
+    limit = fori_loop(0, 32, raise_limit, jnp.zeros(count, jnp.uint32))
     return (bits < limit[:, None]) & _leading(used, count)
 
 
-@partial(jax.jit, static_argnames=("count", "n"))
+@compiled(static_argnames=("count", "n"))
 def bootstrap_counts(
     key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
 ) -> Float32[jax.Array, "{count} {n}"]:
@@ -138,7 +142,7 @@ def bootstrap_counts(
     return jax.vmap(draw)(_keys(key, first, count))
 
 
-@partial(jax.jit, static_argnames=("block",))
+@compiled(static_argnames=("block",))
 def prefix_masks(
     ranks: Int32[jax.Array, "p n"],
     lanes: Integer[jax.Array, " lanes"],
@@ -166,7 +170,10 @@ def prefix_masks(
 
 
 def _keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
-    return jax.vmap(lambda t: jax.random.fold_in(key, t))(first + jnp.arange(count))
+    def own(t: jax.Array) -> jax.Array:
+        return jax.random.fold_in(key, t)
+
+    return jax.vmap(own)(first + jnp.arange(count))
 
 
 def _leading(used: jax.Array | int, count: int) -> jax.Array:

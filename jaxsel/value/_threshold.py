@@ -190,7 +190,7 @@ class _Threshold:
 
     @property
     def orders(self) -> bool:
-        """Whether float32 distances will do as they are: the border is settled."""
+        """True if float32 distances will do as they are: the border is settled."""
         return self.gains.weights is None
 
     def __call__(

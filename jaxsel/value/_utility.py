@@ -31,8 +31,8 @@ from ._evaluator import describe_data
 from ._examples import Examples, Learner
 from ._failures import Failures, failed_rows
 from ._metrics import (
-    METRICS,
     OF_PROBABILITIES,
+    SCORERS,
     MetricFunction,
     MetricName,
     chance_level,
@@ -57,8 +57,11 @@ class Utility(Protocol):
 
     n: int
 
-    def __call__(self, masks: jax.Array, key: jax.Array) -> Any:
-        """Return the utility of coalitions `[B, n]`, `[B]`; one key for all."""
+    def __call__(self, masks: jax.Array, key: jax.Array | None) -> Any:
+        """Return the utility of coalitions `[B, n]`, `[B]`; one key for all, or None.
+
+        None comes from `loo`, `exact_semivalue` and `exact_shapley` without a key.
+        """
         ...
 
 
@@ -159,7 +162,7 @@ class ModelUtility:
     ):
         check_learner(learner)
         if not callable(metric):
-            check_choice("metric", metric, list(METRICS))
+            check_choice("metric", metric, list(SCORERS))
         elif empty is None:
             raise ValueError(
                 "empty must be given with a metric of your own: what no points are "
@@ -183,7 +186,7 @@ class ModelUtility:
         self.n = len(data.y)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
         if empty is None and not callable(metric):
-            empty = chance_level(metric, data.classes)
+            empty = chance_level(metric, data.n_classes)
         self.empty = _finite("empty", empty)
         score = self.empty if default_score is None else default_score
         self.default_score = _finite("default_score", score)
@@ -205,7 +208,7 @@ class ModelUtility:
             "metric's digest": fingerprint(self.metric),
             "empty": str(self.empty),
             "default_score": str(self.default_score),
-            "classes": str(self.data.classes),
+            "classes": str(self.data.n_classes),
         }
 
     def __call__(self, masks: Any, key: Any = None) -> jax.Array:
@@ -213,7 +216,8 @@ class ModelUtility:
 
         Args:
             masks: `[B, n]`, true or 1 for points that take part.
-            key: Of learners that draw; the same for all coalitions that are compared.
+            key: Of learners that draw, which refuse None; the same for all coalitions
+                that are compared.
 
         Returns:
             `[B]` float32.
@@ -239,8 +243,6 @@ class ModelUtility:
             masks = np.asarray(masks)
         if masks.ndim != 2 or masks.shape[1] != self.n:
             raise ValueError(f"masks must have shape [B, {self.n}], got {masks.shape}")
-        if key is None:
-            key = jax.random.key(0)
         if self.learner.host:
             return self._on_host(np.asarray(masks), key), None
         masks = jnp.asarray(masks, jnp.float32)
@@ -250,7 +252,7 @@ class ModelUtility:
         shared = self.data, self.x_val, self.y_val, key, jnp.float32(self.empty)
         return kernel(masks, start if self.learner.warm else None, *shared)
 
-    def _on_host(self, masks: np.ndarray, key: jax.Array) -> jax.Array:
+    def _on_host(self, masks: np.ndarray, key: jax.Array | None) -> jax.Array:
         weights = masks.astype(np.float32)
         params = self.learner.fit(self.data, jnp.asarray(weights), key)
         scores = np.asarray(self.learner.predict(params, self.x_val))
@@ -301,7 +303,7 @@ def _kernel(
         data: Examples,
         x_val: jax.Array,
         y_val: jax.Array,
-        key: jax.Array,
+        key: jax.Array | None,
         empty: jax.Array,
     ) -> tuple[jax.Array, Any]:
         return evaluate(
@@ -326,7 +328,7 @@ def evaluate(
     weights: Shaped[jax.Array, "B n"],
     x_val: Shaped[jax.Array, "m ..."],
     y_val: Shaped[jax.Array, " m"],
-    key: Key[jax.Array, ""],
+    key: Key[jax.Array, ""] | None,
     start: Any = None,
     empty: float | Float[jax.Array, ""] = 0.0,
     *,
@@ -340,7 +342,7 @@ def evaluate(
         weights: `[B, n]`.
         x_val: Validation features, `[m, d]`.
         y_val: Validation classes or targets, `[m]`.
-        key: One key for all.
+        key: One key for all; None for learners that draw nothing.
         start: Parameters to start from, or None.
         empty: What no points are worth.
         metric: See `ModelUtility`.
@@ -356,7 +358,7 @@ def evaluate(
         found = jnp.where(jnp.any(weights > 0, axis=1), found, empty)
         return found.astype(jnp.float32), params if learner.warm else None
 
-    length = max(len(data.y), len(y_val)) * max(data.classes, 1)
+    length = max(len(data.y), len(y_val)) * max(data.n_classes, 1)
     size = max(_LANES, _GROUP // length)
     if len(weights) <= size:
         return group((weights, start))
@@ -436,5 +438,5 @@ def examples(
             raise ValueError(f"y and {names[1]} must have two classes or more, got one")
     check_same_length("x", rows["x"], "y", codes)
     check_same_length(names[0], rows[names[0]], names[1], codes_val)
-    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), classes=classes)
+    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
     return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)

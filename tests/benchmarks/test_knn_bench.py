@@ -65,7 +65,7 @@ def test_knn_references(points, name):
 def test_threshold_reference(points):
     def utility(near, match, inside):
         near = [i for i in near if inside[i]]
-        return match[near].mean() if near else 1 / points.classes
+        return match[near].mean() if near else 1 / points.n_classes
 
     exact = _enumerated(points, utility, ball=True)
     np.testing.assert_allclose(_knn.threshold(points, 4), exact, atol=1e-12)

@@ -1,6 +1,7 @@
 """The secure benchmark: what it checks and aims at, and tiny runs of two parties."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import _mpc, _mpc_scoring, bench_mpc
+from benchmarks import _mpc, _mpc_scoring, _spu, bench_mpc
 from jaxsel import proxy
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,8 @@ def test_full_size_cases_are_those_of_the_issue():
     cases = {case.name: case for case in bench_mpc.cases()}
     work = {name: case.work for name, case in cases.items()}
     assert work == {
-        **{"comparison": 10_000, "probe": 42_000},
+        **{"comparison": 10_000, "probe": 42_000, "secure probe": 42_000},
+        "secure layer": 8 + 24,
         **dict.fromkeys(["exact block", "paper's block", "quadratic block"], 8),
         **dict.fromkeys(["all rows", "CLS row"], 2),
     }
@@ -42,15 +44,53 @@ def test_full_size_cases_are_those_of_the_issue():
         ("quadratic block", "12 heads", "of the paper's bytes", 0.5),
         ("probe", "linear", "rounds", 40),
         ("probe", "16 hidden", "rounds", 40),
+        ("secure probe", "spu-cheetah, rank", "scoring s", 60),
+        ("secure probe", "spu-cheetah, rank", "scoring MB one way", 20),
+        ("secure probe", "spu-cheetah, rank", "choosing s", 30),
+        ("secure probe", "spu-cheetah, rank", "choosing MB one way", 20),
+        ("secure probe", "spu-cheetah, rank", "bytes a comparison", 100),
+        ("secure probe", "spu-aby3, rank", "scoring s", 15),
+        ("secure probe", "spu-aby3, rank", "scoring MB one way", 10),
+        ("secure probe", "spu-aby3, rank", "choosing s", 15),
+        ("secure probe", "spu-aby3, rank", "choosing MB one way", 10),
+        ("secure probe", "spu-aby3, rank", "bytes a comparison", 40),
+        ("secure probe", "spu-cheetah, set", "of rank's seconds", 3),
+        ("secure probe", "spu-aby3, set", "of rank's seconds", 3),
+        ("secure layer", "spu-aby3, quadratic", "KB one way", 1301),
+        ("secure layer", "spu-aby3, quadratic", "CPU s", 0.5),
     }
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("spu") is None, reason="SPU is not installed"
+)
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.multihost
+def test_whole_sessions_on_spu_are_checked(tmp_path):
+    out = tmp_path / "run.json"
+    assert bench_mpc.main(["--quick", "--only", "secure probe", "--out", str(out)]) == 0
+    (case,) = json.loads(out.read_text())["cases"]
+    found = {row["name"]: row["figures"] for row in case["contenders"]}
+    assert found["spu-aby3, set"]["misplaced"] == 0
+    # Of 200 x 8 numbers; the weights and signs are small beside them.
+    assert found["spu-aby3, rank"]["inputs MB"] == 16 * 200 * 8 / 1e6
+    assert 0 < found["spu-aby3, rank"]["scoring MB one way"] < 0.03
+    assert found["spu-cheetah, rank"]["inputs MB"] == 0
+
+
+def test_what_lies_below_the_border_is_misplaced():
+    clear = np.arange(10.0)
+    assert _spu._misplaced(np.array([7, 8, 9]), clear, 3) == 0
+    assert _spu._misplaced(np.array([6, 8, 9]), clear, 3) == 1
 
 
 def test_a_wrong_count_score_or_choice_is_noticed():
     rng = np.random.default_rng(0)
     clear = -(rng.normal(size=200) ** 2)
-    manifest = proxy.probe_manifest(width=8, classes=2)
+    manifest = proxy.probe_manifest(width=8, n_classes=2)
     scoring = _mpc_scoring.Scoring(manifest, 200, 64, 40)
-    counted = proxy.cost(manifest, 200, batch=64)
+    counted = proxy.cost(manifest, 200, batch_size=64)
     right = _mpc.Ran(
         {"forward": (counted.rounds, counted.bytes), "choice": (81, 200_000)},
         result=clear,
@@ -88,9 +128,9 @@ def test_the_table_in_the_docs_is_what_is_counted():
     ):
         proxies = _mpc_scoring.side_by_side(read, heads, _mpc_scoring.BLOCK)
         for name, head in (("linear probe", 0), ("probe, 16 hidden", 16)):
-            proxies[name] = proxy.probe_manifest(width=384, classes=2, head=head)
+            proxies[name] = proxy.probe_manifest(width=384, n_classes=2, head=head)
         for name, manifest in proxies.items():
-            counted = proxy.cost(manifest, 64, batch=64)
+            counted = proxy.cost(manifest, 64, batch_size=64)
             figures = (counted.rounds_per_batch, round(counted.bytes_per_sample / 2000))
             rounds, size = (found[name][i] for i in (column // 4 * 3, column))
             assert (rounds, size) == tuple(f"{figure:,}" for figure in figures)

@@ -15,7 +15,7 @@ def test_filtering_helps_clients(tmp_path):
     assert found["removed"][0, 1] > 0.7
     assert found["kept"][0, 1] > 0.7
     chapter = clients_chapter(clients)
-    Report(title="Clients", summary="", chapters=[chapter]).write(tmp_path)
+    Report(title="Clients", summary="", chapters=[chapter]).save(tmp_path)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     for words in ("cross-fitted", "Rounds to 90%", "clean samples alone"):
         assert words in text

@@ -50,7 +50,7 @@ def test_the_gallery_is_in_order(purchase):
 
 def test_the_chapter_shows_the_numbers(purchase, tmp_path):
     chapter = purchase_chapter(purchase)
-    html, numbers = Report(title="T", summary="S", chapters=[chapter]).write(tmp_path)
+    html, numbers = Report(title="T", summary="S", chapters=[chapter]).save(tmp_path)
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
     accuracy = data["accuracy"]
     np.testing.assert_array_equal(accuracy["jaxsel"], purchase.chosen)

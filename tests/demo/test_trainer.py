@@ -43,7 +43,7 @@ def test_the_score_is_of_the_samples_held_out():
         shared=samples(10, 11),
         held_out=samples(20, 21, 22, 23),
         test=samples(1, 2, 30, 31, 32),
-        sizes=SimpleNamespace(epochs=1, least=1),
+        sizes=SimpleNamespace(epochs=1, min_steps=1),
         key=jax.random.key(0),
     )
     np.testing.assert_allclose(trainer.accuracy(trainer.net), [0, 0.6])
@@ -62,7 +62,7 @@ def test_what_is_shown_and_what_is_held_out_are_all_hard_and_apart():
         samples(*range(900, 1110)),
         samples(0),
         wanted=np.array([1]),
-        classes=2,
+        n_classes=2,
         sizes=sizes,
         key=jax.random.key(0),
     )

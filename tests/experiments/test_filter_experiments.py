@@ -30,7 +30,7 @@ TINY = FilterSizes(
     ratios=(0.5, 1.5),
     fit=150,
     rounds=4,
-    every=2,
+    evaluate_every=2,
     folds=2,
     replicates=10,
 )
@@ -173,7 +173,7 @@ def test_a_class_that_the_benchmark_lacks(result):
 @pytest.mark.slow
 def test_chapter(result, tmp_path):
     report = Report(title="Filter", summary="", chapters=[filter_chapter(result)])
-    page, numbers = report.write(tmp_path)
+    page, numbers = report.save(tmp_path)
     text = page.read_text(encoding="utf-8")
     for words in ("Noise removed", "clean samples alone", "MNIST", "by class"):
         assert words in text

@@ -1,6 +1,7 @@
 """The evaluation of proxies, with a tiny model and invented texts."""
 
 import dataclasses
+import importlib.util
 import json
 
 import jax
@@ -19,6 +20,10 @@ from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import Training
 from jaxsel.report import Report
 
+needs_spu = pytest.mark.skipif(
+    importlib.util.find_spec("spu") is None, reason="SPU is not installed"
+)
+
 L, H, VOCAB = 8, 16, 40
 CONFIG = EncoderConfig(
     kind="text",
@@ -33,14 +38,14 @@ CONFIG = EncoderConfig(
 SIZES = Sizes(pool=80, own=40, bootstrap=0.25, budget=0.5)
 
 
-def invented(classes, n=300):
+def invented(n_classes, n=300):
     """Texts whose class is told by one of their words."""
-    rng = np.random.default_rng(classes)
-    labels = (np.arange(n) % classes).astype(np.int32)
-    ids = rng.integers(classes, VOCAB, (n, L)).astype(np.int32)
+    rng = np.random.default_rng(n_classes)
+    labels = (np.arange(n) % n_classes).astype(np.int32)
+    ids = rng.integers(n_classes, VOCAB, (n, L)).astype(np.int32)
     ids[:, 1] = labels
     mask = np.arange(L) < rng.integers(4, L + 1, (n, 1))
-    model = Classifier(CONFIG, classes, read="mean", rngs=nnx.Rngs(0))
+    model = Classifier(CONFIG, n_classes, read="mean", rngs=nnx.Rngs(0))
     target = Target(
         config=CONFIG,
         **dict(zip(("graphdef", "params"), nnx.split(model), strict=True)),
@@ -48,11 +53,11 @@ def invented(classes, n=300):
     )
     tokens = Tokens(ids, mask)
     return Texts(
-        name=f"of {classes}",
+        name=f"of {n_classes}",
         tokens=tokens,
         features=target.features(tokens, layers=(0, 1, 2, 3)),
         labels=labels,
-        classes=classes,
+        n_classes=n_classes,
         target=target,
         words=np.array([f"text {i}" for i in range(n)]),
     )
@@ -120,7 +125,7 @@ def test_all_points_in_a_report(small, tmp_path):
         np.testing.assert_array_equal(pool.spearman, found.pools[name].spearman)
     chapter = proxies_chapter(found)
     report = Report(title="Proxies", summary="", chapters=[chapter])
-    page, numbers = report.write(tmp_path)
+    page, numbers = report.save(tmp_path)
     text = page.read_text()
     assert "the best of the paper" in text
     assert "kept: “1 layer” in 2 and “probe, 1 layer” in 2 of the 2 seeds." in text
@@ -213,10 +218,17 @@ def test_no_seeds(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("secret", [False, pytest.param(True, marks=pytest.mark.mpc)])
-def test_the_demo_shows_texts(monkeypatch, secret):
+@pytest.mark.parametrize(
+    "engine",
+    [
+        None,
+        pytest.param("crypten", marks=pytest.mark.mpc),
+        pytest.param("spu-aby3", marks=[pytest.mark.mpc, needs_spu]),
+    ],
+)
+def test_the_demo_shows_texts(monkeypatch, engine):
     texts = invented(2, 400)
-    monkeypatch.setattr(_reviews, "private_ready", lambda: secret)
+    monkeypatch.setattr(_reviews, "private_engine", lambda: engine)
     monkeypatch.setattr(_reviews, "read_texts", lambda *args, **kwargs: texts)
     sizes = Sizes(pool=200, own=100, bootstrap=0.1)
     monkeypatch.setattr(_reviews, "SIZES", sizes)
@@ -224,13 +236,24 @@ def test_the_demo_shows_texts(monkeypatch, secret):
     assert (found.offered, found.bootstrap, found.chosen) == (200, 20, 20)
     assert found.left == (60, 20)
     assert found.tested == 100
-    assert (found.private is not None) == secret
-    assert found.agreed >= (0.9 if secret else 1)
+    assert (found.private is not None) == (engine is not None)
+    assert found.agreed >= (1 if engine is None else 0.9)
+    shown = " ".join(
+        block
+        for block in _reviews.texts_chapter(found).blocks
+        if isinstance(block, str)
+    )
     if found.private is not None:
+        assert found.private.engine == engine
         assert found.private.mean == pytest.approx(found.mean, abs=0.01)
-        # Half of the payload is counted in passes: expected ones beforehand.
-        assert found.private.megabytes == pytest.approx(found.megabytes, rel=0.3)
+        if engine == "crypten":
+            # Half of the payload is counted in passes: expected ones beforehand.
+            assert found.private.megabytes == pytest.approx(found.megabytes, rel=0.3)
         assert len(found.private.compared) == 2
+        assert found.private.megabytes > 0
+        # It says what it ran on, and what that does not protect from.
+        assert ("on SPU (`spu-aby3`)" in shown) == (engine == "spu-aby3")
+        assert ("measurement only" in shown) == (engine == "crypten")
     assert 0 < found.mean < np.log(2)
     assert len(set(found.texts[0]) | set(found.texts[1])) == 16
     assert found.doubts.shape == found.labels.shape == (2, 8)
@@ -241,4 +264,15 @@ def test_the_demo_shows_texts(monkeypatch, secret):
     assert apart[0] < apart[1]
     chapter = _reviews.texts_chapter(found)
     tables = [block for block in chapter.blocks if hasattr(block, "rows")]
+    if found.private is not None:
+        sides = tables.pop(0)
+        assert [row[0] for row in sides.rows][:2] == ["kept to itself", "received"]
+        model, data = found.private.model_owner, found.private.data_owner
+        assert model.megabytes + data.megabytes == pytest.approx(
+            found.private.megabytes, rel=1e-6
+        )
+        # The first phase has rows enough to attack with, and to judge by.
+        assert -1 <= data.recovered[0] <= 1
+        assert data.attacked[0] == 144
+        assert found.private.seconds > model.working > 0
     assert [table.rows[0][0] for table in tables] == [found.texts[i][0] for i in (0, 1)]

@@ -155,7 +155,7 @@ def test_the_chapter_judges_and_shows(jobs, tmp_path):
     assert by[low, "Adversarial and other 3s and 8s"] == FAILS
 
     chapter = study_chapter(result)
-    html, numbers = Report(title="T", summary="S", chapters=[chapter]).write(tmp_path)
+    html, numbers = Report(title="T", summary="S", chapters=[chapter]).save(tmp_path)
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
     shown = data["applications"]["summary-adult"]["summary"]["LOO"]["last_accuracy"]
     expected = result.applications["summary-adult"].summary["LOO"]["last_accuracy"]

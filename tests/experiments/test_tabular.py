@@ -345,7 +345,7 @@ def test_measures_where_no_owner_is_useful(result):
 def test_blocks_make_a_chapter_and_tell_what_was_measured(result, tmp_path):
     blocks, data = tabular_blocks(result)
     chapter = Chapter(title="A table", blocks=blocks, data=data)
-    page, numbers = Report(title="T", summary="S", chapters=[chapter]).write(tmp_path)
+    page, numbers = Report(title="T", summary="S", chapters=[chapter]).save(tmp_path)
     assert page.stat().st_size > 10_000
     assert "reached_of_useful" in numbers.read_text()
     m = measure(result)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from references_filter import threshold
+from federated_cases import NAMES, answers, check, draw, spoil
 
 from jaxsel.filter import (
     Counted,
@@ -18,37 +18,6 @@ from jaxsel.filter import (
     loss_threshold,
     secure_sum,
 )
-
-NAMES = ("ada", "bo", "cy", "di")
-
-
-def draw(seed, n=None, clients=NAMES):
-    """Draw benchmark losses and those of each client; half of the seeds have ties."""
-    rng = np.random.default_rng(seed)
-    if seed % 2:
-        one = lambda n: (rng.integers(-2, 9, n) / 3).astype(np.float32)
-    else:
-        one = lambda n: rng.gamma(1, 1, n).astype(np.float32)
-    sizes = rng.integers(0, 12, len(clients)) if n is None else [n] * len(clients)
-    sizes[0] += 1
-    own = {name: one(k) for name, k in zip(clients, sizes, strict=True)}
-    return one(int(rng.integers(1, 10))), own
-
-
-def check(server, v, own):
-    """Compare with the central solver on the losses of those who are left."""
-    dtype = server.benchmark.edges.dtype
-    p = np.concatenate([own[name] for name in server.clients])
-    v, p = np.asarray(v, dtype), p.astype(dtype)
-    value, distance = threshold(v, p)
-    found = server.threshold
-    assert found.distance == float(distance)
-    assert (server.verdict.keeps(p) == (p <= value)).all()
-    assert (found.n_kept, found.n) == (np.sum(p <= value), len(p))
-
-
-def answers(question, own, names):
-    return [count_losses(question, own[name], client=name) for name in names]
 
 
 @pytest.mark.parametrize("secure", [None, secure_sum], ids=["clear", "secure"])
@@ -177,10 +146,6 @@ def test_losses_beyond_all_floats(counts):
     false = np.array(counts, np.uint32)
     server = server.receive([honest, spoil(honest, client="eve", counts=false)])
     assert "counts must be of finite losses" in server.left_out["eve"]
-
-
-def spoil(counted, **values):
-    return dataclasses.replace(counted, **values)
 
 
 def counts_at(counted, place, value, dtype=np.int64):
@@ -351,6 +316,20 @@ def test_questions_must_ascend(edges):
         Question(task="0" * 32, round=1, limit=5, edges=edges)
 
 
+def test_a_limit_is_below_two_to_the_32():
+    edges = np.array([0.0, 1.0])
+    with pytest.raises(ValueError, match=r"limit must be below 2\^32, got 4294967296"):
+        Question(task="0" * 32, round=1, limit=2**32, edges=edges)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1]), np.array([1.0, 2.0]), np.array([np.nan]), [1.0]]
+)
+def test_a_verdict_is_one_finite_float(value):
+    with pytest.raises(ValueError, match="value must be one finite float32 or float64"):
+        Verdict(task="0" * 32, value=value)
+
+
 def test_no_more_than_two_thirds_need_to_stay():
     v, own = draw(2, n=10)
     server = filter_server(v, NAMES)
@@ -363,112 +342,3 @@ def test_no_more_than_two_thirds_need_to_stay():
     secure = functools.partial(secure_sum, needed=2)
     with pytest.raises(ValueError, match="more than half"):
         secure(sent)
-
-
-def crowd(n=50, clean=360, noise=240):
-    """Draw benchmark losses and those of clients that all have as much noise."""
-    rng = np.random.default_rng(0)
-    own = {
-        f"c{i}": np.append(rng.gamma(1, 0.3, clean), rng.gamma(4, 1, noise))
-        for i in range(n)
-    }
-    return rng.gamma(1, 0.3, 200).astype(np.float32), own
-
-
-def noise_kept(v, own, claim=None, *, at_zero=False, **options):
-    """Return the share of others' noise that is kept if c0 claims losses, and who left.
-
-    It claims them to be distributed like the benchmark's, or all to be 0.
-    """
-    server = filter_server(v, [*own], **options)
-    ordered = np.sort(v)
-    while (question := server.question) is not None:
-        sent = answers(question, own, server.clients)
-        if claim is not None and "c0" in server.clients:
-            share = np.searchsorted(ordered, question.edges, "right") / len(v)
-            counts = np.floor(claim * np.where(at_zero, 1.0, share)).astype(np.uint32)
-            counts = np.append(np.repeat(counts, 2), np.uint32(claim))
-            sent[0] = spoil(sent[0], counts=counts)
-        server = server.receive(sent)
-    kept = [server.verdict.keeps(own[name])[360:] for name in own if name != "c0"]
-    return np.mean(kept), server.left_out
-
-
-def test_a_client_that_claims_the_limit_is_left_out():
-    """Without a cap all noise is kept, and nobody is named."""
-    v, own = crowd()
-    limit = filter_server(v, [*own]).question.limit
-    whole, left_out = noise_kept(v, own, limit, max_losses=limit)
-    assert whole == 1
-    assert not left_out
-    kept, left_out = noise_kept(v, own, limit)
-    assert kept < 0.03
-    assert [*left_out] == ["c0"]
-    assert f"claims {limit} losses, more than 20 times the 600" in left_out["c0"]
-
-
-def test_what_one_client_can_move():
-    v, own = crowd()
-    kept, left_out = noise_kept(v, own, 20 * 600)
-    assert not left_out
-    assert kept < 0.04
-    assert [*noise_kept(v, own, 20 * 600 + 1)[1]] == ["c0"]
-    # What moves the threshold furthest: many losses that nobody has a smaller one than.
-    kept, left_out = noise_kept(v, own, 600, at_zero=True, max_losses=600)
-    assert not left_out
-    assert kept < 0.06
-    kept, left_out = noise_kept(v, own, 601, at_zero=True, max_losses=600)
-    assert "between 0 and 600, the limit, got 601" in left_out["c0"]
-
-
-def test_the_cap_under_secure_aggregation():
-    """Nobody sees a client's counts: the sum is held to what all may have together."""
-    v, own = draw(2, n=30)  # and one more of the first client
-    server = filter_server(v, NAMES, max_losses=31)
-    sent = answers(server.question, own, NAMES)
-    total = sum(one.counts.astype(int) for one in sent)
-    with pytest.raises(ValueError, match="between 0 and 124, the limit, got 125"):
-        server.receive_sum(total + 4, NAMES)
-    with pytest.raises(ValueError, match="at most 30, the question's limit, got 31"):
-        federated_threshold(v, own, secure=secure_sum, max_losses=30)
-    check(federated_threshold(v, own, secure=secure_sum, max_losses=31), v, own)
-
-
-def test_most_clients_may_have_no_losses():
-    own = {"ada": np.float32([0.5, 1]), **{name: [] for name in NAMES[1:]}}
-    server = federated_threshold([0.7], own)
-    assert not server.left_out
-    assert server.threshold.n == 2
-
-
-@pytest.mark.parametrize("cap", [0, -1])
-def test_max_losses(cap):
-    with pytest.raises(ValueError, match="max_losses must be at least 1"):
-        filter_server([1.0], ["a"], max_losses=cap)
-    with pytest.raises(TypeError, match="max_losses must be a whole number"):
-        filter_server([1.0], ["a"], max_losses=1.5)
-
-
-def test_clients_without_losses_are_refused_at_once():
-    server = filter_server([1.0], NAMES[:3])
-    none = answers(server.question, dict.fromkeys(NAMES, []), NAMES[:2])
-    with pytest.raises(ValueError, match="'ada', 'bo' have none, and others .* 'cy'"):
-        server.receive(none)
-    with pytest.raises(ValueError, match="clients must have losses, but 'ada'"):
-        server.receive_sum(np.zeros(3, int), ["ada"])
-    with pytest.raises(ValueError, match="clients must have losses"):
-        federated_threshold([1.0], {"a": []})
-
-
-def test_the_same_counts_where_an_edge_is_asked_for_again():
-    """Counts that rise with the edges may still contradict each other."""
-    server = filter_server([1.0, 2.0], ["ada", "eve"])
-    before = np.float32([0.5, 1.0]), np.array([0, 0, 0, 1, 3])
-    server = dataclasses.replace(server, answers={"ada": (before,), "eve": (before,)})
-    honest = Counted(
-        task=server.task, round=1, client="ada", counts=np.array([0, 1, 2, 2, 3])
-    )
-    false = spoil(honest, client="eve", counts=np.array([0, 2, 2, 2, 3]))
-    server = server.receive([honest, false])
-    assert server.clients == ("ada",)
-    assert "same at an edge that is asked for again" in server.left_out["eve"]

@@ -39,6 +39,13 @@ def test_senders_are_checked(kind, field):
         dataclasses.replace(KINDS[kind], **field)
 
 
+@pytest.mark.parametrize("kind", [k for k, m in KINDS.items() if hasattr(m, "others")])
+@pytest.mark.parametrize("others", [["bo"] * 2, ("ada", "bo"), ["bo", ""]])
+def test_pieces_are_for_distinct_names(kind, others):
+    with pytest.raises(ValueError, match="others must be a list of dist|a name in oth"):
+        dataclasses.replace(KINDS[kind], others=others)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_are_checked(kind):
     message = KINDS[kind]

@@ -23,7 +23,7 @@ from jaxsel.filter import (
     Shares,
     open_sum,
 )
-from jaxsel.filter._secure import _agreed, _stream, pair_mask
+from jaxsel.filter._secure import _agreed, mask_stream, pair_mask
 from jaxsel.filter._shamir import PRIME, join, split
 
 
@@ -95,7 +95,7 @@ def test_each_mask_alone_looks_random():
     for _ in range(4):
         clients, _, shares = start(np.zeros((5, 200)))
         for client in [*clients.values()][:-1]:  # the last one's follow from theirs
-            mine = _stream(client._own, 200)
+            mine = mask_stream(client._own, 200)
             own.append(mine)
             pairs.append(client.masked(shares).counts - mine)
     for masks in (own, pairs):
@@ -165,7 +165,7 @@ def test_what_the_server_gets_fits_any_counts_of_that_sum():
             i + 1: int.from_bytes(one.shares[one.others.index(name)].tobytes())
             for i, one in enumerate(revealed)
         }
-        opened[name] = _stream(join(at).to_bytes(32), 6)
+        opened[name] = mask_stream(join(at).to_bytes(32), 6)
     left = np.array([one.counts - opened[one.client] for one in masked])
     others = counts[:, ::-1].copy()
     others[0] += (counts - others).sum(0)
@@ -243,7 +243,7 @@ def test_own_mask_is_needed_too():
             mask = pair_mask(key, one.keys[1].tobytes(), "di", other, late)
             left = left - mask if other > "di" else left + mask
     assert not (left == 7).any()
-    assert (left - _stream(clients["di"]._own, 50) == 7).all()
+    assert (left - mask_stream(clients["di"]._own, 50) == 7).all()
 
 
 def test_order_of_calls():

@@ -142,6 +142,11 @@ def test_a_client_needs_its_own_row_of_shares_only():
         parts = {part: getattr(one, part)[at] for part in ("sealed", "commitments")}
         return dataclasses.replace(one, others=[one.others[i] for i in at], **parts)
 
+    first, second, *_ = NAMES
+    others = [row(one, first) for one in shares if one.client not in (first, second)]
+    with pytest.raises(ValueError, match=f"are not for '{second}'"):
+        clients[second].masked(others)
+    clients, keys, shares = start(np.ones((5, 3), int))
     masked = [
         clients[name].masked([row(one, name) for one in shares]) for name in NAMES
     ]

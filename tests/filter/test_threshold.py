@@ -1,5 +1,7 @@
 """Loss thresholds against brute force, SciPy and each other."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -258,6 +260,12 @@ def test_bad_input(v, p, options, match):
         loss_threshold(v, p, **options)
 
 
+@pytest.mark.parametrize("name", ["weights", "benchmark_weights"])
+def test_weights_must_be_numbers(name):
+    with pytest.raises(TypeError, match=f"{name} must be numeric"):
+        loss_threshold([1.0], [0.0], **{name: ["1"]})
+
+
 def test_an_iterator_is_used_up():
     used = iter([F32, F32])
     with pytest.raises(ValueError, match="must return a new iterator at each call"):
@@ -407,6 +415,7 @@ def test_places(dtype):
 def test_split(low, width, parts):
     cuts = split(low, low + width, parts)
     assert len(cuts) == min(width - 1, parts - 1)
-    steps = np.diff(np.concatenate([[low], cuts, [low + width]]).astype(object))
-    assert steps.min() >= 1
-    assert steps.max() - steps.min() <= 1
+    places = [low, *cuts.tolist(), low + width]  # beyond int64 perhaps
+    steps = [after - before for before, after in itertools.pairwise(places)]
+    assert min(steps) >= 1
+    assert max(steps) - min(steps) <= 1

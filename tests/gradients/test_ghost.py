@@ -8,6 +8,8 @@ import pytest
 
 from jaxsel import gradients
 
+pytestmark = pytest.mark.every(2)
+
 N, IN, HIDDEN, CLASSES = cases.N, cases.IN, cases.HIDDEN, cases.CLASSES
 
 

@@ -9,6 +9,8 @@ import references_matching as ref
 
 from jaxsel import gradients
 
+pytestmark = pytest.mark.every(4)
+
 N, H = cases.N, cases.HIDDEN
 LOSSES = ["cross_entropy", "squared"]
 each_loss = pytest.mark.parametrize("loss", LOSSES)
@@ -141,6 +143,27 @@ def test_last_two_layers(loss, bias, activation, width):
         bias=bias,
     )
     cases.check(oracle, expected)
+
+
+def test_two_layers_have_biases_unless_said():
+    sizes = {
+        bias: gradients.last_two_layers(
+            np.ones((3, 2)),
+            [0, 1, 1],
+            np.ones((3, H)),
+            np.ones((3, 5)),
+            weight=np.ones((H, 2)),
+            **options,
+        )
+        .diag()
+        .sum()
+        for bias, options in (
+            (None, {}),
+            (True, {"bias": True}),
+            (False, {"bias": False}),
+        )
+    }
+    assert sizes[None] == sizes[True] != sizes[False]
 
 
 def test_dense_is_the_matrix_itself():

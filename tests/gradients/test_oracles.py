@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from jaxsel import gradients
+from jaxsel.gradients._projected import _count_sketch
+
+pytestmark = pytest.mark.every(3)
 
 EXACT = {
     "dense": gradients.per_sample,
@@ -225,6 +228,15 @@ def test_wider_sketches_err_less(sketch, expected):
         return np.sqrt(np.mean(np.square(errors)))
 
     assert error(32) < 0.5 * error(4)
+
+
+def test_a_count_sketch_turns_each_block():
+    """What stands at one place of two blocks must not always meet in one column."""
+    dim, blocks = 16, 12
+    project = _count_sketch(jax.random.key(0), blocks * dim, dim, jnp.float32)
+    columns = np.asarray(project(jnp.eye(blocks * dim)[::dim]))
+    assert np.count_nonzero(columns, axis=1).tolist() == [1] * blocks
+    assert len({*np.abs(columns).argmax(axis=1).tolist()}) > blocks // 2
 
 
 @each_sketch

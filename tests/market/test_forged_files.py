@@ -23,6 +23,8 @@ from .cases import (
     write,
 )
 
+pytestmark = pytest.mark.every(3)
+
 FUZZ = settings(
     max_examples=100,
     deadline=None,

@@ -62,15 +62,17 @@ def test_methods_keep_the_rules(method):
 
 def test_retrieval_is_that_of_the_room():
     mine = np.flatnonzero(Y < 3)
-    chosen = retrieve.retrieve(F[mine], HARD_F, 6, labels=Y[mine], hard_labels=HARD_Y)
+    chosen = retrieve.retrieve_nearest(
+        F[mine], HARD_F, 6, labels=Y[mine], hard_labels=HARD_Y
+    )
     assert rows_of(sent()) == mine[np.asarray(chosen.indices)].tolist()
-    near = retrieve.retrieve(
+    near = retrieve.retrieve_nearest(
         X[mine], HARD, 6, labels=Y[mine], hard_labels=HARD_Y, metric="l2"
     )
     found = sent(request(features=None), features=None, metric="l2")
     assert rows_of(found) == mine[np.asarray(near.indices)].tolist()
     # The owner's own features take the place of raw samples, on both sides.
-    own = retrieve.retrieve(
+    own = retrieve.retrieve_nearest(
         X[mine][:, :2], HARD[:, :2], 6, labels=Y[mine], hard_labels=HARD_Y
     )
     found = sent(request(features=None), features=None, model=MODEL)
@@ -91,7 +93,7 @@ def test_matching_is_that_of_the_room(method):
     candidates, target = oracle(X[mine], Y[mine]), oracle(HARD, HARD_Y)
     spaces = [F[mine].astype(np.float32), HARD_F] if method == "func_feat" else []
     chosen = getattr(match, method)(
-        candidates, target, *spaces, 6, labels=Y[mine], target_labels=HARD_Y
+        candidates, target, *spaces, 6, labels=Y[mine], hard_labels=HARD_Y
     )
     size = int(chosen.n_valid)
     found = sent(method=method, model=MODEL)
@@ -168,7 +170,7 @@ def test_a_short_match_says_why_it_stopped(method):
     candidates, target = oracle(X[mine], Y[mine]), oracle(HARD, HARD_Y)
     spaces = [F[mine].astype(np.float32), HARD_F] if method == "func_feat" else []
     chosen = getattr(match, method)(
-        candidates, target, *spaces, 30, labels=Y[mine], target_labels=HARD_Y
+        candidates, target, *spaces, 30, labels=Y[mine], hard_labels=HARD_Y
     )
     size = int(chosen.n_valid)
     assert size < 30

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxsel.market import agreement, rank
+from jaxsel.market import rank, ranking_agreement
 
 from .cases import sent
 
@@ -50,16 +50,16 @@ def test_agreement_is_that_of_scipy():
     rng = np.random.default_rng(1)
     owners = [f"o{i}" for i in range(9)]
     a, b = (rng.integers(0, 5, 9).astype(float) for _ in range(2))
-    found = agreement(
+    found = ranking_agreement(
         dict(zip(owners, a, strict=True)), dict(zip(owners[::-1], b[::-1], strict=True))
     )
     assert found.spearman == pytest.approx(stats.spearmanr(a, b).statistic)
     assert found.kendall == pytest.approx(stats.kendalltau(a, b).statistic)
     ranking = rank(answers(), lambda answer: SCORES[answer.owner])
-    assert agreement(ranking, SCORES).spearman == pytest.approx(1)
+    assert ranking_agreement(ranking, SCORES).spearman == pytest.approx(1)
     reverse = {owner: -score for owner, score in SCORES.items()}
-    assert agreement(reverse, ranking).kendall == pytest.approx(-1)
-    level = agreement(ranking, dict.fromkeys(SCORES, 1.0))
+    assert ranking_agreement(reverse, ranking).kendall == pytest.approx(-1)
+    level = ranking_agreement(ranking, dict.fromkeys(SCORES, 1.0))
     assert math.isnan(level.spearman)
     assert math.isnan(level.kendall)
 
@@ -74,6 +74,6 @@ def test_refuses():
     with pytest.raises(ValueError, match="as many numbers each, got \\[1, 2\\]"):
         rank([sent()], lambda answer: 1.0, baseline=[1.0, 2.0])
     with pytest.raises(ValueError, match="only one has 'east'"):
-        agreement({"west": 1.0}, {"west": 1.0, "east": 2.0})
+        ranking_agreement({"west": 1.0}, {"west": 1.0, "east": 2.0})
     with pytest.raises(ValueError, match="two owners at least"):
-        agreement({"west": 1.0}, {"west": 1.0})
+        ranking_agreement({"west": 1.0}, {"west": 1.0})

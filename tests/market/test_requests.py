@@ -1,12 +1,14 @@
 """Making requests: their ids, and what they can't be made of."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from jaxsel.market import Schema, answer, make_request
 
-from .cases import HARD, HARD_F, HARD_Y, X, Y, request
+from .cases import HARD, HARD_F, HARD_Y, F, X, Y, request
 
 
 def test_ids_are_random():
@@ -79,3 +81,13 @@ def test_samples_of_another_byte_order_are_converted():
     )
     assert found.x.dtype.isnative
     np.testing.assert_array_equal(found.x, again.x)
+
+
+def test_features_and_their_length_come_together():
+    with pytest.raises(ValueError, match="n_features of the schema must be that of"):
+        dataclasses.replace(request(), features=None)
+    schema = request(features=None).schema
+    with pytest.raises(ValueError, match="features must not be given: the schema has"):
+        schema.check_features("features", HARD_F)
+    with pytest.raises(ValueError, match="features must not be given: the request has"):
+        answer(request(features=None), X, Y, owner="north", features=F)

@@ -1,6 +1,7 @@
 """Screening: implausible answers and copies are told from honest ones."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,15 @@ def test_honest_answers_pass_untouched(metric, times):
     assert not passed.refused
 
 
+def test_honest_answers_pass_far_from_the_origin():
+    """What counts as a copy is a share of the spread, not of the numbers."""
+    far = lambda a: (a + 1e6).astype(np.float32)
+    asked = make_request(far(SHOWN), SHOWN_Y, budget=16)
+    found = screen([sent(far(POOL[:16]), asked=asked)], asked, far(OWN))
+    assert len(found.answers) == 1
+    assert not found.left_out
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 0.03])
 def test_an_echo_is_refused(noise):
     echo = SHOWN[:16] + noise * RNG.normal(size=(16, 8))
@@ -65,7 +75,9 @@ def test_single_copies_are_left_out():
     held = POOL[:5]
     x = np.concatenate([POOL[10:20], SHOWN[:2], held[:2], POOL[10:11]])
     weights = np.arange(15, dtype=np.float32)
-    given = dataclasses.replace(sent(x, y=np.arange(15) % 3), weights=weights)
+    given = dataclasses.replace(
+        sent(x, y=np.arange(15) % 3), weights=weights, status="capped"
+    )
     found = screened(given, held_out=held)
     assert found.left_out == {"liar": 5}
     (kept,) = found.answers
@@ -76,6 +88,15 @@ def test_single_copies_are_left_out():
     assert kept.reason == "5 of 15 samples sent were copies, and left out"
     # Without the samples held out, those are no copies.
     assert screened(given).left_out == {"liar": 3}
+
+
+def test_one_long_sample_makes_no_copies_of_others():
+    """What rounding may move a sample by is a share of its own length."""
+    x = POOL[:16].copy()
+    x[0] *= 1e7
+    found = screened(sent(x), reach=1e9)
+    assert len(found.answers) == 1
+    assert not found.left_out
 
 
 def test_half_an_answer_is_the_limit():
@@ -93,6 +114,13 @@ def test_where_rows_repeat_by_nature_copies_are_only_left_out():
     assert found.left_out["liar"] >= 8
 
 
+def test_a_few_repeats_of_the_trainers_own_do_not_make_copies_natural():
+    """They must be a tenth: here 20 of 334 samples equal another."""
+    own = np.concatenate([OWN, OWN[:10]])
+    found = screen([sent(SHOWN[:16])], ASKED, own)
+    assert "16 are copies" in found.refused["liar"]
+
+
 @pytest.mark.parametrize("value", [1e4, -1e4, 1e38, 3e38])
 def test_implausible_answers_are_refused(value):
     x = POOL[:16].copy()
@@ -106,11 +134,12 @@ def test_implausible_answers_are_refused(value):
 def test_the_plausible_range_is_the_one_documented():
     mine = np.concatenate([OWN, SHOWN]).astype(np.float64)
     low, high = np.quantile(mine, [0.01, 0.99], axis=0)
-    for reach in (2.0, 10.0):
+    ends = (high, high - low), (low, low - high)
+    for reach, (end, out) in itertools.product((2.0, 10.0), ends):
         x = POOL[:8].copy()
-        x[0] = high + 0.999 * reach * (high - low)
+        x[0] = end + 0.999 * reach * out
         assert not screened(sent(x), reach=reach).refused
-        x[0, 2] = (high + 1.001 * reach * (high - low))[2]
+        x[0, 2] = (end + 1.001 * reach * out)[2]
         assert "column 2" in screened(sent(x), reach=reach).refused["liar"]
     # What the trainer has itself is plausible.
     far = OWN.copy()

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from jaxsel.data import Dataset
@@ -15,6 +16,9 @@ from jaxsel.market import (
     rank,
     standardized_model,
 )
+from jaxsel.market._network import Network
+from jaxsel.market._scale import Scale
+from jaxsel.models import fit
 
 CENTRES = 1.5 * np.random.default_rng(0).normal(size=(3, 6))
 
@@ -55,6 +59,53 @@ def test_owners_are_ranked_by_what_the_trainer_learns(asked):
     assert trainer.warnings == []
 
 
+def test_the_network_learns_at_its_own_rate():
+    x, y = draw(20, 20, 20)
+    new = Network.new(6, 3, jax.random.key(0))
+    found = new.trained(x, y, jax.random.key(1), steps=5)
+    expected = fit(
+        new.graphdef,
+        new.params,
+        x,
+        y,
+        key=jax.random.key(1),
+        steps=5,
+        learning_rate=3e-3,
+    )
+    for one, other in zip(
+        jax.tree.leaves(found.params), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_samples_are_scaled_by_sums_in_float64():
+    """In float32 the mean of many large numbers that are near each other is off."""
+    x = (1e6 + np.random.default_rng(0).normal(size=(4000, 1))).astype(np.float32)
+    scale = Scale.of(x)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(scale.mean, exact.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(scale.spread, exact.std(0), rtol=1e-9)
+
+
+def test_columns_without_spread_keep_their_unit():
+    scale = Scale.of(np.array([[5.0, 1], [5, 3], [5, 2]]))
+    np.testing.assert_allclose(scale.spread, [1, np.sqrt(2 / 3)])
+    np.testing.assert_array_equal(scale(np.array([[7.0, 2]])), [[2, 0]])
+
+
+def test_columns_are_those_of_the_request_or_of_the_trainer(asked):
+    names = ("a", "b", "c", "d", "e", "f")
+    x, y = draw(20, 0, 0, seed=1)
+    table = pd.DataFrame(x, columns=names)
+    request = make_request(table, y, budget=12, classes=[0, 1, 2])
+    train = Dataset(x=draw(1, 60, 60)[0], y=draw(1, 60, 60)[1], feature_names=names)
+    other = dataclasses.replace(train, feature_names=("a", "b", "c", "d", "e", "z"))
+    with pytest.raises(ValueError, match="columns of the request"):
+        Trainer(request, train, other, seeds=2, steps=5)
+    with pytest.raises(ValueError, match="columns of mine"):
+        Trainer(asked, train, other, seeds=2, steps=5, names=("mine", "held out"))
+
+
 def test_an_answer_is_refused_by_the_name_it_came_under(asked):
     trainer = hire(asked)
     assert trainer.shown == 20
@@ -64,6 +115,18 @@ def test_an_answer_is_refused_by_the_name_it_came_under(asked):
     assert [*found] == ["a"]
     assert refused["b"] == "b is refused: owner 'rich' has answered already"
     assert refused["c"].startswith("c is refused: ")
+
+
+def test_answers_that_teach_nothing_are_refused(asked):
+    trainer = hire(asked)
+    rich = answers_of(asked)["rich"]
+    bare = dataclasses.replace(rich, owner="bare", y=None)
+    other = dataclasses.replace(rich, owner="other", y=rich.y + 7)
+    found, refused = trainer.admit({"a": rich, "b": bare, "c": other})
+    assert [*found] == ["a"]
+    assert refused["b"].startswith("b is refused: y is missing: without labels")
+    assert refused["c"].startswith("c is refused: y must hold classes of train, held_")
+    assert refused["c"].endswith("or the request: 0, 1, 2")
 
 
 def test_errors_name_the_arguments(asked):

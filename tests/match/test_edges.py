@@ -9,6 +9,8 @@ from match_cases import K, N, P
 
 from jaxsel import gradients, match
 
+pytestmark = pytest.mark.every(3)
+
 each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
 
 

@@ -55,7 +55,7 @@ def test_without_labels_it_matches_the_mean():
 
 def test_each_class_is_matched_alone():
     a, hard = hard_set()
-    found = match.grad_match(a, hard, K, labels=LABELS, target_labels=HARD)
+    found = match.grad_match(a, hard, K, labels=LABELS, hard_labels=HARD)
     expected = ref.grad_match(a, hard, BUDGETS, LABELS, HARD)
     cases.check_form(found, K, N)
     assert f"budget={K}" in found.method
@@ -79,12 +79,10 @@ def test_budgets_of_classes(budget, hard, expected):
     """In proportion to the hard samples, where every candidate is worth choosing."""
     classes = len(hard)
     labels = np.repeat(np.arange(classes), 15)
-    target_labels = np.repeat(np.arange(classes), hard)
+    hard_labels = np.repeat(np.arange(classes), hard)
     a = np.tile(np.eye(15, dtype=np.float32), (classes, 1))
     target = np.tile(np.linspace(1, 2, 15, dtype=np.float32), (sum(hard), 1))
-    found = match.grad_match(
-        a, target, budget, labels=labels, target_labels=target_labels
-    )
+    found = match.grad_match(a, target, budget, labels=labels, hard_labels=hard_labels)
     chosen = labels[np.asarray(found.indices)[: int(found.n_valid)]]
     assert np.bincount(chosen, minlength=classes).tolist() == expected
 
@@ -92,11 +90,11 @@ def test_budgets_of_classes(budget, hard, expected):
 def test_classes_that_only_one_side_has():
     a, hard = hard_set()
     theirs = np.where(HARD == "dog", "wolf", HARD)
-    found = match.grad_match(a, hard, 6, labels=LABELS, target_labels=theirs)
+    found = match.grad_match(a, hard, 6, labels=LABELS, hard_labels=theirs)
     chosen = LABELS[np.asarray(found.indices)[: int(found.n_valid)]]
     assert set(chosen) == {"cat"}
-    with pytest.raises(ValueError, match=r"target_labels has no class"):
-        match.grad_match(a, hard, 6, labels=LABELS, target_labels=["wolf"] * 10)
+    with pytest.raises(ValueError, match=r"hard_labels has no class"):
+        match.grad_match(a, hard, 6, labels=LABELS, hard_labels=["wolf"] * 10)
 
 
 def test_minibatches_are_matched_by_their_means():
@@ -138,9 +136,9 @@ def test_the_gravest_reason_of_all_classes(codes, expected):
 
 
 REFUSED = {
-    "labels": ({"labels": LABELS}, r"target_labels must be given"),
-    "target_labels": ({"target_labels": HARD}, r"labels must be given"),
-    "short": ({"labels": LABELS[:7], "target_labels": HARD}, r"labels must.*\(7,\)"),
+    "labels": ({"labels": LABELS}, r"hard_labels must be given"),
+    "hard_labels": ({"hard_labels": HARD}, r"labels must be given"),
+    "short": ({"labels": LABELS[:7], "hard_labels": HARD}, r"labels must.*\(7,\)"),
     "batch": ({"batch_size": 0}, r"batch_size must be at least 1, got 0"),
     "budget": ({"budget": 0}, r"budget must be at least 1, got 0"),
     "l2": ({"l2": -1}, r"l2 must be"),
@@ -189,7 +187,7 @@ def test_func_feat_is_matching_with_that_penalty():
     a, hard = hard_set()
     x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
     found = match.func_feat(
-        a, hard, x, x_hard, K, labels=LABELS, target_labels=HARD, penalty_l2=2.0
+        a, hard, x, x_hard, K, labels=LABELS, hard_labels=HARD, penalty_l2=2.0
     )
     expected = {}
     for label, budget in BUDGETS.items():
@@ -199,6 +197,15 @@ def test_func_feat_is_matching_with_that_penalty():
         one = ref.omp(a[rows], mean, budget, score="ols", penalty=psi, penalty_l2=2.0)
         expected[label] = one._replace(picked=[int(rows[j]) for j in one.picked])
     agrees(found, expected)
+
+
+def test_func_feat_has_the_penalty_that_it_says():
+    a, hard = hard_set()
+    x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
+    found = match.func_feat(a, hard, x, x_hard, K)
+    cases.same(found, match.func_feat(a, hard, x, x_hard, K, penalty_l2=2.0))
+    other = match.func_feat(a, hard, x, x_hard, K, penalty_l2=3.0)
+    assert not np.array_equal(found.weights, other.weights)
 
 
 def test_func_feat_chooses_what_is_near():
@@ -233,7 +240,7 @@ def test_features_are_checked():
     x, x_hard = cases.normal(N, 4), cases.normal(10, 4)
     with pytest.raises(ValueError, match=r"features must have shape.*\(39, 4\)"):
         match.func_feat(a, hard, x[:-1], x_hard, K)
-    with pytest.raises(ValueError, match=r"target_features must have.*\(10, 3\)"):
+    with pytest.raises(ValueError, match=r"hard_features must have.*\(10, 3\)"):
         match.func_feat(a, hard, x, x_hard[:, :3], K)
 
 
@@ -253,6 +260,10 @@ def test_the_checkpoint_whose_matches_carry_over():
         other = hard[1::2].mean(axis=0).astype(float)
         left = found.weights @ a[found.picked] - other
         np.testing.assert_allclose(error, left @ left / (other @ other), rtol=1e-3)
+    small = [(np.float32(1e-3) * a, np.float32(1e-3) * b) for a, b in checkpoints]
+    again = match.choose_checkpoint(small, K, l2=0.5e-6)
+    same = match.choose_checkpoint(checkpoints, K, l2=0.5)
+    np.testing.assert_allclose(again.errors, same.errors, rtol=1e-3)
     with pytest.raises(ValueError, match="checkpoints"):
         match.choose_checkpoint([], K)
 
@@ -351,7 +362,14 @@ def test_projections_that_are_alike_are_matched():
 def test_steps_that_are_lost_are_counted_over_classes_and_in_batches():
     a, hard = hard_set()
     a[20:] = a[:20] + 1e-3 * a[20:]
-    found = match.grad_match(a, hard, K, labels=LABELS, target_labels=HARD, l2=1e-3)
+    found = match.grad_match(a, hard, K, labels=LABELS, hard_labels=HARD, l2=1e-3)
     assert int(found.dropped) == int(found.steps) - int(found.n_valid)
     batches = match.grad_match(a, hard, K, batch_size=2, l2=1e-3)
     assert int(batches.dropped) == int(batches.steps) - int(batches.n_valid) / 2
+    # Of two classes each loses some, for one seed at least: they add up.
+    for seed in (1, 5, 7):
+        rng = np.random.default_rng(seed)
+        a, hard = (np.abs(rng.normal(size=(n, 6))).astype("f4") for n in (40, 10))
+        options = {"labels": LABELS, "hard_labels": HARD, "l2": 1e-4}
+        found = match.grad_match(a, hard, 16, **options)
+        assert int(found.dropped) == int(found.steps) - int(found.n_valid) > 0

@@ -12,6 +12,8 @@ from match_cases import K, N, P
 from jaxsel import gradients, match, retrieve
 from jaxsel.match import _omp
 
+pytestmark = pytest.mark.every(3)
+
 KEY = jax.random.key(0)
 CHOICES = {
     "omp": lambda a, b, k: match.omp(a, b, k),
@@ -137,6 +139,12 @@ def test_targets_whose_square_is_out_of_range_are_refused(name, factor):
         CHOICES[name](gradients.Dense(a), scaled, K)
 
 
+def test_each_of_several_targets_must_be_in_range():
+    a, b = cases.pool()
+    with pytest.raises(ValueError, match=r"target must.*it has length \d.*e-25"):
+        match.omp(a, np.stack([b, b * np.float32(1e-25)]), K)
+
+
 @pytest.mark.slow
 def test_float64_is_a_remedy():
     a, b = cases.pool()
@@ -177,7 +185,7 @@ def test_the_bound_is_that_of_candidates_without_nan():
 def test_influence_is_nan_where_a_gradient_is():
     a, b = spoilt(np.nan)
     for normalise in (False, True):
-        scores = match.influence(
+        scores = match.influence_scores(
             gradients.Dense(jnp.asarray(a)), b, normalise=normalise
         )
         np.testing.assert_array_equal(np.flatnonzero(np.isnan(scores)), BAD)
@@ -191,7 +199,7 @@ def test_features_that_are_not_finite_are_refused_by_row(value):
     x, _ = spoilt(value)
     hard = cases.normal(3, P)
     for choose in (
-        lambda x: retrieve.retrieve(x, hard, K),
+        lambda x: retrieve.retrieve_nearest(x, hard, K),
         lambda x: retrieve.nearest(x, hard, K),
         lambda x: retrieve.pseudo_labels(x, hard, np.arange(3)),
         lambda x: match.func_feat(cases.normal(N, 4), cases.normal(3, 4), x, hard, K),

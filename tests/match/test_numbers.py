@@ -21,7 +21,7 @@ def of_a_loss(a):
 
 def as_layer(a):
     ones = jnp.ones((len(a), 1), a.dtype)
-    return gradients.Factored((gradients.Layer(ones, a, bias=False),))
+    return gradients.Factored((gradients.LayerFactors(ones, a, bias=False),))
 
 
 REFERENCES = {
@@ -163,11 +163,11 @@ def test_retrieval_in_x64_mode():
     x, hard = cases.normal(N, P), cases.normal(3, P)
     expected = [
         np.asarray(choose(x, hard, K).indices).tolist()
-        for choose in (retrieve.retrieve, retrieve.retrieve_binned)
+        for choose in (retrieve.retrieve_nearest, retrieve.retrieve_binned)
     ]
     with jax.enable_x64(True):
         found = [
             np.asarray(choose(x, hard, K).indices).tolist()
-            for choose in (retrieve.retrieve, retrieve.retrieve_binned)
+            for choose in (retrieve.retrieve_nearest, retrieve.retrieve_binned)
         ]
     assert found == expected

@@ -10,6 +10,8 @@ from sklearn.linear_model import orthogonal_mp
 
 from jaxsel import gradients, match
 
+pytestmark = pytest.mark.every(3)
+
 PENALISED = {"penalty": cases.psi(), "penalty_l2": 3.0}
 each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
 each_width = pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
@@ -68,7 +70,7 @@ def test_fewer_steps_are_a_part_of_more():
 def test_arrays_and_oracles_are_the_same_thing():
     rng = np.random.default_rng(0)
     features, errors = cases.normal(N, 4), cases.normal(N, 4)
-    oracle = gradients.Factored((gradients.Layer(errors, features),))
+    oracle = gradients.Factored((gradients.LayerFactors(errors, features),))
     written_out = np.concatenate(
         [np.einsum("nh,nc->nhc", features, errors).reshape(N, -1), errors], axis=1
     )
@@ -208,6 +210,19 @@ def test_a_weight_that_returns_to_zero_is_dropped_and_counted():
     found = cases.run(*problem, l2=1e-6, wide=True)
     cases.check_same(found, expected, tolerance=1e-5)
     assert int(found.n_valid) < int(found.steps)
+
+
+def test_repr_tells_the_best_and_the_fit():
+    a, b = cases.pool()
+    found = cases.run(a, b)
+    first = ", ".join(map(str, np.asarray(found.indices)[:5]))
+    shown = repr(found)
+    assert shown.startswith("Match(omp(")
+    assert f"best=[{first}, ...], error={float(found.error):.4g})" in shown
+    several = repr(cases.run(a, np.stack([b, -b])))
+    assert several.startswith("Match(omp(")
+    assert "best" not in several
+    assert repr(gradients.dense(a)) == f"Dense(n={N})"
 
 
 def test_tolerance_stops_it():

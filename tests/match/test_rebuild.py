@@ -1,5 +1,6 @@
 """Rebuilding the refit where rounding has made its matrix singular."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,3 +20,13 @@ def test_what_cannot_be_rebuilt_stays():
     kept = _refit.rebuild(state)
     np.testing.assert_array_equal(kept.tableau, state.tableau)
     assert np.isfinite(kept.values).all()
+
+
+def test_float32_stays_float32_in_x64_mode():
+    with jax.enable_x64(True):
+        state = _refit.empty(3, jnp.float32)._replace(
+            gram=2 * jnp.eye(3, dtype=jnp.float32), basic=jnp.array([True, True, False])
+        )
+        fresh = _refit.rebuild(state)
+    assert fresh.tableau.dtype == fresh.values.dtype == np.float32
+    np.testing.assert_allclose(fresh.tableau, np.diag([0.5, 0.5, 2]))

@@ -10,6 +10,8 @@ from match_cases import N
 from jaxsel import gradients, match
 from jaxsel.match import _omp, _pursue, _pursuit, _refit
 
+pytestmark = pytest.mark.every(3)
+
 POOLS = {"pool": cases.pool, "tangled": cases.tangled, "low_rank": cases.low_rank}
 each_pool = pytest.mark.parametrize("kind", POOLS)
 each_ridge = pytest.mark.parametrize("l2", [0.0, 1e-3, 0.5])
@@ -179,3 +181,24 @@ def test_matching_refreshes_every_64_steps(many, monkeypatch):
             lambda a, b: match.pursue(gradients.Dense(a), b, budget=80), a, b
         )
         assert calls == [_pursuit.FRESH, 80]  # traced once for each room
+
+
+def test_an_indefinite_matrix_does_not_keep_it_for_ever(steps_of):
+    """Rounding may make K so: then each exchange undoes the one before."""
+    steps, number = steps_of(_refit), np.float32
+    state = _refit.empty(1, number)
+    state, _ = _refit.add(state, 0, np.zeros(1, number), number(-1), number(1))
+    found = _refit.non_negative(state)
+    assert steps == [8 * 1 + 64]
+    assert found.weights.tolist() == [0]
+
+
+def test_exchanges_of_all_at_once_give_way_where_they_go_in_circles():
+    """Where each step exchanges all three or two, the first state comes back."""
+    gram = np.array([[21, 15, -8], [15, 11, -6], [-8, -6, 4]], np.float32)
+    target = np.array([2, 6, -5], np.float32)
+    state = _refit.empty(3, np.float32)._replace(
+        gram=gram, target=target, tableau=gram, values=-target
+    )
+    found = jax.jit(_refit.non_negative)(state)
+    np.testing.assert_allclose(found.weights, [0, 6 / 11, 0], rtol=1e-4)

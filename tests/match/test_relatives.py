@@ -9,6 +9,8 @@ from match_cases import K, N, P
 
 from jaxsel import gradients, match
 
+pytestmark = pytest.mark.every(2)
+
 CHOICES = {
     "herding": lambda a, b, k: match.herding(a, b, k),
     "log_det": lambda a, b, k: match.log_det(a, k),
@@ -151,6 +153,12 @@ def test_facility_location_of_short_gradients():
     np.testing.assert_array_equal(short.indices, found.indices)
 
 
+def test_facility_location_of_zeros():
+    found = match.facility_location(np.zeros((6, P)), 3)
+    np.testing.assert_array_equal(found.indices, [0, 1, 2])
+    np.testing.assert_array_equal(found.weights, [4, 1, 1])
+
+
 def test_facility_location_of_copies():
     a = np.tile(cases.normal(4, P), (10, 1))
     found = match.facility_location(a, 8)
@@ -186,24 +194,30 @@ def test_influence(normalise):
     pools[1][4] = 0  # an example that one checkpoint has learnt
     rates = [0.1, 0.05, 0.02]
     expected = ref.influence(pools, targets, rates, normalise=normalise)
-    scores = match.influence(pools, targets, rates=rates, normalise=normalise)
+    scores = match.influence_scores(
+        pools, targets, learning_rates=rates, normalise=normalise
+    )
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-    found = match.influence_topk(pools, targets, K, rates=rates, normalise=normalise)
+    found = match.influence_topk(
+        pools, targets, K, learning_rates=rates, normalise=normalise
+    )
     assert np.asarray(found.indices).tolist() == np.argsort(-expected)[:K].tolist()
 
 
 def test_influence_of_one_checkpoint_and_of_nothing():
     a, b = cases.pool()
-    np.testing.assert_allclose(match.influence(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        match.influence_scores(a, b), a @ b, rtol=1e-4, atol=1e-5
+    )
     for normalise in (False, True):
-        nothing = match.influence(a, np.zeros(P), normalise=normalise)
+        nothing = match.influence_scores(a, np.zeros(P), normalise=normalise)
         np.testing.assert_array_equal(nothing, np.zeros(N))
 
 
 def test_influence_on_the_target_that_is_served_most():
     a, b = cases.pool()
     other = cases.pool(seed=1)[1]
-    scores = match.influence(a, np.stack([b, other]))
+    scores = match.influence_scores(a, np.stack([b, other]))
     np.testing.assert_allclose(
         scores, np.maximum(a @ b, a @ other), rtol=1e-4, atol=1e-5
     )
@@ -218,7 +232,7 @@ def test_ties_of_influence_go_to_the_lowest_index():
 @pytest.mark.parametrize("rates", [[0.1], [0.1, np.nan]])
 def test_rates_are_checked(rates):
     pools, targets = zip(*[cases.pool(seed=seed) for seed in range(2)], strict=True)
-    with pytest.raises(ValueError, match=r"\brates\b.*(1$|nan)"):
-        match.influence(pools, targets, rates=rates)
-    with pytest.raises(TypeError, match=r"rates must be a sequence.*got 0\.1"):
-        match.influence(pools, targets, rates=0.1)
+    with pytest.raises(ValueError, match=r"\blearning_rates\b.*(1$|nan)"):
+        match.influence_scores(pools, targets, learning_rates=rates)
+    with pytest.raises(TypeError, match=r"learning_rates must be a sequence.*got 0\.1"):
+        match.influence_scores(pools, targets, learning_rates=0.1)

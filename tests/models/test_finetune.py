@@ -26,7 +26,7 @@ RECIPE = {"batch_size": 8, "learning_rate": 0.1}
 
 
 def run(**changes):
-    data = {"inputs": X, "y": Y, "key": KEY, "steps": 40, "half": False}
+    data = {"inputs": X, "y": Y, "key": KEY, "steps": 40, "compute_dtype": "float32"}
     arguments = data | RECIPE | changes
     return finetune(GRAPHDEF, START, **arguments)
 
@@ -111,7 +111,7 @@ def test_one_program_for_all_sizes():
 
 
 def test_half_precision_is_near():
-    full, half = run(), run(half=True)
+    full, half = run(), run(compute_dtype="bfloat16")
     assert jax.tree.leaves(half.params)[0].dtype == jnp.float32
     np.testing.assert_allclose(half.losses, full.losses, atol=0.05)
     assert np.abs(half.losses - full.losses).max() > 1e-5
@@ -128,7 +128,12 @@ def test_what_is_not_finite_stops(monkeypatch):
     for at in (3, 35 * 5 + 2):  # the example's place: in the first block, and later
         poisoned = x.copy()
         poisoned[order[at]] = 3e38  # finite, but its scores are not
-        options = {"steps": 60, "batch_size": 5, "checkpoint": "none", "every": 1}
+        options = {
+            "steps": 60,
+            "batch_size": 5,
+            "checkpoint": "none",
+            "checkpoint_every": 1,
+        }
         found = run(inputs=poisoned, y=y, **options)
         step = at // 5 + 1
         assert found.steps == len(found.losses) == step
@@ -152,7 +157,9 @@ def test_the_best_is_not_the_last(monkeypatch):
         Checkpoints, "save", lambda self, step, state: saved.update({step: {**state}})
     )
     # A learning rate that is still low in the first block, and far too high later.
-    run(steps=48, warmup=0.9, learning_rate=50.0, checkpoint="none", every=16)
+    run(
+        steps=48, warmup=0.9, learning_rate=50.0, checkpoint="none", checkpoint_every=16
+    )
     means = [saved[48]["losses"][i : i + 16].mean() for i in (0, 16, 32)]
     assert means[0] < means[1]
     assert means[0] < means[2]
@@ -175,7 +182,7 @@ def save_and_die(self, step, state):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Checkpoints.save = save_and_die
-test_finetune.run(steps=100, checkpoint={folder!r}, every=32)
+test_finetune.run(steps=100, checkpoint={folder!r}, checkpoint_every=32)
 """
 
 
@@ -190,7 +197,7 @@ def test_goes_on_after_a_kill(tmp_path):
     assert os.listdir(folder) == ["64"]
 
     whole = run(steps=100)
-    resumed = run(steps=100, checkpoint=folder, every=32)
+    resumed = run(steps=100, checkpoint=folder, checkpoint_every=32)
     np.testing.assert_array_equal(resumed.losses, whole.losses)
     assert_equal(resumed.params, whole.params)
     assert os.listdir(folder) == ["100"]
@@ -287,7 +294,8 @@ def test_a_classifier_of_texts_learns():
         ({"weight_decay": -1}, ValueError, "weight_decay must be"),
         ({"clip": 0}, ValueError, "clip must be"),
         ({"decay": "step"}, ValueError, "decay must be one of"),
-        ({"every": 0}, ValueError, "every must be at least 1"),
+        ({"checkpoint_every": 0}, ValueError, "every must be at least 1"),
+        ({"compute_dtype": "float16"}, ValueError, "must be float32 or bfloat16"),
     ],
 )
 def test_refuses(change, error, message):

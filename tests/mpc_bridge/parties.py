@@ -6,6 +6,7 @@ parties, at its top: they import it, and start the faster.
 
 import atexit
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import socket
@@ -14,9 +15,19 @@ import time
 import traceback
 from multiprocessing.connection import wait
 
+import pytest
+
 TIMEOUT = 120  # seconds, for a start and a call
 EMULATED, EXACT = 2e-3, 5e-2
 """Errors of the largest score, or of 1: CrypTen's logarithm is right to 2 %."""
+
+needs_spu = pytest.mark.skipif(
+    importlib.util.find_spec("spu") is None, reason="SPU is not installed"
+)
+"""Marks a test, or in `pytestmark` a module, of SPU's engines.
+
+Its package is only looked for: its `__init__` does not import beside a new jaxlib.
+"""
 
 _running = {}
 

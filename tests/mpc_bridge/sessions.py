@@ -19,10 +19,15 @@ WIDTHS = (6, 5)
 
 def config_of(folder, name, **changes):
     """Return the configuration of a run, with its outputs in folders of their own."""
+    engine = changes.pop("engine", "crypten")
+    measure = changes.pop("measure", False)
     session = Session(
         name="reviews",
         seed=changes.pop("seed", 5),
-        rendezvous="tcp://127.0.0.1:0",
+        engine=engine,
+        rendezvous="tcp://127.0.0.1:0" if engine == "crypten" else None,
+        leak=changes.pop("leak", "rank"),
+        timeout=changes.pop("timeout", 60.0),
         samples=changes.pop("samples", N),
         exclude=EXCLUDED,
     )
@@ -36,8 +41,12 @@ def config_of(folder, name, **changes):
         "session": session,
         "phases": phases,
         "appraisal": Appraisal(mode="mean"),
-        "model_owner": ModelOwner(weights=weights, output=folder / name / "model"),
-        "data_owner": DataOwner(inputs=inputs, output=folder / name / "data"),
+        "model_owner": ModelOwner(
+            weights=weights, output=folder / name / "model", measure=measure
+        ),
+        "data_owner": DataOwner(
+            inputs=inputs, output=folder / name / "data", measure=measure
+        ),
     }
     return Config(**parts | changes)
 

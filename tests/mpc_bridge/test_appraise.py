@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from parties import both, secret
 
-from mpc_bridge._appraise import _POWERS, _REACH, appraise
+from mpc_bridge._appraise import appraise
 from mpc_bridge._ledger import Ledger
+from mpc_bridge._programs import POWERS, REACH
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 ULP = 2**-16
@@ -72,8 +73,8 @@ def entropy(square):
 
 def test_entropies_of_all_squares_are_near():
     square = np.linspace(0, 40, 200_000) ** 2
-    power = np.maximum(1 - square / _REACH, 0)
-    stand_in = sum(c * power**2 ** (i + 1) for i, c in enumerate(_POWERS))
+    power = np.maximum(1 - square / REACH, 0)
+    stand_in = sum(c * power**2 ** (i + 1) for i, c in enumerate(POWERS))
     assert np.abs(stand_in - entropy(square)).max() < 0.0036
 
 

@@ -30,22 +30,26 @@ def test_a_session_that_fails_ends_with_status_1(files, monkeypatch, capsys, err
     def fail(*args, **kwargs):
         raise getattr(_handshake, error)("the other one is gone")
 
-    monkeypatch.setattr(cli, "run", fail)
-    assert command("data-owner", "--config", files / "any.toml") == 1
+    monkeypatch.setattr(cli, "play", fail)
+    path = files / "fails.toml"
+    config_of(files, "fails").write(path)
+    assert command("data-owner", "--config", path) == 1
     assert capsys.readouterr().err == "data owner: error: the other one is gone\n"
 
 
 def test_an_estimate_needs_no_run(files, capsys):
     from jaxsel.proxy import Manifest, choice_cost, cost
-    from mpc_bridge._scoring import LANES
+    from mpc_bridge import engine_of
 
     path = files / "estimate.toml"
     config = config_of(files, "estimate", model_owner=None, data_owner=None)
     config.write(path)
-    assert command("estimate", "--config", path) == 0
+    assert command("estimate", "--config", path, "--no-attack") == 0
     lines = capsys.readouterr().out.splitlines()
     text = (files / "probe0" / "manifest.json").read_text()
-    forward = cost(Manifest.from_json(text), 57, batch=16, lanes=LANES)
+    forward = cost(
+        Manifest.from_json(text), 57, batch_size=16, lanes=engine_of("crypten").lanes
+    )
     cells = lines[1].split()
     assert lines[1].startswith("phase 1: score 57 by 16")
     assert cells[-2] == str(forward.rounds)
@@ -53,13 +57,14 @@ def test_an_estimate_needs_no_run(files, capsys):
     choice = choice_cost(57, 25)
     assert lines[2].startswith("phase 1: choose 25")
     assert lines[2].split()[-2] == f"{choice.rounds:,.0f}"
-    options = ("--bandwidth", 100, "--latency", 50)
+    options = ("--bandwidth", 100, "--latency", 50, "--no-attack")
     assert command("estimate", "--config", path, *options) == 0
     assert "hours" in capsys.readouterr().out.splitlines()[0]
     assert command("estimate", "--config", path, "--latency", 50) == 2
     assert "must be given together" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_names_its_errors(files, local, capsys):
     path = files / "errors.toml"
     assert command("data-owner", "--config", files / "none.toml") == 2

@@ -11,6 +11,7 @@ PUBLIC = """\
 [session]
 name = "reviews"
 seed = 7
+engine = "crypten"
 rendezvous = "tcp://127.0.0.1:29500"
 samples = 60
 exclude = [3, 17]
@@ -66,6 +67,27 @@ def test_reads_all_parts(read, tmp_path):
     )
 
 
+def test_what_is_measured_and_kept_is_each_partys_own(read, tmp_path):
+    config = read(PUBLIC + MODEL + DATA)
+    assert (config.model_owner.measure, config.model_owner.samples) == (True, ())
+    assert (config.data_owner.measure, config.data_owner.pools) == (True, None)
+    assert config.data_owner.few_rows == 100
+    own = 'samples = [{ x = "a.npy" }, { x = "b.npy" }]\nmeasure = false\n'
+    kept = DATA.replace('"out/data"', '"out/data"\npools = "pools"\nfew_rows = 7')
+    config = read(PUBLIC + MODEL + own + kept)
+    assert config.model_owner.measure is False
+    assert [each.x.name for each in config.model_owner.samples] == ["a.npy", "b.npy"]
+    assert config.data_owner.pools == tmp_path / "pools"
+    assert config.data_owner.few_rows == 7
+    config.write(tmp_path / "again.toml")
+    assert read_config(tmp_path / "again.toml") == config
+    message = "model_owner.samples must have one entry for each of the 2 phases, got 1"
+    with pytest.raises(ConfigError, match=message):
+        read(PUBLIC + MODEL + own.replace(', { x = "b.npy" }', ""))
+    with pytest.raises(ConfigError, match="model_owner.measure must be true or false"):
+        read(PUBLIC + MODEL + "measure = 1\n")
+
+
 def test_parts_of_others_may_be_absent(read):
     config = read(PUBLIC)
     assert (config.model_owner, config.data_owner) == (None, None)
@@ -99,7 +121,11 @@ FULL = PUBLIC + MODEL + DATA
         ("seed = 7", "sed = 7", "session.seed is missing"),
         ("seed = 7", "seed = 7\nlength = 2", "session.length is unknown: there are"),
         ("[session]", "[sessions]", "session is missing"),
-        ("[appraisal]", "[apraisal]", "apraisal is unknown: there are session, phases"),
+        (
+            "[appraisal]",
+            "[apraisal]",
+            "apraisal is unknown: there are session, parties",
+        ),
         ('"reviews"', '" "', "session.name must be a text that is not empty, got ' '"),
         ("tcp://127.0.0.1:29500", "127.0.0.1:29500", "session.rendezvous must be 'tcp"),
         (":29500", ":99999", "with a port of at most 65535"),
@@ -145,7 +171,7 @@ def test_a_configuration_needs_no_path_to_be_written(tmp_path, read):
 
 def test_the_guide_shows_a_configuration_that_reads(read):
     guide = Path(__file__).parents[2] / "docs" / "secure-run.md"
-    (text,) = re.findall(r"^```toml\n(.*?)^```", guide.read_text(), re.M | re.S)
+    text, *_ = re.findall(r"^```toml\n(.*?)^```", guide.read_text(), re.M | re.S)
     config = read(text)
     assert len(config.phases) == 2
     assert config.model_owner is not None

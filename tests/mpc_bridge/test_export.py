@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_a_proxy_comes_back_as_it_was(made, folder):
 
 
 def test_transposed_arrays_are_written_as_they_are_read(tmp_path, monkeypatch):
-    target, *_ = random_proxy(proxy.probe_manifest(width=3, classes=2))
+    target, *_ = random_proxy(proxy.probe_manifest(width=3, n_classes=2))
     arrays = target.arrays()
     arrays["head.0.weight"] = np.asfortranarray(arrays["head.0.weight"])
     monkeypatch.setattr(Proxy, "arrays", lambda _: arrays)
@@ -267,3 +268,50 @@ def test_files_of_two_writes_are_told_apart(made, folder):
     (folder / MANIFEST).write_text(other.to_json(), "utf-8")
     with pytest.raises(ValueError, match="saved with another manifest"):
         load(folder)
+
+
+def arrays_or_none(folder, manifest):
+    try:
+        return read_weights(folder, manifest)
+    except ValueError:
+        return None
+
+
+def test_a_flipped_bit_is_refused_wherever_it_is(folder):
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    manifest = read_manifest(folder)
+    arrays = read_weights(folder, manifest)
+    rng = np.random.default_rng(0)
+    # Of a weight's mantissa: nothing else would notice.
+    last = 8 * (len(content) - 4)
+    for bit in [last, *rng.integers(0, 8 * len(content), 200)]:
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        found = arrays_or_none(folder, manifest)
+        if found is None:
+            continue
+        assert bit // 8 < len(content) - sum(a.nbytes for a in arrays.values())
+        for name, value in arrays.items():  # of a name in the header, and no weight
+            np.testing.assert_array_equal(found[name], value, strict=True)
+
+
+def test_weights_without_a_hash_are_read(folder):
+    """Of files that were written before there was one."""
+    path, arrays = folder / WEIGHTS, read_weights(folder, read_manifest(folder))
+    safetensors.numpy.save_file(arrays, path)
+    again = read_weights(folder, read_manifest(folder))
+    np.testing.assert_equal(again, arrays)
+
+
+def test_weights_are_read_once(folder):
+    opened = []
+
+    def note(event, args):
+        if event == "open" and str(args[0]).endswith(WEIGHTS):
+            opened.append(args[0])
+
+    sys.addaudithook(note)
+    read_weights(folder, read_manifest(folder))
+    assert len(opened) == 1

@@ -12,7 +12,8 @@ from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
 from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
 from jaxsel.proxy.families._place import times
-from mpc_bridge import ClearProxy, _layers
+from mpc_bridge import ClearProxy
+from mpc_bridge.engines.crypten import _layers
 
 pytestmark = pytest.mark.mpc
 
@@ -72,7 +73,7 @@ def manifests(draw, **changes):
     )
     return proxy.manifest(
         spec,
-        **SIZES | {"classes": 2 if secure == "square" else 3},
+        **SIZES | {"n_classes": 2 if secure == "square" else 3},
         masked=masked,
         pre_norm=draw(st.booleans()),
         head=choose(0, 3),

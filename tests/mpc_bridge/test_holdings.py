@@ -14,7 +14,7 @@ from mpc_bridge._holdings import open_samples, read_public
 N, L, H, V = 5, 4, 6, 9
 SPEC = proxy.Spec(1, 1, attention="linear", norm="polynomial")
 EMBEDDED = proxy.manifest(
-    SPEC, layers=1, heads=1, head_width=H, hidden=H, length=L, classes=2
+    SPEC, layers=1, heads=1, head_width=H, hidden=H, length=L, n_classes=2
 )
 ONEHOT = dataclasses.replace(
     EMBEDDED,
@@ -136,6 +136,25 @@ def test_bounds_of_the_manifest_hold(bring):
     bring(manifest, changed(ROWS, 0).clip(-2, 2))
     with pytest.raises(Refused, match="finite numbers of at most 2 in size"):
         bring(manifest, changed(ROWS, 2.01))
+
+
+def test_how_many_rows_leave_the_bounds_is_told_to_the_data_owner_alone(bring):
+    fixed = proxy.FixedPoint(bounds={"inputs": 2.0})
+    manifest = dataclasses.replace(PLAIN, fixed_point=fixed)
+    x = np.clip(ROWS, -2, 2)
+    x[[1, 3], 0, 0] = 5.0, -7.0
+    with pytest.raises(Refused) as raised:
+        bring(manifest, x)
+    assert "2 of 5 rows (40.00%) have values beyond" in str(raised.value)
+    assert "bound of 2, up to 7" in str(raised.value)
+    assert raised.value.rule.endswith(
+        "at most 2 in size, the manifest's bound of the inputs"
+    )
+    assert "40" not in raised.value.rule
+    # Excluded rows are not scored, and need not fit.
+    bring(manifest, x, exclude=np.array([1, 3]))
+    with pytest.raises(Refused, match=re.escape("1 of 4 row (25.00%)")):
+        bring(manifest, x, exclude=np.array([1]))
 
 
 @pytest.mark.parametrize(

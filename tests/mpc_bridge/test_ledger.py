@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 
 
 def run(rank):
-    """Choose and appraise in two phases; return the steps, totals and openings."""
+    """Choose and appraise in two phases; return what the ledger has."""
     scores, ledger = secret([4, -1, 7, 7, 0, 2, 9, 3]), Ledger()
     ledger.phase = "first"
     chosen = choose(scores, 3, seed=0, ledger=ledger)
@@ -27,16 +27,18 @@ def run(rank):
         for phase in (None, "first", "second")
         for place in (None, "choice", "appraisal")
     }
-    return list(ledger.steps), totals, ledger.opened, (chosen, again)
+    found = list(ledger.steps), totals, ledger.opened, (chosen, again)
+    return *found, ledger.uncounted
 
 
 def test_steps_and_phases():
-    steps, totals, opened, (chosen, again) = both(run)[0]
+    steps, totals, opened, (chosen, again), uncounted = both(run)[0]
     assert steps == [
         ("first", "choice", "compare"),
         ("first", "choice", "open"),
         ("second", "choice", "compare"),
         ("second", "choice", "open"),
+        ("second", "appraisal", "sum"),
         ("second", "appraisal", "compare"),
         ("second", "appraisal", "open"),
     ]
@@ -64,6 +66,8 @@ def test_steps_and_phases():
     assert sum(size for *_, size in opened[:-1]) == (
         chosen.comparisons + again.comparisons
     )
+    # The product of eight numbers between two steps opens two masked ones for each.
+    assert uncounted == 2 * 8 * 16
 
 
 @pytest.mark.slow
@@ -71,7 +75,7 @@ def test_dealer_is_counted_apart():
     plain, _ = both(run)
     dealt = both(run, dealer=True)
     passes = plain[3][0].passes + plain[3][1].passes + 1  # the appraisal's is like one
-    for rank, (steps, totals, opened, _) in enumerate(dealt):
+    for rank, (steps, totals, opened, _, uncounted) in enumerate(dealt):
         assert (steps, opened) == (plain[0], plain[2])
         for key, total in totals.items():
             for name in ("rounds", "bytes"):
@@ -80,6 +84,8 @@ def test_dealer_is_counted_apart():
         # Each of the 8 rounds of a comparison but the opening takes three calls.
         assert asked["dealer_rounds"] == (24 * passes if rank == 0 else 0)
         assert (asked["dealer_bytes"] > 0) == (rank == 0)
+        # Nor does the dealer go unnoticed between steps.
+        assert (uncounted > plain[4]) == (rank == 0)
 
 
 def run_openings(rank):
@@ -102,7 +108,7 @@ def run_openings(rank):
 
 def test_what_is_not_allowed_stays_closed():
     said, sent, opened, value, allowed = both(run_openings)[0]
-    usual = "('pivot', 'mean', 'above')"
+    usual = "('pivot', 'rows', 'mean', 'above')"
     assert said == [
         f"kind must be one of {usual}, got 'scores'",
         f"kind must be one of {usual}, got 'all'",
@@ -112,7 +118,7 @@ def test_what_is_not_allowed_stays_closed():
     assert opened == []
     assert value == 3
     assert allowed == [("scores", "last", 1)]
-    assert set(OPENINGS) == {"pivot", "mean", "above", "scores"}
+    assert set(OPENINGS) == {"pivot", "rows", "mean", "above", "scores"}
 
 
 def run_failing(rank):

@@ -38,7 +38,7 @@ def probe(pool):
     )
 
     rng = np.random.default_rng(1)
-    manifest = probe_manifest(width=WIDTH, classes=2)
+    manifest = probe_manifest(width=WIDTH, n_classes=2)
     arrays = {
         name: rng.normal(size=shape) for name, shape in array_shapes(manifest).items()
     }
@@ -122,7 +122,13 @@ def test_all_roles_here_choose_what_is_chosen_in_the_clear(pool, tmp_path):
     )
     prepared = at_clear_borders(found.prepared, pool, base)
     chosen = run_selection(
-        prepared, pool, base=base, appraisal="mean", output=tmp_path, notice=False
+        prepared,
+        pool,
+        base=base,
+        engine="crypten",
+        appraisal="mean",
+        output=tmp_path,
+        notice=False,
     )
     assert isinstance(chosen, Selection)
     assert chosen.indices.tolist() == in_the_clear(prepared, pool, base)
@@ -148,6 +154,7 @@ def play(role, address, folder, pipe):
         phased,
         pool,
         role=role,
+        engine="crypten",
         rendezvous=address,
         output=folder,
         test_only_first_party=True,
@@ -205,34 +212,79 @@ def configs(monkeypatch):
     return seen
 
 
-def test_what_is_run(probe, pool, configs):
+@pytest.mark.parametrize(
+    ("options", "engine", "leak", "rendezvous"),
+    [
+        ({}, "spu-cheetah", "rank", None),
+        ({"engine": "spu-aby3", "leak": "set"}, "spu-aby3", "set", None),
+        ({"engine": "crypten"}, "crypten", "rank", "tcp://127.0.0.1:0"),
+        (
+            {"engine": "crypten", "rendezvous": "tcp://127.0.0.1:7"},
+            "crypten",
+            "rank",
+            "tcp://127.0.0.1:7",
+        ),
+    ],
+)
+def test_what_is_run(probe, pool, configs, options, engine, leak, rendezvous):
     from mpc_bridge import run_selection
     from mpc_bridge._config import check_config
 
-    chosen = run_selection(probe, pool, name="a", seed=4, appraisal=-0.5, batch=7)
+    chosen = run_selection(
+        probe, pool, name="a", seed=4, appraisal=-0.5, batch=7, **options
+    )
     assert chosen.indices.tolist() == [3, 17, 50, 5, 9]
-    ((config, (x,), (mode,), options),) = configs
+    ((config, (x,), (mode,), given),) = configs
     check_config(config)
     assert (config.session.name, config.session.seed) == ("a", 4)
-    assert config.session.rendezvous == "tcp://127.0.0.1:0"
+    assert (config.session.engine, config.session.leak) == (engine, leak)
+    assert config.session.rendezvous == rendezvous
     assert (config.session.samples, config.session.exclude) == (N, (3, 17, 50))
     (phase,) = config.phases
     assert (phase.keep, phase.batch) == (probe.published.keeps[0], 7)
     assert (config.appraisal.mode, config.appraisal.threshold) == ("threshold", -0.5)
     assert mode & 0o077 == 0
-    assert not options["test_only_first_party"]
+    assert not given["test_only_first_party"]
     assert x.dtype == np.float32
     np.testing.assert_allclose(x, pool.features, rtol=1e-6)
     assert not phase.manifest.exists()  # nothing stays
     assert config.data_owner.inputs[0].mask is None
+    # Nothing is measured where no result stays.
+    assert (config.model_owner.measure, config.data_owner.measure) == (False, False)
+    assert (config.data_owner.pools, config.session.timeout) == (None, 60.0)
+
+
+def test_what_is_measured_and_kept(probe, pool, configs, tmp_path):
+    from mpc_bridge import run_selection
+
+    kept = {"output": tmp_path, "pools": tmp_path / "pools", "timeout": 300}
+    run_selection(probe, pool, **kept)
+    run_selection(probe, pool, **kept, measure=False)
+    for (config, *_), measured in zip(configs, (True, False), strict=True):
+        assert config.model_owner.measure is config.data_owner.measure is measured
+        assert config.data_owner.pools == tmp_path / "pools"
+        assert config.session.timeout == 300.0
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"role": "third-party"}, "the third party runs mpc_bridge.deal"),
-        ({"role": "data-owner"}, "rendezvous must be 'tcp://host:port'.*got None"),
-        ({"rendezvous": "here:1"}, "rendezvous must be 'tcp://host:port'"),
+        (
+            {"role": "data-owner", "engine": "crypten"},
+            "rendezvous must be 'tcp://host:port'.*got None",
+        ),
+        (
+            {"rendezvous": "here:1", "engine": "crypten"},
+            "rendezvous must be 'tcp://host:port'",
+        ),
+        (
+            {"rendezvous": "tcp://127.0.0.1:1"},
+            "rendezvous is for engine 'crypten' only, got .* with engine 'spu",
+        ),
+        ({"role": "data-owner"}, "parties and certificates must be given with role"),
+        ({"engine": "clear"}, "engine must be one of spu-cheetah, .*, got 'clear'"),
+        ({"leak": "all"}, "leak must be one of rank, set, got 'all'"),
         ({"pool": None}, "pool must be given on the data owner's side"),
         ({"pool": "short"}, "pool must hold the 120 samples of phased, got 119"),
         ({"pool": "texts"}, "samples must have features for a probe"),
@@ -242,6 +294,7 @@ def test_what_is_run(probe, pool, configs):
         ({"seed": -1}, "seed must be at least 0"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"memory": 0}, "memory must be at least 1"),
+        ({"timeout": 1}, "timeout must be from 5 to 604800 seconds, got 1"),
         ({"name": " "}, "name must not be empty"),
     ],
 )

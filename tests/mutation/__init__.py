@@ -21,7 +21,10 @@ gives. A survivor without a reason makes the command fail.
   of compiled programs, so that only what a mutant changes is compiled.
 
 A run that was stopped goes on. What was killed stays so until its file changes; what
-survived is tried again once the tests of its room have changed. `rm -r mutants` forgets
-all. All mutants of these rooms would take weeks; of 200, the rate is known to about
-4 points, and each survivor shows a kind of hole.
+survived is tried again once the tests of its room have changed, unless `survivors.toml`
+explains it: then it counts as a survivor without being tried, but with `--explained`.
+`record.jsonl` holds what the last whole run found: copy `mutants/mutants.jsonl` there
+after one. `rm -r mutants` forgets what came since. All mutants of these rooms would
+take weeks; of 200, the rate is known to about 4 points, and each survivor shows a kind
+of hole.
 """

@@ -38,11 +38,20 @@ def main(arguments: list[str] | None = None) -> int:
 
     out.mkdir(parents=True, exist_ok=True)
     tests = {room: digest(root, settings.rooms[room].tests) for room in rooms}
-    results = _known(out, mutants, tests)
+    results = _known(out, options.settings, mutants, tests)
     tried = {result.mutant["id"] for result in results}
-    todo = [m for m in mutants if m.id not in tried]
+    if not options.explained:
+        results += [
+            Result.untried(m, tests[m.room])
+            for m in mutants
+            if m.id not in tried and settings.why.get(m.key)
+        ]
+    known = {result.mutant["id"] for result in results}
+    todo = [m for m in mutants if m.id not in known]
     print(
-        f"{len(mutants)} mutants, of which {len(tried)} were tried before", flush=True
+        f"{len(mutants)} mutants, of which {len(tried)} were tried before and "
+        f"{len(known) - len(tried)} are explained",
+        flush=True,
     )
     if todo:
         with _trees(root, out, settings.package, options.workers) as each:
@@ -96,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--mutants", type=int, default=180, help="how many to draw, of all rooms")
     add("--seed", type=int, default=0)
     add("--workers", type=int, default=2)
+    add("--explained", action="store_true", help="try survivors that are explained")
     add("--list", action="store_true", help="show the mutants, and try none")
     add("--root", type=Path, default=here.parent.parent, help="the checkout")
     add("--settings", type=Path, default=here, help="folder of the three TOML files")
@@ -103,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _known(
-    out: Path, mutants: list[sample.Mutant], tests: dict[str, str]
+    out: Path, settings: Path, mutants: list[sample.Mutant], tests: dict[str, str]
 ) -> list[Result]:
     """Return what was found before: kills, and what survived these very tests."""
     path, wanted = out / "mutants.jsonl", {m.id: tests[m.room] for m in mutants}
@@ -112,7 +122,9 @@ def _known(
     if text and not text.endswith("\n"):  # the run was killed as it wrote
         text = text[: text.rfind("\n") + 1]
         path.write_text(text)
-    for line in text.splitlines():
+    record = settings / "record.jsonl"
+    recorded = record.read_text() if record.exists() else ""
+    for line in (recorded + text).splitlines():
         result = Result(**json.loads(line))
         name = result.mutant["id"]
         if name in wanted and (result.killed or result.tests == wanted[name]):

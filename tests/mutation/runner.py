@@ -52,6 +52,13 @@ class Result:
     def killed(self) -> bool:
         return self.status != "survived"
 
+    @classmethod
+    def untried(cls, mutant: Mutant, tests: str) -> "Result":
+        """Count a mutant that `survivors.toml` explains as a survivor."""
+        described = dataclasses.asdict(mutant)
+        del described["source"]
+        return cls(described, "survived", "", 0, 0.0, tests)
+
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
@@ -199,10 +206,13 @@ class Tree:
             path.write_bytes(original)
             if mutant.file.endswith((".cc", ".h")):
                 self._build(mutant)
-        described = dataclasses.asdict(mutant)
-        del described["source"]
-        seconds = round(time.monotonic() - began, 1)
-        return Result(described, status, test, len(chosen), seconds, tests)
+        return dataclasses.replace(
+            Result.untried(mutant, tests),
+            status=status,
+            test=test,
+            ran=len(chosen),
+            seconds=round(time.monotonic() - began, 1),
+        )
 
     def _build(self, mutant: Mutant) -> None:
         if not mutant.file.endswith((".cc", ".h")):

@@ -1,6 +1,7 @@
 """The mutation run itself, on a package of one small module."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -112,8 +113,9 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path / "root"
 
 
-def run(checkout, mutants=0):
+def run(checkout, *more, mutants=0):
     arguments = f"--root {checkout} --out {checkout.parent / 'out'} --mutants {mutants}"
+    arguments = " ".join([arguments, *more])
     status = main([*arguments.split(), "--settings", str(checkout / "settings")])
     path = checkout.parent / "out" / "mutants.jsonl"
     return status, [json.loads(line) for line in path.read_text().splitlines()]
@@ -145,12 +147,23 @@ def test_mutants_are_killed_time_out_or_survive_and_are_resumed(checkout, capsys
         lines.write('{"mutant": {"id"')
     tests = TESTS.replace("@pytest.mark.slow\n", "")
     (checkout / "tests/test_tiny.py").write_text(tests)
-    status, again = run(checkout)
+    assert run(checkout) == (0, results)  # explained, so not tried
+    status, again = run(checkout, "--explained")
     assert status == 0
     assert again[:3] == results
     assert [(r["mutant"]["new"], r["status"]) for r in again[3:]] == [
         ("return x - 1", "killed")
     ]
+
+    # What a whole run found may be kept beside the settings.
+    (checkout / "settings/survivors.toml").write_text("")
+    out = checkout.parent / "out"
+    (out / "mutants.jsonl").rename(checkout / "settings/record.jsonl")
+    shutil.rmtree(out)
+    capsys.readouterr()
+    arguments = f"--root {checkout} --out {out} --mutants 0"
+    assert main([*arguments.split(), "--settings", str(checkout / "settings")]) == 0
+    assert "3 mutants, of which 3 were tried before" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def places(manifest):
         *(
             f"layers.{i}.{name}"
             for i in range(len(manifest.layers))
-            for name in ("scores", "variance", "ffn_variance")
+            for name in ("scores", "hidden", "variance", "ffn_variance")
         ),
         "final_norm.variance",
         "head.logits",

@@ -12,7 +12,7 @@ SMALL = {
     "head_width": 3,
     "hidden": 8,
     "length": 5,
-    "classes": 3,
+    "n_classes": 3,
     "intermediate": 6,
     "vocab": 7,
 }
@@ -70,6 +70,6 @@ def _listed():
         spec = Spec(1, 1, read="mean", secure="exact")
         sizes |= {"kind": "patches", "vocab": None}
         yield proxy.manifest(spec, **sizes, pre_norm=True, score="margin")
-        yield proxy.manifest(spec, **sizes | {"classes": 2}, score="margin")
-    yield proxy.probe_manifest(width=8, classes=2)
-    yield proxy.probe_manifest(width=8, classes=3, head=4)
+        yield proxy.manifest(spec, **sizes | {"n_classes": 2}, score="margin")
+    yield proxy.probe_manifest(width=8, n_classes=2)
+    yield proxy.probe_manifest(width=8, n_classes=3, head=4)

@@ -41,8 +41,8 @@ IMAGE = EncoderConfig(
 )
 
 
-def target(config, *, read="cls", classes=3):
-    model = Classifier(config, classes, read=read, rngs=nnx.Rngs(0))
+def target(config, *, read="cls", n_classes=3):
+    model = Classifier(config, n_classes, read=read, rngs=nnx.Rngs(0))
     graphdef, params = nnx.split(model)
     # No norm or bias should be at its initial value.
     leaves, tree = jax.tree.flatten(params)
@@ -52,7 +52,7 @@ def target(config, *, read="cls", classes=3):
     return Target(config=config, graphdef=graphdef, params=params, read=read)
 
 
-def described(spec, config, classes=3) -> Manifest:
+def described(spec, config, n_classes=3) -> Manifest:
     text = config.kind == "text"
     return manifest(
         spec,
@@ -61,7 +61,7 @@ def described(spec, config, classes=3) -> Manifest:
         head_width=config.hidden // config.heads,
         hidden=config.hidden,
         length=L if text else config.length,
-        classes=classes,
+        n_classes=n_classes,
         kind="tokens" if text else "patches",
         intermediate=config.intermediate,
         vocab=config.vocab or None,
@@ -149,11 +149,8 @@ def test_the_heads_that_are_kept_are_those_that_matter():
     np.testing.assert_allclose(few, all_, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [TEXT, pytest.param(IMAGE, marks=pytest.mark.slow)],
-    ids=["text", "image"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
 def test_emulators_are_fitted_to_what_they_will_see(config):
     """Rich ones come close to the exact proxy, poor ones less so."""
     model = target(config)
@@ -185,7 +182,7 @@ def test_scores_of_every_secure_form():
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(N, 2)), jnp.float32)
     params = {"offset": jnp.array([-1.0, -0.5]), "score": {}}
     forms = {
-        secure: described(Spec(1, 1, secure=secure), TEXT, classes=2)
+        secure: described(Spec(1, 1, secure=secure), TEXT, n_classes=2)
         for secure in ("exact", "square")
     }
     exact, square = (
@@ -211,7 +208,7 @@ def test_the_gradient_of_a_gate_is_that_of_a_difference():
     tokens, mask = samples(TEXT)
     tokens, mask = Tokens(tokens[:5], mask[:5]), None
     labels = np.array([0, 1, 2, 0, 1])
-    found = gradient_importance(model, tokens, labels, batch=2)
+    found = gradient_importance(model, tokens, labels, batch_size=2)
     module = nnx.merge(model.graphdef, model.params)
 
     def losses(layer, head, gate):
@@ -267,7 +264,7 @@ FAMILIES = [
 @pytest.fixture(scope="module")
 def of_every_family():
     """One proxy of each line above, one with a feed-forward part, and a probe."""
-    model = target(TEXT, classes=2)
+    model = target(TEXT, n_classes=2)
     x, mask = embedded(model, TEXT)
     specs = [
         Spec(2, 2, hidden=3, attention=attention, norm=norm, secure=secure)
@@ -278,7 +275,7 @@ def of_every_family():
     cut = [prune(model, described(spec, TEXT, 2)) for spec in specs]
     made = emulate(cut, x, mask, key=jax.random.key(0), n_points=512)
     head = Probe((jnp.ones((5, 4)), jnp.ones((4, 2))), (jnp.ones(4), jnp.ones(2)))
-    probe = Proxy.of_probe(probe_manifest(width=5, classes=2, head=4), head)
+    probe = Proxy.of_probe(probe_manifest(width=5, n_classes=2, head=4), head)
     return [*made, *emulate([probe], np.eye(5), None, key=jax.random.key(0))]
 
 

@@ -20,14 +20,14 @@ BLOCK = {
     "head_width": 32,
     "hidden": 384,
     "length": 128,
-    "classes": 2,
+    "n_classes": 2,
     "masked": False,
 }
 PAPER = Spec(1, 1, 2, attention="mlp", norm="mlp", read="mean", secure="mlp")
 
 
 def block(spec, plan="plain", **sizes):
-    return proxy.cost(proxy.manifest(spec, **BLOCK | sizes, plan=plan), 8, batch=8)
+    return proxy.cost(proxy.manifest(spec, **BLOCK | sizes, plan=plan), 8, batch_size=8)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_the_softmaxs_share_depends_on_length_and_feed_forward_part(ffn, shares)
     exact = proxy.ablation(PAPER, "NoApprox")
     spec = dataclasses.replace(exact, heads=12, ffn=ffn)
     sizes = BLOCK | {"hidden": 768, "head_width": 64, "intermediate": 3072}
-    cost = lambda length, plan, batch: proxy.cost(
+    cost = lambda length, plan, batch_size: proxy.cost(
         proxy.manifest(spec, **sizes | {"length": length}, plan=plan),
-        batch,
-        batch=batch,
+        batch_size,
+        batch_size=batch_size,
     ).share("softmax")
     for length, share in zip((128, 512), shares, strict=True):
         assert cost(length, "plain", 5) == pytest.approx(share, abs=5e-4)
@@ -103,7 +103,7 @@ def test_quadratic_attention_takes_few_rounds_and_less_than_half_the_bytes():
 
 
 def test_a_probe_takes_one_product_and_one_square():
-    counted = proxy.cost(proxy.probe_manifest(width=384, classes=2), 42_000)
+    counted = proxy.cost(proxy.probe_manifest(width=384, n_classes=2), 42_000)
     assert [row.operation.kind for row in counted.rows] == ["matmul", "square"]
     assert counted.bytes == 42_000 * 16 * (384 + 1) + counted.batches * 16 * 384 * 2
 
@@ -122,8 +122,8 @@ def test_folding_never_costs_more_rounds_and_cls_never_more_bytes():
 def test_totals_follow_from_the_batches():
     m = proxy.manifest(Spec(1, 2), **SMALL)
     network = proxy.Network(bandwidth=1e6, latency=0.05, one_way_per_round=2)
-    whole = proxy.cost(m, 10, network, batch=4)
-    parts = [proxy.cost(m, n, network, batch=n) for n in (4, 4, 2)]
+    whole = proxy.cost(m, 10, network, batch_size=4)
+    parts = [proxy.cost(m, n, network, batch_size=n) for n in (4, 4, 2)]
     assert whole.batches == 3
     assert whole.rounds == sum(part.rounds for part in parts)
     assert whole.bytes == sum(part.bytes for part in parts)
@@ -154,7 +154,7 @@ def test_tables_name_every_operation_and_proxy():
     ("call", "message"),
     [
         (lambda m: proxy.cost(m, 0), "n must be at least 1, got 0"),
-        (lambda m: proxy.cost(m, 1, batch=0), "batch must be at least 1"),
+        (lambda m: proxy.cost(m, 1, batch_size=0), "batch_size must be at least 1"),
         (lambda m: proxy.cost(m.to_json(), 1), "manifest must be a Manifest, got str"),
         (lambda m: proxy.cost(m, 1, 5.0), "network must be a Network"),
         (lambda m: proxy.cost(m, 1).share("softmax"), "names must be of"),

@@ -66,7 +66,7 @@ def through_a_manifest(role, family):
     """Return an emulator's entry as the other party reads it in a manifest."""
     options = {role: proxy.Emulator(**family.entry())}
     sizes = {"layers": 1, "heads": 1, "head_width": 4, "hidden": 4, "length": 8}
-    described = proxy.manifest(proxy.Spec(1, 1, **options), **sizes, classes=2)
+    described = proxy.manifest(proxy.Spec(1, 1, **options), **sizes, n_classes=2)
     read = proxy.Manifest.from_json(described.to_json())
     layer = read.layers[0]
     roles = {"attention": layer.attention, "norm": layer.norm}

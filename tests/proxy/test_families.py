@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import get_args
 from unittest import mock
 
+import beartype
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import numpy_engine
 import pytest
@@ -27,6 +30,9 @@ from jaxsel.proxy.families import (
     Attention,
     Family,
     ReLUAttention,
+    attention_of,
+    norm_of,
+    score_of,
 )
 from jaxsel.proxy.families._attention import Folded
 from jaxsel.proxy.families._place import Kind
@@ -50,11 +56,14 @@ SETTINGS = [
 ]
 
 
+typed = jaxtyping.jaxtyped(typechecker=beartype.beartype)
+
+
 def described(role, name, plan="folded", read="cls", masked=True, pre_norm=False):
     """Return a small manifest with this family in its role."""
     usual = {"attention": "uniform", "norm": "linear", "secure": "square"}
     spec = Spec(1, 2, 3, read=read, **usual | {role: name})
-    sizes = SMALL | {"classes": 2, "plan": plan}
+    sizes = SMALL | {"n_classes": 2, "plan": plan}
     return proxy.manifest(spec, **sizes, masked=masked, pre_norm=pre_norm)
 
 
@@ -110,7 +119,7 @@ def fit_gaps(role, family):
     sizes = {
         "attention": {"heads": 2, "rows": 5, "length": 5},
         "norm": {},
-        "secure": {"classes": 2},
+        "secure": {"n_classes": 2},
     }
     shapes = family.shapes(**sizes[role])
     with jax.disable_jit():
@@ -193,6 +202,44 @@ def differences(role, name):
 def test_a_family_is_whole(role, name):
     found = list(gaps(role, name))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("role", "name"), ALL)
+def test_a_family_keeps_its_shapes_and_promotes_nothing(role, name, monkeypatch):
+    m = described(role, name, read="mean")
+    layer = m.layers[0]
+    used = [
+        attention_of(layer.attention),
+        norm_of(layer.norm),
+        score_of(m.score.secure),
+    ]
+    used += [ACTIVATIONS[layer.ffn.activation]] if layer.ffn else []
+    for family in used:
+        monkeypatch.setattr(type(family), "apply", typed(type(family).apply))
+    target, x, mask = random_proxy(m, bound=8.0)
+    arrays = jax.tree.map(jnp.asarray, (target.params, x, mask))
+
+    def score(params, x, mask):
+        logits = proxy.proxy_logits(params, x, mask, manifest=m)
+        return proxy.proxy_scores(params, logits, manifest=m)
+
+    strict = jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")
+    with strict[0], strict[1]:
+        assert jax.eval_shape(score, *arrays).shape == (len(x),)
+
+
+@pytest.mark.parametrize(("role", "name"), ALL)
+def test_a_family_refuses_other_shapes(role, name):
+    kind = type(ACTIVATIONS[name]) if role == "ffn" else ROLES[role][name].type
+    apply = functools.partial(typed(kind.apply), None)
+    if role == "attention":
+        wrong = ({}, jnp.ones((3, 2, 5, 5)), jnp.ones((3, 4)))
+    elif role == "ffn":
+        wrong = (jnp.ones((3, 2), int),)
+    else:
+        wrong = ({}, jnp.ones(()) if role == "secure" else jnp.ones(3, int))
+    with pytest.raises(jaxtyping.TypeCheckError):
+        apply(*wrong)
 
 
 class Slope:
@@ -305,7 +352,7 @@ def test_relu_attention_is_relu_over_the_tokens():
 
 def test_a_squared_norm_takes_one_round_less_than_a_polynomial():
     squared, polynomial = (
-        proxy.cost(described("norm", norm), 1, batch=1)
+        proxy.cost(described("norm", norm), 1, batch_size=1)
         for norm in ("squared", Emulator("polynomial", degree=2))
     )
     assert polynomial.rounds_per_batch == squared.rounds_per_batch + 1

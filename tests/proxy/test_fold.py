@@ -160,7 +160,7 @@ def test_a_squared_norm_in_any_unit(unit):
 
 def place(unit, shift):
     sizes = {"layers": 1, "heads": 1, "head_width": 2, "hidden": 4, "length": 3}
-    m = proxy.manifest(Spec(1, 1, norm="squared"), **sizes, classes=2)
+    m = proxy.manifest(Spec(1, 1, norm="squared"), **sizes, n_classes=2)
     fixed = FixedPoint(bounds={"layers.0.variance": unit})
     m = dataclasses.replace(m, fixed_point=fixed)
     weight = lambda name, shape: shift
@@ -169,7 +169,7 @@ def place(unit, shift):
 
 def test_units_are_public_powers_of_two():
     spec, sizes = Spec(1, 1, norm="exact"), {"layers": 1, "heads": 1, "head_width": 2}
-    m = proxy.manifest(spec, **sizes, hidden=4, length=3, classes=2)
+    m = proxy.manifest(spec, **sizes, hidden=4, length=3, n_classes=2)
     unit = lambda m: variance_unit(Place(Run(m, zip, SharedInputs(0), sum), "layers.0"))
     assert unit(m) == 1
     for bound in 2.0 ** np.arange(-16, 40):

@@ -31,7 +31,7 @@ TARGET = {
     "head_width": 32,
     "hidden": 384,
     "length": 64,
-    "classes": 2,
+    "n_classes": 2,
     "intermediate": 1536,
     "vocab": 30522,
 }
@@ -61,7 +61,7 @@ def golden():
         ),
         final_norm=None,
         read="cls",
-        head=Head(width=0, classes=2),
+        head=Head(width=0, n_classes=2),
         score=Score(kind="prior_entropy", secure=Emulator("square")),
         plan="folded",
         fixed_point=FixedPoint(bounds={"layers.0.scores": 64.0, "inputs": 0.5}),
@@ -175,8 +175,8 @@ def test_unknown_and_missing_fields_are_named(path):
         (("inputs", "kind"), "features", "inputs.length must be 1 for features"),
         (("layers", 1, "ffn", "activation"), "tanh", r"ffn.activation must be one of"),
         (("final_norm",), {"family": "exact"}, "final_norm must be None unless"),
-        (("head", "classes"), 3, "score.secure.family 'square' ranks two classes only"),
-        (("head", "classes"), 1, "head.classes must be at least 2, got 1"),
+        (("head", "n_classes"), 3, "secure.family 'square' ranks two classes only"),
+        (("head", "n_classes"), 1, "head.n_classes must be at least 2, got 1"),
         (("score", "kind"), "loss", "score.kind must be one of 'entropy'"),
         (("fixed_point", "fraction_bits"), 31, "fraction_bits must be at most 30"),
         (("fixed_point", "bounds"), {"layers.0.scores": 60.0}, "must be a power of"),
@@ -237,7 +237,7 @@ normal, attentions = emulators(NORMS, range(2, 31)), emulators(ATTENTIONS, [2, 8
 def manifests(draw):
     if draw(st.booleans()):
         return proxy.probe_manifest(
-            width=draw(sizes), classes=draw(st.integers(2, 9)), head=draw(sizes)
+            width=draw(sizes), n_classes=draw(st.integers(2, 9)), head=draw(sizes)
         )
     spec = Spec(
         draw(st.integers(1, 3)),
@@ -261,7 +261,7 @@ def manifests(draw):
     return proxy.manifest(
         spec,
         **TARGET
-        | {"classes": draw(st.integers(2, 9)), "length": draw(st.integers(1, 2**16))},
+        | {"n_classes": draw(st.integers(2, 9)), "length": draw(st.integers(1, 2**16))},
         pre_norm=draw(st.booleans()),
         masked=draw(st.booleans()),
         head=draw(st.integers(0, 9)),
@@ -336,9 +336,9 @@ def test_a_specification_sets_sizes_and_score():
     assert layer.norm == Emulator("hinge", width=16)
     assert made.score.secure == Emulator("square")
     assert made.inputs.masked
-    many = proxy.manifest(Spec(1, 1, 8), **TARGET | {"classes": 5})
+    many = proxy.manifest(Spec(1, 1, 8), **TARGET | {"n_classes": 5})
     assert many.score.secure == Emulator("mlp", width=8)
-    five = TARGET | {"classes": 5}
+    five = TARGET | {"n_classes": 5}
     margin = proxy.manifest(Spec(1, 1, 8), **five, score="margin")
     assert margin.score.secure == Emulator("exact")
     with pytest.raises(ValueError, match="'square' or 'exact' for the margin"):
@@ -388,7 +388,7 @@ def test_ablations_undo_one_part():
             "intermediate must be given for spec.ffn",
         ),
         (
-            lambda: proxy.probe_manifest(width=8, classes=3, secure="square"),
+            lambda: proxy.probe_manifest(width=8, n_classes=3, secure="square"),
             "ranks two classes only",
         ),
     ],

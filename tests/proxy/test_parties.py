@@ -28,7 +28,7 @@ SECRET = jax.random.key(5)  # that of `run`
 PROBE = {
     "schedule": (Phase(ProbeSpec()),),
     "target": None,
-    "classes": 3,
+    "n_classes": 3,
     "kind": "margin",
 }
 WHOLE = {"schedule": SCHEDULE, "target": target(TEXT)}
@@ -52,8 +52,8 @@ def play(owner, seller, key=KEY):
     """Return the messages of a purchase, and what the model owner has prepared."""
     offer = sent(seller.offer())
     plan = sent(owner.plan(offer))
-    sold = sent(seller.sell(plan, key, labels))
-    prepared = owner.learn(plan, sold, key).prepare()
+    sold = sent(seller.sell(plan, labels, key=key))
+    prepared = owner.learn(plan, sold, key=key).prepare()
     published = Published.from_json(prepared.published.to_json())
     assert published == prepared.published
     return (offer, plan, sold, published), prepared
@@ -113,7 +113,7 @@ def test_a_plan_shows_nothing_of_a_models_parameters():
 
 def test_a_bootstrap_set_shows_nothing_of_other_samples():
     plan = model_owner(**PROBE).plan(DataOwner(pool=POOL).offer())
-    sold = DataOwner(pool=POOL).sell(plan, KEY, labels)
+    sold = DataOwner(pool=POOL).sell(plan, labels, key=KEY)
     kept = np.isin(np.arange(N), sold.rows)
 
     def hide(array):
@@ -122,7 +122,9 @@ def test_a_bootstrap_set_shows_nothing_of_other_samples():
 
     other = jax.tree.map(hide, (POOL.inputs, POOL.features))
     changed = np.where(kept, CLASSES, 0)
-    again = DataOwner(pool=Samples(*other)).sell(plan, KEY, lambda rows: changed[rows])
+    again = DataOwner(pool=Samples(*other)).sell(
+        plan, lambda rows: changed[rows], key=KEY
+    )
     assert pickle.dumps(again) == pickle.dumps(sold)
 
 
@@ -149,7 +151,7 @@ def test_nothing_secret_is_shown_by_a_repr():
     owner = model_owner(**WHOLE)
     seller = DataOwner(pool=POOL, base=target(TEXT))
     plan = owner.plan(seller.offer())
-    sold = seller.sell(plan, KEY, labels)
+    sold = seller.sell(plan, labels, key=KEY)
     for thing, hidden in ((owner, ("secret", "target", "distil")), (seller, ("pool",))):
         assert not [name for name in hidden if f"{name}=" in repr(thing)]
     assert "samples=" not in repr(sold)
@@ -158,16 +160,16 @@ def test_nothing_secret_is_shown_by_a_repr():
 def test_steps_refuse_what_does_not_fit():
     owner, seller = model_owner(**PROBE), DataOwner(pool=POOL)
     plan = owner.plan(seller.offer())
-    sold = seller.sell(plan, KEY, labels)
+    sold = seller.sell(plan, labels, key=KEY)
     with pytest.raises(ValueError, match="rows that the joint key draws"):
-        owner.learn(plan, sold, jax.random.key(4))
+        owner.learn(plan, sold, key=jax.random.key(4))
     wrong = dataclasses.replace(sold, labels=sold.labels + 1)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 3\)"):
-        owner.learn(plan, wrong, KEY)
+        owner.learn(plan, wrong, key=KEY)
     with pytest.raises(ValueError, match="labels must lie"):
-        seller.sell(plan, KEY, lambda rows: CLASSES[rows] + 1)
+        seller.sell(plan, lambda rows: CLASSES[rows] + 1, key=KEY)
     with pytest.raises(ValueError, match="for the pool's 60 samples, got 200"):
-        DataOwner(pool=OTHERS).sell(plan, KEY, labels)
+        DataOwner(pool=OTHERS).sell(plan, labels, key=KEY)
     flat = Samples(features=np.zeros(N, np.float32))
     with pytest.raises(ValueError, match=r"pool.features must have shape \[n, d\]"):
         DataOwner(pool=flat).offer()

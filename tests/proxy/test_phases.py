@@ -116,7 +116,7 @@ def test_bounds_are_measured_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr(_proxy_maker, "with_bounds", counted)
     labels = lambda rows: CLASSES[rows] % 2
-    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "classes": 2}
+    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "n_classes": 2}
     for times in (1, 2):  # the second time, the phase is read
         found = run(**options, labels=labels, folder=tmp_path)
         assert len(calls) == times
@@ -146,7 +146,7 @@ def test_the_key_is_of_both_parties():
         for pair in ((1, 2), (2, 1), (1, 3), (12, 0), (1, 20))
     ]
     assert len(set(keys)) == 5
-    rows = [draw_bootstrap(100, 0.25, joint_key(1, i)) for i in range(400)]
+    rows = [draw_bootstrap(joint_key(1, i), 100, 0.25) for i in range(400)]
     assert {len(each) for each in rows} == {25}
     counts = np.bincount(np.concatenate(rows), minlength=100)
     # Each row is drawn 100 times of 400 on average, give or take 8.7.
@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on(found, tmp_path, phase):
 
 
 def test_the_prior_comes_off():
-    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "classes": 2}
+    options = {"schedule": (Phase(ProbeSpec()),), "target": None, "n_classes": 2}
     options["labels"] = lambda rows: (CLASSES[rows] == 0).astype(int)
     (plain,) = run(**options).proxies
     found = run(**options, kind="prior_entropy")

@@ -24,7 +24,7 @@ def bounded(manifest, arrays, bits=BITS, **bounds):
     return dataclasses.replace(manifest, fixed_point=fixed), arrays
 
 
-def model(family="quadratic", *, classes=2, secure=None, score="entropy", **changes):
+def model(family="quadratic", *, n_classes=2, secure=None, score="entropy", **changes):
     """Return a manifest of one layer and its parameters, all weights 0.1."""
     flags = {name: changes.pop(name) for name in ("centre",) if name in changes}
     given = {name: changes.pop(name) for name in ("width", "degree") if name in changes}
@@ -37,7 +37,7 @@ def model(family="quadratic", *, classes=2, secure=None, score="entropy", **chan
         embed=changes.pop("embed", "public"),
         secure=secure,
     )
-    sizes = SMALL | {"classes": classes, "hidden": 4} | changes
+    sizes = SMALL | {"n_classes": n_classes, "hidden": 4} | changes
     manifest = proxy.manifest(spec, **sizes, score=score)
     shapes = proxy.array_shapes(manifest)
     return manifest, {name: np.full(shape, 0.1) for name, shape in shapes.items()}
@@ -113,10 +113,15 @@ RANGES = [
     ("layers.0.scores", with_coefficients(model(), 1, 0, 4), 2.0**12, SUM),
     ("layers.0.scores", with_coefficients(model("cubic"), 0, 0, 0, 8), 2.0**8, SUM),
     ("layers.0.scores", with_hinge(0, 4, -4, 0), 2.0**24, SUM),
+    ("layers.0.hidden", model(ffn="relu"), 2.0**29, "layers.0.hidden: a hidden unit"),
+    # (2^15 + 1)² is above 2^30.
+    ("layers.0.hidden", model(ffn="quad"), 2.0**14, "layers.0.hidden: a hidden unit"),
+    # 318 at 16, 2389 at 32: an exponent of CrypTen's must stay below 512.
+    ("layers.0.hidden", model(ffn="gelu"), 2.0**4, "layers.0.hidden: the exponent of"),
     ("head.logits", model(), 2.0**13, "score: a squared margin"),
     (
         "head.logits",
-        model(secure="exact", classes=3),
+        model(secure="exact", n_classes=3),
         2.0**7,
         "head.logits: a difference of logits",
     ),
@@ -243,11 +248,11 @@ def test_an_offset_moves_the_logits():
         else:
             with pytest.raises(ValueError, match="score: a squared margin"):
                 check_ring(*bounded(*made))
-    exact = with_array(model(secure="exact", classes=3), "offset", 0.0, 250.0, 260.0)
+    exact = with_array(model(secure="exact", n_classes=3), "offset", 0.0, 250.0, 260.0)
     with pytest.raises(ValueError, match=r"head\.logits: a difference of logits"):
         check_ring(*bounded(*exact))
     # The largest of three is taken below the others by what the bound says.
-    margin = model(score="margin", classes=3)
+    margin = model(score="margin", n_classes=3)
     check_ring(*bounded(*with_array(margin, "offset", 0.0, 0.0, -1.4)))
     with pytest.raises(ValueError, match=r"head\.logits: a difference of logits"):
         check_ring(*bounded(*with_array(margin, "offset", 0.0, 0.0, -1.6)))

@@ -118,7 +118,7 @@ def test_choices_of_bad_input(change, message):
 def test_labels_as_scikit_learn():
     x = normal(M, D) * np.array([1, 10, 0.1, 1, 1]) + 5
     y = np.random.default_rng(0).integers(C, size=M)
-    probe = fit_probe(x, y, loss="labels", classes=C, l2=0.1)
+    probe = fit_probe(x, y, loss="labels", n_classes=C, l2=0.1)
     standard = (x - x.mean(0)) / x.std(0)
     peer = LogisticRegression(C=1 / (0.1 * M), tol=1e-8, max_iter=1000)
     expected = peer.fit(standard, y).predict_log_proba(standard)

@@ -115,7 +115,7 @@ def report():
 
 @pytest.fixture
 def written(report, tmp_path):
-    html, numbers = report.write(tmp_path / "a" / "b")
+    html, numbers = report.save(tmp_path / "a" / "b")
     assert (html.name, numbers.name) == ("report.html", "report.json")
     text = html.read_text(encoding="utf-8")
     return text, Page(text), json.loads(numbers.read_text(encoding="utf-8"))
@@ -208,21 +208,21 @@ def test_numbers_are_those_shown(report, written):
 
 def test_the_same_report_gives_the_same_files(tmp_path):
     first, second = (
-        [path.read_bytes() for path in make_report().write(tmp_path)] for _ in range(2)
+        [path.read_bytes() for path in make_report().save(tmp_path)] for _ in range(2)
     )
     assert first == second
 
 
 def test_what_fails_leaves_the_old_report(tmp_path):
     good = Chapter(title="Good", blocks=("Text.",))
-    Report(title="Old", summary="", chapters=[good]).write(tmp_path)
+    Report(title="Old", summary="", chapters=[good]).save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for bad, message in (
         (Chapter(title="Bad", blocks=(), data={"a": [object()]}), r"Bad: data\.a\[0\]"),
         (Chapter(title="Bad", blocks=(3,)), "blocks must be"),
     ):
         with pytest.raises(TypeError, match=message):
-            Report(title="New", summary="", chapters=[good, bad]).write(tmp_path)
+            Report(title="New", summary="", chapters=[good, bad]).save(tmp_path)
         assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     from pathlib import Path
 
     report = Report(title="Old", summary="", chapters=[])
-    report.write(tmp_path)
+    report.save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     write = Path.write_text
 
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", fail)
     with pytest.raises(OSError, match="disk full"):
-        Report(title="New", summary="", chapters=[]).write(tmp_path)
+        Report(title="New", summary="", chapters=[]).save(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 

@@ -7,7 +7,8 @@ import pytest
 import slow_retrieval as slow
 from hypothesis import given, settings, strategies as st
 
-from jaxsel.retrieve import MODES, binning_distance, fewest_mismatches, retrieve_binned
+from jaxsel.retrieve import binning_distance, fewest_mismatches, retrieve_binned
+from jaxsel.retrieve._binning import MODES
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 

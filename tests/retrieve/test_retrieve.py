@@ -13,10 +13,10 @@ from jaxsel import make_mesh
 from jaxsel.retrieve import (
     _retrieve,
     coverage,
+    empty_nearest,
     merge_nearest,
     nearest,
-    no_nearest,
-    retrieve,
+    retrieve_nearest,
 )
 from jaxsel.retrieve._coverage import coverage_by_rank
 
@@ -26,14 +26,14 @@ def test_as_the_reference(metric):
     x, hard = points()
     for seed in range(3):
         x, hard = points(seed=seed)
-        found = chosen(retrieve(x, hard, BUDGET, metric=metric))
+        found = chosen(retrieve_nearest(x, hard, BUDGET, metric=metric))
         assert found == slow.retrieve(x, hard, BUDGET, metric)
         assert len(found) == BUDGET
 
 
 def test_more_hard_samples_than_budget():
     x, hard = points(60, 40)
-    found = chosen(retrieve(x, hard, 15))
+    found = chosen(retrieve_nearest(x, hard, 15))
     assert found == slow.retrieve(x, hard, 15, "cosine")
 
 
@@ -42,20 +42,22 @@ def test_classes(metric):
     x, hard = points()
     given = classes()
     expected = slow.retrieve(x, hard, BUDGET, metric, *given.values())
-    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **given)) == expected
+    assert chosen(retrieve_nearest(x, hard, BUDGET, metric=metric, **given)) == expected
     # Text, and whole numbers of another type, will do as well.
     names = {key: np.array(list("dbca"))[value] for key, value in given.items()}
-    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **names)) == expected
+    assert chosen(retrieve_nearest(x, hard, BUDGET, metric=metric, **names)) == expected
     given["labels"] = given["labels"].astype(np.float64)
-    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **given)) == expected
+    assert chosen(retrieve_nearest(x, hard, BUDGET, metric=metric, **given)) == expected
     halves = {key: value / 2 for key, value in given.items()}
-    assert chosen(retrieve(x, hard, BUDGET, metric=metric, **halves)) == expected
+    assert (
+        chosen(retrieve_nearest(x, hard, BUDGET, metric=metric, **halves)) == expected
+    )
 
 
 def test_a_budget_above_what_the_classes_have():
     x, hard = points()
     given = classes()
-    every = retrieve(x, hard, N, **given)
+    every = retrieve_nearest(x, hard, N, **given)
     assert chosen(every) == slow.retrieve(x, hard, N, "cosine", *given.values())
     assert len(every) == np.sum(given["labels"] < 3) < N
 
@@ -64,17 +66,17 @@ def test_a_budget_above_what_the_classes_have():
 def test_few_candidates_of_a_class(n_valid):
     x, hard = points()
     y = np.arange(N) < n_valid
-    found = retrieve(x, hard, BUDGET, labels=y, hard_labels=np.ones(M, bool))
+    found = retrieve_nearest(x, hard, BUDGET, labels=y, hard_labels=np.ones(M, bool))
     assert sorted(chosen(found)) == list(range(n_valid))
 
 
 @pytest.mark.slow
 def test_a_budget_of_everything():
     x, hard = points(20, 3)
-    every = chosen(retrieve(x, hard, 20))
+    every = chosen(retrieve_nearest(x, hard, 20))
     assert every == slow.retrieve(x, hard, 20, "cosine")
     assert sorted(every) == list(range(20))
-    more = retrieve(x, hard, 100)
+    more = retrieve_nearest(x, hard, 100)
     assert chosen(more) == every
     assert more.indices.shape == (100,)
     assert len(more) == 20
@@ -92,7 +94,7 @@ def test_lists_grow_when_exhausted(monkeypatch):
         return whole(stream, k, **options)
 
     monkeypatch.setattr(_retrieve, "find_nearest", watched)
-    found = chosen(retrieve(x, hard, BUDGET))
+    found = chosen(retrieve_nearest(x, hard, BUDGET))
     assert lengths == [10, 20, 40]
     assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
 
@@ -105,7 +107,7 @@ def test_without_memory_for_lists(metric, with_labels, monkeypatch):
     expected = slow.retrieve(x, hard, N, metric, *labels.values())
     for room in (2 * N, 1):  # two hard samples at a time, or one
         monkeypatch.setattr(_retrieve, "_LISTS", room)
-        found = retrieve(x, hard, N, metric=metric, chunk_size=100, **labels)
+        found = retrieve_nearest(x, hard, N, metric=metric, chunk_size=100, **labels)
         assert chosen(found) == expected
 
 
@@ -114,16 +116,16 @@ def test_from_lists_to_ranks(monkeypatch):
     x, hard = points(m=1)
     hard = np.repeat(hard, M, axis=0)
     monkeypatch.setattr(_retrieve, "_LISTS", 10 * M)
-    found = chosen(retrieve(x, hard, BUDGET))
+    found = chosen(retrieve_nearest(x, hard, BUDGET))
     assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
 
 
 @METRICS
 def test_chunks_do_not_matter(metric):
     x, hard = points()
-    expected = chosen(retrieve(x, hard, BUDGET, metric=metric))
+    expected = chosen(retrieve_nearest(x, hard, BUDGET, metric=metric))
     for chunk_size in (7, 64, N - 1, 5000):
-        again = retrieve(x, hard, BUDGET, metric=metric, chunk_size=chunk_size)
+        again = retrieve_nearest(x, hard, BUDGET, metric=metric, chunk_size=chunk_size)
         assert chosen(again) == expected
 
 
@@ -131,13 +133,13 @@ def test_chunks_do_not_matter(metric):
 def test_blocks_do_not_matter(metric):
     """Wide features, so that a chunk has several blocks and a rest."""
     x, hard = points(300, 4, d=4096)
-    found = retrieve(x, hard, 20, metric=metric)
+    found = retrieve_nearest(x, hard, 20, metric=metric)
     assert chosen(found) == slow.retrieve(x, hard, 20, metric)
 
 
 def test_forms_do_not_matter():
     x, hard = points()
-    expected = chosen(retrieve(x, hard, BUDGET, metric="l2"))
+    expected = chosen(retrieve_nearest(x, hard, BUDGET, metric="l2"))
     forms = [
         x.astype(np.float64),
         np.asfortranarray(x),
@@ -146,9 +148,9 @@ def test_forms_do_not_matter():
         x.tolist(),
     ]
     for form in forms:
-        assert chosen(retrieve(form, hard, BUDGET, metric="l2")) == expected
+        assert chosen(retrieve_nearest(form, hard, BUDGET, metric="l2")) == expected
     half = jnp.asarray(x, jnp.bfloat16)
-    found = chosen(retrieve(half, hard, BUDGET, metric="l2"))
+    found = chosen(retrieve_nearest(half, hard, BUDGET, metric="l2"))
     assert found == slow.retrieve(np.asarray(half, np.float64), hard, BUDGET, "l2")
 
 
@@ -168,8 +170,8 @@ def test_eight_devices(metric, given):
     """A chunk of 104 candidates, and 32 in the last: none on most devices."""
     x, hard = points()
     options = {"metric": metric, "mesh": make_mesh(), "chunk_size": 104}
-    one = retrieve(x, hard, BUDGET, metric=metric, **given)
-    assert chosen(retrieve(x, hard, BUDGET, **options, **given)) == chosen(one)
+    one = retrieve_nearest(x, hard, BUDGET, metric=metric, **given)
+    assert chosen(retrieve_nearest(x, hard, BUDGET, **options, **given)) == chosen(one)
     expected = nearest(x, hard, 10, metric=metric, **given)
     found = nearest(x, hard, 10, **options, **given)
     np.testing.assert_array_equal(found.indices, expected.indices)
@@ -178,7 +180,7 @@ def test_eight_devices(metric, given):
 
 def test_more_neighbours_than_a_device_has():
     x, hard = points(20, 3)
-    found = chosen(retrieve(x, hard, 20, mesh=make_mesh(jax.devices()[:3])))
+    found = chosen(retrieve_nearest(x, hard, 20, mesh=make_mesh(jax.devices()[:3])))
     assert found == slow.retrieve(x, hard, 20, "cosine")
 
 
@@ -187,9 +189,11 @@ def test_a_memory_mapped_file(metric, tmp_path):
     x, hard = points()
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    expected = chosen(retrieve(x, hard, BUDGET, metric=metric))
+    expected = chosen(retrieve_nearest(x, hard, BUDGET, metric=metric))
     for chunk_size in (None, 64):
-        found = retrieve(mapped, hard, BUDGET, metric=metric, chunk_size=chunk_size)
+        found = retrieve_nearest(
+            mapped, hard, BUDGET, metric=metric, chunk_size=chunk_size
+        )
         assert chosen(found) == expected
 
 
@@ -240,13 +244,15 @@ def test_equal_distances_go_by_index():
     hard = rng.integers(0, 3, size=(M, D)).astype(np.float32)
     expected = slow.retrieve(x, hard, BUDGET, "l2")
     for option in ({}, {"chunk_size": 64}, {"mesh": make_mesh(), "chunk_size": 104}):
-        assert chosen(retrieve(x, hard, BUDGET, metric="l2", **option)) == expected
+        assert (
+            chosen(retrieve_nearest(x, hard, BUDGET, metric="l2", **option)) == expected
+        )
 
 
 def test_hard_samples_at_equal_distance_go_by_number():
     x = np.array([[3.0, 0], [0, 3], [-3, 0]], np.float32)
     hard = np.array([[0.0, 4], [4, 0], [-4, 0]], np.float32)
-    assert chosen(retrieve(x, hard, 3, metric="l2")) == [1, 0, 2]
+    assert chosen(retrieve_nearest(x, hard, 3, metric="l2")) == [1, 0, 2]
 
 
 # Numbers
@@ -255,8 +261,8 @@ def test_hard_samples_at_equal_distance_go_by_number():
 def test_an_offset_costs_nothing():
     x, hard = points()
     far_x, far_hard = x.astype(np.float64) + 1e6, hard.astype(np.float64) + 1e6
-    expected = chosen(retrieve(x, hard, BUDGET, metric="l2"))
-    assert chosen(retrieve(far_x, far_hard, BUDGET, metric="l2")) == expected
+    expected = chosen(retrieve_nearest(x, hard, BUDGET, metric="l2"))
+    assert chosen(retrieve_nearest(far_x, far_hard, BUDGET, metric="l2")) == expected
 
 
 @pytest.mark.parametrize(
@@ -268,16 +274,18 @@ def test_centred_by_the_hard_samples(form):
     expected = slow.retrieve(x, hard, BUDGET, "l2")
     x = jnp.asarray(x, form) if form in (jnp.float32, jnp.bfloat16) else x.astype(form)
     for option in ({}, {"mesh": make_mesh(), "chunk_size": 104}):
-        assert chosen(retrieve(x, hard, BUDGET, metric="l2", **option)) == expected
+        assert (
+            chosen(retrieve_nearest(x, hard, BUDGET, metric="l2", **option)) == expected
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_cosine_knows_no_scale(scale):
     x, hard = points()
     rows = np.random.default_rng(0).uniform(0.5, 2, size=(N, 1)).astype(np.float32)
-    expected = chosen(retrieve(x, hard, BUDGET))
+    expected = chosen(retrieve_nearest(x, hard, BUDGET))
     scaled, far_hard = (x * rows) * np.float32(scale), hard * np.float32(scale)
-    assert chosen(retrieve(scaled, far_hard, BUDGET)) == expected
+    assert chosen(retrieve_nearest(scaled, far_hard, BUDGET)) == expected
 
 
 def test_zero_rows_are_at_cosine_distance_one():
@@ -303,9 +311,9 @@ def test_float64_without_memory_for_lists(monkeypatch):
     order = np.random.default_rng(0).permutation(20)
     x, hard = 1 + 1e-10 * order[:, None], np.zeros((1, 1))
     with jax.enable_x64(True):
-        by_lists = chosen(retrieve(x, hard, 20, metric="l2"))
+        by_lists = chosen(retrieve_nearest(x, hard, 20, metric="l2"))
         monkeypatch.setattr(_retrieve, "_LISTS", 1)
-        by_rank = chosen(retrieve(x, hard, 20, metric="l2"))
+        by_rank = chosen(retrieve_nearest(x, hard, 20, metric="l2"))
     assert by_lists == by_rank == np.argsort(order).tolist()
 
 
@@ -319,20 +327,20 @@ def test_nearest_fills_up_with_nothing():
 
 def test_nothing_is_traced_twice():
     x, hard = points()
-    retrieve(x, hard, BUDGET)
+    retrieve_nearest(x, hard, BUDGET)
     with jax.no_tracing(True):
-        retrieve(x + 1, hard, BUDGET)
+        retrieve_nearest(x + 1, hard, BUDGET)
 
 
 @pytest.mark.parametrize("room", [_retrieve._LISTS, 1])
 def test_progress_is_on_standard_error(room, capsys, monkeypatch):
     monkeypatch.setattr(_retrieve, "_LISTS", room)
     x, hard = points()
-    retrieve(x, hard, BUDGET, progress=True)
+    retrieve_nearest(x, hard, BUDGET, progress=True)
     output = capsys.readouterr()
     assert "retrieve" in output.err
     assert not output.out
-    retrieve(x, hard, BUDGET)
+    retrieve_nearest(x, hard, BUDGET)
     assert not capsys.readouterr().err
 
 
@@ -369,7 +377,7 @@ def test_merging_in_any_chunks(metric):
     if metric == "cosine":
         hard /= np.linalg.norm(hard, axis=1, keepdims=True)
     merge = jax.jit(merge_nearest, static_argnames="metric")
-    found = no_nearest(4, 12)
+    found = empty_nearest(4, 12)
     for start, stop in ((0, 5), (5, 60), (60, 100)):
         found = merge(found, x[start:stop], hard, start, metric=metric)
     expected = slow.distances(x, hard, metric)
@@ -378,5 +386,5 @@ def test_merging_in_any_chunks(metric):
     expected = np.take_along_axis(expected, order, axis=1)
     np.testing.assert_allclose(found.distances, expected, rtol=1e-4, atol=1e-6)
     odd = np.arange(100) % 2 == 1
-    found = merge(no_nearest(4, 12), x, hard, 7, odd, metric=metric)
+    found = merge(empty_nearest(4, 12), x, hard, 7, odd, metric=metric)
     assert ((np.asarray(found.indices) - 7) % 2 == 1).all()

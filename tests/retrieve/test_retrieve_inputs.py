@@ -7,7 +7,7 @@ import slow_retrieval as slow
 from retrieve_cases import BUDGET, METRICS, D, M, N, chosen, points
 
 from jaxsel import make_mesh
-from jaxsel.retrieve import pseudo_labels, retrieve
+from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
 
 @METRICS
@@ -28,11 +28,11 @@ def test_what_float32_cannot_hold():
     x, hard = (np.asarray(a, np.float64) for a in points())
     hard[0, 0] = 1e39
     with pytest.raises(ValueError, match="hard_features in float32 must be finite"):
-        retrieve(x, hard, BUDGET, metric="cosine")
+        retrieve_nearest(x, hard, BUDGET, metric="cosine")
     x[3, 0] = 1e39
     message = "fit float32, but row 3 has larger"
     with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
-        retrieve(x, hard[1:], BUDGET, metric="cosine")
+        retrieve_nearest(x, hard[1:], BUDGET, metric="cosine")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_float32_cannot_hold():
 def test_bad_input(change, error, message):
     arguments = {"features": np.eye(9)[:, :2], "hard_features": np.ones((1, 2))}
     with pytest.raises(error, match=message):
-        retrieve(**{**arguments, "budget": 2, **change})
+        retrieve_nearest(**{**arguments, "budget": 2, **change})
 
 
 @METRICS
@@ -111,7 +111,7 @@ def test_candidates_that_are_not_finite(metric, value, sharded):
     mesh = make_mesh() if sharded else None
     message = "features must be finite, but row 231 has NaN"
     with pytest.raises(ValueError, match=message):
-        retrieve(x, hard, BUDGET, metric=metric, chunk_size=104, mesh=mesh)
+        retrieve_nearest(x, hard, BUDGET, metric=metric, chunk_size=104, mesh=mesh)
     with pytest.raises(ValueError, match=message):
         pseudo_labels(x, hard, np.arange(M), metric=metric)
 
@@ -120,9 +120,9 @@ def test_candidates_that_overflow():
     x, hard = points()
     x[77] = 1e25
     with pytest.raises(ValueError, match="squares that fit float32.* row 77 has"):
-        retrieve(x, hard, BUDGET, metric="l2")
+        retrieve_nearest(x, hard, BUDGET, metric="l2")
     x[77] = hard[0] * np.float32(1e25)
-    assert 77 in chosen(retrieve(x, hard, BUDGET))
+    assert 77 in chosen(retrieve_nearest(x, hard, BUDGET))
 
 
 def test_pseudo_labels_of_the_wrong_length():
@@ -134,4 +134,4 @@ def test_pseudo_labels_of_the_wrong_length():
 def test_inside_jit():
     x, hard = points(5, 3)
     with pytest.raises(TypeError, match="features is being traced"):
-        jax.jit(lambda x: retrieve(x, hard, 2).indices)(x)
+        jax.jit(lambda x: retrieve_nearest(x, hard, 2).indices)(x)

@@ -9,7 +9,10 @@ from jaxsel.tasks._adaptation import domain_adaptation
 from jaxsel.tasks._noisy import noisy_labels
 from jaxsel.tasks._removal import point_addition, point_removal
 from jaxsel.tasks._summary import summarisation
-from jaxsel.tasks._watermarks import instance_watermark, pattern_watermark
+from jaxsel.tasks._watermarks import (
+    instance_watermark_detection,
+    pattern_watermark_detection,
+)
 
 from .application_cases import class_zero, digits, numbered, oracle
 
@@ -30,8 +33,8 @@ KEY = jax.random.key(0)
         ),
         ({"n": 1790}, ValueError, "n . n_val must be at most 1797, .* got 1810"),
         ({"n": 0}, ValueError, "n must be at least 1"),
-        ({"share": 0.001}, ValueError, "share must be above 0 and below 1"),
-        ({"share": 1.0}, ValueError, "got 1.0"),
+        ({"rate": 0.001}, ValueError, "rate must be above 0 and below 1"),
+        ({"rate": 1.0}, ValueError, "got 1.0"),
         ({"seeds": 0}, ValueError, "seeds must be at least 1"),
         ({"embed": lambda x: x}, ValueError, "embed must return features of shape"),
         ({"y": digits().y - 1}, ValueError, "counted from 0, got values from -1"),
@@ -75,13 +78,15 @@ def test_watermarks_and_domains_refuse():
     data = digits()
     methods, common = {"a": oracle}, {"n": 50, "n_val": 20, "n_test": 20, "key": KEY}
     with pytest.raises(ValueError, match=r"foreign_x must hold samples of shape"):
-        instance_watermark(data.x, data.y, np.ones((3, 7)), methods, **common)
+        instance_watermark_detection(data.x, data.y, np.ones((3, 7)), methods, **common)
     with pytest.raises(ValueError, match="label must be one class below 10"):
-        instance_watermark(data.x, data.y, data.x[:3], methods, label=10, **common)
+        instance_watermark_detection(
+            data.x, data.y, data.x[:3], methods, label=10, **common
+        )
     with pytest.raises(ValueError, match="pattern must be one of 'corner', 'text'"):
-        pattern_watermark(data.x, data.y, methods, pattern="logo", **common)
+        pattern_watermark_detection(data.x, data.y, methods, pattern="logo", **common)
     with pytest.raises(ValueError, match="label must be between 0 and 9, got 10"):
-        pattern_watermark(data.x, data.y, methods, label=10, **common)
+        pattern_watermark_detection(data.x, data.y, methods, label=10, **common)
     with pytest.raises(ValueError, match="samples of one shape"):
         domain_adaptation(data, (np.ones((9, 3)), data.y[:9]), methods, **common)
     with pytest.raises(TypeError, match="source must be a Dataset or a pair"):

@@ -14,10 +14,10 @@ from jaxsel.tasks._agreement import percentile_smoothing, rank_agreement
 from jaxsel.tasks._application import check_source, draw_runs, random_values
 from jaxsel.tasks._curves import Curves
 from jaxsel.tasks._embedding import train_embedding
-from jaxsel.tasks._learners import cnn, logistic
+from jaxsel.tasks._learners import retrain_cnn, retrain_logistic
 from jaxsel.tasks._noisy import noisy_labels
 from jaxsel.tasks._summary import summarisation
-from jaxsel.tasks._watermarks import instance_watermark
+from jaxsel.tasks._watermarks import instance_watermark_detection
 
 from .application_cases import digits, nearest, oracle
 
@@ -143,8 +143,8 @@ def test_applications_warn_of_an_embedding_that_saw_the_data(embedding):
         summarisation(data.x, data.y, methods, remove=[0, 0.5], **common, **test)
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="trained on 20 of the 120 rows"):
-        instance_watermark(
-            high.x, high.y, low.x[:20], methods, share=0.2, **common, **test
+        instance_watermark_detection(
+            high.x, high.y, low.x[:20], methods, rate=0.2, **common, **test
         )
     with pytest.warns(UserWarning, match="trained on 100 of the 100 rows"):
         domain_adaptation(low, high, methods, **common, **test)
@@ -177,6 +177,11 @@ def test_agreement_by_brute_force():
         assert result.overlap[t, 0, 1] == both / count
         assert result.overlap[t, 0, 2] == 0
     np.testing.assert_array_equal(np.diagonal(result.overlap, axis1=1, axis2=2), 1)
+    shown = ", ".join(
+        f"{a}/{b}: {result.spearman[i, j]:.4g}"
+        for (i, a), (j, b) in itertools.combinations(enumerate(result.names), 2)
+    )
+    assert repr(result) == f"Agreement(3 methods, spearman={{{shown}}})"
     table = result.to_pandas()
     assert len(table) == 3 * 4
     assert result.smoothed == {}
@@ -260,9 +265,9 @@ def test_learners_against_scikit_learn():
     split = x[train], y[train], x[test], y[test]
     theirs = LogisticRegression(max_iter=1000).fit(*split[:2]).score(*split[2:])
     error = np.sqrt(theirs * (1 - theirs) / len(test))
-    ours = logistic(steps=300)
+    ours = retrain_logistic(steps=300)
     first = ours(*split, KEY)
     assert abs(first - theirs) < 4 * error
     assert ours(*split, KEY) == first
     assert ours.on(*split[:2], [split[2:], split[:2]], KEY)[0] == first
-    assert cnn(channels=(4,)).hidden == (4,)
+    assert retrain_cnn(channels=(4,)).hidden == (4,)

@@ -8,7 +8,10 @@ from jaxsel.tasks._adaptation import domain_adaptation
 from jaxsel.tasks._noisy import noisy_labels
 from jaxsel.tasks._removal import point_addition, point_removal
 from jaxsel.tasks._summary import summarisation
-from jaxsel.tasks._watermarks import instance_watermark, pattern_watermark
+from jaxsel.tasks._watermarks import (
+    instance_watermark_detection,
+    pattern_watermark_detection,
+)
 
 from .application_cases import (
     Recorder,
@@ -77,7 +80,7 @@ def test_seeds_and_methods_do_not_disturb_one_another(noisy):
 def test_instance_watermark_known_answers():
     data = digits()
     foreign = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 1), np.uint8)
-    result = instance_watermark(
+    result = instance_watermark_detection(
         data.x,
         data.y,
         foreign,
@@ -103,14 +106,14 @@ def test_instance_watermark_known_answers():
 
 def test_pattern_watermark_succeeds_until_it_is_removed():
     data, seen = digits(), Recorder(lambda x, y: np.where(is_right(x, y), 1.0, -1.0))
-    result = pattern_watermark(
+    result = pattern_watermark_detection(
         data.x,
         data.y,
         {"oracle": seen},
         n=400,
         n_val=50,
         n_test=200,
-        share=0.2,
+        rate=0.2,
         size=3,
         learner=nearest,
         seeds=2,
@@ -136,14 +139,14 @@ def test_a_blended_word_stands_for_its_class():
     data = digits()
     small = lambda x: x.reshape(-1, 16, 16)[:, ::2, ::2].reshape(-1, 64)
     seen = Recorder(lambda x, y: np.where(is_right(small(x), y), 1.0, -1.0))
-    result = pattern_watermark(
+    result = pattern_watermark_detection(
         data.x.repeat(2, 1).repeat(2, 2),
         data.y,
         {"oracle": seen},
         n=300,
         n_val=20,
         n_test=100,
-        share=0.2,
+        rate=0.2,
         pattern="text",
         label=4,
         learner=nearest,

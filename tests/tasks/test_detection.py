@@ -17,6 +17,7 @@ def test_by_hand():
     np.testing.assert_allclose(result.found, [0, 0.5, 0.5, 1, 1, 1])
     assert result.auc == pytest.approx(5 / 6)
     assert result.found_at_bad == 0.5
+    assert repr(result) == "Detection(n=5, auc=0.8333, found_at_bad=0.5)"
 
 
 def test_ties_are_the_mean_over_their_orders():

@@ -9,6 +9,9 @@ import pytest
 import references as ref
 
 import jaxsel
+from jaxsel import neighbors
+from jaxsel.neighbors._distance import prepare_exact
+from jaxsel.value import _accumulate
 
 RADIUS = {"l2": 2.0, "cosine": 0.5}
 ABSENT = 7  # a validation label that no training point has
@@ -85,6 +88,23 @@ def grid(n: int, n_val: int = 12, *, seed: int = 0, size: int = 3) -> Data:
     return _labelled(rng, x, x_val)
 
 
+def changed(data: Data, **arrays) -> Data:
+    """Return the data with other arrays."""
+    return dataclasses.replace(data, **arrays)
+
+
+def spoilt(array, row, value):
+    """Return a copy of an array in float32, one row of which is another value."""
+    array = np.array(array, np.float32)
+    array[row] = value
+    return array
+
+
+def close(actual, expected, atol=2e-6):
+    """Assert that values agree up to the rounding of float32."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
 def _gap(x, x_val, metric):
     distance = ref.distances(x, x_val, metric)
     edge = np.full((len(x_val), 1), RADIUS[metric])
@@ -103,6 +123,21 @@ def _labelled(rng, x, x_val) -> Data:
     )
     data.y_val[0] = data.y[0]  # labels that do not meet at all are refused
     return data
+
+
+def computed(x, x_val):
+    """Return squared distances in float32, `[m, n]`, and what settles them."""
+    (points, queries), given = prepare_exact(x, x_val, metric="l2")
+    norms = neighbors.squared_norms(points)
+    near = neighbors.distances(points, queries, norms=norms)
+    return near, _accumulate._exact(*given, norms, queries, "l2")
+
+
+def computed_for_one(x, query):
+    """Return those of one query, `[n]`."""
+    (near,), exact = computed(x, np.asarray(query)[None])
+    query, query_error = exact.query[0], exact.query_error[0]
+    return near, dataclasses.replace(exact, query=query, query_error=query_error)
 
 
 def _knn(data, distance, k, radius):

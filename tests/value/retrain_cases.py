@@ -98,7 +98,7 @@ def varied(n: int) -> np.ndarray:
 def examples(learner, task: Task):
     """The training data as `ModelUtility` prepares them."""
     data = value.Examples(
-        x=jnp.asarray(task.x), y=jnp.asarray(task.y), classes=task.classes
+        x=jnp.asarray(task.x), y=jnp.asarray(task.y), n_classes=task.classes
     )
     return learner.prepare(data)
 

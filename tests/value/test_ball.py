@@ -9,11 +9,15 @@ import references as ref
 from scipy.spatial import distance as scipy_distance
 
 import jaxsel
+from jaxsel.value import _ball
 
 from . import cases
 
 # Each point's own ball shows best who else lies in it.
-pytestmark = pytest.mark.filterwarnings("ignore:x_val and y_val are x and y")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:x_val and y_val are x and y"),
+    pytest.mark.every(2),
+]
 
 
 def inside(x, x_val, radius, **options):
@@ -140,3 +144,15 @@ def test_values_where_float32_is_on_the_wrong_side(wide):
                 x, y, x_val, y_val, radius=radius, reduce=None
             ).values
             np.testing.assert_allclose(values, expected, atol=2e-6)
+
+
+def test_the_border_is_looked_at_a_few_points_at_a_time(steps_of, monkeypatch):
+    """The path of accelerators: ten points on the border, of thirty."""
+    steps = steps_of(_ball)
+    monkeypatch.setattr(_ball, "_FEW", 4)
+    apart = np.r_[1 + 1e-7 * np.arange(-5, 5), np.full(20, 5.0)]
+    x, query = 1e4 + apart[:, None], np.array([1e4])
+    near, exact = cases.computed_for_one(x, query)
+    found = _ball.in_ball(near, _ball.make_ball(x, query[None], 1.0, "l2"), exact)
+    assert steps == [3]
+    np.testing.assert_array_equal(found, apart <= 1)

@@ -10,6 +10,8 @@ import jaxsel
 
 from . import cases
 
+pytestmark = pytest.mark.every(3)
+
 # Float32, and at most a dozen operations on numbers below 4 (regression: below 16).
 TOLERANCE = {"rtol": 0, "atol": 2e-6}
 

@@ -53,6 +53,13 @@ def loops(task, key, count, rate, metric):
     return rows, np.array(ends)
 
 
+def test_what_is_no_mesh_is_refused():
+    with pytest.raises(ValueError, match=r"mesh must be.*'all'"):
+        value.g_shapley(
+            value.LogisticRegression(), *blobs(2, 8).arrays(), key=KEY, mesh="all"
+        )
+
+
 @pytest.mark.parametrize(("classes", "metric"), [(2, "accuracy"), (3, "likelihood")])
 def test_values_are_those_of_a_loop(classes, metric):
     task = blobs(classes, 20)

@@ -9,6 +9,8 @@ import references as ref
 from jaxsel import _native, neighbors, value
 from jaxsel.value._semivalue import reverse_sum
 
+pytestmark = pytest.mark.every(3)
+
 N, K = 7, 3
 NATIVE = _native.available() and jax.default_backend() == "cpu"
 SORTS = ["packed", "pairs", *(["native"] if NATIVE else [])]
@@ -59,6 +61,16 @@ def test_shapes(kernel, arguments, options, message):
         function(*arguments, **options)
     with pytest.raises(ValueError, match=message):
         jax.jit(lambda first, *rest: function(first, *rest, **options))(*arguments)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, jnp.bfloat16, np.float16])
+def test_nearest_of_other_types(dtype):
+    """Compiled operations read float32 alone: others are chosen by JAX."""
+    with jax.enable_x64(True):
+        row = jnp.asarray(np.random.default_rng(0).permutation(60), dtype)
+        found, indices = neighbors.top_k(row, 5)
+        assert found.dtype == row.dtype
+    np.testing.assert_array_equal(indices, np.argsort(np.asarray(row, float))[:5])
 
 
 @pytest.mark.parametrize("k", [-1, N + 1])
@@ -163,6 +175,7 @@ def test_derivatives_by_distances_are_zero(kernel):
     assert not np.asarray(by_distance(jnp.arange(N, dtype=jnp.float32))).any()
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_nearest():
     # All but the head of the table, and the order, take no part.
     distances = jnp.asarray([3.0, 1.0, 2.0, 5.0, 4.0, 0.0, 6.0])

@@ -18,6 +18,8 @@ from jaxsel.neighbors import _order
 
 from . import cases
 
+pytestmark = pytest.mark.every(3)
+
 N, N_VAL = 150, 6
 TOLERANCE = {"rtol": 0, "atol": 2e-6}
 

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from jaxsel import value
+from jaxsel.value._learners import _curvature, _softmax
 
 from . import retrain_cases as cases
 
 pytest.importorskip("sklearn")
 from sklearn import linear_model, naive_bayes, neighbors
+
+pytestmark = pytest.mark.every(3)
 
 N = 24
 L2 = 0.7
@@ -292,3 +295,24 @@ def test_curvature_is_that_of_the_hessian():
     close(found.trace, largest.sum() + (len(expected) - r) * found.rest)
     vectors = np.asarray(found.vectors).reshape(r, -1)
     close(vectors @ vectors.T, np.eye(r))
+
+
+def test_curvature_has_the_largest_eigenvalues_right(monkeypatch):
+    """Of 484 coefficients, by 128 vectors: the first 20 are those of many sweeps."""
+    classes, n = 4, 300
+    task = cases.blobs(classes, n, d=120)
+    x = np.append(task.x, np.ones((n, 1)), axis=1).astype(np.float64)
+    largest = lambda: np.sort(value.curvature(x, onehot, 1.0).values)[:-21:-1]
+    onehot = np.eye(classes)[:, task.y]
+    found = largest()
+    monkeypatch.setattr(_curvature, "_SWEEPS", 9)
+    np.testing.assert_allclose(found, largest(), rtol=2e-3)
+
+
+def test_a_line_search_goes_on_until_all_steps_are_short_enough():
+    """The first row's is at once, the second's after three halvings."""
+    fall = lambda t: jnp.stack([-t[0], jnp.where(t[1] > 0.2, 1.0, -t[1])])
+    lengths = _softmax._line_search(
+        fall, jnp.ones(2), jnp.full(2, 1e3), jnp.ones(2) > 0
+    )
+    np.testing.assert_array_equal(lengths, [1, 1 / 8])

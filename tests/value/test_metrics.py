@@ -56,7 +56,7 @@ def agree(metric, scores, y):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
 
 
-_JITTED = {name: jax.jit(function) for name, function in value.METRICS.items()}
+_JITTED = {name: jax.jit(function) for name, function in value.SCORERS.items()}
 each_metric = pytest.mark.parametrize("metric", CLASSES)
 
 

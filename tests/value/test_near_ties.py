@@ -4,6 +4,8 @@ Everything is compared with sums of squared differences in float64, on the compi
 and on that of accelerators.
 """
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -11,9 +13,13 @@ import references as ref
 
 import jaxsel
 from jaxsel import _native, neighbors
-from jaxsel.neighbors import _exact
+from jaxsel.neighbors import _exact, _order
 from jaxsel.neighbors._distance import prepare_exact
-from jaxsel.value import _accumulate, _linear
+from jaxsel.value import _linear
+
+from . import cases
+
+pytestmark = pytest.mark.every(3)
 
 N, M, D, K = 600, 30, 20, 5
 SCENES = "timestamps", "outlier", "clusters", "far", "line", "copies", "offset"
@@ -151,17 +157,74 @@ def test_distance_weights_get_true_distances(path):
     agree(jaxsel.knn_shapley(x, y, x_val, y_val, k=K, weights=weights).values, exact)
 
 
+def test_distances_of_small_whole_numbers_are_exact_but_for_cosines():
+    x, x_val = np.random.default_rng(0).integers(0, 4, (2, 9, 3)).astype(np.float32)
+    assert prepare_exact(x, x_val, metric="l2")[1] is None
+    assert prepare_exact(x + 1, x_val + 1, metric="cosine")[1] is not None
+
+
 @pytest.mark.parametrize("name", ["timestamps", "clusters"])
 def test_repaired_distances_keep_their_digits(path, name):
     x, _, x_val, _ = draw(name)
-    (points, queries), given = prepare_exact(x, x_val, metric="l2")
-    norms = neighbors.squared_norms(points)
-    exact = _accumulate._exact(*given, norms, queries, "l2")
-    near = neighbors.distances(points, queries, norms=norms)
+    near, exact = cases.computed(x, x_val)
     true = squared(x, x_val)
     assert (np.abs(near - true) / true).max() > 100 * _exact.TRUST
     repaired = _exact.repair(near, exact)
     assert (np.abs(repaired - true) / true).max() < 1.1 * _exact.TRUST
+    # How far they may still be off, and no more is looked at again for it.
+    each = dataclasses.replace(exact, **_exact.BY_QUERY)
+    slack = jax.vmap(_exact.slacks, in_axes=(0, each))(repaired, exact)
+    assert (np.abs(repaired - true) <= slack).all()
+    assert (slack <= 1.1 * _exact.TRUST * repaired).all()
+
+
+def settled(near, gains, drop, exact):
+    order = lambda *rows: _order.settled_argsort(*rows[:3], exact=rows[3])
+    return jax.jit(order)(near, gains, drop, exact).tolist()
+
+
+# Points at one distance to float32, the last of which is the nearest.
+ALIKE = 1e4 - 1e-7 * np.arange(200)[:, None]
+
+
+def test_more_points_at_one_distance_than_are_looked_at_first(monkeypatch):
+    monkeypatch.setattr(_native, "available", lambda: False)
+    near, exact = cases.computed_for_one(ALIKE, [0.0])
+    assert len(set(near.tolist())) == 1
+    find = lambda near, exact: neighbors.top_k(near, 3, exact=exact)
+    _, index = jax.jit(find)(near, exact)
+    assert index.tolist() == [199, 198, 197]
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_gains_of_both_signs_are_worth_settling(built, monkeypatch):
+    if not built:
+        monkeypatch.setattr(_native, "available", lambda: False)
+    near, exact = cases.computed_for_one(ALIKE[:2], [0.0])
+    gains, drop = np.array([1.0, -1.0]), np.array([0.0, 0.5])
+    assert settled(near, gains, drop, exact) == [1, 0]
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_sums_of_the_same_squares_are_ties(built, monkeypatch):
+    """Whatever the order in which they are summed: the first point comes first."""
+    if not built:
+        monkeypatch.setattr(_native, "available", lambda: False)
+    rng = np.random.default_rng(0)
+    x = rng.permuted(np.tile(rng.normal(size=5), (40, 1)), axis=1)
+    assert len(set(squared(x, np.zeros((1, 5)))[0])) > 2
+    near, exact = cases.computed_for_one(x, np.zeros(5))
+    assert settled(near, rng.normal(size=40), near + 1, exact) == list(range(40))
+
+
+@pytest.mark.parametrize("d", [1, 100, 7000])
+def test_no_distance_beyond_the_bound_has_lost_its_digits(d):
+    """Of points in the query's direction, which are the nearest of their length."""
+    length = np.geomspace(1e-3, 1e3, 100_001)
+    distance = (length - 1) ** 2
+    error, (of_query,) = _exact.errors(length**2, np.ones(1), d)
+    furthest = distance[distance * _exact.TRUST < error + of_query[0]].max()
+    assert furthest <= of_query[2] <= 1.1 * furthest
 
 
 @mostly_jax

@@ -14,6 +14,8 @@ from jaxsel.value import _linear
 
 from . import cases
 
+pytestmark = pytest.mark.every(3)
+
 N_VAL = 5
 each_averaged = pytest.mark.parametrize(
     "method",

@@ -5,10 +5,13 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import references as ref
+from flax import linen
 from scipy import stats
 
+from jaxsel import value
 from jaxsel.value._exact import exact_semivalue, exact_shapley
 from jaxsel.value._group_testing import group_testing_shapley
 from jaxsel.value._loo import loo
@@ -174,6 +177,33 @@ def test_truncation_whatever_the_blocks(tolerance, patience):
         np.testing.assert_allclose(found.stderr, error, rtol=1e-5)
         if batch_size == 1:  # what ends is no longer asked for
             assert game.asked == sum(min(size, n - 1) for size in lengths) + 1
+
+
+@pytest.mark.parametrize("function", [loo, exact_shapley, exact_semivalue])
+def test_utilities_that_draw_need_a_key(function):
+    game, keys = Game(4), []
+
+    def remember(masks, key):
+        keys.append(key)
+        return game(masks, key)
+
+    utility = value.as_utility(remember, 4)
+    found = function(utility)
+    assert keys
+    assert not any(key is not None for key in keys)
+    keys.clear()
+    np.testing.assert_array_equal(function(utility, key=KEY).values, found.values)
+    assert len({jax.random.key_data(key).tobytes() for key in keys}) == 1
+
+    # A network draws where it starts.
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    y = np.array([0, 0, 1, 1])
+    learner = value.FlaxLearner(linen.Dense(2), optax.sgd(0.1), steps=1, batch_size=2)
+    drawn = value.ModelUtility(learner, x, y, x, y)
+    with pytest.raises(ValueError, match="key must be given: a FlaxLearner draws"):
+        function(drawn)
+    with pytest.raises(ValueError, match="key must be given: a FlaxLearner draws"):
+        drawn(np.ones((1, 4)))
 
 
 def test_models_start_from_prefixes_of_their_own_permutation():

@@ -19,6 +19,8 @@ from jaxsel.value._stopping import MaxSamples, RankStability
 
 from .games import Compiled, Game, saturating
 
+pytestmark = pytest.mark.every(2)
+
 KEY = jax.random.key(3)
 N = 5
 
@@ -262,7 +264,9 @@ def test_counts_of_each_point():
         )
 
     one, two = map(values, parts)
-    assert repr(one) == "Values(unnamed, n=3, count=0..3, reduce='mean')"
+    best = ", ".join(f"{i}: {one.values[i]:.4g}" for i in (*one.top(2), 1))
+    shown = f"Values(unnamed, n=3, count=0..3, reduce='mean', best={{{best}}})"
+    assert repr(one) == shown
     assert np.isnan(one.stderr).tolist() == [False, True, False]
     joined = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     for merged in (one.merge(two), two.merge(one)):

@@ -123,6 +123,8 @@ def test_a_rule_of_ones_own():
         (lambda: tmc_shapley(lambda m, k: m, key=KEY), TypeError, "as_utility"),
         (lambda: loo(7), TypeError, "utility must be"),
         (lambda: tmc_shapley(Game(3), key=0), TypeError, "key must be a key"),
+        (lambda: tmc_shapley(Game(3), key=None), TypeError, "key must be a key"),
+        (lambda: loo(Game(3), key=0), TypeError, "key must be a key"),
         (lambda: tmc_shapley(Game(3), key=KEY, stop=100), TypeError, "stop must be"),
         (lambda: tmc_shapley(Game(3), key=KEY, tolerance=-1), ValueError, "tolerance"),
         (lambda: tmc_shapley(Game(3), key=KEY, patience=0), ValueError, "patience"),

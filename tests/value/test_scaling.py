@@ -14,6 +14,8 @@ from jaxsel.value import _linear
 
 from . import cases
 
+pytestmark = pytest.mark.every(3)
+
 K = 5
 # One of each form of computation: order, bands, nearest only, offset, ball, quadratic.
 FORMS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.retrieve import retrieve, retrieve_binned
+from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
 from .market import TableMarket
 from .tables import KindTable
@@ -113,7 +113,7 @@ def rank(
         return np.asarray(chosen.indices)[: len(chosen)]
     if name in ("Euclidean distance", "cosine distance"):
         metric = "cosine" if name.startswith("cosine") else "l2"
-        chosen = retrieve(offer.numbers, hard_numbers, budget, metric=metric)
+        chosen = retrieve_nearest(offer.numbers, hard_numbers, budget, metric=metric)
         return np.asarray(chosen.indices)[: len(chosen)]
     if name == "decision path":
         path = offer.tree.decision_path(hard).toarray().astype(np.float32)

@@ -1,1 +1,1 @@
-"""What the demo and the experiments act out: trainers, owners, clients, texts."""
+"""Scenarios of the demo and the experiments: trainers, owners, clients, texts."""

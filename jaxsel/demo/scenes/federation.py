@@ -16,7 +16,7 @@ KINDS = ("open", "closed", "both")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilterSizes:
-    """How large the filtering experiments are.
+    """Sizes of the filtering experiments.
 
     Attributes:
         side: Pixels along a side.
@@ -31,7 +31,7 @@ class FilterSizes:
         ratios: Noise for each clean sample: weak and strong.
         fit: Steps of a benchmark model's training.
         rounds: Rounds of federated training.
-        every: Rounds between two evaluations.
+        evaluate_every: Rounds between two evaluations.
         rate: Step of the clients' SGD.
         server_rate: First step of the server's Adam, which falls along a cosine; None
             for plain averaging, as in the paper.
@@ -51,7 +51,7 @@ class FilterSizes:
     ratios: Sequence[float] = (0.5, 3.0)
     fit: int = 300
     rounds: int = 60
-    every: int = 5
+    evaluate_every: int = 5
     rate: float = 0.2
     server_rate: float | None = 0.01
     folds: int = 5
@@ -60,7 +60,7 @@ class FilterSizes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Federation:
-    """What clients have, and what they are measured by.
+    """Data of the clients, with the benchmark and the test set.
 
     Attributes:
         samples: All clients' samples, as they are labelled.
@@ -113,7 +113,7 @@ def draw_federation(
     draws = lambda part: np.random.default_rng(
         np.append(np.asarray(jax.random.key_data(keys[3])), part)
     )
-    classes = int(target[1].max()) + 1
+    n_classes = int(target[1].max()) + 1
     order = np.asarray(jax.random.permutation(keys[0], len(target[1])))
     n_noise = round(ratio * sizes.clean)
     n_open = {"open": n_noise, "closed": 0, "both": n_noise // 2}[kind]
@@ -131,10 +131,10 @@ def draw_federation(
             f"{len(order)} and {offered}"
         )
     test, clean, wrong = np.split(order[: sum(n_own)], np.cumsum(n_own)[:-1])
-    of_class = np.asarray(jax.random.permutation(keys[1], sizes.clients)) % classes
+    of_class = np.asarray(jax.random.permutation(keys[1], sizes.clients)) % n_classes
     x, y = take(target, wrong)
-    shift = draws(0).integers(1, classes, len(y))
-    parts = [take(target, clean), (x, (y + shift) % classes)]
+    shift = draws(0).integers(1, n_classes, len(y))
+    parts = [take(target, clean), (x, (y + shift) % n_classes)]
     sources = [np.zeros(len(clean), int), np.full(len(wrong), -1)]
     drawn = np.asarray(jax.random.permutation(keys[2], offered))[:n_open]
     starts = np.cumsum([0, *(len(other[1]) for other in others)])

@@ -1,4 +1,4 @@
-"""What filtering by loss shows: histograms with the threshold, rounds to a goal."""
+"""Figures of filtering by loss: histograms with the threshold, rounds to a goal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .thresholds import BINS
 
 
 def first_rounds(accuracy: np.ndarray, goal: np.ndarray, rounds: np.ndarray) -> str:
-    """Say after how many rounds accuracies `[S, T]` reach a goal: median over S."""
+    """Return the median rounds to a goal, over S, of accuracies `[S, T]`."""
     reached = accuracy >= goal[:, None]
     first = np.where(reached.any(1), rounds[reached.argmax(1)], np.inf)
     middle = np.median(first)

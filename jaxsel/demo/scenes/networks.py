@@ -63,7 +63,7 @@ class _Through(nnx.Module):
 def new_net(
     kind: str,
     shape: Sequence[int],
-    classes: int,
+    n_classes: int,
     key: jax.Array,
     *,
     channels: Sequence[int] = (16, 32),
@@ -73,9 +73,9 @@ def new_net(
     """Return an untrained "cnn", or an "mlp" with one layer of `hidden` units."""
     rngs = nnx.Rngs(key)
     if kind == "cnn":
-        model = CNN(shape, classes, channels=channels, rngs=rngs)
+        model = CNN(shape, n_classes, channels=channels, rngs=rngs)
     else:
-        model = MLP(int(np.prod(shape)), hidden, classes, rngs=rngs)
+        model = MLP(int(np.prod(shape)), hidden, n_classes, rngs=rngs)
     return Net(*nnx.split(model, nnx.Param), rate)
 
 
@@ -93,9 +93,9 @@ def checkpoints(
     return nets
 
 
-def steps_for(n: int, epochs: int, least: int) -> int:
-    """Return the steps of some passes over n samples, or `least` if they are fewer.
+def steps_for(n: int, epochs: int, min_steps: int) -> int:
+    """Return the steps of some passes over n samples, or `min_steps` if they are fewer.
 
     Rounds n up to a power of two, so that budgets of one order train equally long.
     """
-    return max(least, -(-epochs * (1 << (n - 1).bit_length()) // BATCH))
+    return max(min_steps, -(-epochs * (1 << (n - 1).bit_length()) // BATCH))

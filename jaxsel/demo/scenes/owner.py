@@ -53,7 +53,7 @@ def gradients(
 
 def new_owner(
     samples: Samples,
-    classes: int,
+    n_classes: int,
     sizes: Sizes,
     key: jax.Array,
     *,
@@ -61,6 +61,6 @@ def new_owner(
 ) -> Owner:
     """Return an owner with a model of its own, of a kind, or else `sizes.net`."""
     keys = [jax.random.fold_in(key, i) for i in range(2)]
-    net = sizes.untrained(samples[0].shape[1:], classes, keys[0], kind=kind)
+    net = sizes.untrained(samples[0].shape[1:], n_classes, keys[0], kind=kind)
     nets = checkpoints(net, *samples, sizes.cycles, keys[1])
     return Owner(samples=samples, nets=nets)

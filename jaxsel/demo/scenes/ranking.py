@@ -8,10 +8,10 @@ import numpy as np
 from jaxsel.market import (
     Answer,
     OwnerModel,
-    agreement,
     answer,
     make_request,
     rank,
+    ranking_agreement,
 )
 
 from .owner import CHECKPOINT, Owner, gradients
@@ -52,7 +52,7 @@ def appraise_owners(
         ranking = rank(answers, lambda a: trainer.gain(received(a))[0])
         score = dict(zip(ranking.owners, ranking.mean.tolist(), strict=True))
         accuracy.append([score[name] for name in names])
-        agreements.append(agreement(ranking, full))
+        agreements.append(ranking_agreement(ranking, full))
     return {
         "nothing": np.array(nothing),
         "accuracy": np.array(accuracy),

@@ -1,4 +1,4 @@
-"""An owner's samples, spoilt: features corrupted, or labels permuted."""
+"""Corruptions of an owner's samples: features corrupted, or labels permuted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def corrupt(x: np.ndarray, key: jax.Array) -> np.ndarray:
 
 
 def spoilt(offer: Samples, key: jax.Array) -> dict[str, Samples]:
-    """Return an owner's samples in the states of `SPOILT`: all of them spoilt."""
+    """Return an owner's samples under each corruption of `SPOILT`, all corrupted."""
     labels, _ = permute_labels(jax.random.fold_in(key, 3), offer[1], PERMUTED)
     states = offer, (corrupt(offer[0], key), offer[1]), (offer[0], np.asarray(labels))
     return dict(zip(SPOILT, states, strict=True))

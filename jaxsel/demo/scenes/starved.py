@@ -17,14 +17,14 @@ class Scene:
     Attributes:
         trainer: The trainer.
         offer: The owner's samples.
-        classes: Number of classes.
+        n_classes: Number of classes.
         weak: The starved ones, `[n_weak]`, ascending.
         before: Validation accuracy on the starved classes and on the others, `[2]`.
     """
 
     trainer: Trainer
     offer: Samples
-    classes: int
+    n_classes: int
     weak: np.ndarray
     before: np.ndarray
 
@@ -38,13 +38,13 @@ def draw_starved(data: Samples, sizes: Sizes, key: jax.Array) -> Scene:
         ValueError: If there are too few samples.
     """
     keys = [jax.random.fold_in(key, i) for i in range(3)]
-    y, classes = data[1], int(data[1].max()) + 1
-    weak = np.sort(jax.random.permutation(keys[0], classes)[: sizes.weak])
+    y, n_classes = data[1], int(data[1].max()) + 1
+    weak = np.sort(jax.random.permutation(keys[0], n_classes)[: sizes.weak])
     order = np.asarray(jax.random.permutation(keys[1], len(y)))
-    wanted = np.full(classes, sizes.own)
+    wanted = np.full(n_classes, sizes.own)
     wanted[weak] = max(1, round(sizes.kept * sizes.own))
     own, order = deal(y, order, wanted)
-    offered, order = deal(y, order, np.full(classes, sizes.offered // classes))
+    offered, order = deal(y, order, np.full(n_classes, sizes.offered // n_classes))
     if len(order) < sizes.val + sizes.test:
         raise ValueError(f"data must hold more samples, got {len(y)}")
     val, test = np.split(order[: sizes.val + sizes.test], [sizes.val])
@@ -53,7 +53,7 @@ def draw_starved(data: Samples, sizes: Sizes, key: jax.Array) -> Scene:
         take(data, val),
         take(data, test),
         wanted=weak,
-        classes=classes,
+        n_classes=n_classes,
         sizes=sizes,
         key=keys[2],
     )
@@ -62,7 +62,7 @@ def draw_starved(data: Samples, sizes: Sizes, key: jax.Array) -> Scene:
     return Scene(
         trainer=trainer,
         offer=take(data, offered),
-        classes=classes,
+        n_classes=n_classes,
         weak=weak,
         before=before,
     )

@@ -37,7 +37,7 @@ class Texts:
         tokens: n texts.
         features: Of the public encoder, `[n, len(LAYERS) H]`, see `LAYERS`.
         labels: `[n]`.
-        classes: Number of classes.
+        n_classes: Number of classes.
         target: The public encoder, with a fresh head.
         words: The texts themselves.
     """
@@ -46,7 +46,7 @@ class Texts:
     tokens: Tokens
     features: np.ndarray
     labels: np.ndarray
-    classes: int
+    n_classes: int
     target: Target
     words: np.ndarray
 
@@ -57,7 +57,7 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True)
 class Deal:
-    """Who has which texts, in one seed.
+    """Texts of each party, for one seed.
 
     Attributes:
         pool: Rows that the data owner offers.
@@ -70,7 +70,7 @@ class Deal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large a pool is.
+    """Sizes of the pool and the other splits.
 
     Attributes:
         pool: Samples offered.
@@ -106,8 +106,8 @@ def read_texts(name: str, most: int, *, progress: bool = False) -> Texts:
     rows = np.sort(order[np.argsort(turns[order], kind="stable")[:most]])
     words = np.array([str(text) for text in np.asarray(data.x)[rows]])
     folder = prepare_model("minilm")
-    classes = int(y.max()) + 1
-    target = load_target(folder, classes=classes, read="mean", rngs=nnx.Rngs(0))
+    n_classes = int(y.max()) + 1
+    target = load_target(folder, n_classes=n_classes, read="mean", rngs=nnx.Rngs(0))
     assert target.tokenizer is not None
     return Texts(
         name=name,
@@ -121,7 +121,7 @@ def read_texts(name: str, most: int, *, progress: bool = False) -> Texts:
             progress=progress,
         ),
         labels=y[rows],
-        classes=classes,
+        n_classes=n_classes,
         target=target,
         words=words,
     )
@@ -137,14 +137,14 @@ def deal(labels: np.ndarray, sizes: Sizes, key: jax.Array) -> Deal:
         ValueError: If there are too few.
     """
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), len(labels)))
-    classes = int(labels.max()) + 1
-    share = np.full(classes, 1 / classes)
+    n_classes = int(labels.max()) + 1
+    share = np.full(n_classes, 1 / n_classes)
     if sizes.kept > 1:
-        share[:] = 1 / (sizes.kept + classes - 1)
-        kept = jax.random.randint(jax.random.fold_in(key, 1), (), 0, classes)
+        share[:] = 1 / (sizes.kept + n_classes - 1)
+        kept = jax.random.randint(jax.random.fold_in(key, 1), (), 0, n_classes)
         share[int(kept)] *= sizes.kept
     parts: list[list[np.ndarray]] = [[], []]
-    for c in range(classes):
+    for c in range(n_classes):
         rows = order[labels[order] == c]
         counts = [round(size * share[c]) for size in (sizes.pool, sizes.own)]
         if len(rows) < sum(counts):

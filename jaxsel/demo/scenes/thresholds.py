@@ -135,7 +135,7 @@ def learn(
         optimizer=_sgd(sizes.rate),
         server=_server(sizes.server_rate, sizes.rounds),
         evaluate=lambda params: accuracy(fresh.graphdef, params, *scene.test),
-        evaluate_every=sizes.every,
+        evaluate_every=sizes.evaluate_every,
     )
     return run, Net(fresh.graphdef, run.params)
 
@@ -152,7 +152,7 @@ def _server(rate: float | None, rounds: int) -> optax.GradientTransformation | N
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What all experiments of a seed begin with; `others` is how many there are."""
+    """Common start of all experiments of a seed; `others` counts the other samples."""
 
     fresh: Net
     scene: Callable[..., Federation]

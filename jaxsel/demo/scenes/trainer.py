@@ -21,7 +21,7 @@ MIN_HELD_OUT = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large an experiment is.
+    """Sizes of an experiment.
 
     Attributes:
         net: Model of trainer and owners, "cnn" or "mlp".
@@ -39,7 +39,7 @@ class Sizes:
         main: The budget of the case studies.
         first: Steps of the trainer's first training.
         epochs: Passes of a fine-tuning over all samples; see `steps_for`.
-        least: Its least number of steps.
+        min_steps: Minimum number of steps.
         cycles: Steps of each cycle of the owner's training.
         rate: Learning rate of all trainings.
     """
@@ -59,22 +59,22 @@ class Sizes:
     main: int = 32
     first: int = 400
     epochs: int = 6
-    least: int = 128
+    min_steps: int = 128
     cycles: Sequence[int] = (20, 60, 180)
     rate: float = 1e-2
 
     def untrained(
         self,
         shape: Sequence[int],
-        classes: int,
+        n_classes: int,
         key: jax.Array,
         kind: str | None = None,
     ) -> Net:
-        """Return a model of trainer or owner, of `net`'s kind unless told otherwise."""
+        """Return a model of trainer or owner, of `net`'s kind by default."""
         return new_net(
             kind or self.net,
             shape,
-            classes,
+            n_classes,
             key,
             channels=self.channels,
             rate=self.rate,
@@ -114,7 +114,7 @@ class Trainer:
             Accuracy on held-out hard samples and on test samples, `[2]`.
         """
         x, y = joined(self.own, received)
-        steps = steps_for(len(y), self.sizes.epochs, self.sizes.least)
+        steps = steps_for(len(y), self.sizes.epochs, self.sizes.min_steps)
         return self.accuracy(self.net.trained(x, y, steps, self.key))
 
     def accuracy(self, net: Net) -> np.ndarray:
@@ -130,7 +130,7 @@ def hire(
     test: Samples,
     *,
     wanted: np.ndarray,
-    classes: int,
+    n_classes: int,
     sizes: Sizes,
     key: jax.Array,
 ) -> Trainer:
@@ -142,7 +142,7 @@ def hire(
         test: Test samples.
         wanted: The classes it wants to improve on: hard samples are misclassified
             validation samples of these.
-        classes: Number of classes.
+        n_classes: Number of classes.
         sizes: How large the experiment is.
         key: Key of its weights, minibatches and of the split of the hard samples.
 
@@ -150,7 +150,7 @@ def hire(
         ValueError: If fewer hard samples are left to hold out than asked for.
     """
     keys = [jax.random.fold_in(key, i) for i in range(4)]
-    net = sizes.untrained(own[0].shape[1:], classes, keys[0])
+    net = sizes.untrained(own[0].shape[1:], n_classes, keys[0])
     net = net.trained(*own, sizes.first, keys[1])
     of_interest = np.flatnonzero(np.isin(val[1], wanted))
     x, y = take(val, of_interest)

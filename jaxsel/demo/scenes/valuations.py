@@ -23,7 +23,7 @@ RETRAINED = ("TMC-Shapley", "G-Shapley", "LOO", "Banzhaf", "Data-OOB")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Samples:
-    """How much the sampled values may cost.
+    """Sample budgets of the values that are estimated by sampling.
 
     Attributes:
         permutations: Of TMC-Shapley.

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Shaped
 
 from jaxsel._checks import check_finite
 from jaxsel.proxy._mlp import Nonlinearity, Params
@@ -148,8 +149,11 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
 
     @abc.abstractmethod
@@ -268,7 +272,7 @@ def named(name: str, linear: Linear) -> Arrays:
 def spread(mask: jax.Array | None, scores: jax.Array) -> jax.Array:
     """Return a mask `[..., L]` as `[..., 1, 1, L]`, all ones if None."""
     if mask is None:
-        return jnp.ones(scores.shape[-1], scores.dtype)
+        mask = jnp.ones((1,) * (scores.ndim - 3) + scores.shape[-1:])
     return mask[..., None, None, :].astype(scores.dtype)
 
 

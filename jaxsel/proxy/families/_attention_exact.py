@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Shaped
 
 from jaxsel.proxy._mlp import Params
 
@@ -22,8 +23,11 @@ class SoftmaxAttention(Attention):
     masked: ClassVar[bool] = False  # padding is taken out before the softmax
 
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
         del params
         return softmax(scores, mask)
@@ -75,7 +79,7 @@ def attention_r2(weights: jax.Array, scores: jax.Array, mask: jax.Array) -> jax.
     rows = mask[:, None, : scores.shape[-2], None]
     counted = mask[:, None, None, :].astype(bool) & rows.astype(bool)
 
-    def squared(w):
+    def squared(w: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(counted, w - exact, 0) ** 2)
 
     return 1 - squared(weights) / squared(shares(mask, scores))

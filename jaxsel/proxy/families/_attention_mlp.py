@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Shaped
 
 from jaxsel._checks import check_count
 from jaxsel.proxy._exvivo import Source, train_mlps
@@ -78,8 +79,11 @@ class MLPAttention(Attention):
         return _observe_batches(batches(), mask)
 
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
         m = spread(mask, scores)
         return mlp(params, scores * m) * m
@@ -122,22 +126,21 @@ def observe_attention(
     mask: npt.ArrayLike | jax.Array,
     *,
     limit: int = _ROWS,
-    seed: int = 0,
 ) -> Nonlinearity:
     """Return the softmax of a layer as `train_mlps` takes it.
 
     Args:
         scores: `[n, heads, rows, L]`.
         mask: `[n, L]`; the rows of padding are left out.
-        limit: At most so many rows are kept, drawn without replacement.
-        seed: For that draw.
+        limit: At most so many rows are kept, drawn without replacement: the same ones
+            in each call.
     """
     batch = np.asarray(scores), np.asarray(mask, bool)
-    return _observe_batches([batch], batch[1], limit=limit, seed=seed)
+    return _observe_batches([batch], batch[1], limit=limit)
 
 
 def _observe_batches(
-    batches: Scores, mask: np.ndarray, *, limit: int = _ROWS, seed: int = 0
+    batches: Scores, mask: np.ndarray, *, limit: int = _ROWS
 ) -> Nonlinearity:
     """Do as `observe_attention`, with scores that are too many for the memory.
 
@@ -145,7 +148,6 @@ def _observe_batches(
         batches: All scores; gone through once.
         mask: That of all samples, `[n, L]`.
         limit: As in `observe_attention`.
-        seed: Likewise.
     """
     mask = np.asarray(mask, bool)
     sample, head, row, start = *[np.empty(0, int)] * 3, 0
@@ -158,7 +160,7 @@ def _observe_batches(
             counted = np.broadcast_to(mask[:, None, :rows], (len(mask), heads, rows))
             sample, head, row = np.nonzero(counted)
             if len(sample) > limit:
-                rng = np.random.default_rng(seed)
+                rng = np.random.default_rng(0)
                 drawn = rng.choice(len(sample), limit, replace=False)
                 sample, head, row = sample[drawn], head[drawn], row[drawn]
             kept = np.empty((len(sample), length), np.float32)

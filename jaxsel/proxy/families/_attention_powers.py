@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Shaped
 
 from jaxsel._checks import check_choice
-from jaxsel.proxy._mlp import Params
+from jaxsel.proxy._mlp import Params, along
 
 from ._attention import Attention, AttentionPlace, Folded, Scores, shares, spread
 from ._form import Form
@@ -111,14 +112,24 @@ class PowerAttention(Attention):
         return {name: jnp.asarray(v, jnp.float32) for name, v in params.items()}
 
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
         share = shares(mask, scores)
         t = centred(scores, share) if self.centre else scores
-        by_head = {k: v[:, None, None] for k, v in params.items() if k != "bias"}
+        before = (1,) * (t.ndim - 3)
+        by_head = {
+            name: value.reshape(*before, len(value), 1, 1, *value.shape[1:])
+            for name, value in params.items()
+            if name != "bias"
+        }
         value = FORMS[self.form].apply(by_head, t) * share
-        return value + params["bias"] * spread(mask, scores) if self.bias else value
+        if not self.bias:
+            return value
+        return value + along(params["bias"], value) * spread(mask, scores)
 
     def entry(self) -> dict[str, Any]:
         flags = {"centre": self.centre, "bias": self.bias}

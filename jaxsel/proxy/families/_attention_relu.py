@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax
+from jaxtyping import Float, Shaped
 
 from jaxsel.proxy._mlp import Params
 
@@ -29,8 +30,11 @@ class ReLUAttention(Attention):
     by_length: ClassVar[bool] = True
 
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
         del params
         return jax.nn.relu(scores) * shares(mask, scores)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Shaped
 
 from jaxsel.proxy._mlp import Params
 
@@ -48,8 +49,11 @@ class SummedAttention(Attention):
         """Return the largest weight of scores up to a bound, before the division."""
 
     def apply(
-        self, params: Params, scores: jax.Array, mask: jax.Array | None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        scores: Float[jax.Array, "*n heads rows L"],
+        mask: Shaped[jax.Array, "*n L"] | None,
+    ) -> Float[jax.Array, "*n heads rows L"]:
         """Return the weights, of the shape of `scores`; no mask counts all."""
         del params
         value = self.function(scores)

@@ -54,7 +54,8 @@ class Form(abc.ABC):
         """Return the function of scores `[..., heads, rows, L]`.
 
         Args:
-            params: `[heads, 1, 1]` each; "coefficients" `[heads, 1, 1, degree + 1]`.
+            params: `[1, ..., heads, 1, 1]` each, with as many axes as `t`;
+                "coefficients" has an axis more at the end, of length degree + 1.
             t: The scores, centred where they are to be.
         """
         c = params["coefficients"]

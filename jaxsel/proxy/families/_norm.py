@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel.proxy._mlp import Nonlinearity, Params
 
@@ -44,7 +45,9 @@ class Norm(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
 
     @abc.abstractmethod

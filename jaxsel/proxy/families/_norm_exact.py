@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jaxtyping import Float
 
 from jaxsel._checks import check_positive
 from jaxsel.proxy._mlp import Params
@@ -25,7 +26,9 @@ class ExactNorm(Norm):
     def __post_init__(self) -> None:
         check_positive("eps", self.eps, zero=True)
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
         del params
         return lax.rsqrt(variance + self.eps)

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_count, check_positive
-from jaxsel.proxy._mlp import Params
+from jaxsel.proxy._mlp import Params, along
 
 from ._norm import Norm, as_params, check_variances, relative_fit, scaled_variance
 from ._place import Arrays, Place, Shapes, Steps
@@ -50,9 +51,12 @@ class HingeNorm(Norm):
         found = relative_fit(columns, v, self.eps)
         return as_params(affine=found[:2], slopes=found[2:], knots=knots)
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
-        hinges = jax.nn.relu(variance[..., None] - params["knots"])
+        beyond = variance[..., None]
+        hinges = jax.nn.relu(beyond - along(params["knots"], beyond))
         c0, c = params["affine"]
         return c0 + c * variance + hinges @ params["slopes"]
 

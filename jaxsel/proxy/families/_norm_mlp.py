@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_count, check_positive
 from jaxsel.proxy._exvivo import Source, train_mlps
@@ -65,7 +66,9 @@ class MLPNorm(Norm):
         """Return the reciprocal root of these variances."""
         return Nonlinearity.observe("rsqrt", variance, eps=self.eps)
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
         return mlp(params, variance[..., None])[..., 0]
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from jaxsel.proxy._mlp import Params
 
@@ -23,7 +24,9 @@ class NoNorm(Norm):
 
     normalises: ClassVar[bool] = False
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return ones. The forward pass leaves the whole norm out."""
         del params
         return jnp.ones_like(variance)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_count, check_positive
 from jaxsel.proxy._mlp import Params
@@ -54,7 +55,9 @@ class PolynomialNorm(Norm):
         found = relative_fit(powers, v, self.eps)
         return as_params(coefficients=found, shift=shift, scale=scale)
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
         t = (variance - params["shift"]) * params["scale"]
         value = jnp.zeros_like(t)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_positive
 from jaxsel.proxy._mlp import Params
@@ -67,7 +68,9 @@ class SquaredNorm(Norm):
         c0 = (level - slope) * mean**-0.25 + c * self.eps
         return as_params(affine=[c0, c])
 
-    def apply(self, params: Params, variance: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, variance: Float[jax.Array, "*n"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the factor of the centred row, of the shape of `variance`."""
         c0, c = params["affine"]
         return (c0 + c * variance) ** 2

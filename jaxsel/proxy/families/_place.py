@@ -33,6 +33,11 @@ Kind = Literal[
     "softmax",
     "log_softmax",
     "max",
+    "nonnegative",
+    "highest",
+    "scale",
+    "share",
+    "zero",
 ]
 Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
@@ -47,7 +52,7 @@ class Call(NamedTuple):
         name: What it computes there, such as "scores".
         kind: The primitive, see `Operation`.
         operands: Its operands.
-        degree: The highest power, of `powers`.
+        degree: The highest power, of `powers`; how many rows, of `highest`.
     """
 
     place: str

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._typed import compiled
+
 from ._attention import Scores, check_scores
 from ._form import Form, Solution
 from ._place import Arrays
@@ -55,7 +57,7 @@ def _spread(chunks: Scores, centre: bool) -> np.ndarray:
     """Return the root mean square of the argument by head, or 1 where it is 0."""
     total, count = 0.0, 0.0
     for s, m in chunks:
-        square, n = _squares(centre, s, m)
+        square, n = _squares(centre, jnp.asarray(s), jnp.asarray(m))
         total, count = total + np.asarray(square, np.float64), count + float(n)
     spread = np.sqrt(total / count)
     return np.where(spread > 0, spread, 1.0)
@@ -65,7 +67,8 @@ def _sums(chunks: Scores, form: Form, centre: bool, spread: np.ndarray) -> Array
     """Return sums over the samples: of products of features and weights, by cell."""
     total: dict[str, Any] = {}
     for s, m in chunks:
-        for name, value in _moments(form, centre, s, m, spread.astype("f")).items():
+        arrays = (jnp.asarray(array) for array in (s, m, spread.astype("f")))
+        for name, value in _moments(form, centre, *arrays).items():
             total[name] = total.get(name, 0) + np.asarray(value, np.float64)
     return total
 
@@ -81,26 +84,30 @@ def _chunks(batches: Scores) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield np.pad(s, fill + [(0, 0)] * 3), np.pad(m, [*fill, (0, 0)])
 
 
-def _counted(scores, mask):
+def _counted(scores: jax.Array, mask: jax.Array) -> jax.Array:
     rows = mask[:, None, : scores.shape[2], None]
     return (mask[:, None, None, :] & rows).astype(scores.dtype)
 
 
-def _share(mask, dtype):
+def _share(mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
     m = mask[:, None, None, :].astype(dtype)
     return m / jnp.maximum(m.sum(-1, keepdims=True), 1)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _squares(centre: bool, scores, mask):
+@compiled(static_argnums=0)
+def _squares(
+    centre: bool, scores: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     counted = _counted(scores, mask)
     share = _share(mask, scores.dtype)
     t = (centred(scores, share) if centre else scores) * counted
     return jnp.sum(t * t, (0, 2, 3)), counted.sum()
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _moments(form: Form, centre: bool, scores, mask, spread):
+@compiled(static_argnums=(0, 1))
+def _moments(
+    form: Form, centre: bool, scores: jax.Array, mask: jax.Array, spread: jax.Array
+) -> dict[str, jax.Array]:
     share = _share(mask, scores.dtype)
     counted = _counted(scores, mask)
     t = (centred(scores, share) if centre else scores) / spread[:, None, None]
@@ -120,9 +127,9 @@ def _moments(form: Form, centre: bool, scores, mask, spread):
     }
 
 
-def _solve(sums, head: int, chosen: list[int], bias: bool) -> Solution:
+def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
     """Return coefficients, table and squared error of one head, of chosen features."""
-    xx = sums["xx"][head][chosen][:, chosen]
+    xx: np.ndarray = sums["xx"][head][chosen][:, chosen]
     xy, yy = sums["xy"][head][chosen], sums["yy"][head]
     x, y, n = sums["x"][chosen][:, head], sums["y"][head], sums["n"]
     table, count, whole = None, np.maximum(n, 1), np.diag(xx)

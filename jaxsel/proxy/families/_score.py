@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel.proxy._mlp import Nonlinearity, Params
 
@@ -44,10 +45,14 @@ class SecureScore(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, logits: Float[jax.Array, "*n C"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the score of logits `[..., C]`, `[...]`."""
 
-    def rank(self, params: Params, logits: jax.Array, kind: str) -> jax.Array:
+    def rank(
+        self, params: Params, logits: Float[jax.Array, "*n C"], kind: str
+    ) -> Float[jax.Array, "*n"]:
         """Return what samples are ranked by where the manifest asks for this kind.
 
         Any kind, unless a family says otherwise: all rank two classes alike.
@@ -59,9 +64,9 @@ class SecureScore(abc.ABC):
     def entry(self) -> dict[str, Any]:
         """Return the family's line in the manifest."""
 
-    def shapes(self, *, classes: int) -> Shapes:
+    def shapes(self, *, n_classes: int) -> Shapes:
         """Return the shape of each parameter."""
-        del classes
+        del n_classes
         return {}
 
     def fold(self, params: Arrays) -> Arrays:

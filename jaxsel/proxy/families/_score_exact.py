@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from jaxsel.proxy._mlp import Params
 
@@ -15,14 +16,21 @@ from ._ranges import LARGEST_EXPONENT, Ranges
 from ._score import SecureScore, lead
 
 
-def entropy(logits: jax.Array) -> jax.Array:
-    """Return the entropy of the softmax of logits `[..., C]`, in nats, `[...]`."""
+def entropy(logits: Float[jax.Array, "*n C"]) -> Float[jax.Array, "*n"]:
+    """Return the entropy of the softmax of logits, in nats.
+
+    Args:
+        logits: Array of shape `[..., C]`; an entry of -inf has probability 0.
+
+    Returns:
+        Array of shape `[...]`.
+    """
     log_p = jax.nn.log_softmax(logits, axis=-1)
     # -inf logits have probability 0, and add nothing.
     return -jnp.sum(jnp.where(log_p > -jnp.inf, jnp.exp(log_p) * log_p, 0), axis=-1)
 
 
-def margin(logits: jax.Array) -> jax.Array:
+def margin(logits: Float[jax.Array, "*n C"]) -> Float[jax.Array, "*n"]:
     """Return minus the lead of the largest logit over the next, `[...]`."""
     best = jax.lax.top_k(logits, 2)[0]
     return best[..., 1] - best[..., 0]
@@ -32,12 +40,16 @@ def margin(logits: jax.Array) -> jax.Array:
 class ExactEntropy(SecureScore):
     """The entropy itself; the margin where the manifest asks for that."""
 
-    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, logits: Float[jax.Array, "*n C"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the entropy of logits `[..., C]`, `[...]`."""
         del params
         return entropy(logits)
 
-    def rank(self, params: Params, logits: jax.Array, kind: str) -> jax.Array:
+    def rank(
+        self, params: Params, logits: Float[jax.Array, "*n C"], kind: str
+    ) -> Float[jax.Array, "*n"]:
         return margin(logits) if kind == "margin" else self.apply(params, logits)
 
     def entry(self) -> dict[str, Any]:
@@ -49,7 +61,7 @@ class ExactEntropy(SecureScore):
             log_p = yield at.call("log_probabilities", "log_softmax", logits)
             p = yield at.call("probabilities", "exp", log_p)
             return -(yield at.call("entropy", "mul", p, log_p)).sum(1)
-        if manifest.head.classes == 2:
+        if manifest.head.n_classes == 2:
             return -(yield at.call("margin", "abs", lead(logits))).squeeze(1)
         first, place = yield at.call("first", "max", logits)
         # What is first is taken below everything else.
@@ -59,10 +71,10 @@ class ExactEntropy(SecureScore):
         return (second - first).squeeze(1)
 
     def check(self, ranges: Ranges, largest: float) -> None:
-        score, classes = ranges.manifest.score, ranges.manifest.head.classes
+        score, n_classes = ranges.manifest.score, ranges.manifest.head.n_classes
         limit = LARGEST_EXPONENT
         if score.kind == "margin":
-            if classes == 2:
+            if n_classes == 2:
                 return
             limit = mask_offset(ranges.bound("head.logits"))
         ranges.fits("head.logits", "a difference of logits", 2 * largest, limit)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from jaxsel._checks import check_count
 from jaxsel.proxy._exvivo import Source, train_mlps
@@ -65,15 +66,17 @@ class MLPEntropy(SecureScore):
         """Return the entropy of these logits."""
         return Nonlinearity.observe("entropy", logits)
 
-    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, logits: Float[jax.Array, "*n C"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the estimated entropy of logits `[..., C]`, `[...]`."""
         return mlp(params, logits)[..., 0]
 
     def entry(self) -> dict[str, Any]:
         return {"family": "mlp", "width": self.width}
 
-    def shapes(self, *, classes: int) -> Shapes:
-        return mlp_shapes(classes, self.width, 1)
+    def shapes(self, *, n_classes: int) -> Shapes:
+        return mlp_shapes(n_classes, self.width, 1)
 
     def fold(self, params: Arrays) -> Arrays:
         return fold_mlp("emulator", params)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from jaxsel.proxy._mlp import Params
 
@@ -38,7 +39,9 @@ class SquareEntropy(SecureScore):
             )
         return {}
 
-    def apply(self, params: Params, logits: jax.Array) -> jax.Array:
+    def apply(
+        self, params: Params, logits: Float[jax.Array, "*n C"]
+    ) -> Float[jax.Array, "*n"]:
         """Return the score of logits `[..., 2]`, `[...]`."""
         del params
         if logits.shape[-1] != 2:

@@ -10,7 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
+from jaxsel._typed import map_rows
 from jaxsel.value._examples import Examples
+
+from ._arrays import dot
 
 
 class ClassMoments(NamedTuple):
@@ -65,7 +68,6 @@ class GaussianNB:
         x, w = jnp.asarray(data.x, jnp.float32), jnp.asarray(weights, jnp.float32)
         onehot, count, mean = _means(data, w)
         share = w / jnp.maximum(w.sum(1, keepdims=True), 1)
-        dot = lambda a, b: jnp.matmul(a, b, precision="highest")
 
         def spread(feature: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             # Two passes, since a mean of squares would cancel in float32.
@@ -75,7 +77,7 @@ class GaussianNB:
             middle = jnp.sum(share * values[None], axis=1, keepdims=True)
             return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
 
-        within, overall = jax.lax.map(spread, (x.T, mean.transpose(2, 0, 1)))
+        within, overall = map_rows(spread, (x.T, mean.transpose(2, 0, 1)))
         smoothing = self.var_smoothing * overall.max(0)
         # Where no feature varies, none tells classes apart but by its mean.
         smoothing = jnp.where(smoothing > 0, smoothing, 1.0)
@@ -135,9 +137,9 @@ class NearestCentroid:
 def _means(data: Examples, w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return classes `[n, C]`, their sizes `[B, C]` and means `[B, C, d]`."""
     x = jnp.asarray(data.x, jnp.float32)
-    onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
+    onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
     count = jnp.matmul(w, onehot, precision="highest")
     by_class = (onehot[:, :, None] * x[:, None]).reshape(len(x), -1)
     sums = jnp.matmul(w, by_class, precision="highest")
-    sums = sums.reshape(len(w), data.classes, x.shape[1])
+    sums = sums.reshape(len(w), data.n_classes, x.shape[1])
     return onehot, count, sums / jnp.maximum(count, 1)[..., None]

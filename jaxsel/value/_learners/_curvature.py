@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special
+
+from ._arrays import to_single as to
 
 _RANK = 128
 _ROWS = 2048  # data that the curvature is taken from
@@ -80,6 +81,5 @@ def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
     values, turn = np.linalg.eigh(basis @ product(basis).T)
     values = np.maximum(values, 0)
     rest = max(trace - values.sum(), 0) / max(size - rank, 1)
-    to = lambda a: jnp.asarray(a, jnp.float32)
     vectors = (turn.T @ basis).reshape(rank, classes, p)
     return Curvature(to(vectors), to(values), to(rest), to(trace))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_count
+from jaxsel._typed import fori_loop, gradient
 from jaxsel.value._examples import Examples
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class FlaxLearner:
         outputs = jax.eval_shape(
             lambda: self.apply(self.init(jax.random.key(0), first), first)
         ).shape
-        wanted = (1, data.classes or 1)
+        wanted = (1, data.n_classes or 1)
         if outputs != wanted:
             raise ValueError(
                 f"model must map an example {first.shape} to {wanted}, got {outputs}"
@@ -97,13 +99,22 @@ class FlaxLearner:
         self,
         data: Examples,
         weights: Shaped[jax.Array, "B n"],
-        key: Key[jax.Array, ""],
+        key: Key[jax.Array, ""] | None,
         start: Any = None,
     ) -> Trained:
-        """Train on each subset: see `Learner.fit`."""
+        """Train on each subset: see `Learner.fit`.
+
+        Raises:
+            ValueError: If there is no key.
+        """
         import optax
 
         del start
+        if key is None:
+            raise ValueError(
+                "key must be given: a FlaxLearner draws initial parameters and "
+                "batches; got None"
+            )
         weights = jnp.asarray(weights, jnp.float32)
         x, y = jnp.asarray(data.x, jnp.float32), jnp.asarray(data.y)
         init_key, draw_key = jax.random.split(key)
@@ -112,26 +123,27 @@ class FlaxLearner:
         def train(weights: jax.Array) -> Any:
             total = jnp.cumsum(weights)
 
-            def loss(params: Any, rows: jax.Array) -> jax.Array:
-                outputs = self.apply(params, x[rows])
-                return jnp.mean(self.losses(outputs, y[rows], data.classes))
-
             def step(i: jax.Array, carry: Any) -> Any:
                 params, state = carry
                 here = jax.random.fold_in(draw_key, i)
                 draws = jax.random.uniform(here, (self.batch_size,), jnp.float32)
                 draws = draws * total[-1]
                 rows = jnp.searchsorted(total, draws, side="right")
-                grads = jax.grad(loss)(params, rows)
+
+                def loss(params: Any) -> jax.Array:
+                    outputs = self.apply(params, x[rows])
+                    return jnp.mean(self.losses(outputs, y[rows], data.n_classes))
+
+                grads = gradient(loss)(params)
                 updates, state = self.optimizer.update(grads, state, params)
                 return optax.apply_updates(params, updates), state
 
             carry = params, self.optimizer.init(params)
-            return jax.lax.fori_loop(0, self.steps, step, carry)[0]
+            return fori_loop(0, self.steps, step, carry)[0]
 
         present = jnp.ones((len(weights), 1), bool)
-        if data.classes:
-            onehot = jax.nn.one_hot(y, data.classes, dtype=jnp.float32)
+        if data.n_classes:
+            onehot = jax.nn.one_hot(y, data.n_classes, dtype=jnp.float32)
             present = jnp.matmul(weights, onehot) > 0
         return Trained(jax.vmap(train)(weights), present)
 
@@ -140,7 +152,8 @@ class FlaxLearner:
     ) -> Float[jax.Array, "B m C"]:
         """Return outputs, `[B, m, K]`: see `Learner.predict`."""
         x = jnp.asarray(x, jnp.float32)
-        outputs = jax.vmap(lambda one: self.apply(one, x))(params.params)
+        apply = functools.partial(self.apply, x=x)
+        outputs = jax.vmap(apply)(params.params)
         return jnp.where(params.present[:, None], outputs, -jnp.inf)
 
     def init(self, key: jax.Array, x: jax.Array) -> Any:
@@ -160,11 +173,11 @@ class FlaxLearner:
         made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
         return nnx.merge(nnx.split(made, nnx.Param)[0], params)(x)
 
-    def losses(self, outputs: jax.Array, y: jax.Array, classes: int) -> jax.Array:
+    def losses(self, outputs: jax.Array, y: jax.Array, n_classes: int) -> jax.Array:
         """Return the loss of each example, `[b]`."""
         if self.loss is not None:
             return self.loss(outputs, y)
-        if classes:
+        if n_classes:
             import optax
 
             return optax.softmax_cross_entropy_with_integer_labels(outputs, y)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Key, Shaped
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
 
+from ._arrays import to_single as to
 from ._curvature import Curvature, curvature
 from ._newton import fit_two_classes
 from ._softmax import fit_softmax
@@ -87,9 +88,8 @@ class LogisticRegression:
             rows, columns = pairs(x.shape[1])
             products = jnp.asarray(x.T[rows] * x.T[columns], jnp.float32)
         else:
-            onehot = np.asarray(data.y) == np.arange(data.classes)[:, None]
+            onehot = np.asarray(data.y) == np.arange(data.n_classes)[:, None]
             curved = curvature(x, onehot, self.l2)
-        to = lambda a: jnp.asarray(a, jnp.float32)
         extra = _Prepared(to(x), to(mean), to(factor), products, curved)
         return dataclasses.replace(data, extra=extra)
 
@@ -104,11 +104,11 @@ class LogisticRegression:
         del key
         extra: _Prepared = data.extra
         weights = jnp.asarray(weights, jnp.float32)
-        onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
+        onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
         present = jnp.matmul(weights, onehot, precision="highest") > 0
         active = present.sum(1) > 1
         explicit = _explicit(data)
-        outputs = 1 if explicit else data.classes
+        outputs = 1 if explicit else data.n_classes
         kept = active[:, None] if explicit else present & active[:, None]
         if start is None:
             shape = (len(weights), outputs, extra.inner.shape[1])
@@ -171,7 +171,7 @@ def linear(params: LinearParams, x: jax.Array) -> jax.Array:
 
 
 def _explicit(data: Examples) -> bool:
-    return data.classes == 2 and data.x.shape[1] < UNROLLED
+    return data.n_classes == 2 and data.x.shape[1] < UNROLLED
 
 
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._typed import map_rows
 from jaxsel.neighbors import METRICS, Metric, distances, normalise
 from jaxsel.value._examples import Examples
 
@@ -67,7 +68,7 @@ class KNN:
     ) -> Neighbors:
         """Remember each subset: see `Learner.fit`."""
         del key, start
-        onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
+        onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
         return Neighbors(jnp.asarray(weights, jnp.float32), data.x, onehot)
 
     def predict(
@@ -92,5 +93,5 @@ class KNN:
             taken = jnp.clip(self.k - before, 0, weights)
             return jnp.matmul(taken, params.onehot[order], precision="highest")
 
-        counts = jax.lax.map(votes, order).transpose(1, 0, 2)
+        counts = map_rows(votes, order).transpose(1, 0, 2)
         return jnp.log(counts) - jnp.log(counts.sum(-1, keepdims=True))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
+from ._arrays import dot
 from ._solve import solve_packed
 
 STEPS = 100
@@ -51,7 +52,6 @@ def fit_two_classes(
     Returns:
         Coefficients, `[p, B]`.
     """
-    dot = lambda a, b: jnp.matmul(a, b, precision="highest")
     diagonal = jnp.arange(x.shape[1])
     diagonal = diagonal * (diagonal + 3) // 2
     used = weights > 0

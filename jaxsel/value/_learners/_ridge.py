@@ -13,6 +13,7 @@ from jaxtyping import Float, Key, Shaped
 from jaxsel._checks import check_positive
 from jaxsel.value._examples import Examples
 
+from ._arrays import dot, to_single as to
 from ._logistic import LinearParams, linear
 from ._solve import pairs, solve_packed
 
@@ -54,13 +55,12 @@ class RidgeRegression:
         mean = x.mean(0)
         x = np.append(x - mean, np.ones((len(x), 1)), axis=1)
         y = np.asarray(data.y)
-        if data.classes:
-            targets = 2.0 * (y == np.arange(data.classes)[:, None]) - 1
+        if data.n_classes:
+            targets = 2.0 * (y == np.arange(data.n_classes)[:, None]) - 1
         else:
             targets = y[None].astype(np.float64)
         shift = targets.mean(1)
         rows, columns = pairs(x.shape[1])
-        to = lambda a: jnp.asarray(a, jnp.float32)
         extra = _Prepared(
             to(x),
             to(mean),
@@ -80,7 +80,6 @@ class RidgeRegression:
         """Train on each subset: see `Learner.fit`."""
         del key, start
         extra: _Prepared = data.extra
-        dot = lambda a, b: jnp.matmul(a, b, precision="highest")
         w = jnp.asarray(weights, jnp.float32).T
         n_features = extra.inner.shape[1]
         packed = dot(extra.products, w)
@@ -94,8 +93,8 @@ class RidgeRegression:
         weight = theta[..., :-1]
         bias = theta[..., -1] - dot(weight, extra.mean) + extra.shift[None]
         present = jnp.ones((w.shape[1], len(extra.targets)), bool)
-        if data.classes:
-            onehot = jax.nn.one_hot(data.y, data.classes, dtype=jnp.float32)
+        if data.n_classes:
+            onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
             present = dot(w.T, onehot) > 0
         return LinearParams(weight, bias, present)
 

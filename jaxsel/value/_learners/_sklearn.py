@@ -36,7 +36,7 @@ class SklearnModels(NamedTuple):
 
     @property
     def errors(self) -> list[str | None]:
-        """Why each has no scores; None of those that have."""
+        """Reasons why models have no scores; None for those that have."""
         return [model.error for model in self.models]
 
 
@@ -81,12 +81,12 @@ class SklearnLearner:
 
     @property
     def probabilistic(self) -> bool:
-        """Whether the estimator has `predict_proba`."""
+        """True if the estimator has `predict_proba`."""
         return hasattr(self.estimator, "predict_proba")
 
     @property
     def regression(self) -> bool:
-        """Whether the estimator is a regressor."""
+        """True if the estimator is a regressor."""
         from sklearn.base import is_regressor
 
         return is_regressor(self.estimator)
@@ -97,8 +97,8 @@ class SklearnLearner:
         Raises:
             ValueError: If a regressor gets classes, or a classifier targets.
         """
-        if self.regression == bool(data.classes):
-            given = "class labels" if data.classes else "targets"
+        if self.regression == bool(data.n_classes):
+            given = "class labels" if data.n_classes else "targets"
             raise ValueError(f"estimator must fit {given}, got {self.estimator!r}")
         return data
 
@@ -125,10 +125,10 @@ class SklearnLearner:
                 "takes no sample weights, got "
                 f"{weights[weights != weights.round()][0]}"
             )
-        given = self.estimator, x, y, bool(data.classes), weighted, self.catch_errors
+        given = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
         jobs = (delayed(_fit)(*given, w) for w in weights)
         models: Any = Parallel(n_jobs=self.n_jobs)(jobs)
-        return SklearnModels(list(models), data.classes)
+        return SklearnModels(list(models), data.n_classes)
 
     def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
         """Return scores, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`.

@@ -15,6 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
+from jaxsel._typed import fori_loop, while_loop
+
+from ._arrays import dot
 from ._curvature import Curvature
 from ._newton import damped
 
@@ -79,7 +82,6 @@ def fit_softmax(
     Returns:
         Coefficients, `[B, C, p]`.
     """
-    dot = lambda a, b: jnp.matmul(a, b, precision="highest")
     here = present[:, :, None]
     points = _in_blocks(x, onehot, weights)
     ridge = penalty[:, :1]
@@ -93,7 +95,7 @@ def fit_softmax(
             part = _Points(x[i], right[i], weights[i], blocks)
             return look(part, i, found)
 
-        return jax.lax.fori_loop(0, points.blocks, block, first)
+        return fori_loop(0, points.blocks, block, first)
 
     def objective(theta: jax.Array) -> jax.Array:
         def look(part: _Points, _: Any, total: jax.Array) -> jax.Array:
@@ -155,13 +157,19 @@ def fit_softmax(
         # Looser while far away, so that steps get better as fast as they get smaller.
         forcing = jnp.clip(_LOOSE * state.spread, _TIGHT, _LOOSE)
         near = _inverse(curvature, trace, ridge)
-        solve = lambda r: jnp.where(here, near(r), 0)
+
+        def solve(right: jax.Array) -> jax.Array:
+            return jnp.where(here, near(right), 0)
+
         delta, left = _solve(product, slope, solve, forcing, state.done)
         spread = spread_of(delta)
         sound = jnp.isfinite(spread)
         go = sound & ~state.done
         rate = jnp.sum(slope * delta, axis=(1, 2))
-        along = lambda t: objective(state.theta - t[:, None, None] * delta)
+
+        def along(t: jax.Array) -> jax.Array:
+            return objective(state.theta - t[:, None, None] * delta)
+
         t = _line_search(along, rate, spread, go)[:, None, None]
         return _State(
             jnp.where(go[:, None, None], state.theta - t * delta, state.theta),
@@ -193,8 +201,13 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
     count = -(-n // size)
     order = jnp.argsort(~used)
     order = jnp.concatenate([order, jnp.full(count * size - n, n)])
-    at = lambda a, axis: jnp.take(a, order, axis=axis, mode="fill", fill_value=0)
-    split = lambda a: a.reshape(len(a), count, size).swapaxes(0, 1)
+
+    def at(array: jax.Array, axis: int) -> jax.Array:
+        return jnp.take(array, order, axis=axis, mode="fill", fill_value=0)
+
+    def split(array: jax.Array) -> jax.Array:
+        return array.reshape(len(array), count, size).swapaxes(0, 1)
+
     return _Points(
         at(x, 0).reshape(count, size, -1),
         split(at(onehot, 1)) > 0,
@@ -236,7 +249,10 @@ def _solve(
     skip: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Return x with |A x - b| below a share of |b|, and the share, by CG."""
-    inner = lambda a, b: jnp.sum(a * b, axis=(1, 2))
+
+    def inner(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.sum(a * b, axis=(1, 2))
+
     first = precondition(right)
     whole = inner(right, first)
     wanted = forcing**2 * whole
@@ -296,8 +312,11 @@ def _line_search(
 
     def search() -> jax.Array:
         now = objective(jnp.zeros_like(least))
-        halve = lambda t: jnp.where(unsure(t, now), jnp.maximum(t / 2, least), t)
+
+        def halve(t: jax.Array) -> jax.Array:
+            return jnp.where(unsure(t, now), jnp.maximum(t / 2, least), t)
+
         one = jnp.ones_like(least)
-        return jax.lax.while_loop(lambda t: unsure(t, now).any(), halve, one)
+        return while_loop(lambda t: unsure(t, now).any(), halve, one)
 
     return jax.lax.cond(jnp.any(going & (least < 1)), search, lambda: least)

@@ -20,6 +20,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from jaxsel._typed import transpose
+
 _MOVES = {
     "reshape",
     "transpose",
@@ -44,7 +46,9 @@ class View:
     array: jax.Array
 
     def move(self, eqn: Any) -> View:
-        step = lambda x: eqn.primitive.bind(x, **eqn.params)
+        def step(x: Any) -> Any:
+            return eqn.primitive.bind(x, **eqn.params)
+
         if eqn.primitive.name == "convert_element_type":  # moves nothing
             return dataclasses.replace(self, array=step(self.array))
         return dataclasses.replace(
@@ -53,7 +57,10 @@ class View:
 
     def spread(self, shape: Sequence[int]) -> View:
         """Repeat it to a shape, as sums and products do with axes of size 1."""
-        step = lambda x: jnp.broadcast_to(x, shape)
+
+        def step(x: Any) -> jax.Array:
+            return jnp.broadcast_to(x, shape)
+
         return dataclasses.replace(
             self, moves=(*self.moves, step), array=step(self.array)
         )
@@ -64,7 +71,7 @@ class View:
         return leaf
 
     def index(self) -> np.ndarray:
-        """Where in the flattened parameter each entry comes from."""
+        """Index of each entry in the flattened parameter."""
         with jax.ensure_compile_time_eval():
             places = jnp.arange(self.leaf.size, dtype=jnp.int32)
             return np.asarray(self.apply(places.reshape(self.leaf.shape)))
@@ -72,7 +79,7 @@ class View:
     def back(self, delta: jax.Array) -> jax.Array:
         """Return the derivative by the parameter, flat, from that by the view."""
         shape = jax.ShapeDtypeStruct(self.leaf.shape, delta.dtype)
-        return jax.linear_transpose(self.apply, shape)(delta)[0].reshape(-1)
+        return transpose(self.apply, shape)(delta)[0].reshape(-1)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -159,7 +166,10 @@ class Tape:
         self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]
     ) -> list[Any]:
         values: dict[Any, Any] = {}
-        read = lambda v: v.val if isinstance(v, Literal) else values[v]
+
+        def read(v: Any) -> Any:
+            return v.val if isinstance(v, Literal) else values[v]
+
         uses = collections.Counter(
             v
             for vs in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
@@ -252,7 +262,8 @@ class Tape:
         if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
             raise _refused(view, "conv_general_dilated with groups")
         numbers = params["dimension_numbers"]
-        out_of, into, *window = numbers.rhs_spec
+        axes: tuple[int, ...] = numbers.rhs_spec
+        out_of, into, *window = axes
         out_spec = numbers.out_spec
 
         def deltas(delta: jax.Array) -> jax.Array:
@@ -293,7 +304,7 @@ class Tape:
 
 
 def _per_output(view: View, product: Product) -> bool:
-    """Whether a parameter has one entry for each output, the same at all positions."""
+    """Return whether a parameter has one entry per output, shared by all positions."""
     index = product.deltas(view.index())
     return index.shape[1] == view.leaf.size and bool(
         np.all(index == np.arange(view.leaf.size))
@@ -301,7 +312,7 @@ def _per_output(view: View, product: Product) -> bool:
 
 
 def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
-    """What each output of a convolution sees: `[positions, window * channels]`."""
+    """Return each convolution output's patch, `[positions, window * channels]`."""
     batch, channels, *space = params["dimension_numbers"].lhs_spec
     padding = [
         (low, high, dilation - 1)
@@ -316,7 +327,7 @@ def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
         size - (width - 1) * d
         for size, width, d in zip(x.shape[1:-1], window, dilation, strict=True)
     ]
-    parts = []
+    parts: list[jax.Array] = []
     for offset in itertools.product(*map(range, window)):
         starts = [o * d for o, d in zip(offset, dilation, strict=True)]
         stops = [start + size for start, size in zip(starts, last, strict=True)]

@@ -53,6 +53,7 @@ _SHARED: dict[str, Callable[..., Any]] = {
     "exp": lambda x: x.exp(),
     "softmax": lambda x: x.softmax(-1),
     "log_softmax": lambda x: x.log_softmax(-1),
+    "nonnegative": lambda x: x.ge(0),
 }
 CLEAR = {
     **_SHARED,

@@ -1,0 +1,1 @@
+"""SelectFormer: what a secure choice costs, beside the paper's figures."""

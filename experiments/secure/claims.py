@@ -1,0 +1,59 @@
+"""The paper's figures on parts of a model, counted on CrypTen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxsel.proxy import (
+    Cost,
+    CostRow,
+    ablation,
+    choice_cost,
+    cost,
+    manifest,
+)
+
+from .paper import BERT
+from .ways import papers, whole
+
+
+def claimed(length: int) -> dict[str, float]:
+    """Return what is counted for each of `CLAIMS`.
+
+    Args:
+        length: Tokens of a text.
+    """
+    sizes: dict[str, Any] = {**BERT, "length": length, "plan": "plain"}
+    one = cost(manifest(whole(1), **sizes), 5, batch_size=5)
+    bert = cost(manifest(whole(12), **sizes), 4, batch_size=4)
+    two = choice_cost(2, 1)  # one comparison, and its opening
+    last = papers(1, 12, 16)
+    exact, emulated = (
+        cost(manifest(spec, **sizes), 5, batch_size=5)
+        for spec in (ablation(last, "NoApprox"), last)
+    )
+    softmax = _bytes(exact, "softmax") / _bytes(emulated, "emulator_")
+    norm = _bytes(exact, "norm") / _bytes(emulated, "norm_")
+    return {
+        "comparison rounds": two.rounds - 1,
+        "comparison bytes": two.bytes - 16,
+        "softmax rounds": _softmax(one).one_batch.rounds,
+        "softmax share": one.share("softmax"),
+        "BERT rounds": bert.rounds,
+        "BERT GB": bert.bytes / 1e9,
+        "softmax by MLP": softmax,
+        "norm by MLP": norm,
+    }
+
+
+def _softmax(counted: Cost) -> CostRow:
+    return next(row for row in counted.rows if row.operation.name == "softmax")
+
+
+def _bytes(counted: Cost, name: str) -> float:
+    """Return the bytes in the layer of operations whose names begin so, a batch's."""
+    return sum(
+        row.one_batch.bytes
+        for row in counted.rows
+        if row.operation.place == "layers.0" and row.operation.name.startswith(name)
+    )

@@ -1,0 +1,137 @@
+"""What a secure choice costs: counts for each way and engine, and real runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.store import remembered
+from jaxsel.demo.seeds import stacked
+
+from .choice import RUNS, choose, installed
+from .claims import claimed
+from .paper import LENGTHS, ROWS, SHARE
+from .ways import ENGINES, Counted, counted, manifests, selections
+
+KEEP = round(SHARE * ROWS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Real runs on one engine, for each of S seeds, all roles on this machine.
+
+    Attributes:
+        source: Of the features.
+        megabytes: Payload that the model owner sent, and that the data owner sent,
+            `[S, 2]`.
+        choice_megabytes: Of what the model owner sent and received, the choice's part,
+            `[S]`.
+        rounds: Messages that the model owner waited for, `[S]`.
+        passes: Of the choice, `[S]`.
+        wall: Seconds, with processes, certificates, keys and compiling, `[S]`.
+        working: Seconds of these in steps, `[S]`.
+        choosing: Seconds of these in the choice, `[S]`.
+        same: Share of the rows that the clear choice has too, `[S]`.
+    """
+
+    source: str
+    megabytes: np.ndarray
+    choice_megabytes: np.ndarray
+    rounds: np.ndarray
+    passes: np.ndarray
+    wall: np.ndarray
+    working: np.ndarray
+    choosing: np.ndarray
+    same: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecureCosts:
+    """What came of all.
+
+    Attributes:
+        seeds: Of the real runs, `[S]`.
+        rows: That these chose from.
+        keep: How many they chose.
+        claims: Counts beside the paper's figures, by tokens of a text.
+        selections: Counts by tokens of a text, target, way and engine.
+        runs: Real runs by engine; without engines that are not installed.
+    """
+
+    seeds: np.ndarray
+    rows: int
+    keep: int
+    claims: Mapping[int, Mapping[str, float]]
+    selections: Mapping[int, Mapping[str, Mapping[str, Mapping[str, Counted]]]]
+    runs: Mapping[str, Choices]
+
+
+def run_secure(
+    folder: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = (0,),
+    full: bool = False,
+    progress: bool = False,
+) -> SecureCosts:
+    """Count what selections cost, and make the choice of a linear probe in secret.
+
+    Args:
+        folder: Where each real run's figures are kept, and read if they are there.
+        seeds: Each repeats the runs, with features, a probe and pivots of its own.
+        full: Encode as many texts as there are rows.
+        progress: Show bars.
+
+    Raises:
+        ValueError: If there is no seed.
+        RuntimeError: If a run fails.
+    """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
+    runs: dict[str, Choices] = {}
+    for engine in filter(installed, RUNS):
+        found = []
+        for seed in seeds:
+            settings = {
+                "engine": engine,
+                "rows": ROWS,
+                "keep": KEEP,
+                "full": full,
+                "seed": int(seed),
+                "fields": [field.name for field in dataclasses.fields(Choices)],
+            }
+            path = Path(folder) / f"{engine}-{'full-' if full else ''}{seed}.npz"
+            options = {"full": full, "seed": int(seed), "progress": progress}
+            found.append(
+                remembered(
+                    path,
+                    settings,
+                    lambda engine=engine, options=options: choose(
+                        engine, ROWS, KEEP, **options
+                    ),
+                )
+            )
+        sources = dict.fromkeys(run.pop("source") for run in found)
+        runs[engine] = Choices(source="; ".join(sources), **stacked(found))
+    return SecureCosts(
+        seeds=np.asarray(seeds),
+        rows=ROWS,
+        keep=KEEP,
+        claims={length: claimed(length) for length in LENGTHS},
+        selections={length: count_all(length) for length in LENGTHS},
+        runs=runs,
+    )
+
+
+def count_all(length: int) -> dict[str, dict[str, dict[str, Counted]]]:
+    """Return counts by target, way and engine, for texts of so many tokens."""
+    return {
+        target: {
+            name: {engine: counted(manifests(way, sizes), engine) for engine in ENGINES}
+            for name, way in known.items()
+        }
+        for target, (sizes, known) in selections(length).items()
+    }

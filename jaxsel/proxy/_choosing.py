@@ -1,0 +1,78 @@
+"""Messages of choosing the highest scores, by engine and by what is opened."""
+
+from __future__ import annotations
+
+import math
+
+from . import _aby3, _cheetah, _primitives as primitives
+from ._operands import Operation
+from ._traffic import EngineName, Traffic
+
+_COMPARED = primitives.COMPARE + primitives.OPEN
+
+# SPU's parties lengthen what is left to n halved again and again, so that few programs
+# are compiled: where sizes are spread evenly by their logarithm, 1 / int 2^-u du times.
+_PADDED = 2 * math.log(2)
+_FRAME = 58  # bytes of a message with shares, beside them
+
+
+def chosen(
+    engine: EngineName, leak: str, n: int, k: int, passes: float, comparisons: float
+) -> Traffic:
+    """Return what a choice sends.
+
+    Args:
+        engine: The engine.
+        leak: "rank" or "set".
+        n: Scores.
+        k: How many are chosen.
+        passes: Batches of comparisons.
+        comparisons: In all of them.
+    """
+    if engine == "crypten":
+        return Traffic.equal(
+            _COMPARED.rounds * passes, _COMPARED.bytes * comparisons / 2
+        )
+    if leak == "set":
+        return _SETS[engine](n, k, passes, comparisons)
+    first = min(comparisons, n)
+    padded = first + _PADDED * (comparisons - first)
+    return _compared(engine, passes, padded) + _revealed(engine, passes, padded)
+
+
+def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
+    """Return passes of comparisons, however many numbers are in each."""
+    traffic = _cheetah.traffic if engine == "spu-cheetah" else _aby3.traffic
+    one = traffic(Operation("choice", "compare", "nonnegative", ((1,),)), 1)
+    sent = tuple(size * comparisons for size in one.sent)
+    received = tuple(size * comparisons for size in one.received)
+    return Traffic(one.rounds * passes, one.waits * passes, sent, received)
+
+
+def _revealed(engine: EngineName, passes: float, numbers: float) -> Traffic:
+    """Return what it takes to open bits to all parties."""
+    if engine == "spu-cheetah":
+        return Traffic.equal(passes, 8 * numbers + _FRAME * passes)
+    each = 2 * (2 * numbers + _FRAME * passes)
+    return Traffic(2 * passes, passes, (each,) * 3, (each,) * 3)
+
+
+def _set_of_two(n: int, k: int, passes: float, comparisons: float) -> Traffic:
+    """Return a shuffle by switches, and comparisons whose outcomes are opened."""
+    del k
+    levels = max(1.0, math.log2(n))
+    exchanges = _cheetah.EXCHANGE * (4 * n * levels / _cheetah.TRIPLES)
+    opened = Traffic.equal(passes + 6 * levels, comparisons / 8)
+    return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
+
+
+def _set_of_three(n: int, k: int, passes: float, comparisons: float) -> Traffic:
+    """Return a shuffle by three permutations, and comparisons that are opened."""
+    shuffled = Traffic(2, 4, (_SHUFFLED * n / 3,) * 3, (_SHUFFLED * n / 3,) * 3)
+    opened = Traffic.equal(passes, comparisons, parties=3)
+    rows = Traffic.equal(2, 2 * (16 * k + _FRAME), parties=3)
+    return shuffled + opened + rows + _compared("spu-aby3", passes, comparisons)
+
+
+_SHUFFLED = 76  # bytes for a score that all parties together send: measured
+_SETS = {"spu-cheetah": _set_of_two, "spu-aby3": _set_of_three}

@@ -1,0 +1,33 @@
+"""Formulae of SPU's engines, by the name of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from . import _aby3, _cheetah
+from ._operands import Operation
+from ._traffic import EngineName, Traffic
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An engine of SPU.
+
+    Attributes:
+        parties: How many compute.
+        private: Ranks of the owners whose arrays never leave them.
+        traffic: What an operation on a batch sends.
+        started: What meeting and making keys sends, once a session.
+    """
+
+    parties: int
+    private: tuple[int, ...]
+    traffic: Callable[[Operation, int], Traffic]
+    started: Traffic
+
+
+MODELS: dict[EngineName, Model] = {
+    "spu-cheetah": Model(2, (0, 1), _cheetah.traffic, _cheetah.STARTED),
+    "spu-aby3": Model(3, (1,), _aby3.traffic, Traffic.equal(0, 0, parties=3)),
+}

@@ -1,0 +1,94 @@
+"""Operands that are shapes alone, and know whose they are: what SPU's engines count.
+
+CrypTen adds and scales shares at no cost. SPU cuts a product with a public number back
+to its digits, which the parties do together; an owner's array that never left them
+becomes shares where it meets another's; and a sum of shares starts from a shared zero,
+made once. These are noted as operations of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from ._shaped import Shaped, broadcast, outcome
+from .families._place import Call, Kind, Shape
+
+Note = Callable[[Kind, Shape, int | None], None]
+"""Gets "scale", "share" or "zero", the shape, and whose array it is."""
+
+
+class Owned(Shaped):
+    """A shape, and the rank of whose array it is; None of shares.
+
+    Attributes:
+        owner: That rank.
+        note: Is told of what costs.
+        scaled: Whether it is a product with a public number: one more costs nothing.
+    """
+
+    def __init__(self, *shape: int, owner: int | None, note: Note):
+        super().__init__(*shape)
+        self.owner, self.note, self.scaled = owner, note, False
+
+    def like(self, *shape: int) -> Self:
+        return type(self)(*shape, owner=self.owner, note=self.note)
+
+    def shared(self, *shape: int) -> Self:
+        """Return shares of another shape."""
+        return type(self)(*shape, owner=None, note=self.note)
+
+    def __add__(self, other: Any) -> Self:
+        if not isinstance(other, Owned):
+            return self
+        shape = broadcast(self.shape, other.shape)
+        if self.owner == other.owner:
+            return self.like(*shape)
+        for each in (self, other):
+            if each.owner is not None:  # it is spread to the sum's shape before
+                self.note("share", shape, each.owner)
+        return self.shared(*shape)
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+    def __mul__(self, number: float) -> Self:
+        del number
+        found = self.like(*self.shape)
+        if self.owner is None and not self.scaled:
+            self.note("scale", self.shape, None)
+            found.scaled = True
+        return found
+
+    def sum(self, axis: int, keepdim: bool = False) -> Self:
+        if self.owner is None:
+            self.note("zero", (), None)
+        return super().sum(axis, keepdim)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: float) -> Self:
+        return self * (1 / number)
+
+
+def cat(parts: Sequence[Owned]) -> Owned:
+    """Join operands along the last axis."""
+    columns = sum(part.shape[-1] for part in parts)
+    owners = {part.owner for part in parts}
+    shape = (*parts[0].shape[:-1], columns)
+    if len(owners) == 1:
+        return parts[0].like(*shape)
+    for part in parts:
+        if part.owner is not None:
+            part.note("share", part.shape, part.owner)
+    return parts[0].shared(*shape)
+
+
+def result_of(call: Call) -> Any:
+    """Return what an operation gives: an owner's alone if all operands are."""
+    operands: tuple[Owned, ...] = call.operands
+    owners = {operand.owner for operand in operands}
+    kept = operands[0].like if len(owners) == 1 else operands[0].shared
+    found = outcome(call)
+    if isinstance(found, tuple):
+        return tuple(kept(*each.shape) for each in found)
+    return kept(*found.shape)

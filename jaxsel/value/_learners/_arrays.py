@@ -1,0 +1,17 @@
+"""Float32 arrays and their products, as the learners take them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+
+
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the product of two matrices, in all digits of their type."""
+    return jnp.matmul(a, b, precision="highest")
+
+
+def to_single(array: npt.ArrayLike | jax.Array) -> jax.Array:
+    """Return a JAX array of float32."""
+    return jnp.asarray(array, jnp.float32)

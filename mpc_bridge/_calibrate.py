@@ -1,0 +1,288 @@
+"""How long this machine computes: an engine's programs, small, run here and measured.
+
+All parties run as processes on loopback, over the engine's own transport, on zeros. For
+each phase the batch grows fourfold until its share of the time is spent; what larger
+batches take follows from the last two. The parties share this machine's cores, so that
+two machines are rather faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsel.proxy import Manifest, operand_shapes
+
+from ._handshake import SessionError
+from .engines import DATA_OWNER, MODEL_OWNER, Engine, Meeting, Unseen, engine_of
+
+LIMIT = 60.0
+"""Seconds that a calibration may take, the parties' start not counted."""
+
+BITS = 18  # fraction bits
+_FEWEST = 64  # comparisons of a pass
+_GROWTH = 4
+_TIMES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Seconds of a program, linear in what goes through it at once.
+
+    Attributes:
+        sizes: What went through, ascending.
+        seconds: How long each took.
+    """
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, size: float) -> float:
+        """Return how long a size takes: between two that were tried, or beyond."""
+        if len(self.sizes) == 1 or size <= self.sizes[0]:
+            return self.seconds[0] * max(1.0, size / self.sizes[0])
+        after = next(
+            (i for i, each in enumerate(self.sizes) if each >= size),
+            len(self.sizes) - 1,
+        )
+        x0, x1 = self.sizes[after - 1 : after + 1]
+        y0, y1 = self.seconds[after - 1 : after + 1]
+        return y0 + max(0.0, y1 - y0) * (size - x0) / (x1 - x0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """What this machine takes.
+
+    Attributes:
+        engine: The engine.
+        phases: Of each phase, a batch of samples.
+        compare: A pass of comparisons.
+        started: Seconds of making keys and of compiling, once a session.
+    """
+
+    engine: str
+    phases: tuple[Line, ...]
+    compare: Line
+    started: float
+
+    def scoring(self, phase: int, n: int, batch: int) -> float:
+        """Return the seconds of scoring n samples by batches."""
+        full, left = divmod(n, batch)
+        line = self.phases[phase]
+        return full * line.at(batch) + (line.at(left) if left else 0.0)
+
+    def choosing(self, passes: float, comparisons: float) -> float:
+        """Return the seconds of passes of comparisons."""
+        return passes * self.compare.at(comparisons / passes) if passes else 0.0
+
+
+def calibrate(
+    engine: str,
+    manifests: Sequence[Manifest],
+    batches: Sequence[int],
+    *,
+    limit: float = LIMIT,
+) -> Calibration:
+    """Measure an engine's programs on this machine.
+
+    Args:
+        engine: Its name; one of SPU's.
+        manifests: Of the phases.
+        batches: The largest batch to try for each.
+        limit: Seconds, for all of them.
+
+    Raises:
+        SessionError: If the parties can't run here: with what one of them said.
+    """
+    from ._certs import make_all
+    from ._local import environment, free_address
+
+    kind = engine_of(engine)
+    names = [f"party-{rank}" for rank in range(kind.parties)]
+    with tempfile.TemporaryDirectory(prefix="jaxsel-calibrate-") as folder:
+        folders = make_all(Path(folder) / "certs", names, days=1)
+        job = {
+            "engine": engine,
+            "names": names,
+            "addresses": [free_address() for _ in names],
+            "manifests": [each.to_json() for each in manifests],
+            "batches": list(batches),
+            "limit": limit,
+        }
+        output = Path(folder) / "found.json"
+        parties = [
+            subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}._calibrate"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                text=True,
+            )
+            for _ in names
+        ]
+        try:
+            for rank, (name, party) in enumerate(zip(names, parties, strict=True)):
+                own = {"rank": rank, "certificates": str(folders[name])}
+                assert party.stdin is not None
+                party.stdin.write(json.dumps(job | own | {"output": str(output)}))
+                party.stdin.close()
+                party.stdin = None
+            said = [party.communicate(timeout=limit * 10)[1] for party in parties]
+        except subprocess.TimeoutExpired:
+            raise SessionError(
+                f"the calibration took more than {limit * 10:g} s"
+            ) from None
+        finally:
+            for party in parties:
+                if party.poll() is None:
+                    party.kill()
+                party.wait()
+                if party.stderr is not None:
+                    party.stderr.close()
+        if not output.exists():
+            last = next(
+                (text.strip().splitlines()[-1] for text in said if text.strip()),
+                "nothing was said",
+            )
+            raise SessionError(f"the calibration ended early: {last}")
+        found = json.loads(output.read_text(encoding="utf-8"))
+    lines = [Line(tuple(sizes), tuple(seconds)) for sizes, seconds in found["lines"]]
+    return Calibration(engine, tuple(lines[:-1]), lines[-1], found["started"])
+
+
+def _play(job: dict[str, Any]) -> None:
+    """Play one party of a calibration."""
+    kind, rank = engine_of(job["engine"]), job["rank"]
+    meeting = Meeting(
+        session="calibration",
+        addresses=tuple(job["addresses"]),
+        names=tuple(job["names"]),
+        certificates=Path(job["certificates"]),
+        timeout=job["limit"] * 5,
+        wait=60.0,
+    )
+    with kind.connect(rank, meeting) as engine:
+        engine.start(BITS)
+        share = job["limit"] / (len(job["manifests"]) + 1)
+        lines: list[tuple[list[int], list[float]]] = []
+        started = 0.0
+        for text, most in zip(job["manifests"], job["batches"], strict=True):
+            run = _forward(engine, Manifest.from_json(text))
+            sizes, seconds, first = _grow(engine, run, 1, most, share)
+            started += first
+            lines.append((sizes, seconds))
+        largest = max(_FEWEST, *job["batches"])
+        sizes, seconds, first = _grow(engine, _above(engine), _FEWEST, largest, share)
+        lines.append((sizes, seconds))
+        if rank == 0:
+            found = {"lines": lines, "started": started + first}
+            Path(job["output"]).write_text(json.dumps(found), encoding="utf-8")
+        engine.exchange(b"written")
+
+
+def _grow(
+    engine: Engine,
+    made: Callable[[int], Callable[[], None]],
+    least: int,
+    most: int,
+    share: float,
+) -> tuple[list[int], list[float], float]:
+    """Run a program on more and more, until the time is spent.
+
+    Returns:
+        The sizes, the seconds of each, and how much longer the first run of all took.
+    """
+    sizes: list[int] = []
+    seconds: list[float] = []
+    extra, begun, size = 0.0, time.perf_counter(), min(least, most)
+    while True:
+        run = made(size)
+        first = _timed(engine, run)  # it compiles
+        median = statistics.median(_timed(engine, run) for _ in range(_TIMES))
+        extra = extra or max(0.0, first - median)
+        sizes.append(size)
+        seconds.append(median)
+        spent = time.perf_counter() - begun
+        ready = size >= most or spent + (_TIMES + 1) * _GROWTH * median > share
+        if engine.exchange(b"%d" % ready)[0] == b"1":
+            return sizes, seconds, extra
+        size = min(most, size * _GROWTH)
+
+
+def _timed(engine: Engine, run: Callable[[], None]) -> float:
+    engine.exchange(b"now")
+    start = time.perf_counter()
+    run()
+    engine.exchange(b"done")
+    return time.perf_counter() - start
+
+
+def _shared(engine: Engine, owner: int, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    mine = engine.rank == owner
+    arrays = [np.zeros(shape) if mine else Unseen(tuple(shape)) for shape in shapes]
+    return list(engine.share(owner, *arrays))
+
+
+def _forward(engine: Engine, manifest: Manifest) -> Callable[[int], Callable[[], None]]:
+    from ._inputs import shapes_of
+    from ._ledger import Ledger
+    from ._programs import Forward
+
+    ledger, program = Ledger(engine), Forward(manifest)
+    weights = _shared(engine, MODEL_OWNER, [*operand_shapes(manifest).values()])
+
+    def made(size: int) -> Callable[[], None]:
+        shapes = [each.shape for each in shapes_of(manifest, size)]
+
+        def run() -> None:
+            inputs = _shared(engine, DATA_OWNER, shapes)
+            ledger.run(program, *weights, *inputs)
+
+        return run
+
+    return made
+
+
+def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
+    from ._ledger import Ledger
+    from ._programs import Above, Sum
+
+    ledger = Ledger(engine, allow=("pivot",))
+
+    def made(size: int) -> Callable[[], None]:
+        # Scores are nobody's own.
+        parts = [_shared(engine, owner, [(size + 1,)])[0] for owner in (0, 1)]
+        scores = ledger.run(Sum(), *parts)
+        rows, lead = np.arange(size), np.zeros(size)
+
+        def run() -> None:
+            above = ledger.run(Above(), scores, rows, np.array([size]), lead)
+            ledger.open("pivot", above)
+
+        return run
+
+    return made
+
+
+if __name__ == "__main__":
+    code = 0
+    try:
+        _play(json.loads(sys.stdin.read()))
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)  # threads of a link must not keep the process

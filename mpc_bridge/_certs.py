@@ -1,0 +1,332 @@
+"""Certificates of the parties: made, trusted, loaded and checked.
+
+Each party makes its own key and a certificate that nobody else signs, and keeps the
+certificates of those whom it trusts beside it:
+
+    certs/
+      key.pem           of this party, mode 0600: never leaves the machine
+      certificate.pem   of this party: goes to the others
+      peers/*.pem       of the others, each compared by its fingerprint
+
+There is no authority: SPU's link checks the chain of a certificate and no name, so it
+would take any certificate of an authority for any party of it. A certificate that signs
+itself and may sign no other is taken by those who hold it, and nothing else is: not one
+of the same name, not one that its own key issued (tests/mpc_bridge/test_tunnel.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._certificate import (
+    CERTIFICATE,
+    Certificate,
+    CertificateError,
+    check_dates,
+    check_name,
+    days_left,
+    read,
+    renewal,
+    require,
+    same_fingerprint,
+    slug,
+    utc_now,
+)
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+KEY, PEERS = "key.pem", "peers"
+DAYS, MOST_DAYS = 90, 825
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """What a party needs to be known by its peers, and to know them."""
+
+    own: Certificate
+    key: Path
+    peers: tuple[Certificate, ...]
+
+
+def make(
+    folder: str | Path, name: str, *, days: int = DAYS, force: bool = False
+) -> Certificate:
+    """Make a key and a certificate of this party in a folder.
+
+    The key is on NIST P-256, which TLS 1.2 and later take everywhere.
+
+    Args:
+        folder: Of the certificates; made with mode 0700 if it is not there.
+        name: Of the party, as others will see it: 1 to 64 printable characters.
+        days: How long the certificate is valid, 1 to 825; it is from an hour ago, for
+            clocks that differ.
+        force: Replace a key and certificate that are there.
+
+    Returns:
+        The certificate, whose file goes to the other parties.
+
+    Raises:
+        CertificateError: If the name or days are not allowed, or a key or certificate
+            is there.
+        ImportError: If `cryptography` is not installed.
+    """
+    require()
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    name = check_name(name)
+    if type(days) is not int or not 1 <= days <= MOST_DAYS:
+        raise CertificateError(f"days must be 1 to {MOST_DAYS}, got {days!r}")
+    folder = Path(folder)
+    for file in (folder / KEY, folder / CERTIFICATE):
+        if file.exists() and not force:
+            raise CertificateError(
+                f"{file} is there: --force makes a new key, and the others must then "
+                "trust the new certificate"
+            )
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _builder(name, days).public_key(key.public_key())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(
+        folder / KEY,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        mode=0o600,
+    )
+    signed = certificate.sign(key, hashes.SHA256())
+    _write(
+        folder / CERTIFICATE,
+        signed.public_bytes(serialization.Encoding.PEM),
+        mode=0o644,
+    )
+    return read(folder / CERTIFICATE)
+
+
+def make_all(
+    folder: str | Path, names: Sequence[str], *, days: int = DAYS, force: bool = False
+) -> dict[str, Path]:
+    """Make the folders of several parties that trust each other, on one machine.
+
+    For trials: whoever makes a key could use it.
+
+    Returns:
+        The folder of each party.
+
+    Raises:
+        CertificateError: As `make`; if names are not two or more different ones.
+    """
+    names = [check_name(name) for name in names]
+    folders = {name: Path(folder) / slug(name) for name in names}
+    if len(names) < 2 or len(set(folders.values())) < len(names):
+        raise CertificateError(
+            f"party must be given two or more different names, got {names}"
+        )
+    for each in folders.values():
+        if (each / KEY).exists() and not force:
+            raise CertificateError(f"{each / KEY} is there: --force makes new keys")
+    made = {
+        name: make(each, name, days=days, force=force) for name, each in folders.items()
+    }
+    for name, each in folders.items():
+        for other in (other for other in names if other != name):
+            found = made[other]
+            trust(each, found.path, fingerprint=found.fingerprint, force=force)
+    return folders
+
+
+def trust(
+    folder: str | Path, path: str | Path, *, fingerprint: str, force: bool = False
+) -> Certificate:
+    """Keep another party's certificate in the folder of those who are trusted.
+
+    Args:
+        folder: With this party's own certificate.
+        path: The certificate that the other party sent.
+        fingerprint: As the other party says it, over another channel than the file
+            came by: with or without colons, in either case.
+        force: Replace a certificate of the same name.
+
+    Raises:
+        CertificateError: If the certificate can't be used, is not the one of the
+            fingerprint, or has the name or key of one that is there.
+    """
+    folder = Path(folder)
+    own, other = read(folder / CERTIFICATE), read(path)
+    if other.fingerprint == own.fingerprint:
+        raise CertificateError(f"{path} is this party's own certificate")
+    if not same_fingerprint(fingerprint, other.fingerprint):
+        raise CertificateError(
+            f"{path} has the fingerprint {other.fingerprint}: compare it with what "
+            f"{other.name!r} reads out over another channel, and give --fingerprint; "
+            f"got {fingerprint!r}"
+        )
+    check_dates(other)
+    old = [
+        one for one in _peers(folder) if one.name.casefold() == other.name.casefold()
+    ]
+    if old and old[0].fingerprint == other.fingerprint:
+        return old[0]
+    if other.name.casefold() == own.name.casefold():
+        raise CertificateError(f"{path} has this party's own name, {own.name!r}")
+    if old and not force:
+        raise CertificateError(
+            f"{old[0].path} is another certificate of {other.name!r}: --force replaces "
+            "it"
+        )
+    peers = folder / PEERS
+    peers.mkdir(mode=0o700, exist_ok=True)
+    # Two names may have one slug.
+    short = other.fingerprint.replace(":", "")[:8].lower()
+    target = peers / f"{slug(other.name)}-{short}.pem"
+    _write(target, other.pem.encode(), mode=0o600)
+    for one in old:
+        if one.path != target:
+            one.path.unlink(missing_ok=True)
+    return read(target)
+
+
+def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
+    """Read and check what a party needs for a session.
+
+    Args:
+        folder: As `make` and `trust` left it.
+        peers: Names of the parties of this session; None takes all that are trusted.
+
+    Raises:
+        CertificateError: If something is missing or wrong, with the file and what to
+            do.
+    """
+    folder = Path(folder)
+    for file in (folder / KEY, folder / CERTIFICATE):
+        if not file.is_file():
+            raise CertificateError(
+                f"{file} is missing: python -m mpc_bridge certs own makes it"
+            )
+    for place in (folder, folder / KEY, folder / PEERS):
+        _check_mode(place)
+    own = read(folder / CERTIFICATE)
+    _check_key(folder / KEY, own)
+    check_dates(own)
+    trusted = {one.name: one for one in _peers(folder)}
+    names = list(trusted) if peers is None else list(peers)
+    if not names:
+        raise CertificateError(
+            f"{folder / PEERS} holds no certificate: python -m mpc_bridge certs trust "
+            "adds the other party's"
+        )
+    for name in names:
+        if name not in trusted:
+            known = ", ".join(map(repr, trusted)) or "nobody"
+            raise CertificateError(
+                f"peers must be parties that are trusted in {folder}, which are "
+                f"{known}; got {name!r}"
+            )
+        check_dates(trusted[name])
+    return Credentials(
+        own=own, key=folder / KEY, peers=tuple(trusted[name] for name in names)
+    )
+
+
+def problems(folder: str | Path) -> list[str]:
+    """Return what is wrong with a folder, and what to do; empty if all is well."""
+    found = []
+    try:
+        credentials = load(folder)
+    except CertificateError as error:
+        return [str(error)]
+    for one in (credentials.own, *credentials.peers):
+        days = days_left(one)
+        if days < 14:
+            found.append(f"{one.path} ends in {days} days: {renewal(one)}")
+    return found
+
+
+def _builder(name: str, days: int) -> x509.CertificateBuilder:
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    today = utc_now().replace(microsecond=0)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    usages = [
+        ExtendedKeyUsageOID.SERVER_AUTH,
+        ExtendedKeyUsageOID.CLIENT_AUTH,
+    ]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(hours=1))
+        .not_valid_after(today + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    )
+
+
+def _check_key(path: Path, own: Certificate) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError):
+        raise CertificateError(
+            f"{path} is no private key in PEM without a password: python -m mpc_bridge "
+            "certs own --force makes a new one"
+        ) from None
+    public = x509.load_pem_x509_certificate(own.pem.encode()).public_key()
+    if key.public_key() != public:
+        raise CertificateError(
+            f"{path} does not belong to {own.path}: python -m mpc_bridge certs own "
+            "--force makes a new pair"
+        )
+
+
+def _check_mode(path: Path) -> None:
+    if os.name != "posix" or not path.exists():
+        return
+    kept = 0o077 if path.name == KEY else 0o022
+    status = path.stat()
+    if status.st_mode & kept:
+        right = "600" if path.name == KEY else "700"
+        raise CertificateError(
+            f"{path} has mode {status.st_mode & 0o777:03o}, and others could "
+            f"{'read' if path.name == KEY else 'change'} it: chmod {right} {path}"
+        )
+
+
+def _peers(folder: Path) -> list[Certificate]:
+    found = [read(path) for path in sorted((folder / PEERS).glob("*.pem"))]
+    names = [one.name.casefold() for one in found]
+    for one in found:
+        if names.count(one.name.casefold()) > 1:
+            raise CertificateError(
+                f"{folder / PEERS} holds several certificates of {one.name!r}: leave "
+                "the one that is valid"
+            )
+    return found
+
+
+def _write(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file at once; nobody else can read it before it has its mode."""
+    number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,109 @@
+"""Digests of the pools that a data owner has offered, in a folder that only it reads.
+
+Two choices from pools that differ by few rows open what neither opens alone; only the
+data owner can see that coming. Nothing of this is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsel.proxy import compare_pools, row_digests
+
+from ._handshake import Refused
+from ._holdings import Read
+
+_KEY = "key"
+_ROWS = 1 << 12  # digested at once
+
+
+class Pools:
+    """A folder of digests, one file a session.
+
+    Digests are made under a random key that lies beside them: who has the folder can
+    test guesses of samples, so that it is to be kept as the samples are.
+    """
+
+    def __init__(self, folder: Path):
+        """Open a folder, or make one.
+
+        Raises:
+            Refused: If it is none, or others may read it.
+        """
+        self._folder = folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise Refused(
+                    "data_owner.pools must be readable by its owner alone: chmod 700",
+                    str(folder),
+                )
+            self._key = self._read_key()
+        except OSError as error:
+            raise Refused("data_owner.pools must be a folder", str(error)) from None
+
+    def digests(self, read: Read, n: int) -> np.ndarray:
+        """Return digests of the n rows of a pool, as its first phase reads them."""
+        found = [
+            row_digests(*read(slice(start, start + _ROWS)), secret=self._key)
+            for start in range(0, n, _ROWS)
+        ]
+        return np.concatenate(found)
+
+    def warnings(
+        self, digests: np.ndarray, *, few: int, session: str, resumed: bool
+    ) -> tuple[str, ...]:
+        """Return a sentence for each earlier pool that is too near to this one.
+
+        Args:
+            digests: Of this pool.
+            few: Rows from which on a change is not warned of.
+            session: What tells sessions apart.
+            resumed: Whether this session goes on after it was cut: its own pool is no
+                other one then.
+        """
+        found: list[str] = []
+        for path in sorted(self._folder.glob("*.npz")):
+            if resumed and path == self._path(session):
+                continue
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    name, earlier = str(file["name"]), file["digests"]
+            except (ValueError, KeyError, EOFError, OSError) as error:
+                raise Refused(
+                    "data_owner.pools must hold digests", f"{path}: {error}"
+                ) from None
+            said = compare_pools(earlier, digests).warning(few=few)
+            if said is not None:
+                found.append(f"Of session {name!r}: {said}.")
+        return tuple(found)
+
+    def remember(self, digests: np.ndarray, *, name: str, session: str) -> None:
+        """Keep a pool for later sessions to compare with, before anything is opened."""
+        arrays: dict[str, Any] = {"name": np.array(name), "digests": digests}
+        with os.fdopen(_private(self._path(session), os.O_TRUNC), "wb") as file:
+            np.savez(file, **arrays)
+
+    def _path(self, session: str) -> Path:
+        return self._folder / f"{session.removeprefix('sha256:')[:32]}.npz"
+
+    def _read_key(self) -> bytes:
+        path = self._folder / _KEY
+        if not path.exists():
+            with os.fdopen(_private(path, os.O_EXCL), "wb") as file:
+                file.write(secrets.token_bytes(32))
+        key = path.read_bytes()
+        if len(key) != 32:
+            raise Refused("data_owner.pools must hold a key of 32 bytes", str(path))
+        return key
+
+
+def _private(path: Path, flag: int) -> int:
+    """Return the handle of a new file that its owner alone may read."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)

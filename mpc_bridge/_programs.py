@@ -1,0 +1,172 @@
+"""What is computed on shares, for every engine: scores, comparisons, sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxsel.proxy import (
+    Call,
+    Manifest,
+    Operation,
+    SharedInputs,
+    Steps,
+    operand_shapes,
+    schedule,
+    secure_steps,
+)
+
+from .engines import Program
+
+Cat = Callable[[Sequence[Any]], Any]
+
+# The entropy of two classes as a function of u = (z1 - z0)²: a sum of t^2, t^4, t^8 and
+# t^16, t = relu(1 - u / 64), with the smallest error over all u >= 0: 0.0035.
+REACH = 64
+POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward(Program):
+    """A proxy's scores `[n]`, from its weights and a batch of inputs.
+
+    Attributes:
+        manifest: The proxy's.
+    """
+
+    place: ClassVar[str] = "forward"
+    name: ClassVar[str] = "scores"
+    manifest: Manifest
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the first operands; the batch's follow."""
+        return tuple(operand_shapes(self.manifest))
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        names = self.weights
+        inputs = SharedInputs(*operands[len(names) :])
+        weights = dict(zip(names, operands[: len(names)], strict=True))
+        return secure_steps(self.manifest, weights, inputs, cat=cat)
+
+    def schedule(self) -> tuple[Operation, ...]:
+        return _schedule(self.manifest)
+
+
+@functools.lru_cache(maxsize=64)
+def _schedule(manifest: Manifest) -> tuple[Operation, ...]:
+    return schedule(manifest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(Program):
+    """The sum of two arrays."""
+
+    place: ClassVar[str] = "scores"
+    name: ClassVar[str] = "sum"
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        return operands[0] + operands[1]
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Above(Program):
+    """Which of some scores rank above a pivot: bits `[m]`.
+
+    Operands: scores `[n]`; rows `[m]` and the pivot's `[1]`, public; by how much each
+    must lead, `[m]`, public.
+    """
+
+    place: ClassVar[str] = "choice"
+    name: ClassVar[str] = "compare"
+    padded: ClassVar[tuple[int, ...]] = (1, 3)
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        scores, rows, pivot, behind = operands
+        lead = scores[rows] - scores[pivot] - behind
+        return (yield Call(self.place, self.name, "nonnegative", (lead,)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Highest(Program):
+    """The rows of the k highest scores in no order, `[k]`; of equal ones the first.
+
+    The engine shuffles before it compares, so that the outcomes that it opens to itself
+    say nothing about rows. Operands: scores `[n]`; what comes off each, `[n]`, public:
+    row / 2^(f + bits), f fraction bits.
+
+    Attributes:
+        k: How many.
+        bits: Scores are doubled so often, to make room for the rows below their last
+            digit: equal scores would be told apart at random.
+    """
+
+    place: ClassVar[str] = "choice"
+    name: ClassVar[str] = "select"
+    k: int
+    bits: int
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        keys, behind = operands
+        for _ in range(self.bits):
+            keys = keys + keys  # a sum is exact, and costs nothing
+        call = Call(self.place, self.name, "highest", (keys - behind,), self.k)
+        return (yield call)
+
+
+@dataclasses.dataclass(frozen=True)
+class Total(Program):
+    """The sum of some scores, `[1]`. Operands: scores `[n]`; rows `[k]`, public."""
+
+    place: ClassVar[str] = "appraisal"
+    name: ClassVar[str] = "sum"
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        scores, rows = operands
+        return scores[rows].sum(0, keepdim=True)
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class TotalEntropy(Program):
+    """The summed entropies, `[1]`, of scores that are minus the squared margin."""
+
+    place: ClassVar[str] = "appraisal"
+    name: ClassVar[str] = "entropy"
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        scores, rows = operands
+        power = scores[rows] / REACH + 1
+        power = yield Call(self.place, "reach", "relu", (power,))
+        total = 0
+        for i, coefficient in enumerate(POWERS):
+            power = yield Call(self.place, f"power_{2 ** (i + 1)}", "square", (power,))
+            total = power.sum(0, keepdim=True) * coefficient + total
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Reaches(Program):
+    """Whether a sum `[1]` is at least a public number: a bit.
+
+    Operands: the sum; the number's whole part and the rest, `[1]` each, public: one
+    float would not hold all its digits.
+    """
+
+    place: ClassVar[str] = "appraisal"
+    name: ClassVar[str] = "compare"
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        total, whole, part = operands
+        lead = total - whole - part
+        return (yield Call(self.place, self.name, "nonnegative", (lead,)))
+
+
+def behind(rows: np.ndarray, pivot: int, fraction_bits: int) -> np.ndarray:
+    """Return by how much each row must lead a pivot: equal scores go by their rows."""
+    return (rows > pivot) / 2.0**fraction_bits

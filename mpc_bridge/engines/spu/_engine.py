@@ -1,0 +1,343 @@
+"""SPU as an engine: two parties alone, or two and a helper."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from jaxsel.proxy import Operation, Steps
+from mpc_bridge._framing import pack, unpack
+from mpc_bridge.engines._face import (
+    DATA_OWNER,
+    MODEL_OWNER,
+    THIRD_PARTY,
+    Book,
+    Count,
+    Engine,
+    Meeting,
+    Program,
+    Secret,
+    Unseen,
+)
+
+from ._compat import import_spu
+from ._connect import connected, explain
+from ._log import Traffic
+from ._lower import compile_program, described
+from ._watch import Watch
+
+# Words that an operation holds for each number of its operands, rounded up.
+_COPIES = 24
+_SHORTEST = 64  # rows of a batch
+
+
+class SpuSecret:
+    """An array in SPU's memory: this party's shares of it.
+
+    Attributes:
+        name: In the runtime.
+        shape: Of the array.
+        dtype: Of its numbers in programs.
+    """
+
+    def __init__(
+        self, engine: SpuEngine, name: str, shape: tuple[int, ...], dtype: Any
+    ):
+        self.name, self.shape, self.dtype = name, shape, np.dtype(dtype)
+        weakref.finalize(self, engine.forget, name).atexit = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Join(Program):
+    """Several scores one after the other."""
+
+    place: ClassVar[str] = "scores"
+    name: ClassVar[str] = "join"
+
+    def steps(self, cat: Callable[[Sequence[Any]], Any], *operands: Any) -> Steps:
+        return cat(operands)
+        yield
+
+
+class SpuEngine(Engine):
+    """One party of an SPU protocol on a link.
+
+    Attributes:
+        protocol: As SPU names it.
+        private: Whose arrays never leave them, not even as shares: a product with one
+            takes its owner's number as it is.
+    """
+
+    most_bits: ClassVar[int] = 18
+    own_process: ClassVar[bool] = True
+    protocol: ClassVar[str]
+    private: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER)
+
+    def __init__(self, link: Any, traffic: Traffic, watch: Watch | None = None):
+        self._link, self._traffic, self._watch = link, traffic, watch
+        self.rank = link.rank
+        self._runtime: Any = None
+        self._fraction_bits = 0
+        self._names = (f"v{i}" for i in itertools.count())
+        self._compiled: dict[Any, bytes] = {}
+
+    @classmethod
+    @contextlib.contextmanager
+    def connect(cls, rank: int, meeting: Meeting) -> Iterator[SpuEngine]:
+        with tempfile.TemporaryDirectory(prefix="jaxsel-spu-") as folder:
+            traffic = Traffic(folder)
+            with connected(rank, cls.parties, meeting) as (link, watch):
+                yield cls(link, traffic, watch)
+
+    @classmethod
+    def explain(cls, rank: int, error: BaseException) -> str | None:
+        return explain(error)
+
+    @classmethod
+    def versions(cls) -> dict[str, str]:
+        return {"spu": import_spu()._get_version()}
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        return self._gather(message, range(self._link.world_size))
+
+    def start(self, fraction_bits: int) -> None:
+        spu = import_spu()
+        config = spu.RuntimeConfig()
+        config.protocol = getattr(spu.ProtocolKind, self.protocol)
+        config.field = spu.FieldType.FM64
+        config.fxp_fraction_bits = fraction_bits
+        # Arrays of one party stay there: what nobody else has need not be shared.
+        config.experimental_enable_colocated_optimization = True
+        config.fxp_exp_mode = (
+            spu.RuntimeConfig.EXP_PADE
+        )  # 15 times nearer than Taylor's
+        config.enable_pphlo_profile = True  # the engine counts its messages only then
+        self._fraction_bits = fraction_bits
+        self._runtime = spu.RuntimeWrapper(self._link, config)
+        self._io = spu.IoWrapper(self._link.world_size, config)
+
+    @property
+    def fraction_bits(self) -> int:
+        return self._fraction_bits
+
+    def terms(self) -> dict[str, Any]:
+        return {"protocol of SPU": self.protocol, "ring": 64}
+
+    def share(self, owner: int, *arrays: np.ndarray | Unseen) -> tuple[Secret, ...]:
+        return tuple(self._share(owner, array) for array in arrays)
+
+    def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
+        secret, mine = import_spu().Visibility.VIS_SECRET, self.rank == owner
+        if owner in self.private:
+            # What a party does not have stands as zeros, which no message fills.
+            values = np.asarray(array, np.float64) if mine else np.zeros(array.shape)
+            values = np.ascontiguousarray(values)
+            share = self._io.MakeShares(values, secret, owner)[self.rank]
+        elif mine:
+            values = np.ascontiguousarray(array, np.float64)
+            shares = self._io.MakeShares(values, secret, -1)
+            for rank, each in enumerate(shares):
+                if rank != self.rank:
+                    self._send(rank, _packed(each))
+            share = shares[self.rank]
+        else:
+            share = _unpacked(self._receive(owner))
+        return self._named(share, array.shape, np.float64)
+
+    def run(
+        self, program: Program, lanes: Sequence[Sequence[Any]], book: Book
+    ) -> list[Secret]:
+        found = []
+        for lane in lanes:
+            with book(program.place, program.name):
+                found.append(self._run(program, lane))
+        return found
+
+    def _run(self, program: Program, operands: Sequence[Any]) -> SpuSecret:
+        spu = import_spu()
+        names, described_, public = [], [], []
+        kept = []
+        for i, operand in enumerate(operands):
+            secret = isinstance(operand, SpuSecret)
+            if not secret:
+                if i in program.padded:
+                    operand = _padded(operand, operands[0].shape[0])
+                operand = self._publish(operand)
+                kept.append(operand)
+            names.append(operand.name)
+            described_.append(jax.ShapeDtypeStruct(operand.shape, operand.dtype))
+            public.append(not secret)
+        key = program, tuple((d.shape, d.dtype) for d in described_), tuple(public)
+        if key not in self._compiled:
+            self._compiled[key] = compile_program(program, described_, public)
+        executable = spu.Executable()
+        executable.name = program.name
+        executable.input_names = names
+        name = next(self._names)
+        executable.output_names = [name]
+        executable.code = self._compiled[key]
+        with contextlib.nullcontext() if self._watch is None else self._watch.call():
+            self._runtime.Run(executable)
+        self._traffic.read()
+        return self._owned(name)
+
+    def _publish(self, array: np.ndarray) -> SpuSecret:
+        spu = import_spu()
+        shape = described(array)
+        values = np.ascontiguousarray(array, shape.dtype)
+        shares = self._io.MakeShares(values, spu.Visibility.VIS_PUBLIC, -1)
+        return self._named(shares[self.rank], values.shape, shape.dtype)
+
+    def reveal(self, secret: Secret) -> np.ndarray:
+        mine = self._runtime.GetVar(secret.name)
+        messages = self._gather(_packed(mine), range(self._link.world_size))
+        shares = [
+            mine if rank == self.rank else _unpacked(message)
+            for rank, message in enumerate(messages)
+        ]
+        found = np.asarray(self._io.Reconstruct(shares))
+        if found.shape != secret.shape:
+            raise RuntimeError("the parties' shares are of different arrays")
+        if found.dtype.kind == "f":
+            return found.astype(np.float64)
+        return found.astype(bool if found.dtype.kind == "b" else np.int64)
+
+    def dump(self, secret: Secret) -> bytes:
+        head = json.dumps({"shape": secret.shape, "dtype": secret.dtype.str}).encode()
+        return pack([head, _packed(self._runtime.GetVar(secret.name))])
+
+    def load(self, data: bytes) -> Secret:
+        try:
+            first, second = unpack(data)
+            head, share = json.loads(first), _unpacked(second)
+        except (ValueError, RuntimeError):
+            raise ValueError("data must be shares that were kept before") from None
+        return self._named(share, tuple(head["shape"]), head["dtype"])
+
+    def join(self, secrets: Sequence[Secret]) -> Secret:
+        if len(secrets) == 1:
+            return secrets[0]
+        return self._run(_Join(), secrets)
+
+    def shape(self, secret: Secret) -> tuple[int, ...]:
+        if not isinstance(secret, SpuSecret):
+            raise TypeError(f"scores must be a secret of SPU, got {type(secret)}")
+        return secret.shape
+
+    def count(self) -> Count:
+        return self._traffic.count()
+
+    @classmethod
+    def copies(cls, operation: Operation) -> int:
+        return _COPIES
+
+    def forget(self, name: str) -> None:
+        """Delete an array from SPU's memory."""
+        if self._runtime is not None:
+            self._runtime.DelVar(name)
+
+    def _named(self, share: Any, shape: tuple[int, ...], dtype: Any) -> SpuSecret:
+        name = next(self._names)
+        self._runtime.SetVar(name, share)
+        return SpuSecret(self, name, shape, dtype)
+
+    def _owned(self, name: str) -> SpuSecret:
+        meta = self._runtime.GetVarMeta(name)
+        spu = import_spu()
+        kinds = {
+            spu.DataType.DT_I1: np.bool_,
+            spu.DataType.DT_I32: np.int32,
+            spu.DataType.DT_I64: np.int64,
+        }
+        dtype = kinds.get(meta.data_type, np.float64)
+        return SpuSecret(self, name, tuple(meta.shape.dims), dtype)
+
+    def _send(self, rank: int, message: bytes) -> None:
+        self._link.send_async(rank, message)
+        self._traffic.add(sent=len(message))
+
+    def _receive(self, rank: int) -> bytes:
+        message = self._link.recv(rank)
+        self._traffic.add(rounds=1, received=len(message))
+        return message
+
+    def _gather(self, message: bytes, ranks: Iterable[int]) -> list[bytes]:
+        """Send a message to all others, and return those of all parties by rank."""
+        others = [rank for rank in ranks if rank != self.rank]
+        for rank in others:
+            self._send(rank, message)
+        found = {rank: self._receive(rank) for rank in others}
+        return [found.get(rank, message) for rank in ranks]
+
+
+_HONEST = """\
+- parties are trusted to follow the protocol: one that does not can spoil the result and
+  learn more;
+- what is opened says something: which rows are chosen reveals a linear probe, see
+  jaxsel.proxy.leakage."""
+
+
+class CheetahEngine(SpuEngine):
+    """Two parties and nobody else: homomorphic encryption and oblivious transfer."""
+
+    name: ClassVar[str] = "spu-cheetah"
+    notice: ClassVar[str] = (
+        f"SPU 0.9.5, Cheetah, between two parties, over TLS:\n{_HONEST}"
+    )
+    protocol: ClassVar[str] = "CHEETAH"
+
+
+class Aby3Engine(SpuEngine):
+    """Two parties and a helper, who must collude with neither: replicated shares."""
+
+    name: ClassVar[str] = "spu-aby3"
+    notice: ClassVar[str] = (
+        "SPU 0.9.5, ABY3, between two parties and a helper, over TLS:\n"
+        f"{_HONEST}\n"
+        "- the helper must collude with neither party: with one of them it can open "
+        "all."
+    )
+    roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)
+    parties: ClassVar[int] = 3
+    protocol: ClassVar[str] = "ABY3"
+    # Weights are used for every batch: as shares they are sent once.
+    private: ClassVar[tuple[int, ...]] = (DATA_OWNER,)
+
+
+def _padded(array: np.ndarray, of: int) -> np.ndarray:
+    """Return public rows with the last one repeated, to one of few lengths.
+
+    Lengths are `of` halved again and again: the first batch is as long as it is.
+    """
+    n, length = len(array), of
+    while length // 2 >= max(n, _SHORTEST):
+        length = -(-length // 2)
+    return np.pad(array, (0, max(0, length - n)), mode="edge")
+
+
+def _packed(share: Any) -> bytes:
+    return pack([share.meta, *share.share_chunks])
+
+
+def _unpacked(message: bytes) -> Any:
+    """Return the share that `_packed` wrote.
+
+    Raises:
+        RuntimeError: If it is none.
+    """
+    try:
+        meta, *chunks = unpack(message)
+    except ValueError:
+        raise RuntimeError("another party's message holds no share") from None
+    share = import_spu().Share()
+    share.meta, share.share_chunks = meta, chunks
+    return share

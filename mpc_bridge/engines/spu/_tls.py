@@ -1,0 +1,104 @@
+"""TLS between parties with Python's `ssl`: who is accepted, and what went wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+
+from mpc_bridge._certificate import Certificate, same_fingerprint
+from mpc_bridge._certs import Credentials
+from mpc_bridge._handshake import SessionError
+
+
+class PeerError(SessionError):
+    """A peer that is not the right one, or refuses: waiting would not help."""
+
+
+class NotThereError(SessionError):
+    """Nobody answers at a peer's address: it may start later."""
+
+
+def context(credentials: Credentials, *, server: bool = False) -> ssl.SSLContext:
+    """Return TLS 1.3 that accepts the certificates of the peers, and nothing else."""
+    if not credentials.peers:
+        raise ValueError("credentials must have one peer or more, got none")
+    kind = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
+    made = ssl.SSLContext(kind)
+    made.check_hostname = False  # the certificate itself is compared
+    made.verify_mode = ssl.CERT_REQUIRED
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.load_cert_chain(credentials.own.path, credentials.key)
+    made.load_verify_locations(cadata="".join(one.pem for one in credentials.peers))
+    return made
+
+
+def shown_by(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """Return the fingerprint of the certificate that a connected peer has shown."""
+    return _fingerprint(connection.getpeercert(binary_form=True) or b"")
+
+
+def explain(
+    error: Exception, peer: Certificate, host: str, port: int, *, timeout: float
+) -> SessionError:
+    """Return what an error of a connection to a peer means.
+
+    A certificate that is not accepted is fetched once more, to say whose it is.
+    """
+    where = f"{peer.name!r} at {host}:{port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        shown = _fetch(host, port, timeout)
+        mine = same_fingerprint(_fingerprint(shown), peer.fingerprint)
+        whose = "it is the trusted one" if mine else f"trusted is {peer.fingerprint}"
+        return PeerError(
+            f"{where} shows a certificate that is not accepted "
+            f"({error.verify_message}): {_describe(shown)}; {whose}"
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or ""
+        if "EOF" in reason:
+            return NotThereError(f"{where} ends the connection at once")
+        if "ALERT" in reason:
+            text = reason.lower().replace("_", " ")
+            return PeerError(f"{where} refuses the handshake ({text})")
+        return PeerError(f"{where} does not speak TLS")
+    if isinstance(error, socket.gaierror):
+        return PeerError(f"{where} can't be found: {error.strerror}")
+    if isinstance(error, EOFError | ConnectionResetError | ConnectionAbortedError):
+        return NotThereError(f"{where} ends the connection at once")
+    if isinstance(error, TimeoutError):
+        return NotThereError(f"{where} does not answer")
+    text = getattr(error, "strerror", None) or type(error).__name__
+    return NotThereError(f"{where} can't be reached: {text}")
+
+
+def _fetch(host: str, port: int, timeout: float) -> bytes:
+    """Return the certificate that an unaccepted peer shows, or b""."""
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout=timeout) as plain,
+            anybody.wrap_socket(plain) as wrapped,
+        ):
+            return wrapped.getpeercert(binary_form=True) or b""
+    except OSError:
+        return b""
+
+
+def _describe(shown: bytes) -> str:
+    """Return who a certificate says it is; nothing of it is printed raw."""
+    from cryptography import x509
+
+    try:
+        found = x509.load_der_x509_certificate(shown)
+        subject = found.subject.rfc4514_string()
+        dates = found.not_valid_before_utc, found.not_valid_after_utc
+    except ValueError:
+        return "no certificate that can be read"
+    start, end = (f"{date:%Y-%m-%d %H:%M}" for date in dates)
+    return f"{subject!a:.99}, valid from {start} to {end} UTC, {_fingerprint(shown)}"
+
+
+def _fingerprint(der: bytes) -> str:
+    return hashlib.sha256(der).digest().hex(":").upper()

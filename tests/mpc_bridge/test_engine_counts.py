@@ -1,0 +1,244 @@
+"""The formulae for SPU's engines, against what its parties say they send.
+
+The parties are threads with one log: each writes a line a program, and of those the
+sums are told apart from no other.
+"""
+
+import dataclasses
+import math
+import threading
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import spu_parties
+from proxy.random_proxies import SMALL, random_proxy
+from spu_parties import play
+
+from jaxsel.proxy import (
+    MODELS,
+    Call,
+    Operation,
+    Spec,
+    Traffic,
+    choice_cost,
+    manifest,
+    owned_schedule,
+    probe_manifest,
+)
+from mpc_bridge import Ledger, share_proxy
+from mpc_bridge.engines import Program, Unseen
+from mpc_bridge.engines.spu._log import _SENT
+
+pytestmark = [pytest.mark.mpc, pytest.mark.slow]
+ENGINES = ("spu-cheetah", "spu-aby3")
+
+ZEROS = {"softmax": 1, "log_softmax": 1}  # a public zero that its sum starts from
+CALLS = [
+    *(
+        (kind, shapes, 0, ())
+        for kind in ("scale", "square", "nonnegative", "relu", "abs", "exp")
+        + ("reciprocal", "inv_sqrt", "gelu")
+        for shapes in (((3, 7),), ((4096,),))
+    ),
+    *(
+        (kind, ((rows, length),), 0, ())
+        for kind in ("softmax", "log_softmax", "max")
+        for rows, length in ((2, 3), (1024, 8))
+    ),
+    *(("powers", ((n,),), degree, ()) for n, degree in ((21, 3), (2048, 5))),
+    *(
+        ("mul", ((n,), (n,)), 0, owners)
+        for n in (21, 20_000)
+        for owners in ((), (1, None))
+    ),
+    *(
+        ("matmul", shapes, 0, owners)
+        for shapes in (
+            ((5, 6), (6, 3)),
+            ((512, 384), (384, 2)),
+            ((3, 16, 24), (24, 8)),
+            ((2, 3, 5, 6), (2, 3, 6, 4)),
+            ((2, 3, 5, 6), (2, 1, 6, 4)),
+        )
+        for owners in ((None, None), (1, None), (1, 0))
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class One(Program):
+    """One operation."""
+
+    place: ClassVar[str] = "test"
+    name: ClassVar[str] = "one"
+    kind: str
+    degree: int = 0
+
+    def steps(self, cat, *operands):
+        if self.kind == "scale":
+            return operands[0] * 0.7
+        if self.kind == "sum":
+            return operands[0] + operands[1]
+        call = Call(self.place, self.kind, self.kind, operands, self.degree)
+        found = yield call
+        return cat(found) if isinstance(found, tuple) else found
+
+
+class Counter:
+    """Counts what all parties of a session send in a step that they make together."""
+
+    def __init__(self, engine):
+        self.log = spu_parties._traffic()._path
+        self.barrier = threading.Barrier(len(spu_parties.ENGINES[engine].roles))
+        self.found, self.at = {}, 0
+
+    def count(self, rank, name, step, *args):
+        self.barrier.wait()
+        if rank == 0:
+            self.at = self.log.stat().st_size
+        self.barrier.wait()
+        step(*args)
+        self.barrier.wait()
+        if rank == 0:
+            text = self.log.read_bytes()[self.at :].decode(errors="replace")
+            lines = np.array([list(map(int, line)) for line in _SENT.findall(text)])
+            self.found.setdefault(name, []).append(lines.sum(0)[[0, 3]])
+        self.barrier.wait()
+
+
+def run_calls(engine, counter, calls):
+    try:
+        rng = np.random.default_rng(0)
+        for call in calls:
+            kind, shapes, degree, owners = call
+            operands = []
+            for shape, owner in zip(
+                shapes, owners or (None,) * len(shapes), strict=True
+            ):
+                x = rng.uniform(0.5, 1.5, shape)
+                # Where weights are shares, an owner's are too.
+                if owner in engine.private:
+                    of = x if engine.rank == owner else Unseen(x.shape)
+                    operands += engine.share(owner, of)
+                else:
+                    parts = enumerate((x - 1, np.ones_like(x)))
+                    of = [
+                        engine.share(r, p if engine.rank == r else Unseen(p.shape))[0]
+                        for r, p in parts
+                    ]
+                    operands.append(engine._run(One("sum"), of))
+            program = One(kind, degree)
+            engine._run(program, operands)  # makes keys
+            for _ in range(2):
+                counter.count(engine.rank, call, engine._run, program, operands)
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+def expected(engine, call):
+    kind, shapes, degree, owners = call
+    model = MODELS[engine]
+    owners = tuple(owner if owner in model.private else None for owner in owners)
+    found = model.traffic(Operation("", "", kind, shapes, degree, owners), 1)
+    zero = Operation("", "", "zero", ((),), 0, (None,))
+    return found + model.traffic(zero, 1) * ZEROS.get(kind, 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_operation_sends_what_is_counted(engine):
+    counter = Counter(engine)
+    play(engine, run_calls, counter, CALLS)
+    for call in CALLS:
+        counted = expected(engine, call)
+        size, messages = np.mean(counter.found[call], 0)
+        parties = MODELS[engine].parties
+        if engine == "spu-aby3":
+            assert size == pytest.approx(counted.total), call
+            assert messages == pytest.approx(counted.rounds * parties), call
+        elif math.prod(call[1][0]) >= 2048 or call[0] == "matmul":
+            # Triples come 4,096 at a time, and transfers are refilled now and then.
+            assert size == pytest.approx(counted.total, rel=0.1), call
+        else:
+            spare = 2 * 4 * (160_910 + 124_920)
+            assert size <= counted.total * 1.1 + spare, call
+
+
+def family(name, **changes):
+    chosen = {"attention": "uniform", "norm": "polynomial"} | changes
+    return manifest(Spec(1, 2, **chosen), **SMALL | {"n_classes": 3}, masked=True)
+
+
+MANIFESTS = {
+    "probe": probe_manifest(width=6, n_classes=3, head=4),
+    "exact": family("exact", attention="exact"),
+    "quadratic": family("quadratic", attention="quadratic"),
+    "mlp": family("mlp", attention="mlp"),
+    "gelu": family("gelu", ffn="gelu"),
+    "squared": family("squared", norm="squared"),
+}
+
+
+def run_forward(engine, counter, made):
+    try:
+        for name, (target, x, mask) in made.items():
+            ledger = Ledger(engine)
+            arrays = target.arrays() if engine.rank == 0 else None
+            proxy = share_proxy(target.manifest, ledger=ledger, arrays=arrays)
+            given = (x, mask) if engine.rank == 1 else (len(x),)
+            batch = proxy.share_inputs(*given)
+            proxy.score(batch)
+            counter.count(engine.rank, name, proxy.score, batch)
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_forward_pass_sends_what_is_counted(engine):
+    made = {
+        name: random_proxy(each, n=8, bound=8.0) for name, each in MANIFESTS.items()
+    }
+    counter = Counter(engine)
+    play(engine, run_forward, counter, made)
+    model = MODELS[engine]
+    for name, each in MANIFESTS.items():
+        operations = owned_schedule(each, model.private)
+        counted = Traffic.sum(model.traffic(op, 8) for op in operations)
+        size, messages = counter.found[name][0]
+        near = 1e-9 if engine == "spu-aby3" else 0.2
+        assert size == pytest.approx(counted.total, rel=near), name
+        near = 1e-9 if engine == "spu-aby3" else 0.05
+        assert messages == pytest.approx(counted.rounds * model.parties, rel=near), name
+
+
+def run_sets(engine, counter, cases, times):
+    try:
+        for n, k in cases:
+            x = np.random.default_rng(n).normal(size=n)
+            parts = enumerate((x - 1, np.ones_like(x)))
+            of = [
+                engine.share(r, p if engine.rank == r else Unseen(p.shape))[0]
+                for r, p in parts
+            ]
+            scores = engine._run(One("sum"), of)
+            program = One("highest", k)
+            engine._run(program, [scores])
+            for _ in range(times):
+                name = n, k
+                counter.count(engine.rank, name, engine._run, program, [scores])
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+@pytest.mark.parametrize(("engine", "times"), [("spu-cheetah", 4), ("spu-aby3", 40)])
+def test_choosing_by_set_sends_what_is_counted(engine, times):
+    cases = ((256, 20), (1000, 300))
+    counter = Counter(engine)
+    play(engine, run_sets, counter, cases, times)
+    for n, k in cases:
+        counted = choice_cost(n, k, engine=engine, leak="set").expected
+        size, _ = np.mean(counter.found[n, k], 0)
+        assert size == pytest.approx(counted.total, rel=0.2), (n, k)

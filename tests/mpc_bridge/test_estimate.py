@@ -1,0 +1,192 @@
+"""Estimates: what they add up, what they refuse, and how near they come."""
+
+import contextlib
+import dataclasses
+import os
+
+import pytest
+from relay import Relay
+from sessions import config_of
+from test_spu_sessions import Session as Roles, running
+
+from jaxsel.proxy import Network, Traffic, choice_cost, cost
+from jaxsel.proxy._choosing import chosen
+from mpc_bridge import Result, _estimate
+from mpc_bridge._calibrate import Calibration, Line, calibrate
+from mpc_bridge._config import ConfigError, Link, Session, read_config
+from mpc_bridge._handshake import Refused
+from mpc_bridge._holdings import read_public
+
+SLOW = Link(bandwidth=0.001, latency=500.0)  # a kilobyte a second
+
+
+def limited(files, hours, engine="spu-aby3", network=SLOW, **changes):
+    config = config_of(files, "limited", engine=engine, **changes)
+    session = dataclasses.replace(config.session, max_hours=hours)
+    return dataclasses.replace(config, session=session, network=network)
+
+
+def made_up(config, public):
+    line = Line((1, 100), (1.0, 2.0))
+    return Calibration(config.session.engine, (line, line), line, 7.0)
+
+
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+def test_an_estimate_is_the_sum_of_its_parts(files, engine):
+    config = config_of(files, "sum", engine=engine)
+    public = read_public(config)
+    network = Network(bandwidth=1e6, latency=0.02)
+    found = _estimate.estimates(config, public, network=network)
+    phases = [
+        cost(public.manifests[0], 57, network, engine=engine, batch_size=16),
+        choice_cost(57, 25, network, engine=engine),
+    ]
+    for step, part in zip(found.steps[1:3], phases, strict=True):
+        assert step.traffic.bytes == pytest.approx(part.bytes, abs=1)
+        assert found.seconds(step) == pytest.approx(part.seconds)
+    together = Traffic.sum(step.traffic for step in found.steps)
+    assert found.traffic == together
+    calibrated = _estimate.estimates(
+        config, public, network=network, calibration=made_up(config, public)
+    )
+    seconds = sum(step.computing for step in calibrated.steps)
+    assert calibrated.hours == pytest.approx(found.hours + seconds / 3600)
+    # Three batches of 16 and one of 9, between 1 and 2 s.
+    assert calibrated.steps[1].computing == pytest.approx(4 + (3 * 15 + 8) / 99)
+
+
+def test_times_lie_on_a_line_between_sizes_and_beyond():
+    line = Line((10, 20, 40), (1.0, 2.0, 3.0))
+    found = [line.at(size) for size in (5, 10, 15, 30, 80)]
+    assert found == pytest.approx([1.0, 1.0, 1.5, 2.5, 5.0])
+    assert Line((10,), (2.0,)).at(30) == 6.0
+    assert Line((10, 20), (2.0, 1.9)).at(100) == 2.0  # noise takes no time back
+
+
+def test_too_long_a_run_is_refused_before_anything_is_shared(files, monkeypatch):
+    monkeypatch.setattr(_estimate, "calibrate_run", made_up)
+    with pytest.raises(Refused, match=r"session\.max_hours") as refused:
+        _estimate.check_hours(limited(files, 0.01, engine="spu-cheetah"))
+    said = str(refused.value)
+    assert "hours on spu-cheetah, 0.01 are allowed" in said
+    assert "engine 'spu-aby3' (messages" in said
+    assert "a smaller pool" in said
+    _estimate.check_hours(limited(files, 10_000))
+    # Both ways to start a run ask.
+    from mpc_bridge import run_local
+    from mpc_bridge._party import Party
+    from mpc_bridge.engines import engine_of
+
+    config = limited(files, 0.01)
+    with pytest.raises(Refused, match="max_hours"):
+        run_local(config, notice=False)
+    party = Party(
+        "data owner", 1, engine_of("spu-aby3"), config, force=True, progress=False
+    )
+    with pytest.raises(Refused, match="max_hours"):
+        party.prepare()
+
+
+def test_a_day_is_warned_of_where_no_limit_is_set(files, capsys):
+    _estimate.check_hours(limited(files, None))
+    assert not capsys.readouterr().err
+    crawling = Link(bandwidth=1e-6, latency=500.0)
+    _estimate.check_hours(limited(files, None, network=crawling))
+    assert "hours on spu-aby3" in capsys.readouterr().err
+    _estimate.check_hours(limited(files, None, network=None))
+    assert not capsys.readouterr().err
+
+
+def test_the_limit_and_the_network_are_read(files, tmp_path):
+    config = limited(files, 2.5)
+    config.write(tmp_path / "run.toml")
+    assert read_config(tmp_path / "run.toml") == config
+    dataclasses.replace(config, network=None).write(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="network is missing"):
+        read_config(tmp_path / "none.toml")
+    text = (tmp_path / "run.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace("= 2.5", "= 0"))
+    with pytest.raises(ConfigError, match="max_hours must be a finite number above"):
+        read_config(tmp_path / "run.toml")
+    assert Session(name="a", seed=1, samples=2).max_hours is None
+
+
+def test_the_table_shows_other_engines(files, monkeypatch):
+    monkeypatch.setattr(_estimate, "calibrate_run", made_up)
+    config = limited(files, None, engine="spu-cheetah")
+    text = _estimate.estimate(config, calibrated=True)
+    assert "computing, s" in text
+    assert "all, on spu-aby3" in text
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="can be calibrated, got engine 'crypten'"):
+        _estimate.estimate(config_of(files, "c"), calibrated=True)
+
+
+@contextlib.contextmanager
+def over(roles, **link):
+    """Put a link between the parties of a session: delay and rate."""
+    with contextlib.ExitStack() as stack:
+        configs = [read_config(path) for path in roles.paths]
+        places = dataclasses.asdict(configs[0].parties)
+        near = [each["address"] for each in places.values() if each is not None]
+        far = {}
+        for address in near:
+            host, port = address.split(":")
+            relay = stack.enter_context(Relay((host, int(port)), **link))
+            far[address] = f"127.0.0.1:{relay.address[1]}"
+        for rank, (config, path) in enumerate(zip(configs, roles.paths, strict=True)):
+            parties = dataclasses.replace(
+                config.parties,
+                **{
+                    name: dataclasses.replace(
+                        getattr(config.parties, name), address=far[each["address"]]
+                    )
+                    for name, each in places.items()
+                    if each is not None
+                },
+            )
+            name = ("model_owner", "data_owner", "third_party")[rank]
+            part = dataclasses.replace(config.part(rank), listen=near[rank])
+            dataclasses.replace(config, parties=parties, **{name: part}).write(path)
+        yield
+
+
+@pytest.mark.skipif(
+    "JAXSEL_TIMED" not in os.environ,
+    reason="seconds depend on what else runs: JAXSEL_TIMED=1 on quiet cores",
+)
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+def test_an_estimate_comes_near_a_run_over_a_link(files, tmp_path, engine):
+    rate, delay = 5e6, 0.05
+    roles = Roles(files, tmp_path, engine)
+    config = config_of(files, "near", engine=engine)
+    public = read_public(config)
+    calibration = calibrate(
+        engine, public.manifests, _estimate.batches(config, public), limit=20
+    )
+    network = Network(bandwidth=rate, latency=delay)
+    found = _estimate.estimates(
+        config, public, network=network, calibration=calibration
+    )
+    with over(roles, delay=delay, rate=rate), running(roles) as parties:
+        for party in parties:
+            assert party.wait(500)[0] == 0, party.said
+    result = Result.read(roles.outputs[0])
+    for i, phase in enumerate(result.phases):
+        # Passes depend on the draw: as many as there were.
+        scoring, choosing = found.steps[1 + 2 * i : 3 + 2 * i]
+        sent = chosen(
+            engine, "rank", phase.samples, phase.kept, phase.passes, phase.comparisons
+        )
+        expected = found.seconds(scoring) + found.seconds(
+            dataclasses.replace(
+                choosing,
+                traffic=sent,
+                computing=calibration.choosing(phase.passes, phase.comparisons),
+            )
+        )
+        spent = [step for step in result.steps if step.phase == f"phase {i + 1}"]
+        seconds = sum(s.seconds for s in spent if s.place in ("forward", "choice"))
+        assert expected == pytest.approx(seconds, rel=0.2, abs=0.5)

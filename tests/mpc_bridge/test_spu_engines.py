@@ -1,0 +1,324 @@
+"""SPU's engines: the clear scores, the clear choice, and nothing wild."""
+
+import contextlib
+import dataclasses
+import json
+from typing import ClassVar
+
+import jax
+import numpy as np
+import pytest
+from proxy.random_proxies import SMALL, random_proxy, small_manifests
+from spu_parties import BITS, ENGINES, play, score
+
+from jaxsel.proxy import (
+    Call,
+    FixedPoint,
+    Spec,
+    manifest,
+    operand_shapes,
+    probe_manifest,
+)
+from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
+from jaxsel.proxy.families._place import Place
+from jaxsel.proxy.families._ranges import Ranges
+from mpc_bridge import Ledger, appraise, choose, score_pool, share_proxy
+from mpc_bridge._inputs import shapes_of
+from mpc_bridge._journal import Journal
+from mpc_bridge._programs import Above, Forward, Highest
+from mpc_bridge.engines import Program, Unseen
+from mpc_bridge.engines.spu._engine import _padded
+from mpc_bridge.engines.spu._lower import compile_program, lower
+
+pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
+ALL = [*ENGINES]
+SLOW_BY_TWO = ["spu-aby3", pytest.param("spu-cheetah", marks=pytest.mark.slow)]
+ERROR = 1e-4
+"""Of the largest score, or of 1: 18 fraction bits."""
+
+
+def assert_sound(engine, made, **options):
+    target, x, mask = made
+    expected = np.asarray(target.scores(target.logits(x, mask)))
+    for found in play(engine, score, target, x, mask, **options):
+        if found is not None:
+            error = np.abs(found - expected).max()
+            assert error <= ERROR * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_a_probe_is_scored(engine):
+    for classes, hidden in ((2, 0), (3, 4)):
+        m = probe_manifest(width=6, n_classes=classes, head=hidden)
+        assert_sound(engine, random_proxy(m, n=9, bound=8.0))
+
+
+def test_a_layer_is_scored():
+    spec = Spec(1, 2, attention="quadratic", norm="polynomial")
+    m = manifest(spec, **SMALL | {"n_classes": 3}, masked=True)
+    assert_sound("spu-aby3", random_proxy(m, n=5, bound=8.0))
+
+
+def with_family(family):
+    """Return a random proxy of one layer with this family, in whichever place."""
+    chosen = {"attention": "uniform", "norm": "polynomial"}
+    if family in ACTIVATIONS and family != "relu":
+        chosen["ffn"] = family
+    elif family in ATTENTIONS:
+        chosen["attention"] = family
+    else:
+        chosen["norm"] = family
+    m = manifest(Spec(1, 2, **chosen), **SMALL | {"n_classes": 3}, masked=True)
+    return random_proxy(m, n=3, bound=8.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted({*ATTENTIONS, *NORMS, *ACTIVATIONS}))
+def test_every_family_is_scored(family):
+    assert_sound("spu-aby3", with_family(family))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["quadratic", "mlp", "exact", "gelu"])
+def test_families_are_scored_by_two(family):
+    assert_sound("spu-cheetah", with_family(family))
+
+
+def operands(m, n):
+    described = [
+        jax.ShapeDtypeStruct(shape, np.float64) for shape in operand_shapes(m).values()
+    ]
+    return described + [
+        jax.ShapeDtypeStruct(each.shape, np.float64) for each in shapes_of(m, n)
+    ]
+
+
+@pytest.mark.slow
+def test_manifests_are_compiled():
+    for m in list(small_manifests())[::4]:
+        shapes = operands(m, 3)
+        assert compile_program(Forward(m), shapes, [False] * len(shapes))
+
+
+def test_programs_have_no_form_that_the_parser_does_not_know():
+    numbers = jax.ShapeDtypeStruct((20,), np.float64)
+    rows = jax.ShapeDtypeStruct((8,), np.int32)
+    one = jax.ShapeDtypeStruct((1,), np.int32)
+    for program, shapes in (
+        (Above(), [numbers, rows, one, jax.ShapeDtypeStruct((8,), np.float64)]),
+        (Highest(4, 5), [numbers, numbers]),
+    ):
+        assert "chlo." not in lower(program, shapes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(Program):
+    place: ClassVar[str] = "test"
+    name: ClassVar[str] = "sum"
+
+    def steps(self, cat, *operands):
+        return operands[0] + operands[1]
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Product(Program):
+    place: ClassVar[str] = "test"
+    name: ClassVar[str] = "product"
+
+    def steps(self, cat, *operands):
+        return (yield Call(self.place, self.name, "mul", operands))
+
+
+def shared(ledger, values):
+    """Return numbers of which each owner has a part: scores are nobody's own."""
+    engine, half = ledger.engine, np.random.default_rng(1).integers(-99, 99)
+    parts = (values - half, np.full(values.shape, float(half)))
+    secrets = [
+        engine.share(rank, part if engine.rank == rank else Unseen(part.shape))[0]
+        for rank, part in enumerate(parts)
+    ]
+    return ledger.run(Sum(), *secrets)
+
+
+def run_choices(engine, ring, k, bits):
+    ledger = Ledger(engine, allow=("pivot", "rows", "mean", "above", "scores"))
+    scores = np.asarray(ring) / 2.0**bits
+    secret = shared(ledger, scores)
+    by_rank = choose(secret, k, seed=3, ledger=ledger)
+    by_set = choose(secret, k, seed=3, ledger=ledger, leak="set")
+    mean = appraise(secret, by_rank.rows, ledger=ledger)
+    ends = [
+        appraise(secret, by_rank.rows, threshold=mean + end, ledger=ledger)
+        for end in (-1e-9, 1e-9)
+    ]
+    return by_rank, by_set, mean, ends, ledger.opened
+
+
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+def test_chosen_are_those_of_the_clear_order(engine):
+    rng = np.random.default_rng(0)
+    large = 2**41  # n < 2^6 more is below 2^62
+    for ring in (rng.integers(-2, 3, 40), rng.integers(-large, large, 33)):
+        k = len(ring) // 3
+        best = np.sort(np.argsort(-ring, kind="stable")[:k])
+        for found in play(engine, run_choices, ring.tolist(), k, BITS):
+            by_rank, by_set, mean, ends, opened = found
+            np.testing.assert_array_equal(by_rank.rows, best)
+            np.testing.assert_array_equal(by_set.rows, best)
+            assert (by_set.passes, by_set.comparisons) == (0, 0)
+            assert mean == pytest.approx(ring[best].mean() / 2**BITS, rel=1e-12)
+            assert ends == [True, False]
+            pivots = [size for kind, _, size in opened if kind == "pivot"]
+            assert sum(pivots) == by_rank.comparisons
+            assert [size for kind, _, size in opened if kind == "rows"] == [k]
+
+
+def run_products(engine, left, right):
+    ledger = Ledger(engine, allow=("scores",))
+    found = []
+    for pair in zip(left, right, strict=True):
+        secrets = [shared(ledger, np.asarray(values)) for values in pair]
+        found.append(ledger.open("scores", ledger.run(Product(), *secrets)))
+    return found
+
+
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+def test_no_product_below_the_ring_is_wild(engine):
+    """Where local truncation fails one time in eight, and up to the ring's last bit."""
+    rng, n = np.random.default_rng(0), 20_000
+    left, right = [], []
+    for top in (61, 58, 40):  # bits of the product before it is cut back
+        size = 2.0 ** ((top - 2 * BITS) / 2)
+        for values in (left, right):
+            values.append(np.round(rng.uniform(-size, size, n) * 2**BITS) / 2**BITS)
+    for found in play(engine, run_products, left, right):
+        for product, x, y in zip(found, left, right, strict=True):
+            # Half a digit is rounded, and truncation may be off by one more.
+            assert np.abs(product - x * y).max() <= 2.5 / 2**BITS
+
+
+@dataclasses.dataclass(frozen=True)
+class Activate(Program):
+    activation: str
+    place: ClassVar[str] = "test"
+    name: ClassVar[str] = "activation"
+
+    def steps(self, cat, *operands):
+        at = Place(run=None, at=self.place)
+        return (yield from ACTIVATIONS[self.activation].steps(at, operands[0]))
+
+
+def run_activation(engine, name, values):
+    ledger = Ledger(engine, allow=("scores",))
+    return ledger.open("scores", ledger.run(Activate(name), shared(ledger, values)))
+
+
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+@pytest.mark.parametrize(("name", "largest"), [("relu", 25), ("quad", 12), ("gelu", 4)])
+def test_an_activation_is_right_up_to_its_bound(engine, name, largest):
+    """The largest power of two that an export accepts with 18 fraction bits."""
+    m = manifest(Spec(1, 2, ffn=name), **SMALL)
+    for more in (0, 1):
+        bounds = {"layers.0.hidden": 2.0 ** (largest + more)}
+        fixed = FixedPoint(fraction_bits=BITS, bounds=bounds)
+        ranges = Ranges(dataclasses.replace(m, fixed_point=fixed), "layers.0")
+        refused = pytest.raises(ValueError, match=r"layers\.0\.hidden: .* may reach")
+        with refused if more else contextlib.nullcontext():
+            ACTIVATIONS[name].check(ranges)
+    values = 2.0**largest * np.linspace(-1, 1, 1001)
+    expected = np.asarray(ACTIVATIONS[name].apply(values))
+    for found in play(engine, run_activation, name, values):
+        error = np.abs(found - expected)
+        assert (error <= 2e-3 * np.maximum(1, np.abs(expected))).all()
+
+
+def test_an_extreme_sample_is_scored_as_any_other():
+    m = probe_manifest(width=6, n_classes=2)
+    target, x, _ = random_proxy(m, n=40, bound=2.0**9)
+    x[7], x[8] = 2.0**9, -(2.0**9)
+    assert_sound("spu-aby3", (target, x, None))
+
+
+def run_resumed(engine, folder, target, x, stop, finish):
+    """Score and choose until `stop` entries are written; return what was found.
+
+    Args:
+        engine: Of a party.
+        folder: Of all journals.
+        target: The proxy.
+        x: Samples.
+        stop: By rank.
+        finish: Whether the journal is deleted at the end.
+    """
+    output = folder / str(engine.rank)
+    output.mkdir(exist_ok=True)
+    journal = Journal(output, "one session")
+    there = [json.loads(each) for each in engine.exchange(b"%d" % journal.there)]
+    journal.start(min(there), engine, {"bits": BITS})
+    put = journal._put
+
+    def counted(data):
+        put(data)
+        if journal._at == stop[engine.rank]:
+            raise KeyboardInterrupt
+
+    journal._put = counted
+    ledger = Ledger(engine, journal=journal)
+    arrays = target.arrays() if engine.rank == 0 else None
+    asked = []
+
+    def read(rows):
+        asked.append(rows.start)
+        return x[rows], None
+
+    try:
+        proxy = share_proxy(target.manifest, ledger=ledger, arrays=arrays)
+        reads = read if engine.rank == 1 else None
+        scores = score_pool(proxy, len(x), reads, batch=10)
+        chosen = choose(scores, 7, seed=3, ledger=ledger)
+    except KeyboardInterrupt:
+        chosen = None
+    if finish:
+        journal.finish()
+    else:
+        journal.close()
+    return chosen, min(there), asked, ledger.opened
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param((2, 2, 2), marks=pytest.mark.slow),
+        pytest.param((3, 2, 2), marks=pytest.mark.slow),
+        (6, 5, 6),
+    ],
+)
+def test_a_killed_session_goes_on(tmp_path, stop):
+    target, x, _ = random_proxy(probe_manifest(width=6, n_classes=2), n=40, bound=8.0)
+    never = (-1, -1, -1)
+    (tmp_path / "whole").mkdir()
+    whole = play("spu-aby3", run_resumed, tmp_path / "whole", target, x, never, True)
+    # A party that is ahead leaves the others waiting: here all end by themselves.
+    ends = (max(stop),) * 3
+    first = play("spu-aby3", run_resumed, tmp_path, target, x, ends, False)
+    assert all(chosen is None for chosen, *_ in first)
+    for rank, entries in enumerate(stop):
+        for path in (tmp_path / str(rank) / "unfinished").glob("*.entry"):
+            assert path.stat().st_mode & 0o777 == 0o600
+            if int(path.stem) >= entries:
+                path.unlink()
+    again = play("spu-aby3", run_resumed, tmp_path, target, x, never, True)
+    for found, expected in zip(again, whole, strict=True):
+        np.testing.assert_array_equal(found[0].rows, expected[0].rows)
+        assert found[0].passes == expected[0].passes
+        assert found[1] == min(stop)
+        assert found[3] == expected[3]  # what was opened, before and after
+    assert again[1][2] == [10 * i for i in range(min(min(stop), 4), 4)]
+    assert not [*tmp_path.glob("*/unfinished")]
+
+
+def test_batches_of_rows_have_few_lengths():
+    lengths = {len(_padded(np.arange(n), 1000)) for n in range(1, 1001)}
+    assert lengths == {1000, 500, 250, 125}
+    assert _padded(np.array([4, 7]), 70).tolist()[:3] == [4, 7, 7]

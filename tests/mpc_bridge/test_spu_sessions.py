@@ -1,0 +1,95 @@
+"""Whole sessions on SPU: processes on loopback, over TLS, killed and resumed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import ROLES, Session, running
+from sessions import config_of, in_the_clear
+
+from mpc_bridge import Result, run_local
+
+pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("leak", ["rank", "set"])
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
+    name = f"{engine}-{leak}"
+    result = run_local(config_of(files, name, engine=engine, leak=leak), notice=False)
+    rows, _ = in_the_clear(files)
+    assert list(result.rows) == rows.tolist()
+    assert result.appraisal == pytest.approx(local[0].appraisal, abs=2e-3)
+    other = Result.read(files / name / "data")
+    assert (other.rows, other.openings) == (result.rows, result.openings)
+    if engine == "spu-cheetah":  # what one sends the other receives
+        assert result.total().sent + other.total().sent == result.total().bytes
+        assert result.total().bytes == other.total().bytes
+    kinds = {opening.kind for opening in result.openings}
+    assert kinds == {"pivot" if leak == "rank" else "rows", "mean"}
+    for party in ("model", "data"):
+        assert [p.name for p in (files / name / party).iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize(("entries", "victim"), [(1, 1), (6, 0)])
+def test_a_killed_party_goes_on(files, tmp_path, entries, victim):
+    session = Session(files, tmp_path, "spu-cheetah")
+    with running(session) as roles:
+        while session.entries(victim) < entries:
+            assert all(role.status is None for role in roles)
+            time.sleep(0.01)
+        roles[victim].process.kill()
+        other = roles[1 - victim]
+        assert other.wait(60)[0] == 1
+        assert other.last.startswith(
+            f"{ROLES[1 - victim].replace('-', ' ')}: error: phase "
+        )
+        assert "is gone or was cut off" in other.last
+    kept = [session.entries(rank) for rank in session.ranks]
+    assert min(kept) >= entries - 1
+    for rank in session.ranks:
+        for path in (session.outputs[rank] / "unfinished").iterdir():
+            assert path.stat().st_mode & 0o777 == 0o600
+    with running(session) as roles:
+        assert [role.wait(120)[0] for role in roles] == [0, 0]
+        assert all("going on with what is in" in role.said for role in roles)
+    rows, _ = in_the_clear(files)
+    results = [Result.read(session.outputs[rank]) for rank in session.ranks]
+    for result in results:
+        assert list(result.rows) == rows.tolist()
+    assert results[0].openings == results[1].openings
+
+
+def test_an_end_by_sigterm_is_one_of_all_roles(files, tmp_path):
+    config = config_of(files, tmp_path, engine="spu-aby3", samples=60)
+    config.write(tmp_path / "run.toml")
+    local = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "mpc_bridge",
+            "local",
+            "--config",
+            tmp_path / "run.toml",
+        ],
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    children = []
+    while len(children) < 3:
+        assert local.poll() is None
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(local.pid)],
+            capture_output=True,
+            text=True,
+        )
+        children = found.stdout.split()
+        time.sleep(0.05)
+    local.terminate()
+    assert local.wait(30) == 128 + signal.SIGTERM
+    for child in children:
+        assert not Path(f"/proc/{child}/cmdline").exists()

@@ -1,0 +1,222 @@
+"""The command line of the market: features, tables, and data sets of every kind."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from commands import refuse, run
+from market_cases import QUICK, RANK, ask, draw, files as files, normal, reply, save
+
+from jaxsel import market
+from jaxsel.data import load
+from jaxsel.market import Answer, Request
+
+
+def test_data_without_labels():
+    asked = ask()
+    x = draw(20, 20, 20)[0].astype(np.float32)
+    expected = market.answer(asked, x, owner="bare")
+    assert expected.pseudo_labels
+    np.savez("own.npz", x=x, y=np.zeros(60))  # not to be used
+    np.save("own.npy", x)
+    frame = pd.DataFrame(x, columns=list("abcdef"))
+    frame.to_csv("own.csv", index=False)
+    frame.to_parquet("own.parquet")
+    frame.assign(kind=["up", None] * 30).to_csv("own_kinds.csv", index=False)
+    column = {"own_kinds.csv": ["--label-column", "kind"]}
+    for file in ("own.npz", "own.npy", "own.csv", "own.parquet", *column):
+        run(
+            *("market", "answer", "request.npz", file, "--unlabelled", "--force"),
+            *("--owner", "bare", "--out", "from_bare.npz", *column.get(file, ())),
+        )
+        found = Answer.load("from_bare.npz", asked)
+        assert found.pseudo_labels
+        for name in ("x", "y", "weights"):
+            expected_array = getattr(expected, name)
+            np.testing.assert_array_equal(getattr(found, name), expected_array, file)
+
+
+def test_features_only(capsys):
+    """The samples stay at home, on both sides."""
+    encode = normal(6, 3)
+    for name in ("val", "train", "north"):
+        np.save(f"{name}_f.npy", np.load(f"{name}.npz")["x"] @ encode)
+    asked = ask("--features", "val_f.npy", "--hide-samples")
+    assert asked.x is None
+    assert np.load("held.npz")["x"].shape == (25, 3)
+    for name in ("train", "north"):
+        save(f"{name}_f", np.load(f"{name}_f.npy"), np.load(f"{name}.npz")["y"])
+    found = reply("north_f")
+    assert found.x is None
+    assert found.features.shape == (16, 3)
+    options = ["--train", "train_f.npz", "--out", "ranking.json", *QUICK]
+    run(*RANK, "from_north_f.npz", *options)
+    # Samples with features beside them: features decide, samples are sent.
+    ask("--features", "val_f.npy", "--force")
+    found = reply("north", "--features", "north_f.npy")
+    assert found.x.shape == (16, 6)
+
+
+def test_tables_with_texts_as_labels(capsys):
+    for name in ("val", "train", "north"):
+        file = np.load(f"{name}.npz")
+        frame = pd.DataFrame(file["x"], columns=list("abcdef"))
+        frame["kind"] = np.array(["lo", "mid", "up"])[file["y"]]
+        frame.to_csv(f"{name}.csv", index=False)
+    predicted = np.array(["lo", "mid", "up"])[np.load("predicted.npy")]
+    np.save("predicted.npy", predicted)
+    kind = ["--label-column", "kind"]
+    run(
+        *("market", "request", "val.csv", "--predictions", "predicted.npy", *kind),
+        *("--method", "binned", "--budget", 8),
+        *("--held-out-to", "held.npz", "--out", "request.npz"),
+    )
+    asked = Request.load("request.npz")
+    assert asked.schema.columns == tuple("abcdef")
+    assert asked.schema.classes == ("lo", "mid", "up")
+    run(
+        *("market", "answer", "request.npz", "north.csv", "--owner", "north", *kind),
+        *("--out", "from_north.npz"),
+    )
+    options = ["--train", "train.csv", *kind, "--out", "ranking.json", *QUICK]
+    options.append("--without-shown")
+    run(*RANK, "from_north.npz", *options)
+    ranking = json.loads(Path("ranking.json").read_text())
+    assert ranking["ranking"][0]["gain"] > 0.05
+    assert ranking["ranking"][0]["score"] > 0.9
+
+
+def test_columns_in_another_order(capsys):
+    x, y = draw(10, 10, 20)
+    names = [f"c{i}" for i in range(6)]
+    table = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
+    table.to_csv("val.csv", index=False)
+    column = ("--label-column", "label")
+    made = ("market", "request", "val.csv", *column, "--out", "request.npz")
+    run(*made, "--budget", "8", "--method", "retrieve")
+    answers = []
+    for order in (names, names[::-1]):
+        table[[*order, "label"]].to_csv("own.csv", index=False)
+        run(
+            *("market", "answer", "request.npz", "own.csv", "--owner", "north"),
+            *(*column, "--out", "a.npz", "--force"),
+        )
+        answers.append(Answer.load("a.npz", Request.load("request.npz")).x)
+    np.testing.assert_array_equal(*answers)
+    table.rename(columns={"c0": "other"}).to_csv("own.csv", index=False)
+    error = refuse(
+        capsys,
+        *("market", "answer", "request.npz", "own.csv", "--owner", "north", *column),
+        *("--out", "b.npz"),
+    )
+    assert "DATA must have the columns of the request, c0" in error
+
+
+def test_columns_of_tables_can_be_left_out(capsys):
+    """As the index that pandas writes, which says so if it is not."""
+    x, y = draw(10, 10, 20)
+    names = [f"c{i}" for i in range(6)]
+    frame = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
+    frame["id"] = [f"row {i}" for i in range(40)]
+    frame.to_csv("val.csv")
+    wrong = np.where(y == 2, 0, y)
+    pd.DataFrame({"guess": wrong, "note": "none"}).to_csv("predicted.csv", index=False)
+    made = ("market", "request", "val.csv", "--label-column", "label", "--budget", 8)
+    made += ("--predictions", "predicted.csv", "--prediction-column", "guess")
+    made += ("--held-out-to", "held.npz", "--out", "request.npz", "--force")
+    run(*made, "--drop", "id")
+    warning = "val.csv: column 'Unnamed: 0' counts as a feature; leave it out: --drop"
+    assert capsys.readouterr().err == f"jaxsel: warning: {warning}\n"
+    assert Request.load("request.npz").schema.columns == ("Unnamed: 0", *names)
+    for options in (
+        ("--drop", "id", "--drop", "Unnamed: 0"),
+        ("--columns", ",".join(names)),
+    ):
+        run(*made, *options)
+        assert capsys.readouterr().err == ""
+        asked = Request.load("request.npz")
+        assert asked.schema.columns == tuple(names)
+        assert set(asked.y) == {2}
+        assert len(asked) == 10
+    reply = ("market", "answer", "request.npz", "val.csv", "--owner", "o", "--force")
+    columns = ("--columns", ",".join(names[::-1]))
+    for labels in (("--label-column", "label"), ("--unlabelled",)):
+        run(*reply, *labels, *columns, "--out", "a.npz")
+        assert Answer.load("a.npz", asked).x.shape == (8, 6)
+    assert "must name the column of --predictions" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "predicted.npy"
+    )
+    assert "has no column 'guess'" in refuse(
+        capsys, *made, "--columns", "c0", "--predictions", "val.csv"
+    )
+
+
+def test_columns_of_other_scale(capsys):
+    """With one in thousands, raw distances see nothing else."""
+    x, y = draw(30, 30, 30)
+    x[:, 5] = 1000 * normal(90)
+    np.savez("val.npz", x=x[::2], y=y[::2])
+    np.savez("own.npz", x=x[1::2], y=y[1::2])
+    run("market", "request", "val.npz", "--budget", 12, "--out", "request.npz")
+    right = []
+    for options in ((), ("--standardize",)):
+        run(
+            *("market", "answer", "request.npz", "own.npz", "--unlabelled"),
+            *("--method", "random", "--metric", "l2", "--owner", "o"),
+            *("--out", "a.npz", "--force", *options),
+        )
+        found = Answer.load("a.npz", Request.load("request.npz"))
+        rows = [np.flatnonzero((x == row).all(axis=1))[0] for row in found.x]
+        right.append(np.mean(found.y == y[rows]))
+    assert right[1] > 0.9 > right[0]
+    for options in (("--method", "grad_match"), ("--method", "random")):
+        error = refuse(
+            capsys,
+            *("market", "answer", "request.npz", "own.npz", "--standardize"),
+            *("--owner", "o", "--out", "b.npz", *options),
+        )
+        assert "--standardize must not be given" in error
+
+
+def test_features_that_are_forgotten(capsys):
+    np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
+    ask("--features", "val_f.npy", "--method", "random")
+    reply("north")
+    assert capsys.readouterr().err == ""
+    reply("north", "--method", "retrieve", "--force")
+    assert "the request has features, but --features is not given: samples are" in (
+        capsys.readouterr().err
+    )
+
+
+def sha256_of(name, split):
+    data = load(name, split=split)
+    return hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()
+
+
+def test_prepared_data_sets(monkeypatch):
+    run("market", "request", "digits:test", "--budget", 4, "--out", "request.npz")
+    asked = Request.load("request.npz")
+    assert asked.x.shape == (355, 8, 8, 1)
+    run(
+        *("market", "answer", "request.npz", "digits:train", "--owner", "me"),
+        *("--out", "a.npz"),
+    )
+    assert Answer.load("a.npz", asked).x.dtype == np.uint8
+    manifest = json.loads(Path("a.json").read_text())
+    hashes = {split: sha256_of("digits", split) for split in ("train", "test")}
+    assert manifest["inputs"][1]["sha256"] == hashes["train"]
+    run(
+        *("market", "answer", "request.npz", "digits:train", "--owner", "other"),
+        *("--out", "b.npz", "--unlabelled"),
+    )
+    assert Answer.load("b.npz", asked).pseudo_labels
+    monkeypatch.setattr(market.Trainer, "score", lambda self, answer: [0.5])
+    run(
+        *("market", "rank", "request.npz", "digits:test", "a.npz", "b.npz"),
+        *("--train", "digits:train", "--out", "r.json"),
+    )
+    inputs = json.loads(Path("r.json").read_text())["inputs"]
+    assert [entry["sha256"] for entry in inputs[1:3]] == [*hashes.values()][::-1]
