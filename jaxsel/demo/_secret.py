@@ -25,7 +25,8 @@ class Side:
     """One party's side of a secure run, of its own result.
 
     Attributes:
-        megabytes: Payload that it sent to the other party.
+        sent: Payload that it sent to the others, in megabytes.
+        received: And what it received: with a helper, from both.
         opened: What it saw opened, in words, by phase.
         recovered: The best rank correlation of its attacks on the proxies, by phase;
             None where it attacked nothing.
@@ -34,7 +35,8 @@ class Side:
         working: Of these, in steps: sharing, computing, messages.
     """
 
-    megabytes: float
+    sent: float
+    received: float
     opened: tuple[str, ...]
     recovered: tuple[float | None, ...]
     attacked: tuple[int, ...]
@@ -52,8 +54,8 @@ class PrivateRun:
         mean: The chosen rows' mean score, the only score that was opened: of two
             classes an entropy, in nats.
         seconds: Wall clock of the slower party, from its start to its result.
-        megabytes: Payload between the two parties: sent plus received by one.
-        rounds: Messages between them.
+        megabytes: Payload that the two owners sent, to each other and to a helper.
+        rounds: Messages that the model owner waited for.
         dealer_megabytes: Of the correlated randomness of CrypTen's third party.
         compared: Outcomes of comparisons that were opened, in each phase.
         model_owner, data_owner: Their sides.
@@ -133,24 +135,26 @@ def private_run(result: Any, other: Any) -> PrivateRun:
         other: The data owner's.
     """
     total = result.total()
+    sides = _side(result), _side(other)
     return PrivateRun(
         engine=result.engine,
         rows=np.asarray(result.rows),
         mean=result.appraisal,
         seconds=max(result.seconds, other.seconds),
-        megabytes=total.bytes / 1e6,
+        megabytes=sum(side.sent for side in sides),
         rounds=total.rounds,
         dealer_megabytes=total.dealer_bytes / 1e6,
         compared=tuple(phase.comparisons for phase in result.phases),
-        model_owner=_side(result),
-        data_owner=_side(other),
+        model_owner=sides[0],
+        data_owner=sides[1],
     )
 
 
 def _side(result: Any) -> Side:
     total = result.total()
     return Side(
-        megabytes=total.sent / 1e6,
+        sent=total.sent / 1e6,
+        received=(total.bytes - total.sent) / 1e6,
         opened=tuple(each.opened for each in result.reveals),
         recovered=tuple(each.recovered for each in result.reveals),
         attacked=tuple(each.rows for each in result.reveals),
@@ -172,8 +176,8 @@ def sides_table(run: PrivateRun, *, offered: int) -> Table:
         ("kept to itself", "the proxies' weights", f"{offered:,} samples, embedded"),
         (
             "received",
-            f"{data.megabytes:,.1f} MB that look random",
-            f"{model.megabytes:,.1f} MB that look random",
+            f"{model.received:,.1f} MB that look random",
+            f"{data.received:,.1f} MB that look random",
         ),
         ("saw opened", opened, opened),
         (

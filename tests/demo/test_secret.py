@@ -22,14 +22,14 @@ def results():
         for n, k, m in ((630, 210, 1234), (210, 70, 432))
     )
 
-    def result(role, sent, basis, found):
+    def result(role, sent, received, basis, found):
         steps = [
             Step(
                 phase=f"phase {i + 1}",
                 place="scores",
                 name="product",
                 rounds=3,
-                bytes=7_000_000,
+                bytes=sent + received,
                 dealer_rounds=0,
                 dealer_bytes=0,
                 sent=sent,
@@ -65,8 +65,8 @@ def results():
             seconds=19.5 if role == "model-owner" else 18.5,
         )
 
-    model = result("model-owner", 1_500_000, "random probe", (0.11, None))
-    data = result("data-owner", 5_500_000, "own rows", (0.876, None))
+    model = result("model-owner", 1_500_000, 6_000_000, "random probe", (0.11, None))
+    data = result("data-owner", 5_500_000, 2_500_000, "own rows", (0.876, None))
     return model, data
 
 
@@ -75,7 +75,9 @@ def test_both_sides_of_a_run():
     assert (run.megabytes, run.rounds, run.seconds) == (14.0, 6, 19.5)
     assert run.compared == (1234, 432)
     np.testing.assert_array_equal(run.rows, np.arange(70))
-    assert (run.model_owner.megabytes, run.data_owner.megabytes) == (3.0, 11.0)
+    # A helper sends too: what one received is not what the other sent.
+    assert (run.model_owner.sent, run.data_owner.sent) == (3.0, 11.0)
+    assert (run.model_owner.received, run.data_owner.received) == (12.0, 5.0)
     assert run.data_owner.recovered == (0.876, None)
     assert (run.data_owner.seconds, run.data_owner.working) == (18.5, 2.5)
 
@@ -85,8 +87,7 @@ def test_the_table_says_what_each_side_saw(tmp_path):
     table = sides_table(run, offered=630)
     shown = {row[0]: row[1:] for row in table.rows}
     assert shown["kept to itself"][1] == "630 samples, embedded"
-    # One receives what the other has sent.
-    assert [cell.split(" MB")[0] for cell in shown["received"]] == ["11.0", "3.0"]
+    assert [cell.split(" MB")[0] for cell in shown["received"]] == ["12.0", "5.0"]
     opened = (
         "phase 1: the 210 rows that are left; phase 2: the 70 rows that are left; "
         "at the end, their mean score: 0.654"

@@ -268,9 +268,10 @@ def test_the_demo_shows_texts(monkeypatch, engine):
         sides = tables.pop(0)
         assert [row[0] for row in sides.rows][:2] == ["kept to itself", "received"]
         model, data = found.private.model_owner, found.private.data_owner
-        assert model.megabytes + data.megabytes == pytest.approx(
-            found.private.megabytes, rel=1e-6
-        )
+        assert min(model.received, data.received) > 0
+        if engine == "crypten":  # with a helper, some goes to it and comes from it
+            assert model.received == pytest.approx(data.sent, rel=1e-6)
+            assert data.received == pytest.approx(model.sent, rel=1e-6)
         # The first phase has rows enough to attack with, and to judge by.
         assert -1 <= data.recovered[0] <= 1
         assert data.attacked[0] == 144

@@ -120,14 +120,19 @@ def _play(
     messages: int = 1,
     size: int = 0,
     hold: float = 0.0,
+    talking: str | None = None,
 ) -> dict[str, Any]:
-    """Play one rank: in a tunnel, or bare, with the link's own TLS."""
+    """Play one rank: in a tunnel, or bare, with the link's own TLS.
+
+    Once it has heard three messages it makes the file `talking`. With an error come
+    the seconds that it `waited` since the last message.
+    """
     desc = spu.link.Desc()
     credentials = _certs.load(folder)
     hosts = [f"127.0.0.1:{port}" for port in ports]
     names = [credentials.own.name, credentials.peers[0].name]
     parties = list(zip(names[::-1] if rank else names, hosts, strict=True))
-    start = time.monotonic()
+    start = last = time.monotonic()
     try:
         if bare:
             desc.enable_ssl = True
@@ -154,11 +159,15 @@ def _play(
             text = f"hello {rank} {i}"
             text += "x" * (size - len(text))
             heard.append(link.all_gather(text)[1 - rank])
+            last = time.monotonic()
+            if talking and len(heard) == 3:
+                Path(talking).touch()
             time.sleep(hold)
         _link.finish(link)
     except Exception as error:
         text = _link.one_sentence(error)
-        return {"error": text, "seconds": time.monotonic() - start}
+        now = time.monotonic()
+        return {"error": text, "seconds": now - start, "waited": now - last}
     result = {"heard": [text.rstrip("x") for text in heard]}
     if not bare:
         result |= {"sent": tunnel.sent[1 - rank], "received": tunnel.received[1 - rank]}
