@@ -178,16 +178,36 @@ def estimate(
         for other in _others(config, public, network)
     ]
     warnings = "".join(f"\n\n{said}" for said in _said(config, public))
+    wild = _wild(config, public)
     given_away = f"\n\n{_given_away(config, public)}" if reveals else ""
     return (
         f"{table([header, *lines])}\n\n"
-        f"{_MEANING[found.engine]}\nChoices as expected. "
+        f"{_MEANING[found.engine]}\n{wild}\nChoices as expected. "
         + (
             "Computing is that of all parties on this machine.\n\n"
             if calibration is not None
             else "Computing comes on top: --calibrate measures it.\n\n"
         )
         + f"{table([elsewhere, *others])}{given_away}{warnings}"
+    )
+
+
+def _wild(config: Config, public: Public) -> str:
+    """Return what cutting back products makes of some of them, in a sentence."""
+    from ._programs import wild_expected
+
+    engine, left, wild = engine_of(config.session.engine), len(public.pool), 0.0
+    if engine.exact_cut:
+        return (
+            "No product fails to be cut back: bounds keep all of them within the ring, "
+            "and samples outside these are refused."
+        )
+    for phase, manifest in zip(config.phases, public.manifests, strict=True):
+        wild += wild_expected(manifest, left, engine)
+        left = phase.keep
+    return (
+        f"Of all products, {wild:.1g} or more are expected to come out wild: a sample's "
+        "score is then anything, and nothing notices."
     )
 
 

@@ -30,7 +30,7 @@ from ._holdings import (
 from ._journal import Journal
 from ._ledger import Ledger
 from ._pools import Pools
-from ._programs import Forward
+from ._programs import Forward, wild_expected
 from ._result import FILE, PhaseResult, Result, Reveal, openings_of, steps_of
 from ._reveals import Answer, of_data_owner, of_model_owner, of_nobody
 from ._scoring import score_pool, share_proxy
@@ -311,6 +311,12 @@ class Party:
                     batch=min(batches[i], len(left)),
                     passes=chosen.passes,
                     comparisons=chosen.comparisons,
+                    wild=wild_expected(
+                        self.public.manifests[i],
+                        len(left),
+                        type(ledger.engine),
+                        ledger.engine.fraction_bits,
+                    ),
                 )
             )
             self.answers.append(Answer(left, chosen.rows, chosen.levels, found[-1]))

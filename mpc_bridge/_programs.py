@@ -20,7 +20,7 @@ from jaxsel.proxy import (
     secure_steps,
 )
 
-from .engines import Program
+from .engines import Engine, Program
 
 Cat = Callable[[Sequence[Any]], Any]
 
@@ -55,6 +55,33 @@ class Forward(Program):
 
     def schedule(self) -> tuple[Operation, ...]:
         return _schedule(self.manifest)
+
+
+def wild_expected(
+    manifest: Manifest, n: int, engine: type[Engine], fraction_bits: int | None = None
+) -> float:
+    """Return how many numbers of a phase's scoring come out wild, as expected at least.
+
+    CrypTen's two parties cut a product back each by itself, which is wrong by
+    2^(64 - 2f) with a probability of |product| / 2^(64 - 2f), f fraction bits. Counted
+    are the products of `schedule`, each as large as the manifest's largest bound. SPU's
+    parties cut back together, which does not fail below the ring's limit.
+
+    Args:
+        manifest: Of the phase.
+        n: Samples.
+        engine: Of the run.
+        fraction_bits: Of all numbers; the manifest's if None.
+    """
+    if engine.exact_cut:
+        return 0.0
+    made = 0
+    for operation in _schedule(manifest):
+        if operation.kind in ("matmul", "mul", "square"):
+            made += operation.results(n)
+    fixed = manifest.fixed_point
+    bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
+    return made * max(fixed.bounds.values(), default=1.0) * 2.0 ** (2 * bits - 64)
 
 
 @functools.lru_cache(maxsize=64)

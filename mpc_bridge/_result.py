@@ -31,6 +31,8 @@ class PhaseResult:
         batch: Samples that were scored together.
         passes: Of the choice: batches of comparisons.
         comparisons: In all passes.
+        wild: Numbers of the scoring that came out wild, as expected at least: 0 where
+            the engine's cutting back does not fail.
     """
 
     samples: int
@@ -38,6 +40,7 @@ class PhaseResult:
     batch: int
     passes: int
     comparisons: int
+    wild: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

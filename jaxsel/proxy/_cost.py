@@ -224,7 +224,7 @@ def _on_spu(
     model = MODELS[engine]
     full, left = divmod(n, batch_size)
     rows: list[CostRow] = []
-    for op in owned_schedule(manifest, model.private):
+    for op in owned_schedule(manifest, model.private, model.spread):
         batch = model.traffic(op, batch_size)
         whole = batch * full
         rows.append(

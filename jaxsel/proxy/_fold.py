@@ -149,6 +149,9 @@ class _Folder:
             heads=layer.heads,
             width=layer.head_width,
             length=self.manifest.inputs.length,
+            rows=1
+            if last and self.manifest.read == "cls"
+            else self.manifest.inputs.length,
             folded=self.folded,
             beside=beside if layer.ffn is None else beside[:, :0],
         )

@@ -17,17 +17,19 @@ class Model:
     Attributes:
         parties: How many compute.
         private: Ranks of the owners whose arrays never leave them.
+        spread: Ranks of the owners whose arrays become shares before they are used.
         traffic: What an operation on a batch sends.
         started: What meeting and making keys sends, once a session.
     """
 
     parties: int
     private: tuple[int, ...]
+    spread: tuple[int, ...]
     traffic: Callable[[Operation, int], Traffic]
     started: Traffic
 
 
 MODELS: dict[EngineName, Model] = {
-    "spu-cheetah": Model(2, (0, 1), _cheetah.traffic, _cheetah.STARTED),
-    "spu-aby3": Model(3, (1,), _aby3.traffic, Traffic.equal(0, 0, parties=3)),
+    "spu-cheetah": Model(2, (0, 1), (), _cheetah.traffic, _cheetah.STARTED),
+    "spu-aby3": Model(3, (), (1,), _aby3.traffic, Traffic.equal(0, 0, parties=3)),
 }

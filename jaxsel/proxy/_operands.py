@@ -67,6 +67,13 @@ class Operation:
         sizes = [math.prod(shape[1:]) for shape in self.shapes if shape[0] == N]
         return max(sizes) <= COALESCED
 
+    def results(self, samples: int) -> int:
+        """Return how many numbers this operation on a batch computes."""
+        if self.kind == "matmul":
+            batch, rows, _, columns = products(self, samples)
+            return batch * rows * columns
+        return elements(self, samples)
+
     def count(self, samples: int) -> Count:
         """Return the rounds and bytes of this operation on a batch, on CrypTen."""
         sizes = [math.prod(sized(shape, samples)) for shape in self.shapes]

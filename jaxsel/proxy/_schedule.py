@@ -63,13 +63,17 @@ def trace(manifest: Manifest) -> tuple[tuple[Operation, ...], Shapes]:
     return tuple(operations), weights
 
 
-def owned_schedule(manifest: Manifest, private: Collection[int]) -> Operations:
+def owned_schedule(
+    manifest: Manifest, private: Collection[int], spread: Collection[int] = ()
+) -> Operations:
     """Return the schedule of an engine where products with public numbers cost, too.
 
     Args:
         manifest: The proxy.
         private: Ranks of the owners whose arrays never leave them as shares; what one
             of them computes alone is not in the schedule.
+        spread: Ranks of the owners whose arrays become shares before they are used.
+            Only a batch's are in the schedule: weights become shares once.
     """
     operations: list[Operation] = []
     place, name = "inputs", "x"
@@ -82,6 +86,11 @@ def owned_schedule(manifest: Manifest, private: Collection[int]) -> Operations:
     def of(rank: int) -> Callable[..., Owned]:
         owner = rank if rank in private else None
         return lambda *shape: Owned(*shape, owner=owner, note=cost)
+
+    def given(*shape: int) -> Owned:
+        if DATA_OWNER in spread:
+            cost("share", shape, DATA_OWNER)
+        return of(DATA_OWNER)(*shape)
 
     def note(call: Call) -> Any:
         nonlocal place, name
@@ -98,7 +107,7 @@ def owned_schedule(manifest: Manifest, private: Collection[int]) -> Operations:
     run = Run(
         manifest,
         lambda name, shape: of(MODEL_OWNER)(*shape),
-        _inputs(manifest, of(DATA_OWNER)),
+        _inputs(manifest, given),
         cat_owned,
     )
     run_steps(steps(run), note)
@@ -113,5 +122,5 @@ def _inputs(manifest: Manifest, made: Callable[..., Any]) -> SharedInputs:
     x = made(N, *rows, width)
     if not inputs.masked:
         return SharedInputs(x)
-    mask = made(N, inputs.length)
-    return SharedInputs(x, mask, mask, made(N, 1))
+    mask, share = (made(N, inputs.length) for _ in range(2))
+    return SharedInputs(x, mask, share, made(N, 1))

@@ -138,6 +138,8 @@ class Engine(abc.ABC):
         lanes: Batches that `run` is best given at once.
         most_bits: Fraction bits that it is best given, where numbers are small.
         fewest_bits: Those that it can be given, where numbers are large.
+        exact_cut: Whether a product below the ring's limit is always cut back to its
+            digits, and never comes out wild.
         published: Whether the data owner has the proxies too.
         own_process: Whether a role needs a process of its own, which it may end.
         rank: Of this party: 0 the model owner, 1 the data owner, 2 a third party.
@@ -150,6 +152,7 @@ class Engine(abc.ABC):
     lanes: ClassVar[int] = 1
     most_bits: ClassVar[int] = 16
     fewest_bits: ClassVar[int] = FEWEST_BITS
+    exact_cut: ClassVar[bool] = True
     published: ClassVar[bool] = False
     own_process: ClassVar[bool] = False
     rank: int

@@ -9,13 +9,15 @@ from relay import Relay
 from sessions import config_of
 from test_spu_sessions import Session as Roles, running
 
-from jaxsel.proxy import Network, Traffic, choice_cost, cost
+from jaxsel.proxy import Network, Traffic, choice_cost, cost, schedule
 from jaxsel.proxy._choosing import chosen
 from mpc_bridge import Result, _estimate
 from mpc_bridge._calibrate import Calibration, Line, calibrate
 from mpc_bridge._config import ConfigError, Link, Session, read_config
 from mpc_bridge._handshake import Refused
 from mpc_bridge._holdings import read_public
+from mpc_bridge._programs import wild_expected
+from mpc_bridge.engines import engine_of
 
 SLOW = Link(bandwidth=0.001, latency=500.0)  # a kilobyte a second
 
@@ -53,6 +55,29 @@ def test_an_estimate_is_the_sum_of_its_parts(files, engine):
     assert calibrated.hours == pytest.approx(found.hours + seconds / 3600)
     # Three batches of 16 and one of 9, between 1 and 2 s.
     assert calibrated.steps[1].computing == pytest.approx(4 + (3 * 15 + 8) / 99)
+
+
+@pytest.mark.parametrize("engine", ["crypten", "spu-cheetah", "spu-aby3"])
+def test_an_estimate_says_how_many_numbers_come_out_wild(files, engine):
+    config = config_of(files, "wild", engine=engine)
+    first, second = read_public(config).manifests
+    # Of n samples 3 logits and what is scored of them; a ring of 64 bits, 2 x 16 cut.
+    made = {op.name: op.results(57) for op in schedule(first)}
+    assert made["logits"] == 57 * 3
+    largest = max(first.fixed_point.bounds.values())
+    products = sum(
+        op.results(57) for op in schedule(first) if op.kind in ("matmul", "mul")
+    )
+    found = wild_expected(first, 57, engine_of(engine), 16)
+    said = _estimate.estimate(config, reveals=False)
+    if engine == "crypten":
+        assert found == pytest.approx(products * largest / 2**32)
+        both = wild_expected(first, 57, engine_of(engine))
+        both += wild_expected(second, config.phases[0].keep, engine_of(engine))
+        assert f"{both:.1g} or more are expected to come out wild" in said
+    else:
+        assert found == 0
+        assert "No product fails to be cut back" in said
 
 
 def test_times_lie_on_a_line_between_sizes_and_beyond():

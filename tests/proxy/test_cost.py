@@ -102,6 +102,26 @@ def test_quadratic_attention_takes_few_rounds_and_less_than_half_the_bytes():
         assert counted.bytes_per_sample <= paper.bytes_per_sample / 2
 
 
+def test_where_one_row_is_read_no_key_is_made():
+    ours = Spec(1, 12, attention="quadratic", norm="polynomial")
+    whole = proxy.manifest(ours, **BLOCK | {"masked": True})
+    made = {op.name: op.shapes for op in proxy.schedule(whole)}
+    assert "projections" not in made
+    # Heads are rows of one product a sample.
+    assert made["scores"] == ((-1, 12, 384), (-1, 384, 128))
+    assert made["attend"] == ((-1, 12, 128), (-1, 128, 384))
+    kilobytes = {
+        engine: proxy.cost(whole, 64, engine=engine).one_batch.one_way / 64e3
+        for engine in ("crypten", "spu-aby3", "spu-cheetah")
+    }
+    assert kilobytes["crypten"] == pytest.approx(985, abs=1)  # with keys 1,301
+    assert kilobytes["spu-aby3"] < 1_100  # 3,249; the inputs' shares are 786
+    assert kilobytes["spu-cheetah"] < 1_300  # 12,800
+    # Of few tokens there are fewer keys than weights of rows.
+    short = proxy.manifest(ours, **BLOCK | {"length": 12})
+    assert "projections" in {op.name for op in proxy.schedule(short)}
+
+
 def test_a_probe_takes_one_product_and_one_square():
     counted = proxy.cost(proxy.probe_manifest(width=384, n_classes=2), 42_000)
     assert [row.operation.kind for row in counted.rows] == ["matmul", "square"]

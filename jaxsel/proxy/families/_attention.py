@@ -63,6 +63,7 @@ class AttentionWeights:
         heads: Heads of the layer.
         width: Columns of a head.
         length: Rows of a sample, L.
+        rows: Rows that it computes: 1 where only the first is read, else L.
         folded: Whether weights that meet are to be multiplied.
         beside: Weights of the proxy's head that go along, `[H, columns]`.
     """
@@ -72,8 +73,14 @@ class AttentionWeights:
     heads: int
     width: int
     length: int
+    rows: int
     folded: bool
     beside: np.ndarray
+
+    @property
+    def hidden(self) -> int:
+        """Columns of the rows that it reads."""
+        return len(self.linears["key"][0])
 
     def widened(self, weight: np.ndarray, bias: np.ndarray) -> Linear:
         """Return a linear map to rows, and to the head's columns of them."""
@@ -196,6 +203,17 @@ class Attention(abc.ABC):
         """Return the mask as scores take it, `[n, 1, 1, L]`."""
         return self.mask(at).unsqueeze(1).unsqueeze(1)
 
+    def absorbs(self, at: AttentionPlace | AttentionWeights) -> bool:
+        """Return whether keys and values are never made: the folded plan, one row.
+
+        q (x Wk)ᵀ is (q Wkᵀ) xᵀ, and a (x Wv) is (a x) Wv: of one query a head, that
+        makes 2 heads H numbers in the place of 2 heads L width, all heads' scores are
+        one product, and rows meet no weights.
+        """
+        return (
+            at.folded and at.rows == 1 < at.width and at.hidden < at.length * at.width
+        )
+
     def steps(self, at: AttentionPlace, x: Any) -> Steps:
         """Return what attention adds to the rows, and the head's columns of the rows.
 
@@ -203,22 +221,30 @@ class Attention(abc.ABC):
         result is None.
         """
         columns, beside = at.columns, None
-        if at.folded:
+        if self.absorbs(at):
+            both = yield from at.linear("query", x[:, :1], columns + at.beside)
+            beside = both[..., columns:]
+            mixed = yield from self.mix_rows(at, both[..., :columns], x)
+        elif at.folded:
             width = 3 * columns + at.beside
             both = yield from at.linear("projections", x, width)
             query = both[:, : at.rows, :columns]
             key, value = (both[..., i * columns : (i + 1) * columns] for i in (1, 2))
             beside = both[:, : at.rows, 3 * columns :]
+            mixed = yield from self.mix(at, query, key, value)
         else:
             query = yield from at.linear("query", x[:, : at.rows], columns)
             key = yield from at.linear("key", x, columns)
             value = yield from at.linear("value", x, columns)
-        mixed = yield from self.mix(at, query, key, value)
+            mixed = yield from self.mix(at, query, key, value)
         mixed = mixed.transpose(1, 2).reshape(-1, at.rows, columns)
         return (yield from at.linear("output", mixed, at.hidden + at.beside)), beside
 
     def mix(self, at: AttentionPlace, query: Any, key: Any, value: Any) -> Steps:
-        """Return the weighted values of every head, `[n, heads, rows, width]`."""
+        """Return the weighted values of every head, `[n, heads, rows, width]`.
+
+        Not called where `absorbs` says so.
+        """
         key, value = yield from self.mask_rows(at, key, value)
         query, key, value = (at.split(each) for each in (query, key, value))
         scores = yield at.call("scores", "matmul", query, key.transpose(2, 3))
@@ -226,6 +252,20 @@ class Attention(abc.ABC):
         if self.on_weights(at):
             weights = yield at.call("mask_weights", "mul", weights, self.row_mask(at))
         return (yield from self.attend(at, weights, value))
+
+    def mix_rows(self, at: AttentionPlace, query: Any, x: Any) -> Steps:
+        """Return what `mix` does, of the rows themselves: see `absorbs`."""
+        weight = at.weight("key.weight", at.heads, at.width, at.hidden + 1)
+        queries = yield at.call("key", "matmul", at.split(query), weight)
+        queries = queries.squeeze(2)
+        scores = yield at.call(
+            "scores", "matmul", queries[..., : at.hidden], x.transpose(1, 2)
+        )
+        scores = (scores + queries[..., at.hidden :]).unsqueeze(2)
+        weights = yield from self.weights(at, scores)
+        if self.on_weights(at):
+            weights = yield at.call("mask_weights", "mul", weights, self.row_mask(at))
+        return (yield from self.attend(at, weights, x))
 
     def mask_rows(self, at: AttentionPlace, key: Any, value: Any) -> Steps:
         """Return keys and values `[n, L, columns]`, padding taken out where due."""
@@ -236,8 +276,19 @@ class Attention(abc.ABC):
 
     def attend(self, at: AttentionPlace, weights: Any, value: Any) -> Steps:
         """Return the values under these weights."""
-        mixed = yield at.call("attend", "matmul", weights, value)
+        mixed = yield from self.weighted(at, weights, value)
         return mixed / at.length if self.by_length else mixed
+
+    def weighted(self, at: AttentionPlace, weights: Any, value: Any) -> Steps:
+        """Return weights times values; `value` is the rows where they are absorbed."""
+        if not self.absorbs(at):
+            return (yield at.call("attend", "matmul", weights, value))
+        weights = weights.squeeze(2)
+        rows = yield at.call("attend", "matmul", weights, value)
+        # The bias comes as often as the weights say.
+        rows = at.run.cat([rows, weights.sum(2, keepdim=True)]).unsqueeze(2)
+        weight = at.weight("value.weight", at.heads, at.hidden + 1, at.width)
+        return (yield at.call("value", "matmul", rows, weight))
 
     def fold_layer(self, given: AttentionWeights) -> Arrays:
         """Return all operands of `steps`, the linear maps included."""
@@ -250,7 +301,16 @@ class Attention(abc.ABC):
         query = query[0] * query_scale, query[1] * query_scale
         value = value[0] * wide(found.value), value[1] * wide(found.value)
         operands = dict(found.arrays)
-        if given.folded:
+        if self.absorbs(given):
+            split = lambda linear: np.vstack(linear).reshape(
+                given.hidden + 1, given.heads, given.width
+            )
+            none = np.zeros(given.beside.shape[1])
+            both = np.hstack([query[0], given.beside]), np.append(query[1], none)
+            operands |= named("query", both)
+            operands["key.weight"] = split(key).transpose(1, 2, 0)
+            operands["value.weight"] = split(value).transpose(1, 0, 2)
+        elif given.folded:
             weights = np.hstack([query[0], key[0], value[0], given.beside])
             none = np.zeros(given.beside.shape[1])
             biases = np.concatenate([query[1], key[1], value[1], none])

@@ -189,6 +189,8 @@ class PowerAttention(Attention):
             column = at.run.inputs.share.unsqueeze(1).unsqueeze(3)
             mean = yield at.call("score_mean", "matmul", scores, column)
             scores = scores - mean / at.length
+        elif self.centre and self.absorbs(at):
+            scores = scores - scores.sum(3, keepdim=True) / at.length
         get = lambda name: at.weight(f"attention.{name}", at.heads, 1, 1)
         weights = yield from FORMS[self.form].steps(at, get, scores)
         if self.bias:

@@ -84,7 +84,7 @@ class SummedAttention(Attention):
         mean = weights.sum(-1, keepdim=True) / at.length
         inverse = yield at.call("inverse_sum", "reciprocal", mean)
         if at.folded:
-            mixed = yield at.call("attend", "matmul", weights, value)
+            mixed = yield from self.weighted(at, weights, value)
             return (yield at.call("normalise", "mul", mixed / at.length, inverse))
         weights = yield at.call("normalise", "mul", weights, inverse)
         mixed = yield at.call("attend", "matmul", weights, value)

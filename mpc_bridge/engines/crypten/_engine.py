@@ -58,6 +58,7 @@ other and the network:
 class CryptenEngine(Engine):
     """CrypTen as it ships, initialised in this process: secrets are its tensors."""
 
+    exact_cut: ClassVar[bool] = False
     name: ClassVar[str] = "crypten"
     notice: ClassVar[str] = _NOTICE
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)

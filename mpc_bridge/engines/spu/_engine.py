@@ -68,6 +68,18 @@ class _Join(Program):
         yield
 
 
+@dataclasses.dataclass(frozen=True)
+class _Sum(Program):
+    """A private array as shares: its sum with a zero that is shared."""
+
+    place: ClassVar[str] = "inputs"
+    name: ClassVar[str] = "share"
+
+    def steps(self, cat: Callable[[Sequence[Any]], Any], *operands: Any) -> Steps:
+        return operands[0] + operands[1]
+        yield
+
+
 class SpuEngine(Engine):
     """One party of an SPU protocol on a link.
 
@@ -75,17 +87,21 @@ class SpuEngine(Engine):
         protocol: As SPU names it.
         private: Whose arrays never leave them, not even as shares: a product with one
             takes its owner's number as it is.
+        spread: Whose arrays the protocol makes shares of: it sends a third of what
+            they take as messages. The others', which are shared once, are sent.
     """
 
     most_bits: ClassVar[int] = 18
     own_process: ClassVar[bool] = True
     protocol: ClassVar[str]
     private: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER)
+    spread: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, link: Any, traffic: Traffic, watch: Watch | None = None):
         self._link, self._traffic, self._watch = link, traffic, watch
         self.rank = link.rank
         self._runtime: Any = None
+        self._zero: SpuSecret | None = None
         self._fraction_bits = 0
         self._names = (f"v{i}" for i in itertools.count())
         self._compiled: dict[Any, bytes] = {}
@@ -137,7 +153,7 @@ class SpuEngine(Engine):
 
     def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
         secret, mine = import_spu().Visibility.VIS_SECRET, self.rank == owner
-        if owner in self.private:
+        if owner in (*self.private, *self.spread):
             # What a party does not have stands as zeros, which no message fills.
             values = np.asarray(array, np.float64) if mine else np.zeros(array.shape)
             values = np.ascontiguousarray(values)
@@ -151,7 +167,13 @@ class SpuEngine(Engine):
             share = shares[self.rank]
         else:
             share = _unpacked(self._receive(owner))
-        return self._named(share, array.shape, np.float64)
+        given = self._named(share, array.shape, np.float64)
+        if owner not in self.spread:
+            return given
+        if self._zero is None:
+            none = np.zeros(()) if self.rank == MODEL_OWNER else Unseen(())
+            self._zero = self._share(MODEL_OWNER, none)
+        return self._run(_Sum(), (given, self._zero))
 
     def run(
         self, program: Program, lanes: Sequence[Sequence[Any]], book: Book
@@ -309,8 +331,9 @@ class Aby3Engine(SpuEngine):
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)
     parties: ClassVar[int] = 3
     protocol: ClassVar[str] = "ABY3"
-    # Weights are used for every batch: as shares they are sent once.
-    private: ClassVar[tuple[int, ...]] = (DATA_OWNER,)
+    # A product with an array that is private would share it, each product anew.
+    private: ClassVar[tuple[int, ...]] = ()
+    spread: ClassVar[tuple[int, ...]] = (DATA_OWNER,)
 
 
 def _padded(array: np.ndarray, of: int) -> np.ndarray:
