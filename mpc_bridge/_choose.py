@@ -122,10 +122,13 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
     bits = (n - 1).bit_length()
     row = np.arange(n) / 2.0**engine.fraction_bits
 
+    program = Highest(k, bits)
+
     def select() -> np.ndarray:
-        rows = ledger.run(Highest(k, bits), scores, row)
+        keys = ledger.run(program, scores, row)
         with ledger.step("choice", "open"):
-            return np.sort(ledger.open("rows", rows).astype(np.int64))
+            opened = ledger.open("rows", keys)
+        return program.rows_of(opened, engine.fraction_bits)
 
     with engine.running():
         found = ledger.journal.opened(select)

@@ -206,8 +206,8 @@ def _wild(config: Config, public: Public) -> str:
         wild += wild_expected(manifest, left, engine)
         left = phase.keep
     return (
-        f"Of all products, {wild:.1g} or more are expected to come out wild: a sample's "
-        "score is then anything, and nothing notices."
+        f"Of all products, {wild:.1g} or more are expected to come out wild: a "
+        "sample's score is then anything, and nothing notices."
     )
 
 

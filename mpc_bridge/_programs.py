@@ -27,6 +27,7 @@ Cat = Callable[[Sequence[Any]], Any]
 # The entropy of two classes as a function of u = (z1 - z0)²: a sum of t^2, t^4, t^8 and
 # t^16, t = relu(1 - u / 64), with the smallest error over all u >= 0: 0.0035.
 REACH = 64
+_RING = 64  # bits
 POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
 
 
@@ -124,13 +125,15 @@ class Highest(Program):
     """The rows of the k highest scores in no order, `[k]`; of equal ones the first.
 
     The engine shuffles before it compares, so that the outcomes that it opens to itself
-    say nothing about rows. Operands: scores `[n]`; what comes off each, `[n]`, public:
-    row / 2^(f + bits), f fraction bits.
+    say nothing about rows. Scores are doubled to make room below their last digit, and
+    each row comes off there: equal scores go by their rows, and rows are shuffled with
+    their scores. What is chosen is doubled until the ring has room for the rows alone:
+    `rows_of` reads them. Operands: scores `[n]`; rows / 2^f `[n]`, public, f fraction
+    bits.
 
     Attributes:
         k: How many.
-        bits: Scores are doubled so often, to make room for the rows below their last
-            digit: equal scores would be told apart at random.
+        bits: Of the rows.
     """
 
     place: ClassVar[str] = "choice"
@@ -143,7 +146,15 @@ class Highest(Program):
         for _ in range(self.bits):
             keys = keys + keys  # a sum is exact, and costs nothing
         call = Call(self.place, self.name, "highest", (keys - behind,), self.k)
-        return (yield call)
+        keys = yield call
+        for _ in range(_RING - self.bits):
+            keys = keys + keys
+        return keys
+
+    def rows_of(self, opened: np.ndarray, fraction_bits: int) -> np.ndarray:
+        """Return the rows of what was opened, ascending."""
+        keys = opened * 2.0 ** (fraction_bits + self.bits - _RING)
+        return np.sort(-np.round(keys).astype(np.int64) % 2**self.bits)
 
 
 @dataclasses.dataclass(frozen=True)

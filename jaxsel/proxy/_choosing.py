@@ -61,7 +61,7 @@ def _set_of_two(n: int, k: int, passes: float, comparisons: float) -> Traffic:
     """Return a shuffle by switches, and comparisons whose outcomes are opened."""
     del k
     levels = max(1.0, math.log2(n))
-    exchanges = _cheetah.EXCHANGE * (4 * n * levels / _cheetah.TRIPLES)
+    exchanges = _cheetah.EXCHANGE * (2 * n * levels / _cheetah.TRIPLES)
     opened = Traffic.equal(passes + 6 * levels, comparisons / 8)
     return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
 
@@ -74,5 +74,5 @@ def _set_of_three(n: int, k: int, passes: float, comparisons: float) -> Traffic:
     return shuffled + opened + rows + _compared("spu-aby3", passes, comparisons)
 
 
-_SHUFFLED = 76  # bytes for a score that all parties together send: measured
+_SHUFFLED = 32  # bytes for a score that all parties together send: measured
 _SETS = {"spu-cheetah": _set_of_two, "spu-aby3": _set_of_three}

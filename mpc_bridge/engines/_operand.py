@@ -95,7 +95,7 @@ def execute(call: Call) -> Any:
     if call.kind == "max":
         return tuple(map(Operand, _max(arrays[0])))
     if call.kind == "highest":
-        return Operand(jax.lax.top_k(arrays[0], call.degree)[1])
+        return Operand(jax.lax.top_k(arrays[0], call.degree)[0])
     return Operand(KINDS[call.kind](*arrays))
 
 

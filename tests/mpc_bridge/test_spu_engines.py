@@ -240,6 +240,33 @@ def test_an_extreme_sample_is_scored_as_any_other():
     assert_sound("spu-aby3", (target, x, None))
 
 
+def run_set(engine, scores, k):
+    """Return what a choice by "set" opens, in units of the ring's last digit."""
+    ledger = Ledger(engine)
+    secret = shared(ledger, scores)
+    opened, program = [], Highest(k, (len(scores) - 1).bit_length())
+    reveal = engine.reveal
+    engine.reveal = lambda keys: opened.append(reveal(keys)) or opened[-1]
+    found = choose(secret, k, seed=0, ledger=ledger, leak="set").rows
+    ring = np.round(opened[0] * 2.0**BITS / 2.0 ** (64 - program.bits))
+    assert (opened[0] == ring * 2.0 ** (64 - program.bits - BITS)).all()
+    return found, np.sort(ring)
+
+
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+def test_a_set_opens_its_rows_and_no_digit_of_a_score(engine):
+    rng, n, k = np.random.default_rng(0), 40, 9
+    order = np.argsort(-np.arange(n) * 7 % n, kind="stable")
+    scores = np.empty(n)
+    opened = []
+    for low, high in ((-4.0, 4.0), (100.0, 1000.0)):
+        scores[order] = -np.sort(-rng.uniform(low, high, n))
+        rows, ring = play(engine, run_set, scores, k)[1]
+        np.testing.assert_array_equal(rows, np.sort(order[:k]))
+        opened.append(ring)
+    np.testing.assert_array_equal(*opened)
+
+
 def run_resumed(engine, folder, target, x, stop, finish):
     """Score and choose until `stop` entries are written; return what was found.
 

@@ -140,7 +140,10 @@ class ClearEngine(Engine):
             ]
             with book(program.place, program.name):
                 self.log.append(("run", program.name))
-                found.append(run_steps(program.steps(cat, *operands), _execute))
+                result = run_steps(program.steps(cat, *operands), _execute)
+            if result.is_floating_point():  # numbers are fixed-point ones
+                result = torch.round(result * 2.0**self._bits) / 2.0**self._bits
+            found.append(result)
         return found
 
     def reveal(self, secret):
@@ -189,5 +192,5 @@ def _execute(call):
     if call.kind == "powers":
         return powers(call.operands[0], call.degree)
     if call.kind == "highest":
-        return call.operands[0].topk(call.degree).indices
+        return call.operands[0].topk(call.degree).values
     return CLEAR[call.kind](*call.operands)

@@ -52,7 +52,7 @@ class Call(NamedTuple):
         name: What it computes there, such as "scores".
         kind: The primitive, see `Operation`.
         operands: Its operands.
-        degree: The highest power, of `powers`; how many rows, of `highest`.
+        degree: The highest power, of `powers`; how many numbers, of `highest`.
     """
 
     place: str
