@@ -231,6 +231,20 @@ def test_sum_must_be_possible():
     assert (server.round, after.round) == (0, 1)
 
 
+def test_sum_must_agree_with_those_before():
+    v, own = [0.2, 0.5, 1.0], draw(2, n=3000)[1]
+    server = filter_server(v, NAMES)
+    summed = lambda question: sum(
+        c.counts.astype(int) for c in answers(question, own, NAMES)
+    )
+    server = server.receive_sum(summed(server.question), NAMES)
+    assert server.question is not None
+    wrong = summed(server.question)
+    wrong += 1  # possible by itself: one loss more of the smallest
+    with pytest.raises(ValueError, match="counts must end with the same number"):
+        server.receive_sum(wrong, NAMES)
+
+
 def test_server_in_the_end():
     v, own = draw(1)
     server = federated_threshold(v, own)

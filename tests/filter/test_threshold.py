@@ -355,10 +355,10 @@ def test_band_refuses(options, match):
         loss_threshold([1.0], [1.0]).band(jax.random.key(0), **options)
 
 
-@pytest.mark.slow
-def test_kernel_is_as_exact():
+@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_kernel_is_as_exact(times):
     kernel = jax.jit(ks_threshold)
-    for i in range(300):
+    for i in range(times):
         rng = np.random.default_rng(i)
         m, n = [(5, 7), (8, 11), (1, 9)][i % 3]
         v, p = tied(rng, m), tied(rng, n, 9)

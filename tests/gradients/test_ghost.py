@@ -158,6 +158,26 @@ def test_one_kernel_used_twice():
     agrees(cases.Model(loss, {"tied": cases.normal(IN, IN)}, cases.examples()))
 
 
+def test_one_kernel_used_as_it_is_and_transposed():
+    def loss(params, example):
+        x, y = example
+        hidden = jnp.tanh(x @ params["tied"])
+        return cases.cross_entropy(jnp.tanh(hidden @ params["tied"].T)[:CLASSES], y)
+
+    params = {"tied": cases.normal(IN, HIDDEN)}
+    agrees(cases.Model(loss, params, cases.examples()))
+
+
+def test_parts_of_one_parameter_are_kernels_of_their_own():
+    def loss(params, example):
+        x, y = example
+        first, second = params["both"][0], params["both"][1]
+        return cases.cross_entropy((jnp.tanh(x @ first) @ second)[:CLASSES], y)
+
+    params = {"both": cases.normal(2, IN, IN)}
+    agrees(cases.Model(loss, params, cases.examples()))
+
+
 def test_large_enough_for_rounding_to_show():
     rng = np.random.default_rng(0)
     params = {

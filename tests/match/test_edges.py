@@ -150,6 +150,27 @@ def read_from_files(a):
     return gradients.streamed(lambda i: gradients.Dense(a[i]), len(a), chunk_size=2)
 
 
+def test_files_are_read_until_the_error_is_small():
+    a, b = cases.pool()
+    for tol in (1e-6, 0.5):
+        whole = match.omp(a, b, 4, tol=tol)
+        read = match.omp(read_from_files(a), b, 4, tol=tol)
+        assert int(read.status) == int(whole.status)
+        np.testing.assert_array_equal(read.indices, whole.indices)
+    assert ["budget", "tolerance", "exhausted"][int(whole.status)] == "tolerance"
+
+
+def test_one_candidate_in_a_file():
+    a = np.ones((1, 3), np.float32)
+
+    def load(rows):
+        assert list(rows) == [0]
+        return gradients.dense(a)
+
+    found = match.omp(gradients.streamed(load, 1), 2 * a[0], 1, l2=0.0)
+    np.testing.assert_allclose(found.weights, [2.0], rtol=1e-5)
+
+
 def of_a_loss(a):
     return gradients.jvp(lambda w, x: x @ w, jnp.ones(a.shape[1], a.dtype), a)
 

@@ -119,6 +119,14 @@ def test_logistic_of_badly_scaled_features(classes, d):
     same_classes(found, cases.expected_probabilities(logistic, task, weights))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logistic_of_a_feature_that_never_changes(classes):
+    task = cases.blobs(classes, N).scaled([1.0, 0.0, 1.0], [0.0, 7.0, 0.0])
+    weights = cases.varied(N)
+    found = cases.probabilities(LOGISTIC, task, weights)
+    same_classes(found, cases.expected_probabilities(logistic, task, weights))
+
+
 @pytest.mark.parametrize(
     ("classes", "permutations", "tol"),
     [
