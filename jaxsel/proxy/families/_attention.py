@@ -302,14 +302,11 @@ class Attention(abc.ABC):
         value = value[0] * wide(found.value), value[1] * wide(found.value)
         operands = dict(found.arrays)
         if self.absorbs(given):
-            split = lambda linear: np.vstack(linear).reshape(
-                given.hidden + 1, given.heads, given.width
-            )
             none = np.zeros(given.beside.shape[1])
             both = np.hstack([query[0], given.beside]), np.append(query[1], none)
             operands |= named("query", both)
-            operands["key.weight"] = split(key).transpose(1, 2, 0)
-            operands["value.weight"] = split(value).transpose(1, 0, 2)
+            operands["key.weight"] = _by_head(given, key).transpose(1, 2, 0)
+            operands["value.weight"] = _by_head(given, value).transpose(1, 0, 2)
         elif given.folded:
             weights = np.hstack([query[0], key[0], value[0], given.beside])
             none = np.zeros(given.beside.shape[1])
@@ -322,6 +319,12 @@ class Attention(abc.ABC):
 
     def _masks(self, at: AttentionPlace) -> bool:
         return self.masked and at.run.manifest.inputs.masked
+
+
+def _by_head(given: AttentionWeights, linear: Linear) -> np.ndarray:
+    """Return a map with its bias as the last row, `[H + 1, heads, width]`."""
+    whole = np.concatenate([linear[0], linear[1][None]])
+    return whole.reshape(given.hidden + 1, given.heads, given.width)
 
 
 def named(name: str, linear: Linear) -> Arrays:
