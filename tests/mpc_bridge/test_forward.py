@@ -43,6 +43,18 @@ def test_the_clear_module_is_the_proxy(part):
         assert_same(*random_proxy(m, seed, bound=2.0 ** (3 + seed % 3)))
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "attention",
+    ["quadratic", "2quad", Emulator("linear", centre=True, bias=True), "mlp"],
+    ids=str,
+)
+def test_one_row_needs_no_keys_and_no_values(attention, masked):
+    m = proxy.manifest(Spec(1, 2, 4, attention=attention), **SIZES, masked=masked)
+    assert {"key", "value"} <= {op.name for op in proxy.schedule(m)}
+    assert_same(*random_proxy(m, n=3, bound=8.0))
+
+
 POWERS = [name for name in ATTENTIONS if "centre" in ATTENTIONS[name].parameters]
 powers = st.builds(
     Emulator, st.sampled_from(POWERS), centre=st.booleans(), bias=st.booleans()
