@@ -199,8 +199,9 @@ def _wild(config: Config, public: Public) -> str:
     engine, left, wild = engine_of(config.session.engine), len(public.pool), 0.0
     if engine.exact_cut:
         return (
-            "No product fails to be cut back: bounds keep all of them within the ring, "
-            "and samples outside these are refused."
+            "No product below the ring's limit comes out wild. Inputs outside the "
+            "manifest's bounds are refused; those within a proxy are measured on the "
+            "bootstrap set, with a margin, not proven."
         )
     for phase, manifest in zip(config.phases, public.manifests, strict=True):
         wild += wild_expected(manifest, left, engine)

@@ -82,7 +82,7 @@ def wild_expected(
             made += operation.results(n)
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
-    return made * max(fixed.bounds.values(), default=1.0) * 2.0 ** (2 * bits - 64)
+    return made * max(fixed.bounds.values(), default=1.0) * 2.0 ** (2 * bits - _RING)
 
 
 @functools.lru_cache(maxsize=64)

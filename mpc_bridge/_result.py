@@ -32,7 +32,7 @@ class PhaseResult:
         passes: Of the choice: batches of comparisons.
         comparisons: In all passes.
         wild: Numbers of the scoring that came out wild, as expected at least: 0 where
-            the engine's cutting back does not fail.
+            the engine's cutting back does not fail below the ring's limit.
     """
 
     samples: int

@@ -149,9 +149,7 @@ class _Folder:
             heads=layer.heads,
             width=layer.head_width,
             length=self.manifest.inputs.length,
-            rows=1
-            if last and self.manifest.read == "cls"
-            else self.manifest.inputs.length,
+            rows=self.manifest.rows_of(index),
             folded=self.folded,
             beside=beside if layer.ffn is None else beside[:, :0],
         )

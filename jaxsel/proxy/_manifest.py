@@ -320,6 +320,11 @@ class Manifest:
                     f"{len(self.layers)} layers"
                 )
 
+    def rows_of(self, layer: int) -> int:
+        """Return the rows that a layer computes: the first where it alone is read."""
+        first = self.read == "cls" and layer == len(self.layers) - 1
+        return 1 if first else self.inputs.length
+
     def to_json(self) -> str:
         """Return the manifest as JSON text that ends with a line feed."""
         return write_json({"format": FORMAT, "version": VERSION, **encode(self)})

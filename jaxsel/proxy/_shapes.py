@@ -23,9 +23,7 @@ def array_shapes(manifest: Manifest) -> Shapes:
         if inputs.norm is not None:
             shapes |= _under("inputs.norm", _norm(inputs.norm, inputs.width))
     for i, layer in enumerate(manifest.layers):
-        last = i == len(manifest.layers) - 1
-        rows = 1 if last and manifest.read == "cls" else inputs.length
-        found = _layer(layer, inputs.width, rows, inputs.length)
+        found = _layer(layer, inputs.width, manifest.rows_of(i), inputs.length)
         shapes |= _under(f"layers.{i}", found)
     if manifest.final_norm is not None:
         shapes |= _under("final_norm", _norm(manifest.final_norm, inputs.width))

@@ -113,7 +113,7 @@ class _Forward:
         """Return the rows after a layer, or the head's columns and their factor."""
         at, norm = Place(self.run, f"layers.{index}"), norm_of(layer.norm)
         last, alone = index == len(self.manifest.layers) - 1, layer.ffn is None
-        rows = 1 if last and self.manifest.read == "cls" else self.length
+        rows = self.manifest.rows_of(index)
         # The folded plan applies the head's weights beside those that open the same
         # rows, so that the last norm scales a few columns instead of every one.
         merged = self.folded and last and not layer.pre_norm and norm.normalises

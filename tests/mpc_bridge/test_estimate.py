@@ -77,7 +77,7 @@ def test_an_estimate_says_how_many_numbers_come_out_wild(files, engine):
         assert f"{both:.1g} or more are expected to come out wild" in said
     else:
         assert found == 0
-        assert "No product fails to be cut back" in said
+        assert "No product below the ring's limit comes out wild" in said
 
 
 def test_times_lie_on_a_line_between_sizes_and_beyond():
