@@ -40,6 +40,7 @@ def assert_same(a, b, rtol=0.0, atol=0.0):
             np.testing.assert_allclose(one, other, rtol, atol)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

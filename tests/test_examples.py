@@ -40,6 +40,7 @@ def test_every_example_has_a_test():
     assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("part", EXTENSIONS)
 def test_extensions(part, monkeypatch):
     """Each compares with something independent of jaxsel."""
@@ -69,6 +70,7 @@ def test_wrong_labels(capsys):
     assert max(means.values()) <= 1
 
 
+@pytest.mark.slow
 def test_enough_validation(capsys):
     example = load("enough_validation")
     some = example.main(["--sure", "0.5"])

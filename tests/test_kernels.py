@@ -36,6 +36,7 @@ def batch(kernel):
     return calls, jax.tree.map(lambda *leaves: jnp.stack(leaves), *calls)
 
 
+@pytest.mark.every(9)
 @each_kernel
 def test_jit_of_vmap(kernel):
     calls, stacked = batch(kernel)

@@ -180,6 +180,7 @@ ORACLES = {
 }
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", ORACLES)
 def test_oracles(name):
     oracle = ORACLES[name]()

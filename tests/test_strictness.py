@@ -109,6 +109,7 @@ KEYED = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", KEYED)
 def test_no_key_is_used_twice(name):
     with jax.debug_key_reuse(True):

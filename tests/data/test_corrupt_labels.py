@@ -114,6 +114,7 @@ CORRUPT = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", CORRUPT)
 def test_key_decides_and_transformations_agree(name):
     corrupt, y = CORRUPT[name], jnp.asarray(labels(50))

@@ -22,7 +22,7 @@ def images(n=12, h=9, w=7, c=3, dtype=np.float32):
 @pytest.mark.parametrize(
     ("channels", "dtype"), [(1, np.float32), (3, np.uint8), (4, jnp.bfloat16)]
 )
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", IMAGES)
 def test_changes_exactly_the_chosen_images(name, channels, dtype):
     x = images(c=channels, dtype=dtype)
@@ -55,7 +55,7 @@ def test_few_images(name, shape):
     assert mask.tolist() == [True] * shape[0]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", IMAGES)
 def test_key_decides_and_transformations_agree(name):
     corrupt = getattr(data, name)

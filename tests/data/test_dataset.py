@@ -8,6 +8,7 @@ import jaxsel.data as data
 from jaxsel.data._catalog import CATALOG
 
 
+@pytest.mark.slow  # starts Python
 def test_import_is_light():
     code = (
         "import sys, jaxsel.data; "

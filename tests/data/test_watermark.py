@@ -31,6 +31,7 @@ MARKS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("name", MARKS)
@@ -56,6 +57,7 @@ def test_few_rows(name, n):
     assert mask.tolist() == [True] * n
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", MARKS)
 def test_key_decides_and_transformations_agree(name):
     mark = MARKS[name]

@@ -209,6 +209,7 @@ def number_of(samples):
     return np.rint(samples[0][:, 0, :2] * 255).astype(int) @ [256, 1]
 
 
+@pytest.mark.slow
 def test_nobody_has_a_sample_of_another():
     data = numbered()
     scene = draw_starved(data, TINY, jax.random.key(3))

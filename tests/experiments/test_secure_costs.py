@@ -126,6 +126,7 @@ def test_features_say_where_they_come_from(without_texts, monkeypatch):
     assert asked == [2000, 1500]
 
 
+@pytest.mark.slow
 def test_the_probe_ranks_by_a_direction():
     x = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
     probe = probe_of(Pool(x=x, source=""), seed=0)

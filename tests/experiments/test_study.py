@@ -181,6 +181,7 @@ def test_claims_of_a_family_are_corrected_together():
     assert claims[2].test == COUNTED
 
 
+@pytest.mark.slow
 def test_curves_survive_a_file(tmp_path):
     data = load("digits", split="all")
     runs = [
@@ -244,6 +245,7 @@ def test_the_exact_learner_is_scikit_learns():
         assert abs(found - peer.score(x_test, y_test)) <= 0.005 + 1e-6
 
 
+@pytest.mark.slow
 def test_methods_are_the_functions_of_their_names():
     arrays = points()
     key = jax.random.key(2)

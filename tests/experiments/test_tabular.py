@@ -199,6 +199,7 @@ def offer():
     return made, table.x[hard], numbers[hard], lot, table.kind[rows] == 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", RANKINGS)
 def test_smaller_budget_is_the_beginning(name, offer):
     made, hard, hard_numbers, lot, _ = offer
@@ -283,6 +284,7 @@ def test_result_on_a_planted_table(result):
     np.testing.assert_array_equal(some, holds & (np.arange(5) % 7 == 0))
 
 
+@pytest.mark.slow
 def test_full_runs_everything_and_agrees_with_the_short_run(result):
     full = run_seed(0, "digits", planted(), planted(3), SIZES, full=True)
     assert np.isfinite(full.f1).all()

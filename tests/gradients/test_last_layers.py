@@ -50,6 +50,7 @@ def last(loss, bias, width):
     return (apply(params, features), labels, features), expected
 
 
+@pytest.mark.every(12)
 @each_loss
 @each_bias
 @each_width

@@ -123,6 +123,7 @@ SELECTIONS = {
 }
 
 
+@pytest.mark.every(12)
 @each_exact
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_only_the_selected_parameters_count(kind, selection):

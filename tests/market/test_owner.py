@@ -42,6 +42,7 @@ def rows_of(found):
     return [int(np.flatnonzero((x == row).all(axis=1))[0]) for row in found.x]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_keep_the_rules(method):
     asked = request(budget=6, method=method)
@@ -110,6 +111,7 @@ def test_random_covers_the_classes_asked_for():
     assert np.all(counts[Y != 3] > 0)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_never_all_of_the_data(method):
     """C.2: neither more than the budget, nor all, unless told so."""

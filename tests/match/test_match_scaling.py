@@ -11,6 +11,7 @@ import jaxsel
 from jaxsel import gradients, match
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
 @pytest.mark.parametrize("n", [N, 37])
 def test_eight_devices_equal_one(score, positive, n):

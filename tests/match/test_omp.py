@@ -20,6 +20,7 @@ each_width = pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
 # The reference.
 
 
+@pytest.mark.every(6)
 @cases.each_score
 @cases.each_sign
 @each_ridge
@@ -116,6 +117,7 @@ def against_scikit_learn(mine, a, b, k, *, tolerance):
 # All sets there are. The objective after k steps is that of a budget of k.
 
 
+@pytest.mark.every(9)
 @pytest.mark.parametrize(("n", "p"), [(4, 3), (6, 4), (8, 8), (10, 5)])
 @cases.each_score
 @cases.each_sign

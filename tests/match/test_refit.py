@@ -17,6 +17,7 @@ each_pool = pytest.mark.parametrize("kind", POOLS)
 each_ridge = pytest.mark.parametrize("l2", [0.0, 1e-3, 0.5])
 
 
+@pytest.mark.every(9)
 @each_pool
 @each_ridge
 @cases.each_score

@@ -24,6 +24,7 @@ def streamed(a):
     return gradients.streamed(lambda i: gradients.dense(a[i]), len(a), chunk_size=16)
 
 
+@pytest.mark.every(4)
 @each_choice
 def test_form_and_streams_and_second_calls(name):
     a, b = cases.pool()
@@ -43,6 +44,7 @@ def test_form_and_streams_and_second_calls(name):
     np.testing.assert_array_equal(again.indices, N - 1 - np.asarray(found.indices))
 
 
+@pytest.mark.every(4)
 @each_choice
 def test_budgets_of_all_and_more(name):
     a, b = cases.pool(6, 10)

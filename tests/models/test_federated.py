@@ -52,6 +52,7 @@ def assert_close(params, expected):
         np.testing.assert_allclose(params[name].get_value(), value, atol=1e-5)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("batch_share", [0.08, 0.5, 1.0])
 def test_a_loop_over_clients(batch_share):
     graphdef, params, x, y, clients = problem([3, 1, 20, 7])

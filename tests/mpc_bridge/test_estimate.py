@@ -136,6 +136,7 @@ def test_the_limit_and_the_network_are_read(files, tmp_path):
     assert Session(name="a", seed=1, samples=2).max_hours is None
 
 
+@pytest.mark.slow
 def test_the_table_shows_other_engines(files, monkeypatch):
     monkeypatch.setattr(_estimate, "calibrate_run", made_up)
     config = limited(files, None, engine="spu-cheetah")

@@ -282,6 +282,7 @@ def exchange_with_stranger(rank, tensors):
 class TestCrypten:
     """The exchange of CrypTen's engine."""
 
+    @pytest.mark.slow
     def test_messages_arrive_as_they_are(self):
         every = bytes(range(256)) * 40
         messages = [(b"one", b"another"), (b"", b"\x00\xff\x00"), (b"", b"")]

@@ -1,7 +1,6 @@
 """What a party's result says that the answer gave away, of what that party has."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from jaxsel.proxy import (
     probe_manifest,
 )
 from mpc_bridge import _reveals
-from mpc_bridge._result import PhaseResult, Result
+from mpc_bridge._result import PhaseResult
 from mpc_bridge._reveals import Answer, of_data_owner, of_model_owner
 
 D, N, KEEP = 6, 700, 140
@@ -168,40 +167,6 @@ def test_what_can_not_be_attacked_is_said():
         None,
         "not attacked: this party has neither",
     )
-
-
-@pytest.mark.mpc
-@pytest.mark.multihost
-def test_results_say_what_was_given_away(files, local):
-    model, data = local
-    for party in local:
-        assert [each.phase for each in party.reveals] == ["phase 1", "phase 2"]
-        for each, phase in zip(party.reveals, party.phases, strict=True):
-            assert f"the {phase.kept:,} rows that are left" in each.opened
-            assert f"{phase.comparisons:,} outcomes" in each.opened
-    assert [each.basis for each in model.reveals] == ["random probe"] * 2
-    # 57 rows of 6 features, 12 weights: an attack, whatever it finds.
-    assert data.reveals[0].basis == "own rows"
-    assert -1 <= data.reveals[0].recovered <= 1
-    assert data.reveals[0].rows == 46
-    # Of 7 of 25 rows one would be left to judge by.
-    assert data.reveals[1].basis == "nothing"
-    document = json.loads((files / "local" / "data" / "result.json").read_text())
-    assert document["reveals"][0]["rows"] == 46
-    assert Result.read(files / "local" / "data") == data
-    assert all("linear probe" in said for said in data.warnings)
-    assert len(data.warnings) == len(model.warnings) == 2
-
-
-@pytest.mark.mpc
-@pytest.mark.multihost
-def test_a_summary_tells_what_was_given_away(local):
-    from mpc_bridge._estimate import summary
-
-    text = summary(local[1])
-    assert "Phase 1 opened the 25 rows that are left" in text
-    assert "judged on others of it)." in text
-    assert "The proxy: not attacked: x must hold 2 chosen rows" in text
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from mpc_bridge._config import (
     ModelOwner,
     PhaseConfig,
 )
+from mpc_bridge._result import Result
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 
@@ -106,6 +107,36 @@ def test_a_summary_is_a_table(local):
     assert text.startswith("7 rows chosen; their mean score is 0.")
     assert "phase 1: 57 to 25" in text
     assert f"choosing, in {local[0].phases[1].passes} passes" in text
+
+
+def test_results_say_what_was_given_away(files, local):
+    model, data = local
+    for party in local:
+        assert [each.phase for each in party.reveals] == ["phase 1", "phase 2"]
+        for each, phase in zip(party.reveals, party.phases, strict=True):
+            assert f"the {phase.kept:,} rows that are left" in each.opened
+            assert f"{phase.comparisons:,} outcomes" in each.opened
+    assert [each.basis for each in model.reveals] == ["random probe"] * 2
+    # 57 rows of 6 features, 12 weights: an attack, whatever it finds.
+    assert data.reveals[0].basis == "own rows"
+    assert -1 <= data.reveals[0].recovered <= 1
+    assert data.reveals[0].rows == 46
+    # Of 7 of 25 rows one would be left to judge by.
+    assert data.reveals[1].basis == "nothing"
+    document = json.loads((files / "local" / "data" / "result.json").read_text())
+    assert document["reveals"][0]["rows"] == 46
+    assert Result.read(files / "local" / "data") == data
+    assert all("linear probe" in said for said in data.warnings)
+    assert len(data.warnings) == len(model.warnings) == 2
+
+
+def test_a_summary_tells_what_was_given_away(local):
+    from mpc_bridge._estimate import summary
+
+    text = summary(local[1])
+    assert "Phase 1 opened the 25 rows that are left" in text
+    assert "judged on others of it)." in text
+    assert "The proxy: not attacked: x must hold 2 chosen rows" in text
 
 
 def play(rank, jobs, pipe):

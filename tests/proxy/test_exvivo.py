@@ -48,6 +48,7 @@ def trained(source, points=POINTS):
     return run(operations(), source, points)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("source", ["rows", "gaussian", "both"])
 def test_mlps_learn_their_operation(source):
     found = trained(source)

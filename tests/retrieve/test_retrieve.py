@@ -99,6 +99,7 @@ def test_lists_grow_when_exhausted(monkeypatch):
     assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
 
 
+@pytest.mark.every(4)
 @METRICS
 @pytest.mark.parametrize("with_labels", [False, True])
 def test_without_memory_for_lists(metric, with_labels, monkeypatch):

@@ -101,6 +101,7 @@ def test_bad_input(change, error, message):
         retrieve_nearest(**{**arguments, "budget": 2, **change})
 
 
+@pytest.mark.every(4)
 @METRICS
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("sharded", [False, True])

@@ -20,6 +20,7 @@ each_size = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.every(9)
 @cases.each_method
 @each_size
 def test_every_k(method, n):
@@ -82,6 +83,7 @@ def test_one_class(method, n):
         np.testing.assert_allclose(values, method.enumerate(one, 3), **TOLERANCE)
 
 
+@pytest.mark.every(9)
 @cases.each_how
 def test_reduce(method, how):
     data = cases.random(7)

@@ -96,6 +96,7 @@ def agree(values, exact):
     assert error < 1e-5 * np.abs(exact).max()
 
 
+@pytest.mark.every(9)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", SCENES)
 def test_all_ranks(path, name, dtype):

@@ -77,6 +77,7 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.every(6)
 @cases.each_method
 @examples(15)
 @given(data=distinct(), k=ks, seed=st.integers(0, 99))
@@ -226,6 +227,7 @@ def test_hybrid_keeps_its_bound(method, n, kind, balance, seed, k):
     certified(hybrid, exact)
 
 
+@pytest.mark.every(9)
 @pytest.mark.parametrize("reduce", ["mean", "max"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_hybrid_keeps_its_bound_however_reduced(kind, reduce):

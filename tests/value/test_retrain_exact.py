@@ -81,6 +81,7 @@ def test_leave_one_out(batch_size):
     assert found.stderr is None
 
 
+@pytest.mark.every(4)
 @each
 def test_unbiased_with_the_right_standard_error(name):
     estimate, kind, samples = ESTIMATORS[name]

@@ -60,6 +60,7 @@ def identical(a, b):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.every(4)
 @each_sampled
 def test_stops_after_exactly_so_many(name):
     for count in (1, 70):
@@ -69,6 +70,7 @@ def test_stops_after_exactly_so_many(name):
             assert int(found.count) == count
 
 
+@pytest.mark.every(6)
 @each_sampled
 def test_batches_change_nothing(name):
     call = lambda size: estimate(name, Game(N), stop=MaxSamples(150), batch_size=size)
@@ -76,6 +78,7 @@ def test_batches_change_nothing(name):
         same(call(size), call(None))
 
 
+@pytest.mark.every(6)
 @each_sampled
 def test_eight_devices_equal_one(name):
     mesh = jaxsel.make_mesh()

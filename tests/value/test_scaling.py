@@ -124,6 +124,7 @@ def test_merge_equals_one_call_however_reduced(data, reduce):
     same(parts[0].merge(*parts[1:]), call(data))
 
 
+@pytest.mark.every(12)
 @each_form
 @each_reduce
 def test_eight_devices_equal_one(data, name, how, reduce):

@@ -16,6 +16,7 @@ def weigh(distances):
     return 1 / (1 + distances)
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize(
     ("how", "ties"),
     [
