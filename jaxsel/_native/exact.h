@@ -68,16 +68,22 @@ struct Exact {
   bool Lost(int64_t i, float distance) const {
     return distance * kTrust < error[i] + query_error;
   }
+  // How far equal distances come apart however near: unit rows are rounded.
+  float Least(float distance) const {
+    if (!cosine) return kTiny;
+    return kTiny + static_cast<float>(kTie * (std::sqrt(distance) + kTie * d));
+  }
   float Slack(int64_t i, float distance) const {
-    return kTiny + (Lost(i, distance) ? distance * kRounding : error[i] + query_error);
+    return Least(distance) +
+           (Lost(i, distance) ? distance * kRounding : error[i] + query_error);
   }
   // At least the slack of every point at this distance.
   float MostSlack(float distance) const {
-    return kTiny + std::min(most, distance * kTrust);
+    return Least(distance) + std::min(most, distance * kTrust);
   }
   // Beyond this no true distance is as small as `reach`.
   float Within(float reach) const {
-    reach += kTiny;
+    reach += 2 * Least(reach);
     return std::min(reach + most, reach * (1 + 2 * kTrust));
   }
 };

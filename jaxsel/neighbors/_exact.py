@@ -177,12 +177,20 @@ def slacks(distances: jax.Array, exact: Exact) -> jax.Array:
 def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
     bound = error + exact.query_error[0]
     lost = distances * TRUST < bound
-    return TINY + jnp.where(lost, distances * ROUNDING, bound)
+    return _least(distances, exact) + jnp.where(lost, distances * ROUNDING, bound)
 
 
 def most_slack(distances: jax.Array, exact: Exact) -> jax.Array:
     """Bound the slack of any point at such distances."""
-    return TINY + jnp.minimum(exact.query_error[1], distances * TRUST)
+    most = jnp.minimum(exact.query_error[1], distances * TRUST)
+    return _least(distances, exact) + most
+
+
+def _least(distances: jax.Array, exact: Exact) -> jax.Array | float:
+    """Bound how far equal distances come apart however near: unit rows are rounded."""
+    if not exact.cosine:
+        return TINY
+    return TINY + _tie(jnp.maximum(distances, 0), exact)
 
 
 def settle(

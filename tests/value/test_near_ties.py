@@ -197,6 +197,44 @@ def test_more_points_at_one_distance_than_are_looked_at_first(monkeypatch):
     assert index.tolist() == [199, 198, 197]
 
 
+def test_a_point_left_out_at_first_may_still_be_the_nearest(monkeypatch):
+    """Distances off by all that they may be: one too near, another too far."""
+    monkeypatch.setattr(_native, "available", lambda: False)
+    x = np.full((200, 1), 1000.1)
+    near, exact = cases.computed_for_one(x, [0.0])
+    room = float(_exact.slacks(near, exact)[0])
+    assert room > 0.4  # some digits of 1e6
+    true = np.full(200, 1e6 + 1.5 * room)
+    true[0], true[150] = 1e6, 1e6 - room / 10
+    points = np.sqrt(true)[:, None].view(np.uint32)
+    stated = true.copy()
+    stated[0], stated[150] = 1e6 - 0.8 * room, 1e6 + 0.8 * room
+    stated[1:100] = 1e6 + 0.75 * room
+    assert np.abs(stated - true).max() < room
+    exact = dataclasses.replace(exact, points=points, query=np.zeros(1).view(np.uint32))
+    find = lambda near, exact: neighbors.top_k(near, 1, exact=exact)
+    _, index = jax.jit(find)(stated.astype(np.float32), exact)
+    assert index.tolist() == [150]
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_multiples_of_the_query_are_ties_by_cosine(built, monkeypatch):
+    """Rounding sets their unit rows apart: still the first point comes first."""
+    if not built:
+        monkeypatch.setattr(_native, "available", lambda: False)
+    rng = np.random.default_rng(0)
+    query = rng.normal(size=5)
+    x = rng.uniform(0.1, 10, (40, 1)) * query
+    (points, asked), of = prepare_exact(x, query[None], metric="cosine")
+    units = np.asarray(of[0]).view(np.float64)
+    assert len(np.unique(((units - of[1].view(np.float64)) ** 2).sum(1))) > 3
+    y = np.arange(40) % 2
+    values = jaxsel.knn_loo(x, y, query[None], np.ones(1, int), k=1, metric="cosine")
+    expected = np.zeros(40)
+    expected[0] = -1
+    np.testing.assert_allclose(values.values, expected)
+
+
 @pytest.mark.parametrize("built", [False, True])
 def test_gains_of_both_signs_are_worth_settling(built, monkeypatch):
     if not built:
