@@ -15,8 +15,6 @@ from ._ledger import Ledger
 from ._programs import Reaches, Total, TotalEntropy
 from .engines import Secret
 
-_LIMIT = 2**62  # of a sum in the ring, so that a difference fits
-
 
 def appraise(
     scores: Any,
@@ -52,7 +50,10 @@ def appraise(
     n = check_scores(scores, ledger)
     index = _check_rows(rows, n)
     scale = 2**ledger.engine.fraction_bits
-    lowest = None if threshold is None else _lowest(threshold, scale * len(index))
+    limit = 2 ** (ledger.engine.ring - 2)  # of a sum, so that a difference fits
+    lowest = None
+    if threshold is not None:
+        lowest = _lowest(threshold, scale * len(index), limit)
 
     def total() -> Secret:
         return ledger.run(TotalEntropy() if entropy else Total(), scores, index)
@@ -91,13 +92,13 @@ def _check_rows(rows: npt.ArrayLike, n: int) -> np.ndarray:
     return index
 
 
-def _lowest(threshold: float, scale: int) -> int:
+def _lowest(threshold: float, scale: int, limit: int) -> int:
     """Return the smallest whole number of at least `threshold · scale`."""
     if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real):
         raise TypeError(f"threshold must be a number, got {threshold!r}")
-    if not math.isfinite(threshold) or abs(float(threshold)) * scale >= _LIMIT:
+    if not math.isfinite(threshold) or abs(float(threshold)) * scale >= limit:
         raise ValueError(
-            f"threshold must be finite and below {_LIMIT / scale:g} in size, "
+            f"threshold must be finite and below {limit / scale:g} in size, "
             f"got {threshold}"
         )
     return math.ceil(Fraction(float(threshold)) * scale)

@@ -56,8 +56,8 @@ def choose(
     nothing about rows, and the chosen rows alone are opened.
 
     Args:
-        scores: Secret, `[n]`, below 2^62 / 2^f in size, f fraction bits: differences
-            must fit the ring. By "set" below 2^62 / (n 2^f).
+        scores: Secret, `[n]`, below 2^62 / 2^f in size, f fraction bits, in a ring of
+            64: differences must fit it. By "set" below 2^62 / (n 2^f).
         k: How many to choose; all n cost nothing.
         seed: Public, zero or more, the same at all parties.
         ledger: Counts the steps and notes the openings.
@@ -122,7 +122,7 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
     bits = (n - 1).bit_length()
     row = np.arange(n) / 2.0**engine.fraction_bits
 
-    program = Highest(k, bits)
+    program = Highest(k, bits, engine.ring)
 
     def select() -> np.ndarray:
         keys = ledger.run(program, scores, row)

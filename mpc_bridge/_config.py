@@ -41,7 +41,8 @@ class Session:
         seed: Of the pivots: public.
         samples: Samples of the pool, N.
         engine: "spu-cheetah", between two parties alone; "spu-aby3", with a helper;
-            "crypten", for measurement; "published", the data owner alone.
+            "spu-aby3-128", likewise, with more digits; "crypten", for measurement;
+            "published", the data owner alone.
         rendezvous: Where CrypTen's model owner listens, "tcp://host:port". Port 0, for
             `local` only, takes a free one. SPU's parties have `parties`.
         exclude: Rows of the pool that are bought already, or an `.npy` file of them;

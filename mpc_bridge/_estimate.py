@@ -220,11 +220,14 @@ def _given_away(config: Config, public: Public) -> str:
     return expected_table(public.manifests, keeps, n, leak)
 
 
+_OF_THREE = (
+    "Payload that the owner who has more sends plus receives; rounds are messages."
+)
 _MEANING = {
     "crypten": "Payload that a party sends plus receives, without the third party's.",
     "spu-cheetah": "Payload sent plus received, as both count it; rounds are messages.",
-    "spu-aby3": "Payload that the owner who has more sends plus receives; rounds are "
-    "messages.",
+    "spu-aby3": _OF_THREE,
+    "spu-aby3-128": _OF_THREE,
 }
 
 

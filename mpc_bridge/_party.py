@@ -189,7 +189,9 @@ class Party:
                 for manifest, arrays in zip(
                     self.public.manifests, self.weights, strict=True
                 ):
-                    check_ring(manifest, arrays, fraction_bits=bits)
+                    check_ring(
+                        manifest, arrays, fraction_bits=bits, ring=self.engine.ring
+                    )
             except ValueError as refused:
                 error = refused
             else:
@@ -202,7 +204,7 @@ class Party:
             min(sizes)
             for sizes in zip(*(_sizes(self.config, o) for o in offers), strict=True)
         ]
-        bits = min(_bits(offer) for offer in offers)
+        bits = min(_bits(offer, self.engine.most_bits) for offer in offers)
         common = min(_entries(offer) for offer in offers)
         engine.start(bits)
         self.journal.start(common, engine, {"batches": batches, "bits": bits})
@@ -363,11 +365,11 @@ def _sizes(config: Config, offer: Mapping[str, Any]) -> list[int]:
     return sizes
 
 
-def _bits(offer: Mapping[str, Any]) -> int:
+def _bits(offer: Mapping[str, Any], most: int) -> int:
     bits = offer.get("fraction bits")
-    if type(bits) is not int or not FEWEST_BITS <= bits <= 30:
+    if type(bits) is not int or not FEWEST_BITS <= bits <= most:
         raise SessionError(
-            f"fraction bits must be from {FEWEST_BITS} to 30, got {bits!r:.60}"
+            f"fraction bits must be from {FEWEST_BITS} to {most}, got {bits!r:.60}"
         )
     return bits
 

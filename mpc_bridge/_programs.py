@@ -27,7 +27,6 @@ Cat = Callable[[Sequence[Any]], Any]
 # The entropy of two classes as a function of u = (z1 - z0)²: a sum of t^2, t^4, t^8 and
 # t^16, t = relu(1 - u / 64), with the smallest error over all u >= 0: 0.0035.
 REACH = 64
-_RING = 64  # bits
 POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
 
 
@@ -82,7 +81,8 @@ def wild_expected(
             made += operation.results(n)
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
-    return made * max(fixed.bounds.values(), default=1.0) * 2.0 ** (2 * bits - _RING)
+    largest = max(fixed.bounds.values(), default=1.0)
+    return made * largest * 2.0 ** (2 * bits - engine.ring)
 
 
 @functools.lru_cache(maxsize=64)
@@ -134,12 +134,14 @@ class Highest(Program):
     Attributes:
         k: How many.
         bits: Of the rows.
+        ring: Its bits.
     """
 
     place: ClassVar[str] = "choice"
     name: ClassVar[str] = "select"
     k: int
     bits: int
+    ring: int = 64
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         keys, behind = operands
@@ -147,13 +149,13 @@ class Highest(Program):
             keys = keys + keys  # a sum is exact, and costs nothing
         call = Call(self.place, self.name, "highest", (keys - behind,), self.k)
         keys = yield call
-        for _ in range(_RING - self.bits):
+        for _ in range(self.ring - self.bits):
             keys = keys + keys
         return keys
 
     def rows_of(self, opened: np.ndarray, fraction_bits: int) -> np.ndarray:
         """Return the rows of what was opened, ascending."""
-        keys = opened * 2.0 ** (fraction_bits + self.bits - _RING)
+        keys = opened * 2.0 ** (fraction_bits + self.bits - self.ring)
         return np.sort(-np.round(keys).astype(np.int64) % 2**self.bits)
 
 

@@ -92,7 +92,12 @@ def share_proxy(
                 )
             arrays = read_weights(source, manifest)
         if not engine.published:
-            check_ring(manifest, arrays, fraction_bits=engine.fraction_bits)
+            check_ring(
+                manifest,
+                arrays,
+                fraction_bits=engine.fraction_bits,
+                ring=engine.ring,
+            )
         folded = fold(manifest, arrays)
         operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:

@@ -77,8 +77,9 @@ def run_selection(
         base: The public base model that embeds the samples; not needed by probes.
         role: "model-owner" or "data-owner"; None plays all roles on this machine.
         engine: "spu-cheetah", between the two parties alone; "spu-aby3", with a helper
-            who runs `mpc_bridge.run("third-party", ...)`; "crypten", for measurement
-            between parties in trust, with a dealer who runs `deal`.
+            who runs `mpc_bridge.run("third-party", ...)`, and "spu-aby3-128" with more
+            digits; "crypten", for measurement between parties in trust, with a dealer
+            who runs `deal`.
         leak: What choices open: "rank" or "set", see `choose`.
         parties: Names and addresses, needed with `role` by SPU's engines.
         certificates: Folder of `python -m mpc_bridge certs`, likewise.

@@ -1,4 +1,4 @@
-"""Messages of ABY3 of SPU 0.9.5: two parties, a helper, 64-bit replicated shares.
+"""Messages of ABY3 of SPU 0.9.5: two parties, a helper, replicated shares.
 
 Of three parties each holds two of three shares. A product costs its result alone: every
 party sends one word to the one before it. The rest follows from that and from four
@@ -12,8 +12,9 @@ more gates, in bytes that all parties together send for an element:
 | a number times a bit (`MulA1B`) | 64 | 8 |
 | an owner's number becomes shares (`V2A`) | 16 | 2 |
 
-What is built from them is counted whole, as runs of three parties counted it, at 18
-fraction bits; the tests compare each. In some gates a public draw says which party does
+These are of 64 bits; with 128 a word is twice as long. What is built from gates is
+counted whole, as runs of three parties counted it, at 18 fraction bits and at 40 with
+128; the tests compare each. In some gates a public draw says which party does
 what: of each party an expectation is known, a third of the sum. Products with public
 numbers that the compiler puts together are counted apart: up to 5 % of a few proxies.
 """
@@ -26,76 +27,103 @@ import math
 from ._operands import Operation, elements, products
 from ._traffic import Traffic
 
+_WORDS = {64: 1, 128: 2}  # of 64 bits, that a number has in each ring
 PRODUCT, CUT = 52, 28  # bytes for an element: a product with its cut, a cut alone
 ZERO = 24  # bytes for a public number that becomes shares
 
-# Bytes for an element, messages of a call, and latencies one after the other. These are
-# as measured over a link of 100 ms: a quarter more than the messages that must follow
-# each other.
-_ELEMENTWISE: dict[str, tuple[int, int, int]] = {
-    "scale": (CUT, 5, 3),
-    "mul": (PRODUCT, 8, 4),
-    "square": (PRODUCT, 8, 4),
-    "nonnegative": (108, 24, 9),
-    "relu": (172, 32, 13),
-    "abs": (164, 31, 12),
-    "exp": (1684, 206, 73),
-    "reciprocal": (1336, 152, 55),
-    "inv_sqrt": (1548, 142, 51),
-    "gelu": (3232, 392, 140),
+# By the bits of the ring. Bytes for an element, messages of a call, and latencies one
+# after the other. These are as measured over a link of 100 ms: a quarter more than the
+# messages that must follow each other; with 128 bits they grow as the messages do.
+_ELEMENTWISE: dict[int, dict[str, tuple[int, int, int]]] = {
+    64: {
+        "nonnegative": (108, 24, 9),
+        "relu": (172, 32, 13),
+        "abs": (164, 31, 12),
+        "exp": (1684, 206, 73),
+        "reciprocal": (1336, 152, 55),
+        "inv_sqrt": (1548, 142, 51),
+        "gelu": (3232, 392, 140),
+    },
+    128: {
+        "nonnegative": (204, 27, 10),
+        "relu": (332, 35, 14),
+        "abs": (316, 34, 13),
+        "exp": (3524, 218, 77),
+        "reciprocal": (3108, 180, 65),
+        "inv_sqrt": (3432, 154, 55),
+        "gelu": (7056, 432, 154),
+    },
+}
+_PRODUCTS = {"scale": (CUT, 5, 3), "mul": (PRODUCT, 8, 4), "square": (PRODUCT, 8, 4)}
+
+# Of rows: bytes for each number and for each row; messages and latencies, and what each
+# halving of a row adds; of "max", what each of its numbers does.
+_ROWWISE: dict[int, dict[str, tuple[int, int, int, int, int, int]]] = {
+    64: {
+        "softmax": (3244, -172, 369, 32, 140, 10),
+        "log_softmax": (1856, 2352, 329, 32, 127, 10),
+        "max": (648, -172, 20, 32, 12, 14),
+    },
+    128: {
+        "softmax": (7068, -332, 409, 35, 155, 11),
+        "log_softmax": (3856, 7772, 350, 35, 135, 11),
+        "max": (1368, -332, 23, 35, 13, 15),
+    },
 }
 
 
-def traffic(operation: Operation, samples: int) -> Traffic:
+def traffic(operation: Operation, samples: int, ring: int = 64) -> Traffic:
     """Return what an operation on a batch sends.
 
     Args:
         operation: Of `owned_schedule`.
         samples: Of the batch.
+        ring: Its bits, 64 or 128.
     """
-    kind = operation.kind
+    kind, words = operation.kind, _WORDS[ring]
     if kind == "zero":
-        return _even(ZERO, 3, 1)
+        return _even(words * ZERO, 3, 1)
     if kind == "share":
-        found = _shared(elements(operation, samples))
+        found = _shared(words * elements(operation, samples))
         return dataclasses.replace(found, waits=1.0)
     if kind == "matmul":
         batch, left, inner, right = products(operation, samples)
-        found = _even(PRODUCT * batch * left * right, 8 * batch, 4 * batch)
+        size = words * PRODUCT * batch * left * right
+        found = _even(size, 8 * batch, 4 * batch)
         sizes = batch * left * inner, batch * inner * right
         calls = batch
     else:
         count = elements(operation, samples)
-        found, calls = _of_numbers(operation, count), 1
+        found, calls = _of_numbers(operation, count, ring), 1
         sizes = (count,) * len(operation.shapes)
     for owner, size in zip(operation.owners, sizes, strict=False):
         if owner is not None:
-            found += _shared(size, calls)
+            found += _shared(words * size, calls)
     return found
 
 
-def _of_numbers(operation: Operation, count: int) -> Traffic:
-    kind = operation.kind
+def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
+    kind, words = operation.kind, _WORDS[ring]
     if kind == "powers":
         times = operation.degree - 1
-        return _even(PRODUCT * count * times, 8 * times, 4 * times)
-    if kind in ("softmax", "log_softmax", "max"):
+        return _even(words * PRODUCT * count * times, 8 * times, 4 * times)
+    if kind in _ROWWISE[ring]:
         length = operation.shapes[0][-1]
-        return _of_rows(kind, count // length, length)
-    size, messages, waits = _ELEMENTWISE[kind]
+        return _of_rows(kind, count // length, length, ring)
+    if kind in _PRODUCTS:
+        size, messages, waits = _PRODUCTS[kind]
+        return _even(words * size * count, messages, waits)
+    size, messages, waits = _ELEMENTWISE[ring][kind]
     return _even(size * count, messages, waits)
 
 
-def _of_rows(kind: str, rows: int, length: int) -> Traffic:
-    halvings = math.ceil(math.log2(length))
-    if kind == "softmax":
-        size = (3244 * length - 172) * rows + ZERO
-        return _even(size, 369 + 32 * halvings, 140 + 10 * halvings)
-    if kind == "log_softmax":
-        size = (1856 * length + 2352) * rows + ZERO
-        return _even(size, 329 + 32 * halvings, 127 + 10 * halvings)
-    size = 648 * length - 172  # the largest, one after the other, and where it stands
-    return _even(size * rows, 20 + 32 * length, 12 + 14 * length)
+def _of_rows(kind: str, rows: int, length: int, ring: int) -> Traffic:
+    each, row, messages, more, waits, longer = _ROWWISE[ring][kind]
+    times = length if kind == "max" else math.ceil(math.log2(length))
+    size = (each * length + row) * rows
+    if kind != "max":
+        size += _WORDS[ring] * ZERO
+    return _even(size, messages + more * times, waits + longer * times)
 
 
 def _even(total: float, messages: float, waits: float) -> Traffic:
@@ -103,10 +131,10 @@ def _even(total: float, messages: float, waits: float) -> Traffic:
     return Traffic(messages / 3, waits, third, third)
 
 
-def _shared(count: int, calls: int = 1) -> Traffic:
+def _shared(words: int, calls: int = 1) -> Traffic:
     """Return what it takes for the data owner's numbers to become shares.
 
     Beside a product they are on the way while others work.
     """
-    word = 8 * count
-    return Traffic(2 * calls / 3, 0.0, (0, 2 * word, 0), (word, 0, word))
+    size = 8 * words
+    return Traffic(2 * calls / 3, 0.0, (0, 2 * size, 0), (size, 0, size))

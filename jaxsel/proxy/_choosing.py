@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
-from . import _aby3, _cheetah, _primitives as primitives
+from . import _cheetah, _primitives as primitives
+from ._models import MODELS
 from ._operands import Operation
 from ._traffic import EngineName, Traffic
 
@@ -42,8 +45,8 @@ def chosen(
 
 def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     """Return passes of comparisons, however many numbers are in each."""
-    traffic = _cheetah.traffic if engine == "spu-cheetah" else _aby3.traffic
-    one = traffic(Operation("choice", "compare", "nonnegative", ((1,),)), 1)
+    compare = Operation("choice", "compare", "nonnegative", ((1,),))
+    one = MODELS[engine].traffic(compare, 1)
     sent = tuple(size * comparisons for size in one.sent)
     received = tuple(size * comparisons for size in one.received)
     return Traffic(one.rounds * passes, one.waits * passes, sent, received)
@@ -66,13 +69,20 @@ def _set_of_two(n: int, k: int, passes: float, comparisons: float) -> Traffic:
     return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
 
 
-def _set_of_three(n: int, k: int, passes: float, comparisons: float) -> Traffic:
+def _set_of_three(
+    engine: EngineName, words: int, n: int, k: int, passes: float, comparisons: float
+) -> Traffic:
     """Return a shuffle by three permutations, and comparisons that are opened."""
-    shuffled = Traffic(2, 4, (_SHUFFLED * n / 3,) * 3, (_SHUFFLED * n / 3,) * 3)
+    third = words * _SHUFFLED * n / 3
+    shuffled = Traffic(2, 4, (third,) * 3, (third,) * 3)
     opened = Traffic.equal(passes, comparisons, parties=3)
-    rows = Traffic.equal(2, 2 * (16 * k + _FRAME), parties=3)
-    return shuffled + opened + rows + _compared("spu-aby3", passes, comparisons)
+    rows = Traffic.equal(2, 2 * (words * 16 * k + _FRAME), parties=3)
+    return shuffled + opened + rows + _compared(engine, passes, comparisons)
 
 
 _SHUFFLED = 32  # bytes for a score that all parties together send: measured
-_SETS = {"spu-cheetah": _set_of_two, "spu-aby3": _set_of_three}
+_SETS: dict[EngineName, Callable[[int, int, float, float], Traffic]] = {
+    "spu-cheetah": _set_of_two,
+    "spu-aby3": functools.partial(_set_of_three, "spu-aby3", 1),
+    "spu-aby3-128": functools.partial(_set_of_three, "spu-aby3-128", 2),
+}

@@ -172,7 +172,8 @@ def cost(
         manifest: The proxy.
         n: Samples to score.
         network: The link, to get seconds as well.
-        engine: "crypten"; "spu-cheetah", two parties; "spu-aby3", two and a helper.
+        engine: "crypten"; "spu-cheetah", two parties; "spu-aby3", two and a helper;
+            "spu-aby3-128", the same with twice the bits.
         batch_size: Samples that go through together: weights are opened once for
             each batch.
         lanes: Batches that run in step: operations with small operands
@@ -180,7 +181,8 @@ def cost(
 
     Returns:
         Rounds and bytes of each operation; their sums are its properties. On SPU's
-        engines at 18 fraction bits; the guide to costs says how near they are.
+        engines at 18 fraction bits, of 128 bits at 40; the guide to costs says how near
+        they are.
 
     Raises:
         ValueError: If `n`, `batch_size` or `lanes` is not positive, there is no such

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from . import _aby3, _cheetah
@@ -29,7 +30,11 @@ class Model:
     started: Traffic
 
 
+_NOTHING = Traffic.equal(0, 0, parties=3)
 MODELS: dict[EngineName, Model] = {
     "spu-cheetah": Model(2, (0, 1), (), _cheetah.traffic, _cheetah.STARTED),
-    "spu-aby3": Model(3, (), (1,), _aby3.traffic, Traffic.equal(0, 0, parties=3)),
+    "spu-aby3": Model(3, (), (1,), _aby3.traffic, _NOTHING),
+    "spu-aby3-128": Model(
+        3, (), (1,), functools.partial(_aby3.traffic, ring=128), _NOTHING
+    ),
 }

@@ -1,8 +1,7 @@
-"""Checks that a proxy's numbers fit fixed point in a ring of 64 bits."""
+"""Checks that a proxy's numbers fit fixed point in a ring."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,6 +17,7 @@ def check_ring(
     arrays: Mapping[str, np.ndarray],
     *,
     fraction_bits: int | None = None,
+    ring: int = 64,
 ) -> None:
     """Refuse a proxy whose ranges do not fit the ring of its secure run.
 
@@ -25,6 +25,7 @@ def check_ring(
         manifest: With bounds, see `with_bounds`.
         arrays: Its parameters, of `Proxy.arrays`.
         fraction_bits: Of the engine; the manifest's if None.
+        ring: Bits of the engine's ring.
 
     Raises:
         ValueError: If bounds are missing, or a range is too large or too small: the
@@ -35,15 +36,14 @@ def check_ring(
             "the manifest must have fixed_point.bounds: call jaxsel.proxy.with_bounds "
             "with the bootstrap set"
         )
-    if fraction_bits is not None:
-        fixed = dataclasses.replace(manifest.fixed_point, fraction_bits=fraction_bits)
-        manifest = dataclasses.replace(manifest, fixed_point=fixed)
-    ranges = Ranges(manifest)
+    fixed = manifest.fixed_point
+    bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
+    ranges = Ranges(manifest, bits, ring)
     for name, value in fold(manifest, arrays).items():
         _check_weight(ranges, name, value)
     ranges.fits("inputs", "a row", ranges.bound("inputs"))
     if manifest.inputs.norm is not None:
-        _check_norm(manifest, manifest.inputs.norm, "inputs", "variance")
+        _check_norm(ranges.under("inputs"), manifest.inputs.norm, "variance")
     for index, layer in enumerate(manifest.layers):
         at = f"layers.{index}"
         attention = attention_of(layer.attention)
@@ -53,20 +53,20 @@ def check_ring(
             for name, value in arrays.items()
             if name.startswith(start)
         }
-        attention.check(Ranges(manifest, at), params)
-        _check_norm(manifest, layer.norm, at, "variance")
+        attention.check(ranges.under(at), params)
+        _check_norm(ranges.under(at), layer.norm, "variance")
         if layer.ffn is not None:
-            ACTIVATIONS[layer.ffn.activation].check(Ranges(manifest, at))
-            _check_norm(manifest, layer.norm, at, "ffn_variance")
+            ACTIVATIONS[layer.ffn.activation].check(ranges.under(at))
+            _check_norm(ranges.under(at), layer.norm, "ffn_variance")
     if manifest.final_norm is not None:
-        _check_norm(manifest, manifest.final_norm, "final_norm", "variance")
+        _check_norm(ranges.under("final_norm"), manifest.final_norm, "variance")
     # The bounded logits are those before the prior's offset comes off.
     largest = ranges.bound("head.logits") + float(np.abs(arrays["offset"]).max())
     score_of(manifest.score.secure).check(ranges, largest)
 
 
-def _check_norm(manifest: Manifest, norm: Emulator, at: str, name: str) -> None:
-    norm_of(norm).check(Ranges(manifest, at), name)
+def _check_norm(ranges: Ranges, norm: Emulator, name: str) -> None:
+    norm_of(norm).check(ranges, name)
 
 
 def _check_weight(ranges: Ranges, name: str, value: np.ndarray) -> None:
@@ -74,7 +74,7 @@ def _check_weight(ranges: Ranges, name: str, value: np.ndarray) -> None:
     largest = float(np.abs(value).max(initial=0))
     if not np.isfinite(largest):
         raise ValueError(f"{name}: weights must be finite")
-    ranges.fits(name, "a weight", largest, 2.0 ** (31 - bits))
+    ranges.fits(name, "a weight", largest, 2.0 ** (ranges.ring / 2 - 1 - bits))
     smallest = 2.0 ** (4 - bits)  # four bits left
     if name.endswith("weight") and 0 < largest < smallest:
         raise ValueError(

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-EngineName = Literal["crypten", "spu-cheetah", "spu-aby3"]
+EngineName = Literal["crypten", "spu-cheetah", "spu-aby3", "spu-aby3-128"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 

@@ -21,6 +21,7 @@ from ._face import (
 ENGINES = {
     "spu-cheetah": ("spu", "CheetahEngine"),
     "spu-aby3": ("spu", "Aby3Engine"),
+    "spu-aby3-128": ("spu", "WideAby3Engine"),
     "crypten": ("crypten", "CryptenEngine"),
     "published": ("published", "PublishedEngine"),
 }

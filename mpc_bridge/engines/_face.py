@@ -136,6 +136,7 @@ class Engine(abc.ABC):
         roles: Ranks that take part in a session.
         parties: How many of them compute on shares, the first ones.
         lanes: Batches that `run` is best given at once.
+        ring: Bits of a number in it.
         most_bits: Fraction bits that it is best given, where numbers are small.
         fewest_bits: Those that it can be given, where numbers are large.
         exact_cut: Whether a product below the ring's limit is always cut back to its
@@ -150,6 +151,7 @@ class Engine(abc.ABC):
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER)
     parties: ClassVar[int] = 2
     lanes: ClassVar[int] = 1
+    ring: ClassVar[int] = 64
     most_bits: ClassVar[int] = 16
     fewest_bits: ClassVar[int] = FEWEST_BITS
     exact_cut: ClassVar[bool] = True
@@ -260,7 +262,7 @@ class Engine(abc.ABC):
                 math.prod(shape[1:]) for shape in operation.shapes if shape[0] == -1
             )
             most = max(most, words * cls.copies(operation))
-        return max(1, memory // (8 * most))
+        return max(1, memory // (cls.ring // 8 * most))
 
     @property
     @abc.abstractmethod

@@ -6,10 +6,17 @@ import shutil
 import tempfile
 import threading
 
-from mpc_bridge.engines.spu import Aby3Engine, CheetahEngine, import_spu
+from mpc_bridge.engines.spu import (
+    Aby3Engine,
+    CheetahEngine,
+    WideAby3Engine,
+    import_spu,
+)
 from mpc_bridge.engines.spu._log import Traffic
 
 ENGINES = {"spu-cheetah": CheetahEngine, "spu-aby3": Aby3Engine}
+WIDE = "spu-aby3-128"
+KINDS = ENGINES | {WIDE: WideAby3Engine}
 BITS = 18
 
 _sessions = [0]
@@ -29,16 +36,16 @@ def _traffic():
     return _Unread(folder)
 
 
-def play(engine, function, *args, bits=BITS):
+def play(engine, function, *args, bits=None):
     """Call `function(engine, *args)` for each party at once; return all results.
 
     Args:
         engine: Name of the engine.
         function: Gets the engine of a party, started.
         args: For all parties.
-        bits: Fraction bits.
+        bits: Fraction bits; as many as the engine is best given if None.
     """
-    kind = ENGINES[engine]
+    kind = KINDS[engine]
     spu, traffic = import_spu(), _traffic()
     _sessions[0] += 1
     found, errors = [None] * kind.parties, []
@@ -51,7 +58,7 @@ def play(engine, function, *args, bits=BITS):
             for i in range(kind.parties):
                 desc.add_party(f"{i}", f"memory {_sessions[0]} {i}")
             made = kind(spu.link.create_mem(desc, rank), traffic)
-            made.start(bits)
+            made.start(kind.most_bits if bits is None else bits)
             found[rank] = function(made, *args)
         except BaseException as error:
             errors.append(error)

@@ -1,8 +1,8 @@
-"""Ranges in a ring of 64 bits, which families check before a proxy is exported.
+"""Ranges in a ring, which families check before a proxy is exported.
 
 A number x is x 2^f in the ring, f fraction bits. A product has twice as many until it
-is cut back, so that each must stay below 2^(63 - 2f); CrypTen's two-party truncation is
-wrong by 2^(64 - 2f) with a probability of |product| / 2^(64 - 2f).
+is cut back, so that in 64 bits each must stay below 2^(63 - 2f); CrypTen's two-party
+truncation is wrong by 2^(64 - 2f) with a probability of |product| / 2^(64 - 2f).
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ class Ranges:
 
     Attributes:
         manifest: With bounds.
+        bits: Fraction bits.
+        ring: Bits of the ring.
         at: The part that is being checked, such as "layers.0"; "" for the whole.
     """
 
     manifest: Manifest
+    bits: int
+    ring: int = 64
     at: str = ""
 
-    @property
-    def bits(self) -> int:
-        return self.manifest.fixed_point.fraction_bits
+    def under(self, at: str) -> Ranges:
+        """Return those of a part."""
+        return dataclasses.replace(self, at=at)
 
     @property
     def length(self) -> int:
@@ -64,11 +68,12 @@ class Ranges:
             ValueError: If it does not fit: the place and both numbers are named.
         """
         if limit is None:
-            limit = 2.0 ** (62 - 2 * self.bits)  # a bit for sums
+            limit = 2.0 ** (self.ring - 2 - 2 * self.bits)  # a bit for sums
         if not value < limit:
             raise ValueError(
                 f"{self.place(name)}: {what} may reach {value:.3g}, and must stay "
-                f"below {limit:.3g} with {self.bits} fraction bits in a ring of 64"
+                f"below {limit:.3g} with {self.bits} fraction bits in a ring of "
+                f"{self.ring}"
             )
 
     def place(self, name: str) -> str:

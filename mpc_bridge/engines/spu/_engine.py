@@ -129,7 +129,7 @@ class SpuEngine(Engine):
         spu = import_spu()
         config = spu.RuntimeConfig()
         config.protocol = getattr(spu.ProtocolKind, self.protocol)
-        config.field = spu.FieldType.FM64
+        config.field = getattr(spu.FieldType, f"FM{self.ring}")
         config.fxp_fraction_bits = fraction_bits
         # Arrays of one party stay there: what nobody else has need not be shared.
         config.experimental_enable_colocated_optimization = True
@@ -146,7 +146,7 @@ class SpuEngine(Engine):
         return self._fraction_bits
 
     def terms(self) -> dict[str, Any]:
-        return {"protocol of SPU": self.protocol, "ring": 64}
+        return {"protocol of SPU": self.protocol, "ring": self.ring}
 
     def share(self, owner: int, *arrays: np.ndarray | Unseen) -> tuple[Secret, ...]:
         return tuple(self._share(owner, array) for array in arrays)
@@ -334,6 +334,14 @@ class Aby3Engine(SpuEngine):
     # A product with an array that is private would share it, each product anew.
     private: ClassVar[tuple[int, ...]] = ()
     spread: ClassVar[tuple[int, ...]] = (DATA_OWNER,)
+
+
+class WideAby3Engine(Aby3Engine):
+    """ABY3 with numbers of 128 bits: 22 digits more for twice the bytes."""
+
+    name: ClassVar[str] = "spu-aby3-128"
+    ring: ClassVar[int] = 128
+    most_bits: ClassVar[int] = 40
 
 
 def _padded(array: np.ndarray, of: int) -> np.ndarray:

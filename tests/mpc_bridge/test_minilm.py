@@ -1,0 +1,86 @@
+"""Proxies of a real encoder in SPU's ring of 128 bits."""
+
+import functools
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from spu_parties import WIDE, play, score
+
+from jaxsel.models import available_models, load_target, tokenize
+from jaxsel.proxy import (
+    Probe,
+    Proxy,
+    Spec,
+    check_ring,
+    embed,
+    emulate,
+    prune,
+    target_manifest,
+    with_bounds,
+)
+from jaxsel.proxy.families import ATTENTIONS, NORMS
+
+pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
+LENGTH, FITTED, SCORED = 32, 64, 8
+
+
+@functools.cache
+def texts():
+    """Return MiniLM with two classes, and sentences of the documentation, embedded."""
+    folder = {model.name: model.path for model in available_models()}["minilm"]
+    if folder is None:
+        pytest.skip("minilm is not prepared: run `jaxsel models prepare minilm`")
+    target = load_target(folder, n_classes=2, read="cls", rngs=nnx.Rngs(0))
+    docs = Path(__file__).parents[2] / "docs"
+    pages = " ".join(page.read_text() for page in sorted(docs.glob("*.md")))
+    lines = [line for line in pages.split("\n") if 5 <= len(line.split()) <= 20]
+    rng = np.random.default_rng(0)
+    lines = [lines[i] for i in rng.permutation(len(lines))[: FITTED + SCORED]]
+    x, mask = embed(target, tokenize(lines, target.tokenizer, length=LENGTH))
+    return target, x, mask
+
+
+def made(attention, norm):
+    """Return a proxy of one layer whose margins are a few, as a trained one's are."""
+    target, x, mask = texts()
+    spec = Spec(1, 12, attention=attention, norm=norm, hidden=8)
+    manifest = target_manifest(spec, target, n_classes=2, length=LENGTH)
+    proxy = prune(target, manifest)
+    (proxy,) = emulate(
+        [proxy], x[:FITTED], mask[:FITTED], key=jax.random.key(0), n_points=20_000
+    )
+    width = target.config.hidden
+    weight = np.random.default_rng(1).normal(size=(width, 2)).astype(np.float32)
+    head = lambda factor: Probe((factor * weight,), (np.zeros(2, np.float32),))
+    with_head = lambda factor: Proxy(
+        proxy.manifest, proxy.params | {"head": head(factor)}
+    )
+    logits = np.asarray(with_head(np.float32(1)).logits(x, mask))
+    proxy = with_head(np.float32(6 / np.ptp(logits[:, 1] - logits[:, 0])))
+    return with_bounds(proxy, x[:FITTED], mask[:FITTED])
+
+
+@pytest.mark.parametrize(
+    ("attention", "norm"),
+    [
+        *((name, "polynomial") for name in ATTENTIONS),
+        *(("uniform", name) for name in NORMS if name != "polynomial"),
+    ],
+)
+def test_scores_are_those_of_the_clear_proxy_or_refused(attention, norm):
+    proxy = made(attention, norm)
+    if attention == "polynomial":  # its weights are too far apart here
+        with pytest.raises(ValueError, match="a weight that its sum divides may reach"):
+            check_ring(proxy.manifest, proxy.arrays(), fraction_bits=40, ring=128)
+        return
+    _, x, mask = texts()
+    x, mask = x[FITTED:], mask[FITTED:]
+    expected = np.asarray(proxy.scores(proxy.logits(x, mask)))
+    # SPU's own roots and exponentials are off by more than rounding.
+    near = 1e-3 if "exact" in (attention, norm) else 1e-5
+    for found in play(WIDE, score, proxy, x, mask):
+        if found is not None:
+            assert np.abs(found - expected).max() <= near * np.ptp(expected)
