@@ -30,7 +30,6 @@ from .engines import DATA_OWNER, MODEL_OWNER, Engine, Meeting, Unseen, engine_of
 LIMIT = 60.0
 """Seconds that a calibration may take, the parties' start not counted."""
 
-BITS = 18  # fraction bits
 _FEWEST = 64  # comparisons of a pass
 _GROWTH = 4
 _TIMES = 3
@@ -175,7 +174,7 @@ def _play(job: dict[str, Any]) -> None:
         wait=60.0,
     )
     with kind.connect(rank, meeting) as engine:
-        engine.start(BITS)
+        engine.start(kind.most_bits)
         share = job["limit"] / (len(job["manifests"]) + 1)
         lines: list[tuple[list[int], list[float]]] = []
         started = 0.0

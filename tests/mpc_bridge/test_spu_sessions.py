@@ -17,13 +17,14 @@ pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("leak", ["rank", "set"])
-@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3", "spu-aby3-128"])
 def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
     name = f"{engine}-{leak}"
     result = run_local(config_of(files, name, engine=engine, leak=leak), notice=False)
     rows, _ = in_the_clear(files)
     assert list(result.rows) == rows.tolist()
     assert result.appraisal == pytest.approx(local[0].appraisal, abs=2e-3)
+    assert result.fraction_bits == (40 if engine == "spu-aby3-128" else 18)
     other = Result.read(files / name / "data")
     assert (other.rows, other.openings) == (result.rows, result.openings)
     if engine == "spu-cheetah":  # what one sends the other receives
