@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from commands import refuse, run
 from market_cases import QUICK, RANK, ask, draw, files as files, normal, reply, save
 
@@ -14,6 +15,7 @@ from jaxsel.data import load
 from jaxsel.market import Answer, Request
 
 
+@pytest.mark.left_out
 def test_data_without_labels():
     asked = ask()
     x = draw(20, 20, 20)[0].astype(np.float32)
@@ -38,6 +40,7 @@ def test_data_without_labels():
             np.testing.assert_array_equal(getattr(found, name), expected_array, file)
 
 
+@pytest.mark.left_out
 def test_features_only(capsys):
     """The samples stay at home, on both sides."""
     encode = normal(6, 3)

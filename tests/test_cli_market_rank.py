@@ -118,7 +118,7 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.every(4)
+@pytest.mark.left_out
 @pytest.mark.parametrize("seed", range(4))
 def test_a_liar_never_gains_a_place_over_its_honest_self(seed):
     """Whether or not the trainer learns from what it has shown."""

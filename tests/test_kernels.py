@@ -36,7 +36,7 @@ def batch(kernel):
     return calls, jax.tree.map(lambda *leaves: jnp.stack(leaves), *calls)
 
 
-@pytest.mark.every(9)
+@pytest.mark.every(27)
 @each_kernel
 def test_jit_of_vmap(kernel):
     calls, stacked = batch(kernel)
@@ -50,6 +50,7 @@ def test_jit_of_vmap(kernel):
 
 @each_kernel
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
+@pytest.mark.every(3)
 def test_lowers_to_accelerators(kernel, platform):
     _, stacked = batch(kernel)
     function = jax.jit(jax.vmap(kernel.function))

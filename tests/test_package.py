@@ -63,6 +63,7 @@ def test_import_is_light_and_changes_no_setting():
     )
 
 
+@pytest.mark.left_out
 def test_rooms_load_when_first_used():
     run(
         f"""

@@ -21,12 +21,14 @@ def trace(kernel):
 
 
 @each_kernel
+@pytest.mark.every(3)
 def test_no_rank_is_promoted(kernel):
     with jax.numpy_rank_promotion("raise"):
         trace(kernel)
 
 
 @each_kernel
+@pytest.mark.every(3)
 def test_no_dtype_is_promoted(kernel):
     with jax.numpy_dtype_promotion("strict"):
         trace(kernel)
@@ -109,7 +111,7 @@ KEYED = {
 }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("name", KEYED)
 def test_no_key_is_used_twice(name):
     with jax.debug_key_reuse(True):

@@ -14,6 +14,7 @@ def labels(n, c=4, seed=0):
 
 @pytest.mark.parametrize("n", [0, 1, 7, 100])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.7, 1.0])
+@pytest.mark.every(4)
 def test_flips_exactly_as_many_to_another_class(n, rate):
     y = labels(n)
     new, mask = data.flip_labels(KEY, y, rate, n_classes=4)
@@ -72,6 +73,7 @@ def test_a_diagonal_keeps_its_share():
 
 @pytest.mark.parametrize("n", [0, 1, 2, 9, 100])
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+@pytest.mark.every(4)
 def test_permutes_exactly_as_many(n, rate):
     y = np.arange(n)  # all different: whoever gets another's label is seen
     new, mask = data.permute_labels(KEY, y, rate)
@@ -136,6 +138,7 @@ def test_key_decides_and_transformations_agree(name):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("name", CORRUPT)
+@pytest.mark.every(6)
 def test_labels_keep_their_dtype(name, dtype):
     new, _ = CORRUPT[name](KEY, labels(20).astype(dtype), 1.0)
     assert new.dtype == dtype

@@ -13,6 +13,8 @@ from jaxsel.demo._purchase_chapter import purchase_chapter
 from jaxsel.demo._run import run_demo
 from jaxsel.report import Report
 
+pytestmark = pytest.mark.left_out  # `make demo` runs it
+
 
 @pytest.fixture(scope="module")
 def purchase():

@@ -199,7 +199,7 @@ def offer():
     return made, table.x[hard], numbers[hard], lot, table.kind[rows] == 1
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", RANKINGS)
 def test_smaller_budget_is_the_beginning(name, offer):
     made, hard, hard_numbers, lot, _ = offer

@@ -21,6 +21,7 @@ from jaxsel.filter import (
 
 
 @pytest.mark.parametrize("secure", [None, secure_sum], ids=["clear", "secure"])
+@pytest.mark.every(2)
 def test_same_as_central(secure):
     for seed in range(25 if secure else 300):
         v, own = draw(seed)
@@ -29,6 +30,7 @@ def test_same_as_central(secure):
         check(server, v, own)
 
 
+@pytest.mark.left_out
 def test_float64():
     rng = np.random.default_rng(0)
     v, p = rng.gamma(1, 0.5, 50), rng.gamma(1, 1, 400)

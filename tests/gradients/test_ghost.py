@@ -47,10 +47,12 @@ def test_convolution(options):
     agrees(cases.convolution(**options))
 
 
+@pytest.mark.left_out
 def test_convolution_of_a_framework():
     agrees(cases.nnx_convolution())
 
 
+@pytest.mark.left_out
 def test_convolution_along_a_sequence():
     def loss(params, example):
         x, y = example
@@ -68,6 +70,7 @@ def test_convolution_along_a_sequence():
     agrees(cases.Model(loss, params, (x, y)))
 
 
+@pytest.mark.left_out
 def test_channels_first():
     def loss(params, example):
         x, y = example
@@ -81,6 +84,7 @@ def test_channels_first():
     agrees(cases.Model(loss, params, (cases.normal(N, 2, 6, 5), cases.examples()[1])))
 
 
+@pytest.mark.left_out
 def test_through_jit_and_checkpoint():
     @jax.jit
     def layer(params, x):
@@ -121,6 +125,7 @@ def heads_loss(params, example):
     return cases.cross_entropy(out.mean(axis=0), y)
 
 
+@pytest.mark.left_out
 def test_attention_with_heads():
     params = {name: cases.normal(IN, 2, 3) for name in ("query", "key", "value")}
     params["out"] = cases.normal(2, 3, CLASSES)
@@ -178,6 +183,7 @@ def test_parts_of_one_parameter_are_kernels_of_their_own():
     agrees(cases.Model(loss, params, cases.examples()))
 
 
+@pytest.mark.left_out
 def test_large_enough_for_rounding_to_show():
     rng = np.random.default_rng(0)
     params = {
@@ -248,6 +254,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.every(3)
 def test_unsupported_uses_are_refused_by_name(name):
     loss, shape = REFUSED[name]
     params = {name: cases.normal(*shape), "last": cases.normal(IN, CLASSES)}

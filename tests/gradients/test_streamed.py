@@ -41,7 +41,7 @@ def test_from_a_memory_mapped_file(tmp_path, chunk_size):
     assert asked.max() < N
 
 
-@pytest.mark.every(2)
+@pytest.mark.left_out
 @pytest.mark.parametrize("chunk_size", [4])
 @pytest.mark.parametrize("kind", ["ghost", "jvp"])
 def test_from_a_model(kind, chunk_size):

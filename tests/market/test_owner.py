@@ -89,6 +89,7 @@ def test_binned_is_that_of_the_room():
 
 
 @pytest.mark.parametrize("method", ["grad_match", "func_feat"])
+@pytest.mark.every(2)
 def test_matching_is_that_of_the_room(method):
     mine = np.flatnonzero(Y < 3)
     candidates, target = oracle(X[mine], Y[mine]), oracle(HARD, HARD_Y)

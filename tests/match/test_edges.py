@@ -17,6 +17,7 @@ each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
 @cases.each_score
 @cases.each_sign
 @each_ridge
+@pytest.mark.every(4)
 def test_duplicates(score, positive, l2):
     a, b = cases.pool(5, 8)
     once = cases.embed(a, b)
@@ -150,6 +151,7 @@ def read_from_files(a):
     return gradients.streamed(lambda i: gradients.Dense(a[i]), len(a), chunk_size=2)
 
 
+@pytest.mark.left_out
 def test_files_are_read_until_the_error_is_small():
     a, b = cases.pool()
     for tol in (1e-6, 0.5):
@@ -160,6 +162,7 @@ def test_files_are_read_until_the_error_is_small():
     assert ["budget", "tolerance", "exhausted"][int(whole.status)] == "tolerance"
 
 
+@pytest.mark.left_out
 def test_one_candidate_in_a_file():
     a = np.ones((1, 3), np.float32)
 
@@ -183,6 +186,7 @@ def of_a_loss(a):
         of_a_loss,
     ],
 )
+@pytest.mark.left_out
 def test_gradients_in_half_precision(kind):
     oracle = kind(jnp.eye(3, dtype=jnp.bfloat16))
     found = match.omp(oracle, jnp.array([1, 0.5, 0.25], jnp.bfloat16), 3)
@@ -217,6 +221,7 @@ def test_no_candidate_may_be_chosen():
 
 
 @pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
+@pytest.mark.left_out
 def test_several_targets_are_a_loop(score, positive):
     a, first = cases.pool()
     others = [cases.pool(seed=seed)[1] for seed in (1, 2)]

@@ -46,6 +46,7 @@ def agrees(found, expected, *, tolerance=1e-4):
         assert order[: len(one.kept)] == [j for j, _ in one.kept]
 
 
+@pytest.mark.left_out
 def test_without_labels_it_matches_the_mean():
     a, hard = hard_set()
     found = match.grad_match(a, hard, K)
@@ -75,6 +76,7 @@ def test_each_class_is_matched_alone():
         (99, [1, 1], [15, 15]),
     ],
 )
+@pytest.mark.every(5)
 def test_budgets_of_classes(budget, hard, expected):
     """In proportion to the hard samples, where every candidate is worth choosing."""
     classes = len(hard)
@@ -183,6 +185,7 @@ def test_distance_of_features_from_the_median():
     np.testing.assert_allclose(match.median_distance(x, x_hard), expected, atol=1e-5)
 
 
+@pytest.mark.left_out
 def test_func_feat_is_matching_with_that_penalty():
     a, hard = hard_set()
     x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
@@ -359,6 +362,7 @@ def test_projections_that_are_alike_are_matched():
     cases.same(found, expected)
 
 
+@pytest.mark.left_out
 def test_steps_that_are_lost_are_counted_over_classes_and_in_batches():
     a, hard = hard_set()
     a[20:] = a[:20] + 1e-3 * a[20:]

@@ -56,6 +56,7 @@ STREAMED = ["omp", "herding", "log_det", "influence"]
     [(name, gradients.Dense) for name in CHOICES]
     + [pytest.param(name, streamed, marks=pytest.mark.slow) for name in STREAMED],
 )
+@pytest.mark.every(4)
 def test_candidates_with_nan_are_as_if_they_were_not_there(name, oracle):
     a, b = spoilt(np.nan)
     found = CHOICES[name](oracle(jnp.asarray(a)), b, K)
@@ -76,6 +77,7 @@ def test_candidates_with_nan_are_as_if_they_were_not_there(name, oracle):
 
 
 @each_choice
+@pytest.mark.every(4)
 def test_fewer_than_the_budget_and_none(name):
     a, b = spoilt(0.0)
     few = np.arange(5, 9)

@@ -71,7 +71,7 @@ def test_products_of_half_precision_are_summed_in_float32(kind):
         np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_loss_in_half_precision_chooses_something(name):
     half = jnp.asarray(cases.pool()[0], jnp.bfloat16)
@@ -81,6 +81,7 @@ def test_a_loss_in_half_precision_chooses_something(name):
     assert len(set(np.asarray(found.indices).tolist())) == K
 
 
+@pytest.mark.left_out
 def test_more_copies_than_half_precision_can_count():
     """Beyond 256 bfloat16 has the even numbers only."""
     many = jnp.asarray(np.repeat(np.eye(2), [301, 99], axis=0), jnp.bfloat16)

@@ -261,6 +261,7 @@ def test_server_state_lasts_and_resumes(tmp_path):
     assert again.scores[0] == 0.5
 
 
+@pytest.mark.left_out
 def test_clients_are_drawn():
     few = digits_run(clients_per_round=3)
     assert few.scores[-1] > 0.7
@@ -268,6 +269,7 @@ def test_clients_are_drawn():
     same(everyone.params, digits_run().params, atol=1e-5)
 
 
+@pytest.mark.left_out
 def test_devices_share_clients():
     run = digits_run(mesh=jaxsel.make_mesh(), rounds=3)
     same(run.params, digits_run(rounds=3).params, atol=1e-5)

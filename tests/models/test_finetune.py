@@ -69,6 +69,7 @@ def slow_adamw(steps, rate, *, weight_decay, clip):
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
+@pytest.mark.every(2)
 def test_steps_are_those_of_adamw(decay):
     def rate(i):
         left = (40 - i) / 36
@@ -85,6 +86,7 @@ def test_steps_are_those_of_adamw(decay):
     assert_equal(found.params, params, atol=1e-4)
 
 
+@pytest.mark.left_out
 def test_parts_of_a_step_add_up():
     whole = run()
     for accumulate in (2, 8):
@@ -110,6 +112,7 @@ def test_one_program_for_all_sizes():
     assert _finetune._run._cache_size() == programs
 
 
+@pytest.mark.left_out
 def test_half_precision_is_near():
     full, half = run(), run(compute_dtype="bfloat16")
     assert jax.tree.leaves(half.params)[0].dtype == jnp.float32
@@ -210,6 +213,7 @@ def test_goes_on_after_a_kill(tmp_path):
             run(**({"steps": 100, "checkpoint": folder} | change))
 
 
+@pytest.mark.left_out
 def test_another_model_is_refused(tmp_path):
     """Also one whose parameters are of the same shapes."""
     model = {}

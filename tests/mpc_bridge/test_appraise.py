@@ -29,6 +29,7 @@ def appraised(ring, calls):
     return results
 
 
+@pytest.mark.left_out
 def test_mean_of_the_chosen():
     ring = np.random.default_rng(0).integers(-(2**20), 2**20, 50)
     rows = ([3], [49, 0, 7], np.arange(50, dtype=np.int32))

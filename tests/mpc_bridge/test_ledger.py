@@ -136,6 +136,7 @@ def open_numbers(rank, ring):
     return Ledger(allow=("scores",)).open("scores", secret(ring)).tolist()
 
 
+@pytest.mark.left_out
 def test_what_is_opened_is_decoded_exactly():
     # CrypTen's decoding takes the first of these, just above -13, for -13.9999.
     ring = [-851960, -851968, -1, 0, 1, 65537, -(2**40) + 1]

@@ -18,6 +18,7 @@ def config(files):
     return dataclasses.replace(made, data_owner=owner, model_owner=None)
 
 
+@pytest.mark.left_out
 def test_the_data_owner_chooses_what_clear_scores_choose(files, config, capsys):
     result = run("data-owner", config)
     rows, _ = in_the_clear(files)

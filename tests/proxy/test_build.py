@@ -83,7 +83,7 @@ def embedded(model, config):
     return nnx.merge(graphdef, params).embed(jnp.asarray(inputs)), mask
 
 
-@pytest.mark.every(4)
+@pytest.mark.left_out
 @pytest.mark.parametrize("read", ["cls", "mean"])
 @pytest.mark.parametrize(
     "config",
@@ -228,7 +228,7 @@ def test_the_gradient_of_a_gate_is_that_of_a_difference():
             np.testing.assert_allclose(found[layer, head], expected, rtol=2e-2)
 
 
-@pytest.mark.every(2)
+@pytest.mark.left_out
 @pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
 def test_a_proxy_goes_through_named_arrays(config):
     model = target(config)

@@ -83,6 +83,7 @@ def test_attention_entries_come_back(family):
 
 
 @pytest.mark.parametrize("family", SOME, ids=lambda f: str(f.entry()))
+@pytest.mark.every(4)
 def test_attention_gives_padding_no_weight(family):
     scores, mask = data()
     params = family.fit(scores, mask)

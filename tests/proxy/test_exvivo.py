@@ -82,6 +82,7 @@ def test_the_folded_weights_take_plain_inputs():
     assert np.mean(np.abs(np.asarray(root) * np.sqrt(v + 1e-3) - 1)) < 0.02
 
 
+@pytest.mark.left_out
 def test_the_entropy_mlp_ranks_as_entropy_does():
     z = jnp.asarray(np.random.default_rng(5).normal(size=(300, 2)) * 2, jnp.float32)
     params = trained("both")[4][8].best()

@@ -258,6 +258,7 @@ def test_blocks_refuse():
         Table(columns=("a", "b"), rows=[], formats=("",), caption="")
 
 
+@pytest.mark.left_out
 def test_importing_the_room_imports_no_plotting():
     code = (
         "import sys, jaxsel.report; "

@@ -54,6 +54,7 @@ def test_classes(metric):
     )
 
 
+@pytest.mark.left_out
 def test_a_budget_above_what_the_classes_have():
     x, hard = points()
     given = classes()
@@ -82,6 +83,7 @@ def test_a_budget_of_everything():
     assert len(more) == 20
 
 
+@pytest.mark.left_out
 def test_lists_grow_when_exhausted(monkeypatch):
     """Hard samples that are all alike share their neighbours: lists must be long."""
     x, hard = points(m=1)
@@ -99,7 +101,7 @@ def test_lists_grow_when_exhausted(monkeypatch):
     assert found == slow.retrieve(x, hard[:1], BUDGET, "cosine")
 
 
-@pytest.mark.every(4)
+@pytest.mark.left_out
 @METRICS
 @pytest.mark.parametrize("with_labels", [False, True])
 def test_without_memory_for_lists(metric, with_labels, monkeypatch):
@@ -122,6 +124,7 @@ def test_from_lists_to_ranks(monkeypatch):
 
 
 @METRICS
+@pytest.mark.left_out
 def test_chunks_do_not_matter(metric):
     x, hard = points()
     expected = chosen(retrieve_nearest(x, hard, BUDGET, metric=metric))
@@ -131,6 +134,7 @@ def test_chunks_do_not_matter(metric):
 
 
 @METRICS
+@pytest.mark.left_out
 def test_blocks_do_not_matter(metric):
     """Wide features, so that a chunk has several blocks and a rest."""
     x, hard = points(300, 4, d=4096)
@@ -179,6 +183,7 @@ def test_eight_devices(metric, given):
     np.testing.assert_allclose(found.distances, expected.distances, atol=1e-5)
 
 
+@pytest.mark.left_out
 def test_more_neighbours_than_a_device_has():
     x, hard = points(20, 3)
     found = chosen(retrieve_nearest(x, hard, 20, mesh=make_mesh(jax.devices()[:3])))
@@ -296,6 +301,7 @@ def test_zero_rows_are_at_cosine_distance_one():
     assert (np.asarray(found.distances)[np.asarray(found.indices) == 3] == 1).all()
 
 
+@pytest.mark.left_out
 def test_float64_where_it_is_on():
     x, hard = points(200, 4)
     with jax.enable_x64(True):
@@ -307,6 +313,7 @@ def test_float64_where_it_is_on():
             np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
 
 
+@pytest.mark.left_out
 def test_float64_without_memory_for_lists(monkeypatch):
     """Distances that float32 can't tell apart."""
     order = np.random.default_rng(0).permutation(20)
@@ -373,6 +380,7 @@ def test_both_ways_to_cover_agree(budget, near):
 
 
 @METRICS
+@pytest.mark.left_out
 def test_merging_in_any_chunks(metric):
     x, hard = points(100, 4)
     if metric == "cosine":

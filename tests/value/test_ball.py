@@ -33,6 +33,7 @@ def inside(x, x_val, radius, **options):
     "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 )
 @pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.every(4)
 def test_points_at_exactly_the_radius(dtype, steps):
     x = (np.arange(-5, 6)[:, None] * 0.1).astype(dtype)
     expected = np.abs(np.arange(-5, 6)) <= steps
@@ -44,6 +45,7 @@ def test_points_at_exactly_the_radius(dtype, steps):
 @pytest.mark.parametrize("offset", [0, 1e6])
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.every(4)
 def test_exact_copies_are_within_radius_zero(offset, metric, dtype):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(50, 7)) + offset).astype(dtype)

@@ -20,7 +20,7 @@ each_size = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.every(9)
+@pytest.mark.every(27)
 @cases.each_method
 @each_size
 def test_every_k(method, n):
@@ -32,6 +32,7 @@ def test_every_k(method, n):
 
 @cases.each_tied
 @each_size
+@pytest.mark.every(4)
 def test_ties(method, n, ties):
     data = cases.grid(n, size=3 if n < 7 else 5)
     for k in (1, 2, n, n + 2):
@@ -61,6 +62,7 @@ def test_cosine(method, n):
 
 
 @cases.each_tied
+@pytest.mark.every(5)
 def test_cosine_ties_are_parallel_rows(method, ties):
     # Powers of two, which leave all digits as they are, and squares that do not fit.
     data = cases.random(6, seed=2)
@@ -83,7 +85,7 @@ def test_one_class(method, n):
         np.testing.assert_allclose(values, method.enumerate(one, 3), **TOLERANCE)
 
 
-@pytest.mark.every(9)
+@pytest.mark.every(18)
 @cases.each_how
 def test_reduce(method, how):
     data = cases.random(7)

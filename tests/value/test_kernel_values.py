@@ -46,6 +46,7 @@ def ranked(request):
 @pytest.mark.parametrize("ties", ["stable", "average"])
 @pytest.mark.parametrize("measure", [ref.uniform(N), ref.jacobi(N, 1, 4)])
 @pytest.mark.parametrize("k", [1, 7, N + 5])
+@pytest.mark.every(4)
 def test_semivalue(ranked, ties, measure, k):
     omega = ref.rank_weights(N, k, measure)
     expected = ref.sorted_values(*ranked, omega, ties)

@@ -74,6 +74,7 @@ def draw(classes, seed, absent=False):
 
 @each_metric
 @pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.every(6)
 def test_random_scores(metric, classes):
     for seed in range(5):
         agree(metric, *draw(classes, seed))
@@ -180,6 +181,7 @@ def test_utility_measures_targets():
     [value.LogisticRegression(), value.GaussianNB(), value.KNN()],
     ids=lambda learner: type(learner).__name__,
 )
+@pytest.mark.every(3)
 def test_what_learners_say_of_any_coalition_is_finite(learner):
     task = cases.blobs(3, 12, m=M, distance=12)
     weights = np.concatenate([np.eye(12), cases.every_size(12)])

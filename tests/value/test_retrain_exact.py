@@ -101,6 +101,7 @@ def test_unbiased_with_the_right_standard_error(name):
 
 
 @each
+@pytest.mark.every(4)
 def test_converges(name):
     estimate, kind, samples = ESTIMATORS[name]
     game = Game(5, seed=2)
@@ -145,6 +146,7 @@ def test_points_that_are_alike(name):
 
 
 @pytest.mark.parametrize(("tolerance", "patience"), [(0.3, 2), (0.1, 1), (0.05, 4)])
+@pytest.mark.every(3)
 def test_truncation_whatever_the_blocks(tolerance, patience):
     n, count = 13, 50
     game = saturating(n)

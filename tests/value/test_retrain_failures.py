@@ -100,6 +100,7 @@ def test_equals_a_loop_that_catches(name, metric):
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.left_out
 def test_runs_tell_how_many_failed():
     task = cases.blobs(2, N)
     utility = make(NEAREST, task)
@@ -146,6 +147,7 @@ def test_failing_on_all_points_is_an_error():
         )
 
 
+@pytest.mark.left_out
 def test_bags_on_which_it_fails_are_left_out():
     task, count = cases.blobs(2, N), 24
     learner = value.SklearnLearner(CALIBRATED)
@@ -203,6 +205,7 @@ def f1_of_class_one(scores, y):
     ],
     ids=["jax", "host"],
 )
+@pytest.mark.every(2)
 def test_metrics_of_ones_own(learner, estimator):
     from sklearn.metrics import f1_score
 

@@ -82,6 +82,7 @@ def tmc(game, **options):
     return tmc_shapley(game, key=KEY, stop=MaxSamples(70), **options)
 
 
+@pytest.mark.left_out
 def test_permutations_resume_within_a_round(tmp_path, clock):
     whole = leaning()
     expected = tmc(whole)
@@ -125,6 +126,7 @@ def test_saved_every_thirty_seconds(estimate, count, tmp_path, clock, saves):
     assert gaps.max() <= 30 + 2 * 10  # a batch; at first the ends, and the centre
 
 
+@pytest.mark.left_out
 def test_when_it_is_saved_changes_nothing(tmp_path, clock, monkeypatch):
     expected = tmc(leaning())
     for every in (0.0, 20.0):
@@ -189,6 +191,7 @@ class Asked(StoppingRule):
 
 
 @pytest.mark.parametrize("first", [MaxSamples(100), MaxTime(65)])
+@pytest.mark.left_out
 def test_rounds_are_aligned_after_a_short_one(first, tmp_path, clock):
     options = {"key": KEY, "tolerance": 0, "batch_size": 16}
     expected = tmc_shapley(Game(2), stop=MaxSamples(256), **options)
@@ -296,6 +299,7 @@ LABELS = np.arange(12) % 2
 
 
 @pytest.mark.parametrize("estimate", [tmc_shapley, banzhaf])
+@pytest.mark.every(2)
 def test_checkpoints_of_other_data_are_refused(estimate, tmp_path):
     options = {"key": KEY, "stop": MaxSamples(4), "checkpoint": tmp_path}
     first = estimate(utility_of(LABELS), **options)
