@@ -5,11 +5,13 @@ import collections
 import os
 import shutil
 import tempfile
+import threading
 import types
 from pathlib import Path
 
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 # Before anything creates a device.
 jax.config.update("jax_num_cpu_devices", 8)
@@ -22,6 +24,21 @@ if "XLA_FLAGS" not in os.environ:
     jax.jit(lambda x: x + 1)(0)  # reads them; SPU's own XLA is older
     os.environ["XLA_FLAGS"] = _plain
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Each lowering makes a context of MLIR, and registers all dialects in it: that took a
+# sixth of the suite's time. A thread keeps its own for some, as constants stay in it.
+_contexts = threading.local()
+
+
+def _kept_context(make=mlir.make_ir_context):
+    uses = getattr(_contexts, "uses", 0)
+    if uses % 500 == 0:
+        _contexts.kept = make()
+    _contexts.uses = uses + 1
+    return _contexts.kept
+
+
+mlir.make_ir_context = _kept_context
 
 # Workers compile much the same programs: what one has compiled serves the others.
 if jax.config.jax_compilation_cache_dir is None:
