@@ -86,8 +86,9 @@ def estimates(
         network: The link, to get hours.
         calibration: Of this engine, to get seconds of computing.
     """
+    from ._programs import Forward
+
     name = engine or check_engine(config.session.engine)
-    lanes = engine_of(name).lanes if name == "crypten" else 1
     leak = "rank" if name == "crypten" else config.session.leak
     steps: list[Step] = []
     if (model := MODELS.get(name)) is not None:
@@ -96,10 +97,9 @@ def estimates(
     left = len(public.pool)
     sizes = batches(config, public)
     for i, phase in enumerate(config.phases):
-        batch = sizes[i]
-        forward = cost(
-            public.manifests[i], left, engine=name, batch_size=batch, lanes=lanes
-        )
+        batch, manifest = sizes[i], public.manifests[i]
+        lanes = engine_of(name).lanes_for(Forward(manifest).schedule())
+        forward = cost(manifest, left, engine=name, batch_size=batch, lanes=lanes)
         choice = choice_cost(left, phase.keep, engine=name, leak=leak)
         scoring = choosing = None
         if calibration is not None:
@@ -122,7 +122,8 @@ def batches(config: Config, public: Public) -> list[int]:
     for phase, manifest in zip(config.phases, public.manifests, strict=True):
         operations = Forward(manifest).schedule()
         fits = [engine.batch_for(operations, owner.memory) for owner in owners]
-        found.append(min(phase.batch or min(fits, default=64), left))
+        most, lanes = phase.batch or min(fits, default=64), engine.lanes_for(operations)
+        found.append(engine.batch_of(left, most, lanes))
         left = phase.keep
     return found
 

@@ -190,7 +190,11 @@ class Party:
                     self.public.manifests, self.weights, strict=True
                 ):
                     check_ring(
-                        manifest, arrays, fraction_bits=bits, ring=self.engine.ring
+                        manifest,
+                        arrays,
+                        fraction_bits=bits,
+                        ring=self.engine.ring,
+                        spare_bits=self.engine.spare_bits,
                     )
             except ValueError as refused:
                 error = refused

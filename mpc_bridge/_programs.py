@@ -36,11 +36,13 @@ class Forward(Program):
 
     Attributes:
         manifest: The proxy's.
+        spare_bits: As its weights were folded.
     """
 
     place: ClassVar[str] = "forward"
     name: ClassVar[str] = "scores"
     manifest: Manifest
+    spare_bits: int = 0
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -51,7 +53,9 @@ class Forward(Program):
         names = self.weights
         inputs = SharedInputs(*operands[len(names) :])
         weights = dict(zip(names, operands[: len(names)], strict=True))
-        return secure_steps(self.manifest, weights, inputs, cat=cat)
+        return secure_steps(
+            self.manifest, weights, inputs, cat=cat, spare_bits=self.spare_bits
+        )
 
     def schedule(self) -> tuple[Operation, ...]:
         return _schedule(self.manifest)

@@ -60,7 +60,8 @@ class SecureProxy:
     def score(self, *batches: tuple[Secret, ...]) -> list[Secret]:
         """Return the secret scores of batches of `share_inputs`, `[n]` each."""
         lanes = [(*self.weights, *batch) for batch in batches]
-        return self.ledger.run_lanes(Forward(self.manifest), lanes)
+        program = Forward(self.manifest, self.ledger.engine.spare_bits)
+        return self.ledger.run_lanes(program, lanes)
 
 
 def share_proxy(
@@ -97,8 +98,9 @@ def share_proxy(
                 arrays,
                 fraction_bits=engine.fraction_bits,
                 ring=engine.ring,
+                spare_bits=engine.spare_bits,
             )
-        folded = fold(manifest, arrays)
+        folded = fold(manifest, arrays, spare_bits=engine.spare_bits)
         operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:
         operands = tuple(map(Unseen, operand_shapes(manifest).values()))
@@ -133,9 +135,10 @@ def score_pool(
         n: Samples.
         read: On the data owner's side: samples and masks of some rows, in the order of
             the pool; called once for each batch. None on the others' side.
-        batch: Samples of a batch; None takes as many as fit into `memory`.
-        lanes: Batches that run in step: small operations are made for all of them at
-            once, which saves rounds where the engine can. None is its own number.
+        batch: Samples of a batch at most; None takes as many as fit into `memory`.
+        lanes: Batches that run at once, where the engine can: CrypTen makes their small
+            operations as one, ABY3 waits for all of them together. None is the number
+            that suits the engine and the proxy.
         memory: Bytes that this party may use for what depends on the batch.
         progress: Show a progress bar with the time left.
 
@@ -144,11 +147,12 @@ def score_pool(
     """
     engine = proxy.ledger.engine
     n = check_count("n", n)
-    lanes = check_count("lanes", engine.lanes if lanes is None else lanes)
+    operations = Forward(proxy.manifest).schedule()
+    lanes = engine.lanes_for(operations) if lanes is None else lanes
+    lanes = check_count("lanes", lanes)
     if batch is None:
-        operations = Forward(proxy.manifest).schedule()
         batch = engine.batch_for(operations, check_count("memory", memory))
-    batch = min(check_count("batch", batch), n)
+    batch = engine.batch_of(n, check_count("batch", batch), lanes)
     chunks = list(chunk_slices(n, batch))
     groups = [chunks[i : i + lanes] for i in range(0, len(chunks), lanes)]
     scores = []

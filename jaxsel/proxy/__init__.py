@@ -78,6 +78,7 @@ from ._monotonicity import (
     check_monotonicity as check_monotonicity,
     monotonicity as monotonicity,
 )
+from ._owned import public_factors as public_factors
 from ._phases import Phased as Phased, select as select
 from ._plan import (
     Phase as Phase,

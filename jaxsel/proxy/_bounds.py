@@ -8,9 +8,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from ._fold import fold
 from ._manifest import power_of_two
 from ._observe import largest
 from ._proxy import Proxy
+from .families import score_of
 
 
 def with_bounds(
@@ -23,7 +25,9 @@ def with_bounds(
     """Return a proxy whose manifest bounds what it computes, places by name.
 
     Measured on samples that the model owner has, such as the bootstrap set, in batches;
-    what a manifest shows of them is a power of two.
+    what a manifest shows of them is a power of two. The logits of a probe that ranks by
+    the margin, or two classes, are bounded by those of the worst row within the bound
+    on the inputs: no row that is not refused exceeds them.
 
     Args:
         proxy: A trained proxy.
@@ -55,12 +59,34 @@ def with_bounds(
         places["final_norm.variance"] = seen.final
     places["head.logits"] = logits
     places["score"] = score
-    bounds = {}
+    bounds: dict[str, float] = {}
     for place, value in places.items():
         if not np.isfinite(value):
             raise ValueError(
                 f"proxy must compute finite numbers, got {place} of {value}"
             )
         bounds[place] = power_of_two(max(margin * float(value), 2.0**-16))
+    worst = _worst_logit(proxy, bounds["inputs"])
+    if worst is not None:
+        bounds["head.logits"] = power_of_two(max(worst, 2.0**-16))
     fixed = dataclasses.replace(manifest.fixed_point, bounds=bounds)
     return Proxy(dataclasses.replace(manifest, fixed_point=fixed), params)
+
+
+def _worst_logit(proxy: Proxy, largest: float) -> float | None:
+    """Return the largest logit of any features up to `largest`; None if not known.
+
+    An entropy takes logits near those that were seen only, which the worst are not.
+    """
+    manifest = proxy.manifest
+    score, family = manifest.score, score_of(manifest.score.secure)
+    ranked = family.two_classes or (score.kind == "margin" and not family.emulates)
+    if manifest.inputs.kind != "features" or not ranked:
+        return None
+    found: npt.NDArray[np.float64] | float = largest
+    arrays = proxy.arrays()
+    weights = fold(manifest, arrays)
+    for name in ["head.hidden"] * (manifest.head.width > 0) + ["head.logits"]:
+        reach = (np.abs(weights[f"{name}.weight"]) * np.reshape(found, (-1, 1))).sum(0)
+        found = reach + np.abs(weights[f"{name}.bias"])
+    return float(np.max(found) + np.abs(arrays["offset"]).max())

@@ -10,7 +10,7 @@ from jaxsel._checks import check_count, check_positive
 from ._manifest import Manifest
 from ._models import MODELS
 from ._operands import Operation
-from ._schedule import owned_schedule, schedule
+from ._schedule import schedule
 from ._traffic import EngineName, Traffic, check_engine
 
 
@@ -176,8 +176,9 @@ def cost(
             "spu-aby3-128", the same with twice the bits.
         batch_size: Samples that go through together: weights are opened once for
             each batch.
-        lanes: Batches that run in step: operations with small operands
-            (`Operation.coalesced`) are called once for all of them. CrypTen only.
+        lanes: Batches that run at once. CrypTen calls operations with small operands
+            (`Operation.coalesced`) once for all of them; on ABY3 their latencies pass
+            together.
 
     Returns:
         Rounds and bytes of each operation; their sums are its properties. On SPU's
@@ -194,14 +195,14 @@ def cost(
         raise TypeError(f"manifest must be a Manifest, got {type(manifest).__name__}")
     n, batch_size = check_count("n", n), check_count("batch_size", batch_size)
     lanes, engine = check_count("lanes", lanes), check_engine(engine)
-    if lanes > 1 and engine != "crypten":
+    if lanes > 1 and engine == "spu-cheetah":
         raise ValueError(f"lanes must be 1 with engine {engine!r}, got {lanes}")
     if network is not None and not isinstance(network, Network):
         raise TypeError(f"network must be a Network or None, got {network!r}")
     if engine == "crypten":
         rows = [_on_crypten(op, n, batch_size, lanes) for op in schedule(manifest)]
     else:
-        rows = _on_spu(manifest, engine, n, batch_size)
+        rows = _on_spu(manifest, engine, n, batch_size, lanes)
     return Cost(tuple(rows), n, batch_size, lanes, network, engine)
 
 
@@ -221,17 +222,20 @@ def _on_crypten(op: Operation, n: int, batch_size: int, lanes: int) -> CostRow:
 
 
 def _on_spu(
-    manifest: Manifest, engine: EngineName, n: int, batch_size: int
+    manifest: Manifest, engine: EngineName, n: int, batch_size: int, lanes: int
 ) -> list[CostRow]:
     model = MODELS[engine]
     full, left = divmod(n, batch_size)
     rows: list[CostRow] = []
-    for op in owned_schedule(manifest, model.private, model.spread):
+    for op in model.schedule(manifest):
         batch = model.traffic(op, batch_size)
-        whole = batch * full
-        rows.append(
-            CostRow(op, batch, whole + model.traffic(op, left) if left else whole)
-        )
+        last = model.traffic(op, left) if left else batch * 0
+        whole = batch * full + last
+        if op.kind != "share":  # inputs are shared one batch after the other
+            together = full % lanes > 0  # the last batch, and a full one
+            waits = batch.waits * -(-full // lanes) + (0 if together else last.waits)
+            whole = dataclasses.replace(whole, waits=waits)
+        rows.append(CostRow(op, batch, whole))
     return rows
 
 

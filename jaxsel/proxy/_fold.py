@@ -22,15 +22,19 @@ from .families._attention import AttentionWeights, Linear
 from .families._place import Arrays
 
 
-def fold(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Arrays:
+def fold(
+    manifest: Manifest, arrays: Mapping[str, np.ndarray], *, spare_bits: int = 0
+) -> Arrays:
     """Return the secret operands of `secure_steps` by place and name, float64.
 
     Args:
         manifest: The proxy.
         arrays: Its parameters, of `Proxy.arrays`.
+        spare_bits: By how many bits attention's weights are to be larger than they
+            are, so that more of their digits are kept; `secure_steps` must know.
     """
     given = {name: np.asarray(value, np.float64) for name, value in arrays.items()}
-    return _Folder(manifest, given).build()
+    return _Folder(manifest, given, spare_bits).build()
 
 
 class _PlacedNorm(NamedTuple):
@@ -61,8 +65,9 @@ class _PlacedNorm(NamedTuple):
 class _Folder:
     """Collects the operands of one manifest, part by part."""
 
-    def __init__(self, manifest: Manifest, arrays: Arrays):
+    def __init__(self, manifest: Manifest, arrays: Arrays, spare_bits: int):
         self.manifest, self.arrays = manifest, arrays
+        self.spare_bits = spare_bits
         self.out: Arrays = {}
         self.folded = manifest.plan == "folded"
         self.hidden = manifest.inputs.width
@@ -152,6 +157,7 @@ class _Folder:
             rows=self.manifest.rows_of(index),
             folded=self.folded,
             beside=beside if layer.ffn is None else beside[:, :0],
+            spare_bits=self.spare_bits,
         )
         attention = attention_of(layer.attention)
         self.put(at, attention.fold_layer(weights))

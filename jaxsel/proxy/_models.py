@@ -7,7 +7,9 @@ import functools
 from collections.abc import Callable
 
 from . import _aby3, _cheetah
+from ._manifest import Manifest
 from ._operands import Operation
+from ._schedule import Operations, owned_schedule
 from ._traffic import EngineName, Traffic
 
 
@@ -21,6 +23,7 @@ class Model:
         spread: Ranks of the owners whose arrays become shares before they are used.
         traffic: What an operation on a batch sends.
         started: What meeting and making keys sends, once a session.
+        spare_bits: By how many bits its runs fold attention's weights larger.
     """
 
     parties: int
@@ -28,6 +31,13 @@ class Model:
     spread: tuple[int, ...]
     traffic: Callable[[Operation, int], Traffic]
     started: Traffic
+    spare_bits: int = 4
+
+    def schedule(self, manifest: Manifest) -> Operations:
+        """Return the operations of a forward pass."""
+        return owned_schedule(
+            manifest, self.private, self.spread, spare_bits=self.spare_bits
+        )
 
 
 _NOTHING = Traffic.equal(0, 0, parties=3)
@@ -35,6 +45,6 @@ MODELS: dict[EngineName, Model] = {
     "spu-cheetah": Model(2, (0, 1), (), _cheetah.traffic, _cheetah.STARTED),
     "spu-aby3": Model(3, (), (1,), _aby3.traffic, _NOTHING),
     "spu-aby3-128": Model(
-        3, (), (1,), functools.partial(_aby3.traffic, ring=128), _NOTHING
+        3, (), (1,), functools.partial(_aby3.traffic, ring=128), _NOTHING, spare_bits=0
     ),
 }

@@ -8,6 +8,7 @@ made once. These are noted as operations of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -24,12 +25,13 @@ class Owned(Shaped):
     Attributes:
         owner: That rank.
         note: Is told of what costs.
-        scaled: Whether it is a product with a public number: one more costs nothing.
+        factor: The public number that its array has yet to be multiplied by: more of
+            them are one.
     """
 
     def __init__(self, *shape: int, owner: int | None, note: Note):
         super().__init__(*shape)
-        self.owner, self.note, self.scaled = owner, note, False
+        self.owner, self.note, self.factor = owner, note, 1.0
 
     def like(self, *shape: int) -> Self:
         return type(self)(*shape, owner=self.owner, note=self.note)
@@ -52,11 +54,12 @@ class Owned(Shaped):
     __radd__ = __sub__ = __rsub__ = __add__
 
     def __mul__(self, number: float) -> Self:
-        del number
         found = self.like(*self.shape)
-        if self.owner is None and not self.scaled:
-            self.note("scale", self.shape, None)
-            found.scaled = True
+        found.factor = self.factor * number
+        if self.owner is None:
+            more = len(public_factors(found.factor)) - len(public_factors(self.factor))
+            for _ in range(more):
+                self.note("scale", self.shape, None)
         return found
 
     def sum(self, axis: int, keepdim: bool = False) -> Self:
@@ -68,6 +71,20 @@ class Owned(Shaped):
 
     def __truediv__(self, number: float) -> Self:
         return self * (1 / number)
+
+
+def public_factors(number: float) -> tuple[float, ...]:
+    """Return what shares are multiplied by in turn, to be multiplied by `number`.
+
+    In fixed point a small number has few digits. It is taken as one of at least a half,
+    and a power of two. A factor of 1 is left out.
+    """
+    fraction, exponent = math.frexp(number)
+    if number == 1:
+        return ()
+    if number == 0 or exponent > -3 or abs(fraction) == 0.5:
+        return (number,)
+    return fraction, 2.0**exponent
 
 
 def cat(parts: Sequence[Owned]) -> Owned:

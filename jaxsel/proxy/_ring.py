@@ -18,6 +18,7 @@ def check_ring(
     *,
     fraction_bits: int | None = None,
     ring: int = 64,
+    spare_bits: int = 0,
 ) -> None:
     """Refuse a proxy whose ranges do not fit the ring of its secure run.
 
@@ -26,6 +27,7 @@ def check_ring(
         arrays: Its parameters, of `Proxy.arrays`.
         fraction_bits: Of the engine; the manifest's if None.
         ring: Bits of the engine's ring.
+        spare_bits: As `fold` is given them.
 
     Raises:
         ValueError: If bounds are missing, or a range is too large or too small: the
@@ -39,7 +41,7 @@ def check_ring(
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
     ranges = Ranges(manifest, bits, ring)
-    for name, value in fold(manifest, arrays).items():
+    for name, value in fold(manifest, arrays, spare_bits=spare_bits).items():
         _check_weight(ranges, name, value)
     ranges.fits("inputs", "a row", ranges.bound("inputs"))
     if manifest.inputs.norm is not None:
@@ -54,6 +56,10 @@ def check_ring(
             if name.startswith(start)
         }
         attention.check(ranges.under(at), params)
+        if spare_bits and attention.reads_scores:
+            scores = ranges.under(at).bound("scores")
+            larger = "a score times what its weights are larger by"
+            ranges.under(at).fits("scores", larger, scores * 4.0**spare_bits)
         _check_norm(ranges.under(at), layer.norm, "variance")
         if layer.ffn is not None:
             ACTIVATIONS[layer.ffn.activation].check(ranges.under(at))

@@ -64,7 +64,11 @@ def trace(manifest: Manifest) -> tuple[tuple[Operation, ...], Shapes]:
 
 
 def owned_schedule(
-    manifest: Manifest, private: Collection[int], spread: Collection[int] = ()
+    manifest: Manifest,
+    private: Collection[int],
+    spread: Collection[int] = (),
+    *,
+    spare_bits: int = 0,
 ) -> Operations:
     """Return the schedule of an engine where products with public numbers cost, too.
 
@@ -74,6 +78,7 @@ def owned_schedule(
             of them computes alone is not in the schedule.
         spread: Ranks of the owners whose arrays become shares before they are used.
             Only a batch's are in the schedule: weights become shares once.
+        spare_bits: As `fold` is given them.
     """
     operations: list[Operation] = []
     place, name = "inputs", "x"
@@ -109,6 +114,7 @@ def owned_schedule(
         lambda name, shape: of(MODEL_OWNER)(*shape),
         _inputs(manifest, given),
         cat_owned,
+        spare_bits,
     )
     run_steps(steps(run), note)
     return tuple(operations)

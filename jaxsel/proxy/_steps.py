@@ -29,6 +29,7 @@ def secure_steps(
     *,
     cat: Callable[[Sequence[Any]], Any],
     logits: bool = False,
+    spare_bits: int = 0,
 ) -> Steps:
     """Yield the operations of the secure forward pass; return scores `[n]`.
 
@@ -44,11 +45,12 @@ def secure_steps(
         inputs: A batch, likewise.
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
+        spare_bits: What `fold` was given.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
     """
-    run = Run(manifest, lambda name, shape: weights[name], inputs, cat)
+    run = Run(manifest, lambda name, shape: weights[name], inputs, cat, spare_bits)
     return steps(run, logits=logits)
 
 

@@ -135,10 +135,12 @@ class Engine(abc.ABC):
         notice: What it does not protect from, in sentences.
         roles: Ranks that take part in a session.
         parties: How many of them compute on shares, the first ones.
-        lanes: Batches that `run` is best given at once.
+        lanes: Batches that `run` is best given at once; `lanes_for` knows more.
         ring: Bits of a number in it.
         most_bits: Fraction bits that it is best given, where numbers are small.
         fewest_bits: Those that it can be given, where numbers are large.
+        spare_bits: By how many bits attention's weights are folded larger than they
+            are, to keep their digits: where larger products are cut back as safely.
         exact_cut: Whether a product below the ring's limit is always cut back to its
             digits, and never comes out wild.
         published: Whether the data owner has the proxies too.
@@ -154,6 +156,7 @@ class Engine(abc.ABC):
     ring: ClassVar[int] = 64
     most_bits: ClassVar[int] = 16
     fewest_bits: ClassVar[int] = FEWEST_BITS
+    spare_bits: ClassVar[int] = 0
     exact_cut: ClassVar[bool] = True
     published: ClassVar[bool] = False
     own_process: ClassVar[bool] = False
@@ -263,6 +266,18 @@ class Engine(abc.ABC):
             )
             most = max(most, words * cls.copies(operation))
         return max(1, memory // (cls.ring // 8 * most))
+
+    @classmethod
+    def lanes_for(cls, operations: Sequence[Operation]) -> int:
+        """Return how many batches `run` is best given at once, of a schedule."""
+        del operations
+        return cls.lanes
+
+    @classmethod
+    def batch_of(cls, n: int, most: int, lanes: int) -> int:
+        """Return how many of n samples go through at once, at most so many."""
+        del lanes
+        return min(n, most)
 
     @property
     @abc.abstractmethod

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxsel.proxy import Call
+from jaxsel.proxy import Call, public_factors
 
 
 class Operand:
     """An array of a program that is being traced; see `jaxsel.proxy.Shaped`.
 
-    Attributes:
+    Args:
         array: A traced array.
+        factor: A public number that it is multiplied by where it is used.
     """
 
-    def __init__(self, array: jax.Array):
-        self.array = array
+    def __init__(self, array: jax.Array, factor: float = 1.0):
+        self._array, self._factor = array, factor
+
+    @functools.cached_property
+    def array(self) -> jax.Array:
+        """The traced array."""
+        return scaled(self._array, self._factor)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.array.shape
+        return self._array.shape
 
     def __add__(self, other: Any) -> Operand:
         return Operand(self.array + _array(other))
@@ -39,12 +44,12 @@ class Operand:
         return Operand(_array(other) - self.array)
 
     def __mul__(self, number: float) -> Operand:
-        return Operand(scaled(self.array, number))
+        return Operand(self._array, self._factor * number)
 
     __rmul__ = __mul__
 
     def __truediv__(self, number: float) -> Operand:
-        return Operand(scaled(self.array, 1 / number))
+        return self * (1 / number)
 
     def __neg__(self) -> Operand:
         return Operand(-self.array)
@@ -70,16 +75,15 @@ class Operand:
         return Operand(jnp.squeeze(self.array, axis))
 
 
-def scaled(array: jax.Array, factor: float) -> jax.Array:
-    """Return an array times a public number, without losing its digits.
-
-    In fixed point a small factor is rounded to few digits. It is taken as one of at
-    least a half, and a power of two.
-    """
-    fraction, exponent = math.frexp(factor)
-    if factor == 0 or exponent > -3 or abs(fraction) == 0.5:
-        return array * factor
-    return (array * fraction) * 2.0**exponent
+def scaled(array: jax.Array, number: float) -> jax.Array:
+    """Return an array times a public number, without losing its digits."""
+    factors = public_factors(number)
+    if len(factors) == 2:
+        # Two products in a row SPU's compiler joins to one, of the small number.
+        fraction, power = factors
+        half = array * (fraction / 2)
+        return (half + half) * power
+    return array * number if factors else array
 
 
 def cat(parts: Sequence[Operand]) -> Operand:

@@ -75,7 +75,7 @@ def play(engine, function, *args, bits=None):
     return found
 
 
-def score(engine, proxy, x, mask, *, batch=None):
+def score(engine, proxy, x, mask, **options):
     """Return the opened scores of samples, in a party's place."""
     from mpc_bridge import Ledger, score_pool
     from mpc_bridge._scoring import share_proxy
@@ -86,4 +86,4 @@ def score(engine, proxy, x, mask, *, batch=None):
     read = None
     if engine.rank == 1:
         read = lambda rows: (x[rows], None if mask is None else mask[rows])
-    return ledger.open("scores", score_pool(shared, len(x), read, batch=batch))
+    return ledger.open("scores", score_pool(shared, len(x), read, **options))

@@ -23,7 +23,6 @@ from jaxsel.proxy import (
     Traffic,
     choice_cost,
     manifest,
-    owned_schedule,
     probe_manifest,
 )
 from mpc_bridge import Ledger, share_proxy
@@ -166,18 +165,19 @@ def test_every_operation_sends_what_is_counted(engine):
             assert size <= counted.total * 1.1 + spare, call
 
 
-def family(name, **changes):
+def family(sizes=SMALL, **changes):
     chosen = {"attention": "uniform", "norm": "polynomial"} | changes
-    return manifest(Spec(1, 2, **chosen), **SMALL | {"n_classes": 3}, masked=True)
+    return manifest(Spec(1, 2, **chosen), **sizes | {"n_classes": 3}, masked=True)
 
 
 MANIFESTS = {
     "probe": probe_manifest(width=6, n_classes=3, head=4),
-    "exact": family("exact", attention="exact"),
-    "quadratic": family("quadratic", attention="quadratic"),
-    "mlp": family("mlp", attention="mlp"),
-    "gelu": family("gelu", ffn="gelu"),
-    "squared": family("squared", norm="squared"),
+    "exact": family(attention="exact"),
+    "quadratic": family(attention="quadratic"),
+    "mlp": family(attention="mlp"),
+    "gelu": family(ffn="gelu"),
+    "squared": family(norm="squared"),
+    "wide": family(SMALL | {"hidden": 24, "length": 11}, attention="quadratic"),
 }
 
 
@@ -205,11 +205,12 @@ def test_a_forward_pass_sends_what_is_counted(engine):
     counter = Counter(engine)
     play(engine, run_forward, counter, made)
     model = MODELS[engine]
-    for name, each in MANIFESTS.items():
-        operations = owned_schedule(each, model.private, model.spread)
+    for name, (target, *_) in made.items():
+        operations = model.schedule(target.manifest)
         counted = Traffic.sum(model.traffic(op, 8) for op in operations)
         size, messages = counter.found[name][0] + counter.found[name, "inputs"][0]
-        near = 0.2 if engine == "spu-cheetah" else 1e-9
+        # The compiler scales not the scores but their product with the MLP's weights.
+        near = 0.2 if engine == "spu-cheetah" else 0.02 if name == "mlp" else 1e-9
         assert size == pytest.approx(counted.total, rel=near), name
         near = 0.05 if engine == "spu-cheetah" else 1e-9
         assert messages == pytest.approx(counted.rounds * model.parties, rel=near), name

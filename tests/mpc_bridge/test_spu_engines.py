@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from jaxsel.proxy import (
     manifest,
     operand_shapes,
     probe_manifest,
+    schedule,
 )
 from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
 from jaxsel.proxy.families._place import Place
@@ -38,10 +40,10 @@ ERROR = {engine: 2e-5 if engine == WIDE else 1e-4 for engine in KINDS}
 """Of the largest score, or of 1: 18 fraction bits; of 40, what functions leave out."""
 
 
-def assert_sound(engine, made, **options):
+def assert_sound(engine, made, how=score):
     target, x, mask = made
     expected = np.asarray(target.scores(target.logits(x, mask)))
-    for found in play(engine, score, target, x, mask, **options):
+    for found in play(engine, how, target, x, mask):
         if found is not None:
             error = np.abs(found - expected).max()
             assert error <= ERROR[engine] * max(1, np.abs(expected).max())
@@ -58,6 +60,35 @@ def test_a_layer_is_scored():
     spec = Spec(1, 2, attention="quadratic", norm="polynomial")
     m = manifest(spec, **SMALL | {"n_classes": 3}, masked=True)
     assert_sound("spu-aby3", random_proxy(m, n=5, bound=8.0))
+
+
+def test_batches_are_scored_at_once():
+    spec = Spec(1, 2, attention="quadratic", norm="polynomial")
+    m = manifest(spec, **SMALL | {"n_classes": 3}, masked=True)
+    made = random_proxy(m, n=11, bound=8.0)
+    # Two groups of three, of which the last batch is shorter.
+    assert_sound("spu-aby3", made, functools.partial(score, batch=2, lanes=3))
+
+
+def test_lanes_are_for_products_by_sample():
+    layer = schedule(manifest(Spec(1, 2, attention="linear"), **SMALL))
+    probe = schedule(probe_manifest(width=6, n_classes=2))
+    kind = KINDS["spu-aby3"]
+    assert (kind.lanes_for(layer), kind.lanes_for(probe)) == (8, 1)
+    assert KINDS["spu-cheetah"].lanes_for(layer) == 1
+    # All lanes share the memory, and few samples are spread over them.
+    assert kind.batch_for(layer, 8 << 20) == KINDS["spu-cheetah"].batch_for(
+        layer, 1 << 20
+    )
+    for n, batch in (
+        (8000, 500),
+        (4000, 500),
+        (2000, 250),
+        (600, 75),
+        (100, 64),
+        (9, 9),
+    ):
+        assert kind.batch_of(n, 500, 8) == batch
 
 
 def with_family(family):
@@ -184,6 +215,35 @@ def run_products(engine, left, right):
         secrets = [shared(ledger, np.asarray(values)) for values in pair]
         found.append(ledger.open("scores", ledger.run(Product(), *secrets)))
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Program):
+    numbers: tuple[float, ...]
+    place: ClassVar[str] = "test"
+    name: ClassVar[str] = "scaled"
+
+    def steps(self, cat, *operands):
+        columns = [operands[0] * number / 12 for number in self.numbers]
+        return cat(columns)
+        yield
+
+
+def run_scaled(engine, numbers, values):
+    ledger = Ledger(engine, allow=("scores",))
+    return ledger.open("scores", ledger.run(Scaled(numbers), shared(ledger, values)))
+
+
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+def test_small_public_numbers_keep_their_digits(engine):
+    """1 / 384 alone has 10 digits of 18: the largest would be off by 6e-3."""
+    numbers = np.array([1, 1 / 384, 1 / 768, -1 / 700, 1 / 128, 0.25, 1.37])
+    values = np.random.default_rng(0).uniform(-2500, 2500, (50, 1))
+    expected = values * numbers
+    for found in play(engine, run_scaled, tuple(12 * numbers), values)[:2]:
+        # A cut is wrong by a digit; a factor by half of one, in a quarter at least.
+        digits = 4 + np.where(numbers < 0.125, 2 * np.abs(expected), np.abs(values) / 2)
+        assert (np.abs(found - expected) <= digits * 2.0**-18).all()
 
 
 @pytest.mark.parametrize("engine", SLOW_BY_TWO)

@@ -95,10 +95,13 @@ def execute(call):
     return tuple(map(Array, found)) if isinstance(found, tuple) else Array(found)
 
 
-def scores(manifest, arrays, x, mask):
+def scores(manifest, arrays, x, mask, *, spare_bits=0):
     """Return the scores `[n]` of the folded parameters, and the calls made."""
-    weights = {name: Array(value) for name, value in fold(manifest, arrays).items()}
-    steps = secure_steps(manifest, weights, shared(manifest, x, mask), cat=cat)
+    folded = fold(manifest, arrays, spare_bits=spare_bits)
+    weights = {name: Array(value) for name, value in folded.items()}
+    steps = secure_steps(
+        manifest, weights, shared(manifest, x, mask), cat=cat, spare_bits=spare_bits
+    )
     calls = []
 
     def run(call):

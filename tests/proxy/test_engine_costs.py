@@ -103,6 +103,25 @@ def test_an_owners_own_work_is_not_in_the_schedule():
     assert owned_schedule(PROBE, private=())[0].owners == (None, None)
 
 
+def test_batches_that_run_at_once_wait_together():
+    def counted(n, lanes=1):
+        link = Network(bandwidth=1e9, latency=0.1)
+        given = {"engine": "spu-aby3", "batch_size": 4, "lanes": lanes}
+        return proxy.cost(layer(), n, link, **given)
+
+    shared = sum(
+        row.all.waits for row in counted(4).rows if row.operation.kind == "share"
+    )
+    one, rest = (counted(n).all.waits - shared for n in (4, 2))
+    assert one > 2 * shared > 0
+    # Full batches, then one of two samples, alone or beside them.
+    for n, waits in ((32, 2 * one), (30, 2 * one), (34, 2 * one + rest), (12, one)):
+        alone, some = counted(n), counted(n, lanes=4)
+        assert (some.all.sent, some.all.rounds) == (alone.all.sent, alone.all.rounds)
+        assert some.all.waits == pytest.approx(waits + -(-n // 4) * shared)
+        assert some.seconds < 0.6 * alone.seconds
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_choice_grows_with_scores(engine):
     network = Network(bandwidth=1e6, latency=0.01)
@@ -141,8 +160,8 @@ def test_proxies_are_compared_on_an_engine():
     [
         (lambda: proxy.cost(PROBE, 1, engine="spu"), "engine must be one of crypten"),
         (
-            lambda: proxy.cost(PROBE, 1, engine="spu-aby3", lanes=2),
-            "lanes must be 1 with engine 'spu-aby3', got 2",
+            lambda: proxy.cost(PROBE, 1, engine="spu-cheetah", lanes=2),
+            "lanes must be 1 with engine 'spu-cheetah', got 2",
         ),
         (lambda: proxy.choice_cost(9, 3, engine="x"), "engine must be one of"),
         (lambda: proxy.choice_cost(9, 3, leak="all"), "leak must be one of rank, set"),

@@ -3,12 +3,14 @@
 import dataclasses
 
 import numpy as np
+import numpy_engine
 import pytest
 from hypothesis import example, given, settings, strategies as st
-from random_proxies import random_arrays, small_manifests
+from random_proxies import SMALL, random_arrays, random_proxy, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import FixedPoint, SharedInputs, Spec, array_shapes, fold
+from jaxsel.proxy import FixedPoint, SharedInputs, Spec, array_shapes, fold, manifest
+from jaxsel.proxy.families import ATTENTIONS
 from jaxsel.proxy.families._form_cubic import Cubic
 from jaxsel.proxy.families._form_hinge import Hinge
 from jaxsel.proxy.families._form_quadratic import Quadratic
@@ -179,3 +181,23 @@ def test_units_are_public_powers_of_two():
         # Within a factor of four below 32, where CrypTen's root converges.
         divided = bound / 4.0 ** root_scale(unit(bounded))
         assert 8 < divided <= 32
+
+
+@pytest.mark.parametrize("family", sorted(ATTENTIONS))
+@pytest.mark.parametrize("read", ["cls", "mean"])
+def test_spare_bits_change_no_score(family, read):
+    spec = Spec(2, 2, attention=family, norm="polynomial", read=read)
+    m = manifest(spec, **SMALL | {"layers": 2}, masked=True)
+    target, x, mask = random_proxy(m, n=4, bound=8.0)
+    arrays = target.arrays()
+    plain, _ = numpy_engine.scores(target.manifest, arrays, x, mask)
+    found, calls = numpy_engine.scores(target.manifest, arrays, x, mask, spare_bits=4)
+    np.testing.assert_allclose(found, plain, rtol=1e-9)
+    absorbed = read == "cls" and any(call.name == "key" for call in calls)
+    changed = fold(target.manifest, arrays, spare_bits=4)
+    for name, value in fold(target.manifest, arrays).items():
+        maps = ("1.query.weight", "1.key.weight", "1.value.weight", "1.output.weight")
+        if absorbed and name.endswith(maps):
+            assert not np.array_equal(changed[name], value), name
+        elif not (absorbed and name.startswith("layers.1.")):
+            assert np.array_equal(changed[name], value), name

@@ -66,6 +66,7 @@ class AttentionWeights:
         rows: Rows that it computes: 1 where only the first is read, else L.
         folded: Whether weights that meet are to be multiplied.
         beside: Weights of the proxy's head that go along, `[H, columns]`.
+        spare_bits: By how many bits weights are to be larger, see `Attention.spare`.
     """
 
     linears: dict[str, Linear]
@@ -76,6 +77,7 @@ class AttentionWeights:
     rows: int
     folded: bool
     beside: np.ndarray
+    spare_bits: int
 
     @property
     def hidden(self) -> int:
@@ -214,6 +216,16 @@ class Attention(abc.ABC):
             at.folded and at.rows == 1 < at.width and at.hidden < at.length * at.width
         )
 
+    def spare(self, at: AttentionPlace | AttentionWeights) -> float:
+        """Return what the four maps are multiplied by, a power of two.
+
+        Weights are small numbers, of which fixed point keeps few digits. Where one row
+        is read, products of two maps stay large until the scores and the added row,
+        which take little to be brought back.
+        """
+        bits = at.spare_bits if isinstance(at, AttentionWeights) else at.run.spare_bits
+        return 2.0**bits if self.absorbs(at) else 1.0
+
     def steps(self, at: AttentionPlace, x: Any) -> Steps:
         """Return what attention adds to the rows, and the head's columns of the rows.
 
@@ -238,7 +250,8 @@ class Attention(abc.ABC):
             value = yield from at.linear("value", x, columns)
             mixed = yield from self.mix(at, query, key, value)
         mixed = mixed.transpose(1, 2).reshape(-1, at.rows, columns)
-        return (yield from at.linear("output", mixed, at.hidden + at.beside)), beside
+        out = yield from at.linear("output", mixed, at.hidden + at.beside)
+        return out / self.spare(at) ** 2 if self.spare(at) > 1 else out, beside
 
     def mix(self, at: AttentionPlace, query: Any, key: Any, value: Any) -> Steps:
         """Return the weighted values of every head, `[n, heads, rows, width]`.
@@ -262,6 +275,8 @@ class Attention(abc.ABC):
             "scores", "matmul", queries[..., : at.hidden], x.transpose(1, 2)
         )
         scores = (scores + queries[..., at.hidden :]).unsqueeze(2)
+        if self.spare(at) > 1:
+            scores = scores / self.spare(at) ** 2
         weights = yield from self.weights(at, scores)
         if self.on_weights(at):
             weights = yield at.call("mask_weights", "mul", weights, self.row_mask(at))
@@ -303,10 +318,12 @@ class Attention(abc.ABC):
         operands = dict(found.arrays)
         if self.absorbs(given):
             none = np.zeros(given.beside.shape[1])
-            both = np.hstack([query[0], given.beside]), np.append(query[1], none)
-            operands |= named("query", both)
-            operands["key.weight"] = _by_head(given, key).transpose(1, 2, 0)
-            operands["value.weight"] = _by_head(given, value).transpose(1, 0, 2)
+            spare = self.spare(given)
+            weights = np.hstack([spare * query[0], given.beside])
+            operands |= named("query", (weights, np.append(spare * query[1], none)))
+            operands["key.weight"] = spare * _by_head(given, key).transpose(1, 2, 0)
+            operands["value.weight"] = spare * _by_head(given, value).transpose(1, 0, 2)
+            out = spare * out[0], spare**2 * out[1]
         elif given.folded:
             weights = np.hstack([query[0], key[0], value[0], given.beside])
             none = np.zeros(given.beside.shape[1])

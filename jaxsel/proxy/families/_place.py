@@ -91,12 +91,15 @@ class Run:
         weight: Return the secret operand of a name and shape.
         inputs: The batch.
         cat: Join operands along the last axis.
+        spare_bits: By how many bits attention's weights are larger than they are, as
+            `fold` was told.
     """
 
     manifest: Manifest
     weight: Callable[[str, Shape], Any]
     inputs: SharedInputs
     cat: Callable[[Sequence[Any]], Any]
+    spare_bits: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import jax
@@ -92,6 +93,7 @@ class SpuEngine(Engine):
     """
 
     most_bits: ClassVar[int] = 18
+    spare_bits: ClassVar[int] = 4
     own_process: ClassVar[bool] = True
     protocol: ClassVar[str]
     private: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER)
@@ -100,7 +102,9 @@ class SpuEngine(Engine):
     def __init__(self, link: Any, traffic: Traffic, watch: Watch | None = None):
         self._link, self._traffic, self._watch = link, traffic, watch
         self.rank = link.rank
+        self._config: Any = None
         self._runtime: Any = None
+        self._others: list[Any] = []  # runtimes, on links of their own
         self._zero: SpuSecret | None = None
         self._fraction_bits = 0
         self._names = (f"v{i}" for i in itertools.count())
@@ -137,7 +141,7 @@ class SpuEngine(Engine):
             spu.RuntimeConfig.EXP_PADE
         )  # 15 times nearer than Taylor's
         config.enable_pphlo_profile = True  # the engine counts its messages only then
-        self._fraction_bits = fraction_bits
+        self._config, self._fraction_bits = config, fraction_bits
         self._runtime = spu.RuntimeWrapper(self._link, config)
         self._io = spu.IoWrapper(self._link.world_size, config)
 
@@ -178,16 +182,51 @@ class SpuEngine(Engine):
     def run(
         self, program: Program, lanes: Sequence[Sequence[Any]], book: Book
     ) -> list[Secret]:
-        found = []
-        for lane in lanes:
-            with book(program.place, program.name):
-                found.append(self._run(program, lane))
-        return found
+        with book(program.place, program.name):
+            return list(self._run_all(program, lanes))
 
     def _run(self, program: Program, operands: Sequence[Any]) -> SpuSecret:
+        return self._run_all(program, [operands])[0]
+
+    def _run_all(
+        self, program: Program, lanes: Sequence[Sequence[Any]]
+    ) -> list[SpuSecret]:
+        """Run a program on several batches at once, each in a runtime of its own."""
         spu = import_spu()
-        names, described_, public = [], [], []
-        kept = []
+        while len(self._others) < len(lanes) - 1:
+            link = self._link.spawn()
+            self._others.append(spu.RuntimeWrapper(link, self._config))
+        runtimes = [self._runtime, *self._others]
+        made = [self._prepared(program, operands) for operands in lanes]
+        for other, (executable, _) in zip(self._others, made[1:], strict=False):
+            for name in executable.input_names:
+                other.SetVar(name, self._runtime.GetVar(name))
+        with contextlib.nullcontext() if self._watch is None else self._watch.call():
+            if len(lanes) == 1:
+                self._runtime.Run(made[0][0])
+            else:
+                with ThreadPoolExecutor(len(lanes)) as pool:
+                    calls = [
+                        pool.submit(runtime.Run, executable)
+                        for runtime, (executable, _) in zip(
+                            runtimes, made, strict=False
+                        )
+                    ]
+                for call in calls:
+                    call.result()
+        self._traffic.read()
+        for other, (executable, _) in zip(self._others, made[1:], strict=False):
+            (name,) = executable.output_names
+            self._runtime.SetVar(name, other.GetVar(name))
+            for each in {*executable.input_names, name}:
+                other.DelVar(each)
+        return [self._owned(executable.output_names[0]) for executable, _ in made]
+
+    def _prepared(
+        self, program: Program, operands: Sequence[Any]
+    ) -> tuple[Any, list[SpuSecret]]:
+        """Return a program compiled for these operands, and what it needs kept."""
+        names, described_, public, kept = [], [], [], []
         for i, operand in enumerate(operands):
             secret = isinstance(operand, SpuSecret)
             if not secret:
@@ -201,16 +240,12 @@ class SpuEngine(Engine):
         key = program, tuple((d.shape, d.dtype) for d in described_), tuple(public)
         if key not in self._compiled:
             self._compiled[key] = compile_program(program, described_, public)
-        executable = spu.Executable()
+        executable = import_spu().Executable()
         executable.name = program.name
         executable.input_names = names
-        name = next(self._names)
-        executable.output_names = [name]
+        executable.output_names = [next(self._names)]
         executable.code = self._compiled[key]
-        with contextlib.nullcontext() if self._watch is None else self._watch.call():
-            self._runtime.Run(executable)
-        self._traffic.read()
-        return self._owned(name)
+        return executable, kept
 
     def _publish(self, array: np.ndarray) -> SpuSecret:
         spu = import_spu()
@@ -261,6 +296,24 @@ class SpuEngine(Engine):
     @classmethod
     def copies(cls, operation: Operation) -> int:
         return _COPIES
+
+    @classmethod
+    def lanes_for(cls, operations: Sequence[Operation]) -> int:
+        # The products of a batch are made one after the other.
+        by_sample = any(
+            operation.kind == "matmul"
+            and all(shape[0] == -1 for shape in operation.shapes)
+            for operation in operations
+        )
+        return cls.lanes if by_sample else 1
+
+    @classmethod
+    def batch_for(cls, operations: Sequence[Operation], memory: int) -> int:
+        return super().batch_for(operations, memory // cls.lanes_for(operations))
+
+    @classmethod
+    def batch_of(cls, n: int, most: int, lanes: int) -> int:
+        return min(n, most, max(-(-n // lanes), _SHORTEST))
 
     def forget(self, name: str) -> None:
         """Delete an array from SPU's memory."""
@@ -330,6 +383,7 @@ class Aby3Engine(SpuEngine):
     )
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)
     parties: ClassVar[int] = 3
+    lanes: ClassVar[int] = 8
     protocol: ClassVar[str] = "ABY3"
     # A product with an array that is private would share it, each product anew.
     private: ClassVar[tuple[int, ...]] = ()
@@ -342,6 +396,7 @@ class WideAby3Engine(Aby3Engine):
     name: ClassVar[str] = "spu-aby3-128"
     ring: ClassVar[int] = 128
     most_bits: ClassVar[int] = 40
+    spare_bits: ClassVar[int] = 0
 
 
 def _padded(array: np.ndarray, of: int) -> np.ndarray:
