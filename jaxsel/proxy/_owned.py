@@ -78,6 +78,12 @@ def public_factors(number: float) -> tuple[float, ...]:
 
     In fixed point a small number has few digits. It is taken as one of at least a half,
     and a power of two. A factor of 1 is left out.
+
+    Args:
+        number: What shares are to be multiplied by; both parties know it.
+
+    Returns:
+        Factors whose product is `number`: none, one, or a fraction and a power of two.
     """
     fraction, exponent = math.frexp(number)
     if number == 1:
