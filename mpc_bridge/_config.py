@@ -48,8 +48,7 @@ class Session:
         exclude: Rows of the pool that are bought already, or an `.npy` file of them;
             both parties know them, and nobody scores them.
         leak: What a choice opens: see `choose`.
-        timeout: Of every wait for another party's message, in seconds; SPU's engines
-            only.
+        timeout: Of every wait for another party's message, in seconds.
         wait: For the others to start, in seconds.
         max_hours: A run that is estimated to take longer is refused before anything is
             shared; needs `[network]`.

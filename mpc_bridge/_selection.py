@@ -91,8 +91,7 @@ def run_selection(
             bit, whether the mean is at least a given number, or "none".
         batch: Samples that are scored together; None takes what fits `memory`.
         memory: Bytes that a party may use for what grows with the batch.
-        timeout: Of every wait for another party's message, in seconds; SPU's engines
-            only.
+        timeout: Of every wait for another party's message, in seconds.
         output: Folder for the `Result`, with costs, openings and the appraisal: it lies
             in `output/model-owner`, in `output/data-owner`, or in both.
         test_only_first_party: Without a third party; protects nothing.

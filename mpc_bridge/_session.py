@@ -199,6 +199,7 @@ def _meeting(
         return Meeting(
             session=session.name,
             rendezvous=_check_rendezvous(rendezvous or session.rendezvous or ""),
+            timeout=session.timeout,
             wait=session.wait,
             hello=hello,
             test_only_first_party=first_party,

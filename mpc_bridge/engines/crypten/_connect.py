@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
 import os
 import re
 import traceback
@@ -45,7 +47,10 @@ def connected(rank: int, meeting: Meeting) -> Iterator[Any]:
     os.environ.update(settings)
     try:
         with store_of(rank, ranks, meeting, hello):
-            crypten.init()
+            # The third party waits for as long as the owners compute.
+            least = meeting.wait if rank == THIRD_PARTY else 0.0
+            with _patient(max(least, meeting.timeout)):
+                crypten.init()
             yield crypten.communicator.get()
             with contextlib.suppress(RuntimeError):  # the results are written by now
                 crypten.uninit()  # tells the third party that this is the end
@@ -60,6 +65,21 @@ def connected(rank: int, meeting: Meeting) -> Iterator[Any]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _patient(seconds: float) -> Iterator[None]:
+    """Limit every wait in the groups that CrypTen makes: it has no setting for that."""
+    import torch.distributed as dist
+
+    limit = datetime.timedelta(seconds=seconds)
+    made = dist.init_process_group, dist.new_group
+    dist.init_process_group = functools.partial(made[0], timeout=limit)
+    dist.new_group = functools.partial(made[1], timeout=limit)
+    try:
+        yield
+    finally:
+        dist.init_process_group, dist.new_group = made
 
 
 def deal(meeting: Meeting) -> None:
@@ -107,5 +127,5 @@ def explain(rank: int, error: BaseException) -> str | None:
     if "init_process_group" in functions:
         return f"a role has left the rendezvous before CrypTen was set up: {text}"
     if _LATE.search(text):
-        return f"{other} did not answer for 30 minutes, CrypTen's time limit ({text})"
+        return f"{other} did not answer in time, see `timeout` ({text})"
     return f"{other} is gone, it failed or was ended: see what it says"

@@ -50,7 +50,6 @@ other and the network:
 - its messages travel without TLS: nobody is authenticated, and anybody on the way can
   read and change them;
 - parties are trusted to follow the protocol, and the third party to talk to neither;
-- a party that is killed ends the others at once, one that stalls after 30 minutes only;
 - fixed-point truncation fails with a probability of about |x| / 2^64 each: a few scores
   of a large pool may be far off, and nothing notices."""
 
