@@ -144,7 +144,7 @@ def choice_cost(
         network,
         engine,
         sent(above + below, expected),
-        sent(passes, comparisons),
+        sent(passes, comparisons, at_most=True),
     )
 
 

@@ -13,16 +13,21 @@ from ._traffic import EngineName, Traffic
 
 _COMPARED = primitives.COMPARE + primitives.OPEN
 
-# SPU's parties lengthen what is left to n halved again and again, so that few programs
-# are compiled: where sizes are spread evenly by their logarithm, 1 / int 2^-u du times.
-_PADDED = 2 * math.log(2)
+_SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
 _FRAME = 58  # bytes of a message with shares, beside them
 
 
 def chosen(
-    engine: EngineName, leak: str, n: int, k: int, passes: float, comparisons: float
+    engine: EngineName,
+    leak: str,
+    n: int,
+    k: int,
+    passes: float,
+    comparisons: float,
+    *,
+    at_most: bool = False,
 ) -> Traffic:
-    """Return what a choice sends.
+    """Return what a choice sends, expected or at most.
 
     Args:
         engine: The engine.
@@ -31,6 +36,7 @@ def chosen(
         k: How many are chosen.
         passes: Batches of comparisons.
         comparisons: In all of them.
+        at_most: Whether it may send no more, however they are spread over the passes.
     """
     if engine == "crypten":
         return Traffic.equal(
@@ -38,9 +44,28 @@ def chosen(
         )
     if leak == "set":
         return _SETS[engine](n, k, passes, comparisons)
-    first = min(comparisons, n)
-    padded = first + _PADDED * (comparisons - first)
+    padded = _padded(n, passes, comparisons, at_most)
     return _compared(engine, passes, padded) + _revealed(engine, passes, padded)
+
+
+def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
+    """Return how many numbers SPU's parties compare: of few lengths, of few programs.
+
+    A pass is lengthened to n halved as often as it can be and be 64 or more. Sizes are
+    taken as spread evenly by their logarithm: between two lengths the mean size is
+    1 / (2 ln 2) of the longer one.
+    """
+    if not passes:
+        return 0.0
+    shortest = n
+    while shortest // 2 >= _SHORTEST:
+        shortest = -(-shortest // 2)
+    rest, later = comparisons - (n - 1), passes - 1  # the first compares n - 1, as n
+    if at_most or n == 2:
+        return n + 2 * rest + shortest * later
+    later *= math.log(shortest) / math.log(n)
+    rest -= later * (shortest - 1) / math.log(shortest)
+    return n + 2 * math.log(2) * max(0.0, rest) + shortest * later
 
 
 def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:

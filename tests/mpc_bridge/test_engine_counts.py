@@ -5,6 +5,7 @@ sums are told apart from no other.
 """
 
 import dataclasses
+import functools
 import math
 import threading
 from typing import ClassVar
@@ -25,8 +26,11 @@ from jaxsel.proxy import (
     manifest,
     probe_manifest,
 )
-from mpc_bridge import Ledger, share_proxy
+from jaxsel.proxy._choosing import _compared, _padded
+from jaxsel.proxy._quickselect import quickselect
+from mpc_bridge import Ledger, choose, share_proxy
 from mpc_bridge.engines import Program, Unseen
+from mpc_bridge.engines.spu import _engine as spu_engine
 from mpc_bridge.engines.spu._log import _SENT
 
 pytestmark = [pytest.mark.mpc, pytest.mark.slow]
@@ -247,3 +251,71 @@ def test_choosing_by_set_sends_what_is_counted(engine, times):
         counted = choice_cost(n, k, engine=engine, leak="set").expected
         size, _ = np.mean(counter.found[n, k], 0)
         assert size == pytest.approx(counted.total, rel=0.2), (n, k)
+
+
+class Noting(Ledger):
+    """Notes how many scores each pass compares."""
+
+    sizes: list[int]
+
+    def run(self, program, scores, others, *operands):
+        self.sizes.append(len(others))
+        return super().run(program, scores, others, *operands)
+
+
+def run_ranks(engine, counter, n, k, seeds):
+    try:
+        x = np.random.default_rng(n).normal(size=n)
+        parts = enumerate((x - 1, np.ones_like(x)))
+        of = [
+            engine.share(r, p if engine.rank == r else Unseen(p.shape))[0]
+            for r, p in parts
+        ]
+        scores, ledger, found = engine._run(One("sum"), of), Noting(engine), []
+        for seed in seeds:
+            ledger.sizes = []
+            step = functools.partial(choose, scores, k, seed=seed, ledger=ledger)
+            counter.count(engine.rank, seed, step)
+            found.append(ledger.sizes)
+        return found
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+def lengths(sizes, n):
+    return [len(spu_engine._padded(np.arange(size), n)) for size in sizes]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_choosing_by_rank_sends_what_is_counted(engine):
+    n, k, seeds = 1000, 200, range(1, 5)
+    counter = Counter(engine)
+    found, *_ = play(engine, run_ranks, counter, n, k, [0, *seeds])
+    near = 0.15 if engine == "spu-cheetah" else 0.001
+    for seed, sizes in zip(seeds, found[1:], strict=True):  # the first makes keys
+        # Without what is opened, which goes by other means than SPU's own messages.
+        counted = _compared(engine, len(sizes), sum(lengths(sizes, n))).total
+        assert counter.found[seed][0][0] == pytest.approx(counted, rel=near)
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(2, 1), (40, 2), (100, 50), (600, 400), (2000, 600), (12600, 8400)]
+)
+def test_lengths_of_passes_are_expected_and_bounded(n, k):
+    scores = np.random.default_rng(n).normal(size=n)
+    run, counted = [], []
+    for seed in range(60):
+        asking, sizes = quickselect(n, k, seed=seed), []
+        try:
+            pivot, others = next(asking)
+            while True:
+                sizes.append(len(others))
+                pivot, others = asking.send(scores[others] > scores[pivot])
+        except StopIteration:
+            run.append(sum(lengths(sizes, n)))
+        counted.append(_padded(n, len(sizes), sum(sizes), False))
+        assert run[-1] <= _padded(n, len(sizes), sum(sizes), True)
+    assert np.mean(run) == pytest.approx(
+        np.mean(counted), rel=0.05 if n > 600 else 0.15
+    )
