@@ -62,12 +62,13 @@ def test_a_layer_is_scored():
     assert_sound("spu-aby3", random_proxy(m, n=5, bound=8.0))
 
 
-def test_batches_are_scored_at_once():
+@pytest.mark.parametrize("engine", SLOW_BY_TWO)
+def test_batches_are_scored_at_once(engine):
     spec = Spec(1, 2, attention="quadratic", norm="polynomial")
     m = manifest(spec, **SMALL | {"n_classes": 3}, masked=True)
     made = random_proxy(m, n=11, bound=8.0)
     # Two groups of three, of which the last batch is shorter.
-    assert_sound("spu-aby3", made, functools.partial(score, batch=2, lanes=3))
+    assert_sound(engine, made, functools.partial(score, batch=2, lanes=3))
 
 
 def test_lanes_are_for_products_by_sample():

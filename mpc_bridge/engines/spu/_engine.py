@@ -183,6 +183,8 @@ class SpuEngine(Engine):
         self, program: Program, lanes: Sequence[Sequence[Any]], book: Book
     ) -> list[Secret]:
         with book(program.place, program.name):
+            if self.lanes == 1:
+                return [self._run(program, operands) for operands in lanes]
             return list(self._run_all(program, lanes))
 
     def _run(self, program: Program, operands: Sequence[Any]) -> SpuSecret:
