@@ -2,14 +2,29 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 
+import numpy as np
 import pytest
+from proxy.random_proxies import random_arrays
 from relay import Relay
 from sessions import config_of
 from test_spu_sessions import Session as Roles, running
 
-from jaxsel.proxy import Network, Traffic, choice_cost, cost, schedule
+from jaxsel.proxy import (
+    Network,
+    Proxy,
+    Spec,
+    Traffic,
+    choice_cost,
+    cost,
+    manifest,
+    probe_manifest,
+    save_proxy,
+    schedule,
+    with_bounds,
+)
 from jaxsel.proxy._choosing import chosen
 from mpc_bridge import Result, _estimate
 from mpc_bridge._calibrate import Calibration, Line, calibrate
@@ -177,42 +192,100 @@ def over(roles, **link):
         yield
 
 
-@pytest.mark.skipif(
+timed = pytest.mark.skipif(
     "JAXSEL_TIMED" not in os.environ,
     reason="seconds depend on what else runs: JAXSEL_TIMED=1 on quiet cores",
 )
-@pytest.mark.slow
-@pytest.mark.mpc
-@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
-def test_an_estimate_comes_near_a_run_over_a_link(files, tmp_path, engine):
-    rate, delay = 5e6, 0.05
-    roles = Roles(files, tmp_path, engine)
-    config = config_of(files, "near", engine=engine)
-    public = read_public(config)
-    calibration = calibrate(
-        engine, public.manifests, _estimate.batches(config, public), limit=20
-    )
-    network = Network(bandwidth=rate, latency=delay)
+
+
+def beside_a_run(roles, config, network, *, limit):
+    """Run a session over a link; return its result, seconds estimated and seconds run.
+
+    Both are by phase, of scoring and choosing, with as many passes as there were.
+    """
+    engine, public = config.session.engine, read_public(config)
+    batches = _estimate.batches(config, public)
+    calibration = calibrate(engine, public.manifests, batches, limit=limit)
     found = _estimate.estimates(
         config, public, network=network, calibration=calibration
     )
-    with over(roles, delay=delay, rate=rate), running(roles) as parties:
+    link = {"delay": network.latency, "rate": network.bandwidth}
+    with over(roles, **link), running(roles) as parties:
         for party in parties:
-            assert party.wait(500)[0] == 0, party.said
-    result = Result.read(roles.outputs[0])
+            assert party.wait(1500)[0] == 0, party.said
+    result, seconds = Result.read(roles.outputs[0]), []
     for i, phase in enumerate(result.phases):
-        # Passes depend on the draw: as many as there were.
         scoring, choosing = found.steps[1 + 2 * i : 3 + 2 * i]
-        sent = chosen(
-            engine, "rank", phase.samples, phase.kept, phase.passes, phase.comparisons
-        )
-        expected = found.seconds(scoring) + found.seconds(
-            dataclasses.replace(
-                choosing,
-                traffic=sent,
-                computing=calibration.choosing(phase.passes, phase.comparisons),
+        passes, comparisons = phase.passes, phase.comparisons
+        sent = chosen(engine, "rank", phase.samples, phase.kept, passes, comparisons)
+        computing = calibration.choosing(passes, comparisons)
+        choosing = dataclasses.replace(choosing, traffic=sent, computing=computing)
+        spent = [step for step in result.steps if step.phase == f"phase {i + 1}"]
+        places = ("inputs", "forward", "choice")
+        seconds.append(
+            (
+                found.seconds(scoring) + found.seconds(choosing),
+                sum(step.seconds for step in spent if step.place in places),
             )
         )
-        spent = [step for step in result.steps if step.phase == f"phase {i + 1}"]
-        seconds = sum(s.seconds for s in spent if s.place in ("forward", "choice"))
+    logging.getLogger(__name__).info("seconds estimated and run: %s", seconds)
+    return result, seconds
+
+
+@timed
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.parametrize("latency", [0.05, 0.01])
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+def test_an_estimate_comes_near_a_run_over_a_link(files, tmp_path, engine, latency):
+    roles = Roles(files, tmp_path, engine)
+    network = Network(bandwidth=5e6, latency=latency)
+    config = config_of(files, "near", engine=engine)
+    _, phases = beside_a_run(roles, config, network, limit=20)
+    for expected, seconds in phases:
         assert expected == pytest.approx(seconds, rel=0.2, abs=0.5)
+
+
+@timed
+@pytest.mark.slow
+@pytest.mark.mpc
+def test_two_thousand_reviews_over_a_link(tmp_path, monkeypatch):
+    """A twenty-first of 42,000: a probe leaves 600, a layer of MiniLM's size 400."""
+    n, keeps = 2000, (600, 400)
+    spec = Spec(1, 12, attention="quadratic", norm="polynomial", read="cls")
+    sizes = {"hidden": 384, "head_width": 32, "intermediate": 1536, "length": 128}
+    x = np.random.default_rng(0).normal(size=(n, 128, 384)).astype(np.float32)
+    left = np.arange(n)
+    manifests = (
+        probe_manifest(width=384, n_classes=2),
+        manifest(spec, layers=6, heads=12, n_classes=2, **sizes),
+    )
+    for i, (each, rows, keep) in enumerate(
+        zip(manifests, (x[:, 0], x), keeps, strict=True)
+    ):
+        arrays = random_arrays(each, np.random.default_rng(i))
+        made = with_bounds(Proxy.from_arrays(each, arrays), rows[:256], margin=4)
+        save_proxy(made, tmp_path / f"probe{i}")
+        np.save(tmp_path / f"x{i}.npy", rows)
+        scores = np.asarray(made.scores(made.logits(rows[left])))
+        left = np.sort(left[np.argsort(-scores, kind="stable")[:keep]])
+
+    def of_reviews(*args, **changes):
+        found = config_of(*args, **{"samples": n, "timeout": 300.0} | changes)
+        phases = [
+            dataclasses.replace(phase, keep=keep, batch=None)
+            for phase, keep in zip(found.phases, keeps, strict=True)
+        ]
+        session = dataclasses.replace(found.session, exclude=())
+        return dataclasses.replace(found, phases=tuple(phases), session=session)
+
+    monkeypatch.setattr("processes.config_of", of_reviews)
+    (tmp_path / "run").mkdir()
+    roles = Roles(tmp_path, tmp_path / "run", "spu-aby3", timeout=300.0)
+    network = Network(bandwidth=100e6, latency=0.1)
+    config = of_reviews(tmp_path, "near", engine="spu-aby3")
+    result, phases = beside_a_run(roles, config, network, limit=60)
+    assert len({*left} & {*result.rows}) >= 0.99 * keeps[1]
+    for expected, seconds in phases:
+        assert expected == pytest.approx(seconds, rel=0.2)
+    assert 21 * sum(seconds for _, seconds in phases) < 2 * 3600
