@@ -28,7 +28,7 @@ from mpc_bridge import Ledger, appraise, choose, score_pool, share_proxy
 from mpc_bridge._inputs import shapes_of
 from mpc_bridge._journal import Journal
 from mpc_bridge._programs import Above, Forward, Highest
-from mpc_bridge.engines import Program, Unseen
+from mpc_bridge.engines import Engine, Program, Unseen
 from mpc_bridge.engines.spu._engine import _padded
 from mpc_bridge.engines.spu._lower import compile_program, lower
 
@@ -78,8 +78,8 @@ def test_lanes_are_for_products_by_sample():
     assert (kind.lanes_for(layer), kind.lanes_for(probe)) == (8, 1)
     assert KINDS["spu-cheetah"].lanes_for(layer) == 1
     # All lanes share the memory, and few samples are spread over them.
-    assert kind.batch_for(layer, 8 << 20) == KINDS["spu-cheetah"].batch_for(
-        layer, 1 << 20
+    assert kind.batch_for(layer, 8 << 20) == Engine.batch_for.__func__(
+        kind, layer, 1 << 20
     )
     for n, batch in (
         (8000, 500),
@@ -90,6 +90,24 @@ def test_lanes_are_for_products_by_sample():
         (9, 9),
     ):
         assert kind.batch_of(n, 500, 8) == batch
+
+
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3"])
+def test_a_batch_is_what_operations_leave_room_for(engine):
+    kind, memory = KINDS[engine], 2 << 30
+    probe = schedule(probe_manifest(width=384, n_classes=2))
+    assert 42_000 <= kind.batch_for(probe, memory) < 50_000  # fewer ciphertexts
+    sizes = SMALL | {"length": 64}
+    exact, quadratic = (
+        schedule(
+            manifest(
+                Spec(1, 2, attention=each, norm="polynomial", read="mean"), **sizes
+            )
+        )
+        for each in ("exact", "quadratic")
+    )
+    # An exact softmax holds much for each of its numbers.
+    assert 3 * kind.batch_for(exact, memory) < kind.batch_for(quadratic, memory)
 
 
 def with_family(family):

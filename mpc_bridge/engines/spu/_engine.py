@@ -36,8 +36,14 @@ from ._log import Traffic
 from ._lower import compile_program, described
 from ._watch import Watch
 
-# Words that an operation holds for each number of its operands, rounded up.
-_COPIES = 24
+# Words that an operation holds for each number of its operands, rounded up from what
+# parties took. Comparisons are circuits of bits, and functions are made of them.
+_HELD: tuple[tuple[set[str], dict[str, int]], ...] = (
+    ({"matmul", "share", "zero"}, {"ABY3": 16, "CHEETAH": 16}),
+    ({"scale", "mul", "square", "powers"}, {"ABY3": 24, "CHEETAH": 64}),
+    ({"nonnegative", "relu", "abs", "max"}, {"ABY3": 56, "CHEETAH": 400}),
+)
+_HELD_BY_FUNCTIONS = {"ABY3": 80, "CHEETAH": 700}
 _SHORTEST = 64  # rows of a batch
 
 
@@ -297,7 +303,10 @@ class SpuEngine(Engine):
 
     @classmethod
     def copies(cls, operation: Operation) -> int:
-        return _COPIES
+        for kinds, held in _HELD:
+            if operation.kind in kinds:
+                return held[cls.protocol]
+        return _HELD_BY_FUNCTIONS[cls.protocol]
 
     @classmethod
     def lanes_for(cls, operations: Sequence[Operation]) -> int:
