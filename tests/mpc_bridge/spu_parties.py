@@ -25,7 +25,7 @@ _sessions = [0]
 class _Unread(Traffic):
     """All parties write one log: whose line is whose can't be told."""
 
-    def read(self):
+    def read(self, *, at_once=False):
         pass
 
 

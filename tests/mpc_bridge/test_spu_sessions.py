@@ -1,5 +1,6 @@
 """Whole sessions on SPU: processes on loopback, over TLS, killed and resumed."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -7,10 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import ROLES, Session, running
+from proxy.random_proxies import random_proxy
 from sessions import config_of, in_the_clear
 
+from jaxsel.proxy import Spec, cost, manifest, save_proxy
 from mpc_bridge import Result, run_local
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
@@ -34,6 +38,31 @@ def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
     assert kinds == {"pivot" if leak == "rank" else "rows", "mean"}
     for party in ("model", "data"):
         assert [p.name for p in (files / name / party).iterdir()] == ["result.json"]
+
+
+def test_batches_at_once_are_counted_once(tmp_path):
+    sizes = {"length": 32, "hidden": 48, "head_width": 24, "n_classes": 2, "heads": 2}
+    spec = Spec(1, 2, attention="quadratic", norm="polynomial")
+    each = manifest(spec, layers=1, masked=False, **sizes)
+    made, x, _ = random_proxy(each, n=48, bound=8.0)
+    save_proxy(made, tmp_path / "probe0")
+    np.save(tmp_path / "x0.npy", x)
+    config = config_of(tmp_path, "run", engine="spu-aby3", samples=len(x))
+    config = dataclasses.replace(
+        config,
+        session=dataclasses.replace(config.session, exclude=()),
+        phases=(dataclasses.replace(config.phases[0], keep=9, batch=8),),
+        model_owner=dataclasses.replace(
+            config.model_owner, weights=config.model_owner.weights[:1]
+        ),
+        data_owner=dataclasses.replace(
+            config.data_owner, inputs=config.data_owner.inputs[:1]
+        ),
+    )
+    result = run_local(config, notice=False)
+    sent = sum(step.sent for step in result.steps if step.place == "forward")
+    counted = cost(made.manifest, len(x), engine="spu-aby3", batch_size=8, lanes=8)
+    assert 0.5 < sent / counted.all.sent[0] <= 1.001
 
 
 @pytest.mark.parametrize(("entries", "victim"), [(1, 1), (6, 0)])

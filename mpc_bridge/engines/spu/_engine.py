@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -213,16 +214,23 @@ class SpuEngine(Engine):
             if len(lanes) == 1:
                 self._runtime.Run(made[0][0])
             else:
+                # They start together, or what one sent before another is not counted.
+                gate = threading.Barrier(len(lanes))
+
+                def run(runtime: Any, executable: Any) -> None:
+                    gate.wait()
+                    runtime.Run(executable)
+
                 with ThreadPoolExecutor(len(lanes)) as pool:
                     calls = [
-                        pool.submit(runtime.Run, executable)
+                        pool.submit(run, runtime, executable)
                         for runtime, (executable, _) in zip(
                             runtimes, made, strict=False
                         )
                     ]
                 for call in calls:
                     call.result()
-        self._traffic.read()
+        self._traffic.read(at_once=len(lanes) > 1)
         for other, (executable, _) in zip(self._others, made[1:], strict=False):
             (name,) = executable.output_names
             self._runtime.SetVar(name, other.GetVar(name))

@@ -17,7 +17,12 @@ _SENT = re.compile(
 
 
 class Traffic:
-    """Counts of a process's one link; SPU writes a line after each program."""
+    """Counts of a process's links together; SPU writes a line after each program.
+
+    A line says what all links took while its program ran. Of programs that start at
+    once the largest line is taken: the last one to end has seen what all sent, but for
+    what left before it had begun.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Send SPU's log to a file, and nothing of it to the terminal.
@@ -34,8 +39,11 @@ class Traffic:
         self._at, self._rounds, self._sent, self._received = 0, 0, 0, 0
         self.programs = 0
 
-    def read(self) -> None:
+    def read(self, *, at_once: bool = False) -> None:
         """Add what was logged since the last call.
+
+        Args:
+            at_once: Whether the programs that ended since then ran at the same time.
 
         Raises:
             RuntimeError: If there is nothing: the engine no longer says what it sends.
@@ -47,8 +55,11 @@ class Traffic:
         lines = _SENT.findall(text)
         if not lines:
             raise RuntimeError("SPU does not say what it sent")
-        for sent, received, _, messages in lines:
-            self.add(rounds=int(messages), sent=int(sent), received=int(received))
+        counts = [[int(number) for number in line] for line in lines]
+        if at_once:
+            counts = [[max(column) for column in zip(*counts, strict=True)]]
+        for sent, received, _, messages in counts:
+            self.add(rounds=messages, sent=sent, received=received)
         self.programs += len(lines)
 
     def add(self, *, rounds: int = 0, sent: int = 0, received: int = 0) -> None:
