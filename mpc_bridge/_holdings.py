@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from jaxsel.proxy import Manifest, check_ring, out_of_bounds
+from jaxsel.proxy.families import Ranges
 
 from ._config import Config, Inputs
 from ._handshake import Refused, digest
+from .engines import Engine, engine_of
 
 Read = Callable[[slice], Any]
 
@@ -92,12 +94,42 @@ def read_public(config: Config) -> Public:
             str(first),
         )
     threshold = config.appraisal.threshold
-    limit = 2.0**62 / 2 ** manifests[-1].fixed_point.fraction_bits / last
+    engine = engine_of(config.session.engine)
+    limit = 2.0 ** (engine.ring - 2 - engine.most_bits) / last
     if threshold is not None and abs(threshold) >= limit:
         raise Refused(
             f"appraisal.threshold must be below {limit:g} in size", f"{threshold}"
         )
     return Public(manifests, pool)
+
+
+def check_choices(
+    config: Config, public: Public, engine: type[Engine], fraction_bits: int
+) -> None:
+    """Refuse scores that choosing or appraising would carry out of the ring.
+
+    Args:
+        config: Of the run.
+        public: Its public part.
+        engine: Of the run.
+        fraction_bits: Of all numbers.
+
+    Raises:
+        ValueError: If they may: the place and both numbers are named.
+    """
+    limit = 2.0 ** (engine.ring - 2 - fraction_bits)
+    left = len(public.pool)
+    for manifest, phase in zip(public.manifests, config.phases, strict=True):
+        what, times = "the difference of two scores", 2.0
+        if config.session.leak == "set":
+            what, times = "a score with its row below", 2.0 ** (left - 1).bit_length()
+        ranges = Ranges(manifest, fraction_bits, engine.ring)
+        ranges.fits("score", what, times * ranges.bound("score"), limit)
+        left = phase.keep
+    if config.appraisal.mode != "none":
+        ranges = Ranges(public.manifests[-1], fraction_bits, engine.ring)
+        largest = left * ranges.bound("score")
+        ranges.fits("score", f"the sum of {left} scores", largest, limit)
 
 
 def read_own_weights(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 import time
@@ -13,7 +14,7 @@ import numpy as np
 
 from jaxsel import __version__
 from jaxsel._staged import staged
-from jaxsel.proxy import Manifest, check_ring, choice_warnings
+from jaxsel.proxy import Manifest, choice_warnings
 
 from ._appraise import appraise
 from ._choose import choose
@@ -22,6 +23,7 @@ from ._estimate import check_hours
 from ._handshake import Refused, SessionError, digest
 from ._holdings import (
     Public,
+    check_choices,
     open_own_samples,
     open_samples,
     read_own_weights,
@@ -33,7 +35,7 @@ from ._pools import Pools
 from ._programs import Forward, wild_expected
 from ._result import FILE, PhaseResult, Result, Reveal, openings_of, steps_of
 from ._reveals import Answer, of_data_owner, of_model_owner, of_nobody
-from ._scoring import score_pool, share_proxy
+from ._scoring import most_fraction_bits, score_pool, share_proxy
 from .engines import DATA_OWNER, FEWEST_BITS, MODEL_OWNER, Engine
 
 _SLACK = 0.05  # of a mean score
@@ -180,27 +182,15 @@ class Party:
         }
 
     def _most_bits(self) -> int:
-        """Return how many fraction bits the weights leave room for."""
+        """Return how many fraction bits weights and choices leave room for."""
         if self.rank != MODEL_OWNER:
             return self.engine.most_bits
-        error = ValueError()
-        for bits in range(self.engine.most_bits, self.engine.fewest_bits - 1, -1):
-            try:
-                for manifest, arrays in zip(
-                    self.public.manifests, self.weights, strict=True
-                ):
-                    check_ring(
-                        manifest,
-                        arrays,
-                        fraction_bits=bits,
-                        ring=self.engine.ring,
-                        spare_bits=self.engine.spare_bits,
-                    )
-            except ValueError as refused:
-                error = refused
-            else:
-                return bits
-        raise Refused("the proxies must fit the ring", str(error))
+        proxies = zip(self.public.manifests, self.weights, strict=True)
+        check = functools.partial(check_choices, self.config, self.public, self.engine)
+        try:
+            return most_fraction_bits(self.engine, [*proxies], check)
+        except ValueError as refused:
+            raise Refused("the proxies must fit the ring", str(refused)) from None
 
     def play(self, engine: Engine, offers: Sequence[Mapping[str, Any]]) -> Result:
         """Run all phases, write the result and return it."""

@@ -18,7 +18,7 @@ from ._export import read_manifest, read_weights
 from ._inputs import prepare_bounded, shapes_of
 from ._ledger import Ledger
 from ._programs import Forward
-from .engines import DATA_OWNER, MODEL_OWNER, Secret, Unseen
+from .engines import DATA_OWNER, MODEL_OWNER, Engine, Secret, Unseen
 
 Read = Callable[[slice], tuple[Any, Any]]
 
@@ -107,6 +107,40 @@ def share_proxy(
     with ledger.step("weights", "share"):
         weights = engine.share(MODEL_OWNER, *operands)
     return SecureProxy(manifest, weights, ledger)
+
+
+def most_fraction_bits(
+    engine: type[Engine],
+    proxies: Sequence[tuple[Manifest, Mapping[str, np.ndarray]]],
+    check: Callable[[int], object] = lambda bits: None,
+) -> int:
+    """Return the most fraction bits of an engine with which proxies fit its ring.
+
+    Args:
+        engine: Of the run.
+        proxies: Manifests and their weights.
+        check: Gets a number of bits; may raise a ValueError, too.
+
+    Raises:
+        ValueError: If they fit with none: what is wrong with the most.
+    """
+    errors: list[ValueError] = []
+    for bits in range(engine.most_bits, engine.fewest_bits - 1, -1):
+        try:
+            for manifest, arrays in proxies:
+                check_ring(
+                    manifest,
+                    arrays,
+                    fraction_bits=bits,
+                    ring=engine.ring,
+                    spare_bits=engine.spare_bits,
+                )
+            check(bits)
+        except ValueError as refused:
+            errors.append(refused)
+        else:
+            return bits
+    raise errors[0]
 
 
 def to_crypten(

@@ -278,6 +278,37 @@ def test_weights_that_need_room_lower_the_fraction_bits(files, config):
     assert f"with {bits + 1} fraction bits" in " ".join(said)
 
 
+def test_choices_that_need_room_lower_the_fraction_bits(files, config):
+    """By "set" rows go below the scores, and an appraisal sums those of the chosen."""
+    from mpc_bridge._holdings import check_choices, read_public
+
+    by_rank, by_set = config(), config(leak="set")
+    public = read_public(by_rank)
+    largest = [m.fixed_point.bounds["score"] for m in public.manifests]
+
+    def most(of, **changes):
+        of = dataclasses.replace(of, **changes)
+        bits = 62
+        while True:
+            try:
+                check_choices(of, public, ClearEngine, bits)
+            except ValueError:
+                bits -= 1
+            else:
+                return bits
+
+    none = Appraisal(mode="none")
+    # The rows that are left have 6 bits; two scores differ by twice the largest.
+    assert most(by_rank, appraisal=none) == 61 - 1 - np.log2(max(largest))
+    assert most(by_set, appraisal=none) == 61 - max(
+        6 + np.log2(largest[0]), (KEEPS[0] - 1).bit_length() + np.log2(largest[1])
+    )
+    summed = np.log2(KEEPS[1] * largest[1])
+    assert most(by_rank) == 61 - np.floor(max(1 + np.log2(max(largest)), summed))
+    with pytest.raises(ValueError, match="score: a score with its row below may"):
+        check_choices(by_set, public, ClearEngine, 61)
+
+
 @pytest.mark.parametrize(
     ("offers", "message"),
     [

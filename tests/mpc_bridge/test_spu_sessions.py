@@ -28,7 +28,8 @@ def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
     rows, _ = in_the_clear(files)
     assert list(result.rows) == rows.tolist()
     assert result.appraisal == pytest.approx(local[0].appraisal, abs=2e-3)
-    assert result.fraction_bits == (40 if engine == "spu-aby3-128" else 18)
+    bits = {"spu-cheetah": 18, "spu-aby3": 22, "spu-aby3-128": 40}
+    assert result.fraction_bits == bits[engine]
     other = Result.read(files / name / "data")
     assert (other.rows, other.openings) == (result.rows, result.openings)
     if engine == "spu-cheetah":  # what one sends the other receives

@@ -71,9 +71,8 @@ def random_proxy(manifest, seed=0, n=5, *, bound=None):
     arrays = random_arrays(manifest, rng)
     x, mask = random_samples(manifest, rng, n)
     if bound is not None:
-        fixed = dataclasses.replace(
-            manifest.fixed_point, bounds=dict.fromkeys(places(manifest), bound)
-        )
+        bounds = dict.fromkeys(places(manifest), bound) | {"score": 4 * bound**2}
+        fixed = dataclasses.replace(manifest.fixed_point, bounds=bounds)
         manifest = dataclasses.replace(manifest, fixed_point=fixed)
         return Proxy.from_arrays(manifest, arrays), x, mask
     with jax.disable_jit():  # compiled programs are used once here

@@ -403,6 +403,7 @@ class Aby3Engine(SpuEngine):
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)
     parties: ClassVar[int] = 3
     lanes: ClassVar[int] = 8
+    most_bits: ClassVar[int] = 22
     protocol: ClassVar[str] = "ABY3"
     # A product with an array that is private would share it, each product anew.
     private: ClassVar[tuple[int, ...]] = ()
