@@ -223,7 +223,9 @@ def _score(rank: int, job: Score) -> Ran:
         read = lambda rows: (x[rows], None if mask is None else mask[rows])
     ledger.phase = "forward"
     with _measured(ran):
-        scores = mpc_bridge.score_pool(module, job.n, read, batch=job.batch, lanes=1)
+        scores = mpc_bridge.score_pool(
+            module, job.n, read, batch_size=job.batch, lanes=1
+        )
         if job.keep is not None:
             ledger.phase = "choice"
             chosen = mpc_bridge.choose(scores, job.keep, seed=0, ledger=ledger)

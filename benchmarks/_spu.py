@@ -76,7 +76,9 @@ def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
             ),
             phases=(
                 PhaseConfig(
-                    manifest=there / "manifest.json", keep=job.keep, batch=job.batch
+                    manifest=there / "manifest.json",
+                    keep=job.keep,
+                    batch_size=job.batch,
                 ),
             ),
             appraisal=Appraisal(mode="none"),

@@ -103,13 +103,13 @@ class PhaseConfig:
     Attributes:
         manifest: Its proxy's `manifest.json`.
         keep: How many rows it leaves; the excluded ones are not among them.
-        batch: Samples that are scored together; None takes what fits the smaller
+        batch_size: Samples that are scored together; None takes what fits the smaller
             memory budget of the two.
     """
 
     manifest: Path
     keep: int
-    batch: int | None = None
+    batch_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -329,7 +329,7 @@ def _phase(at: Table) -> PhaseConfig:
     phase = PhaseConfig(
         manifest=at.path_of(at.text("manifest")),
         keep=at.count("keep"),
-        batch=at.count("batch", default=None),
+        batch_size=at.count("batch_size", default=None),
     )
     at.done()
     return phase

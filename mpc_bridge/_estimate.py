@@ -122,7 +122,10 @@ def batches(config: Config, public: Public) -> list[int]:
     for phase, manifest in zip(config.phases, public.manifests, strict=True):
         operations = Forward(manifest).schedule()
         fits = [engine.batch_for(operations, owner.memory) for owner in owners]
-        most, lanes = phase.batch or min(fits, default=64), engine.lanes_for(operations)
+        most, lanes = (
+            phase.batch_size or min(fits, default=64),
+            engine.lanes_for(operations),
+        )
         found.append(engine.batch_of(left, most, lanes))
         left = phase.keep
     return found

@@ -50,7 +50,7 @@ class Public:
             manifest = self.manifests[i]
             terms |= {
                 f"phases[{i}].keep": phase.keep,
-                f"phases[{i}].batch": phase.batch or "by memory",
+                f"phases[{i}].batch_size": phase.batch_size or "by memory",
                 f"fraction bits of phase {i + 1}": manifest.fixed_point.fraction_bits,
                 f"manifest of phase {i + 1}": digest(manifest.to_json()),
             }

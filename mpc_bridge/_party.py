@@ -169,7 +169,7 @@ class Party:
     def offers(self, engine: Engine) -> dict[str, Any]:
         """Return what this party proposes: the smallest of each is taken."""
         sizes = [
-            phase.batch
+            phase.batch_size
             or engine.batch_for(Forward(manifest).schedule(), self.part.memory)
             for phase, manifest in zip(
                 self.config.phases, self.public.manifests, strict=True
@@ -289,7 +289,7 @@ class Party:
             )
             read = None if self.readers[i] is None else self.readers[i](left)
             scores = score_pool(
-                proxy, len(left), read, batch=batches[i], progress=self.progress
+                proxy, len(left), read, batch_size=batches[i], progress=self.progress
             )
             self.where = f"phase {i + 1}, choosing {phase.keep} of {len(left)}"
             chosen = choose(
@@ -304,7 +304,7 @@ class Party:
                 PhaseResult(
                     samples=len(left),
                     kept=phase.keep,
-                    batch=min(batches[i], len(left)),
+                    batch_size=min(batches[i], len(left)),
                     passes=chosen.passes,
                     comparisons=chosen.comparisons,
                     wild=wild_expected(

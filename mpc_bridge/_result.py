@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ._ledger import Ledger, Spent
 
-FORMAT, VERSION = "jaxsel secure run", 3
+FORMAT, VERSION = "jaxsel secure run", 4
 FILE = "result.json"
 
 _COUNTED = (
@@ -28,7 +28,7 @@ class PhaseResult:
     Attributes:
         samples: Rows that were scored.
         kept: Rows that it left.
-        batch: Samples that were scored together.
+        batch_size: Samples that were scored together.
         passes: Of the choice: batches of comparisons.
         comparisons: In all passes.
         wild: Numbers of the scoring that came out wild, as expected at least: 0 where
@@ -37,7 +37,7 @@ class PhaseResult:
 
     samples: int
     kept: int
-    batch: int
+    batch_size: int
     passes: int
     comparisons: int
     wild: float = 0.0

@@ -155,7 +155,7 @@ def score_pool(
     n: int,
     read: Read | None = None,
     *,
-    batch: int | None = None,
+    batch_size: int | None = None,
     lanes: int | None = None,
     memory: int = 2 << 30,
     progress: bool = False,
@@ -169,7 +169,7 @@ def score_pool(
         n: Samples.
         read: On the data owner's side: samples and masks of some rows, in the order of
             the pool; called once for each batch. None on the others' side.
-        batch: Samples of a batch at most; None takes as many as fit into `memory`.
+        batch_size: Samples of a batch at most; None takes as many as fit into `memory`.
         lanes: Batches that run at once, where the engine can: CrypTen makes their small
             operations as one, ABY3 waits for all of them together. None is the number
             that suits the engine and the proxy.
@@ -184,10 +184,10 @@ def score_pool(
     operations = Forward(proxy.manifest).schedule()
     lanes = engine.lanes_for(operations) if lanes is None else lanes
     lanes = check_count("lanes", lanes)
-    if batch is None:
-        batch = engine.batch_for(operations, check_count("memory", memory))
-    batch = engine.batch_of(n, check_count("batch", batch), lanes)
-    chunks = list(chunk_slices(n, batch))
+    if batch_size is None:
+        batch_size = engine.batch_for(operations, check_count("memory", memory))
+    batch_size = engine.batch_of(n, check_count("batch_size", batch_size), lanes)
+    chunks = list(chunk_slices(n, batch_size))
     groups = [chunks[i : i + lanes] for i in range(0, len(chunks), lanes)]
     scores = []
     with engine.running():

@@ -52,7 +52,7 @@ def run_selection(
     name: str = "selection",
     seed: int = 0,
     appraisal: Literal["mean", "none"] | float = "none",
-    batch: int | None = None,
+    batch_size: int | None = None,
     memory: int = 2 * GIB,
     timeout: float = 60.0,
     output: str | os.PathLike[str] | None = None,
@@ -89,7 +89,7 @@ def run_selection(
         seed: Of the pivots: public, the same for both parties.
         appraisal: What both learn of the chosen rows' scores besides: their "mean", one
             bit, whether the mean is at least a given number, or "none".
-        batch: Samples that are scored together; None takes what fits `memory`.
+        batch_size: Samples that are scored together; None takes what fits `memory`.
         memory: Bytes that a party may use for what grows with the batch.
         timeout: Of every wait for another party's message, in seconds.
         output: Folder for the `Result`, with costs, openings and the appraisal: it lies
@@ -143,13 +143,13 @@ def run_selection(
     check_count("memory", memory)
     if not 5 <= timeout <= 86400 * 7:
         raise ValueError(f"timeout must be from 5 to 604800 seconds, got {timeout}")
-    if batch is not None:
-        check_count("batch", batch)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
     published, proxies = _parts(phased)
     with tempfile.TemporaryDirectory(prefix="jaxsel-") as temporary:
         folder = Path(temporary)
         place = folder if output is None else Path(output)
-        phases, parts = _write_manifests(published, batch, folder), {}
+        phases, parts = _write_manifests(published, batch_size, folder), {}
         trusted = None if certificates is None else Path(certificates)
         if role != "data-owner":
             weights = _write_weights(proxies, folder)
@@ -225,7 +225,7 @@ def _parts(
 
 
 def _write_manifests(
-    published: Published, batch: int | None, folder: Path
+    published: Published, batch_size: int | None, folder: Path
 ) -> tuple[PhaseConfig, ...]:
     phases = []
     for i, manifest in enumerate(published.manifests):
@@ -233,7 +233,7 @@ def _write_manifests(
         path.parent.mkdir()
         path.write_text(manifest.to_json(), encoding="utf-8")
         keep = published.keeps[i]
-        phases.append(PhaseConfig(manifest=path, keep=keep, batch=batch))
+        phases.append(PhaseConfig(manifest=path, keep=keep, batch_size=batch_size))
     return tuple(phases)
 
 

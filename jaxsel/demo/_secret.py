@@ -116,7 +116,7 @@ def run_private(
             seed=seed,
             appraisal="mean",
             output=folder,
-            batch=_BATCH,
+            batch_size=_BATCH,
             timeout=_PATIENCE,
             notice=False,
         )

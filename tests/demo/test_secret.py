@@ -18,7 +18,7 @@ def results():
     from mpc_bridge._result import PhaseResult, Reveal, Step
 
     phases = tuple(
-        PhaseResult(samples=n, kept=k, batch=64, passes=9, comparisons=m)
+        PhaseResult(samples=n, kept=k, batch_size=64, passes=9, comparisons=m)
         for n, k, m in ((630, 210, 1234), (210, 70, 432))
     )
 

@@ -32,7 +32,9 @@ def config_of(folder, name, **changes):
         exclude=EXCLUDED,
     )
     phases = tuple(
-        PhaseConfig(manifest=folder / f"probe{i}" / "manifest.json", keep=keep, batch=b)
+        PhaseConfig(
+            manifest=folder / f"probe{i}" / "manifest.json", keep=keep, batch_size=b
+        )
         for i, (keep, b) in enumerate(zip(KEEPS, (16, None), strict=True))
     )
     weights = tuple(folder / f"probe{i}" for i in range(2))

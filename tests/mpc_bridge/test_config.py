@@ -21,7 +21,7 @@ keep = 30
 [[phases]]
 manifest = "two/manifest.json"
 keep = 10
-batch = 16
+batch_size = 16
 [appraisal]
 mode = "threshold"
 threshold = 0.25
@@ -57,7 +57,7 @@ def test_reads_all_parts(read, tmp_path):
     config = read(PUBLIC + MODEL + DATA)
     assert config.session.exclude == (3, 17)
     assert [phase.keep for phase in config.phases] == [30, 10]
-    assert [phase.batch for phase in config.phases] == [None, 16]
+    assert [phase.batch_size for phase in config.phases] == [None, 16]
     assert config.phases[0].manifest == tmp_path / "one/manifest.json"
     assert config.appraisal == Appraisal(mode="threshold", threshold=0.25)
     assert config.model_owner.memory == 512 * 2**20
@@ -133,8 +133,12 @@ FULL = PUBLIC + MODEL + DATA
         ("samples = 60", "samples = 20", r"phases[0].keep must be below the 18 rows"),
         ("keep = 10", "keep = 30", r"phases[1].keep must be below the 30 rows"),
         ("keep = 10", "keep = 0", r"phases[1].keep must be a whole number of at least"),
-        ("batch = 16", "batch = '16'", r"phases[1].batch must be a whole number"),
-        ("batch = 16", "size = 16", r"phases[1].size is unknown"),
+        (
+            "batch_size = 16",
+            "batch_size = '16'",
+            r"phases[1].batch_size must be a whole number",
+        ),
+        ("batch_size = 16", "size = 16", r"phases[1].size is unknown"),
         ("[3, 17]", "[3, 3]", "session.exclude must be rows that are listed once"),
         ("[3, 17]", "[-3]", "session.exclude must be an .npy file, or a list of rows"),
         ("[3, 17]", "'rows.txt'", "session.exclude must be an .npy file"),

@@ -273,7 +273,7 @@ def test_two_thousand_reviews_over_a_link(tmp_path, monkeypatch):
     def of_reviews(*args, **changes):
         found = config_of(*args, **{"samples": n, "timeout": 300.0} | changes)
         phases = [
-            dataclasses.replace(phase, keep=keep, batch=None)
+            dataclasses.replace(phase, keep=keep, batch_size=None)
             for phase, keep in zip(found.phases, keeps, strict=True)
         ]
         session = dataclasses.replace(found.session, exclude=())

@@ -23,7 +23,7 @@ TERMS = {
     "number of phases": 2,
     "phases[0].keep": 30,
     "phases[1].keep": 10,
-    "phases[0].batch": "by memory",
+    "phases[0].batch_size": "by memory",
     "fraction bits of phase 1": 16,
     "manifest of phase 2": digest("{}"),
     "appraisal.threshold": None,
@@ -96,8 +96,8 @@ def without(name):
             "phases[1].keep: the model owner has 10, the data owner 11",
         ),
         (
-            TERMS | {"phases[0].batch": 64},
-            "phases[0].batch: the model owner has 'by memory', the data owner 64",
+            TERMS | {"phases[0].batch_size": 64},
+            "phases[0].batch_size: the model owner has 'by memory', the data owner 64",
         ),
         (
             TERMS | {"fraction bits of phase 1": 20},

@@ -201,7 +201,7 @@ def refused(run, name):
         ("session.engine", lambda c: session(c, engine="spu-aby3")),
         ("session.exclude", lambda c: session(c, exclude=(*EXCLUDED[:2], 51))),
         ("phases[0].keep", lambda c: phases(c, keep=24)),
-        ("phases[0].batch", lambda c: phases(c, batch=15)),
+        ("phases[0].batch_size", lambda c: phases(c, batch_size=15)),
         ("appraisal.mode", lambda c: dataclasses.replace(c, appraisal=Appraisal())),
         ("appraisal.threshold", lambda c: threshold(c, 0.5)),
     ],
@@ -250,7 +250,7 @@ def test_the_smallest_offer_counts(config):
     part = dataclasses.replace(small.data_owner, memory=5 * 1024)
     run = Run(large, dataclasses.replace(small, data_owner=part), engine=Few)
     for rank, result in enumerate(run.results):
-        assert [phase.batch for phase in result.phases] == [16, 5]
+        assert [phase.batch_size for phase in result.phases] == [16, 5]
         assert result.fraction_bits == 17
         assert ("start", 17) in run.engines[rank].log
 

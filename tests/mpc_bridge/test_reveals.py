@@ -52,7 +52,7 @@ def answer(leak="rank", rows=LEFT, keep=KEEP):
         phase=PhaseResult(
             samples=len(rows),
             kept=keep,
-            batch=64,
+            batch_size=64,
             passes=declared.passes,
             comparisons=9,
         ),

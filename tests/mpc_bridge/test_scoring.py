@@ -24,7 +24,7 @@ def run(rank, folder, calls):
         module = to_crypten(at if rank == 0 else read_manifest(at), ledger=ledger)
         if rank == 1:
             read = reader(f"{at}/samples.npz", n)
-        scores = score_pool(module, n, read, batch=batch, lanes=lanes)
+        scores = score_pool(module, n, read, batch_size=batch, lanes=lanes)
         steps = {
             (place, name): (spent.rounds, spent.bytes)
             for (_, place, name), spent in ledger.steps.items()
@@ -359,7 +359,7 @@ def run_calls(rank, folder):
     refused(to_crypten, manifest if rank == 0 else f"{folder}/nowhere")
     module = to_crypten(source)
     read = None if rank == 0 else reader(f"{folder}/samples.npz", 3)
-    for wrong in ({"batch": 0}, {"lanes": 0}, {"memory": 0}, {"batch": 1.5}):
+    for wrong in ({"batch_size": 0}, {"lanes": 0}, {"memory": 0}, {"batch_size": 1.5}):
         refused(score_pool, module, 3, read, **wrong)
     refused(score_pool, module, 0, read)
     with pytest.MonkeyPatch.context() as patch:
@@ -392,7 +392,7 @@ def test_calls_are_checked_and_open_nothing(tmp_path):
             else "ValueError: source must be a folder with weights"
         )
         for text, name in zip(
-            said[1:], ("batch", "lanes", "memory", "batch", "n"), strict=True
+            said[1:], ("batch_size", "lanes", "memory", "batch_size", "n"), strict=True
         ):
             assert f": {name} must be" in text
         assert opened == 0

@@ -207,7 +207,7 @@ def received_by(files, folder, engine, rank, factor):
         x = (factor * x).astype(np.float32)
     save_proxy(Proxy.from_arrays(manifest, arrays), folder / "probe")
     np.save(folder / "x.npy", x)
-    phase = PhaseConfig(manifest=source / "manifest.json", keep=KEEPS[1], batch=60)
+    phase = PhaseConfig(manifest=source / "manifest.json", keep=KEEPS[1], batch_size=60)
     session = Session(
         files,
         folder,

@@ -231,7 +231,7 @@ def test_what_is_run(probe, pool, configs, options, engine, leak, rendezvous):
     from mpc_bridge._config import check_config
 
     chosen = run_selection(
-        probe, pool, name="a", seed=4, appraisal=-0.5, batch=7, **options
+        probe, pool, name="a", seed=4, appraisal=-0.5, batch_size=7, **options
     )
     assert chosen.indices.tolist() == [3, 17, 50, 5, 9]
     ((config, (x,), (mode,), given),) = configs
@@ -241,7 +241,7 @@ def test_what_is_run(probe, pool, configs, options, engine, leak, rendezvous):
     assert config.session.rendezvous == rendezvous
     assert (config.session.samples, config.session.exclude) == (N, (3, 17, 50))
     (phase,) = config.phases
-    assert (phase.keep, phase.batch) == (probe.published.keeps[0], 7)
+    assert (phase.keep, phase.batch_size) == (probe.published.keeps[0], 7)
     assert (config.appraisal.mode, config.appraisal.threshold) == ("threshold", -0.5)
     assert mode & 0o077 == 0
     assert not given["test_only_first_party"]
@@ -292,7 +292,7 @@ def test_what_is_measured_and_kept(probe, pool, configs, tmp_path):
         ({"appraisal": float("nan")}, "a finite number, got nan"),
         ({"appraisal": True}, "a finite number, got True"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"batch": 0}, "batch must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"memory": 0}, "memory must be at least 1"),
         ({"timeout": 1}, "timeout must be from 5 to 604800 seconds, got 1"),
         ({"name": " "}, "name must not be empty"),

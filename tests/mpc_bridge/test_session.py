@@ -54,7 +54,7 @@ def test_a_run_counts_what_it_did(files, local):
     from mpc_bridge import engine_of
 
     model, data = local
-    samples = [(p.samples, p.kept, p.batch) for p in model.phases]
+    samples = [(p.samples, p.kept, p.batch_size) for p in model.phases]
     assert samples[0] == (57, 25, 16)
     assert samples[1][:2] == (25, 7)
     assert model.phases == data.phases
@@ -64,7 +64,7 @@ def test_a_run_counts_what_it_did(files, local):
         counted = cost(
             Manifest.from_json(text),
             phase.samples,
-            batch_size=phase.batch,
+            batch_size=phase.batch_size,
             lanes=engine_of("crypten").lanes,
         )
         for party in local:
@@ -289,7 +289,7 @@ def many_samples(files):
     manifest = files / "probe1" / "manifest.json"
     return {
         "samples": len(x),
-        "phases": (PhaseConfig(manifest=manifest, keep=7, batch=1),),
+        "phases": (PhaseConfig(manifest=manifest, keep=7, batch_size=1),),
         "model_owner": ModelOwner(
             weights=(files / "probe1",), output=files / "killed" / "model"
         ),

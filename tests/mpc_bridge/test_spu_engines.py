@@ -69,7 +69,7 @@ def test_batches_are_scored_at_once(engine):
     m = manifest(spec, **SMALL | {"n_classes": 3}, masked=True)
     made = random_proxy(m, n=11, bound=8.0)
     # Two groups of three, of which the last batch is shorter.
-    assert_sound(engine, made, functools.partial(score, batch=2, lanes=3))
+    assert_sound(engine, made, functools.partial(score, batch_size=2, lanes=3))
 
 
 def test_lanes_are_for_products_by_sample():
@@ -389,7 +389,7 @@ def run_resumed(engine, folder, target, x, stop, finish):
     try:
         proxy = share_proxy(target.manifest, ledger=ledger, arrays=arrays)
         reads = read if engine.rank == 1 else None
-        scores = score_pool(proxy, len(x), reads, batch=10)
+        scores = score_pool(proxy, len(x), reads, batch_size=10)
         chosen = choose(scores, 7, seed=3, ledger=ledger)
     except KeyboardInterrupt:
         chosen = None

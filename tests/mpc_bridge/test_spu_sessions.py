@@ -52,7 +52,7 @@ def test_batches_at_once_are_counted_once(tmp_path):
     config = dataclasses.replace(
         config,
         session=dataclasses.replace(config.session, exclude=()),
-        phases=(dataclasses.replace(config.phases[0], keep=9, batch=8),),
+        phases=(dataclasses.replace(config.phases[0], keep=9, batch_size=8),),
         model_owner=dataclasses.replace(
             config.model_owner, weights=config.model_owner.weights[:1]
         ),
