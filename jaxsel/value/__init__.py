@@ -5,6 +5,7 @@ from ._exact import (
     exact_shapley as exact_shapley,
 )
 from ._examples import Examples as Examples, Learner as Learner
+from ._executor import Executor as Executor
 from ._g_shapley import g_shapley as g_shapley, linear_passes as linear_passes
 from ._group_testing import group_testing_shapley as group_testing_shapley
 from ._hybrid import semivalue_hybrid as semivalue_hybrid
@@ -39,6 +40,7 @@ from ._permutation import (
     beta_shapley as beta_shapley,
     tmc_shapley as tmc_shapley,
 )
+from ._ray import RayExecutor as RayExecutor
 from ._regression import (
     RegressionTable as RegressionTable,
     knn_regression_shapley as knn_regression_shapley,

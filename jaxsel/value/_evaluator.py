@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -120,16 +120,15 @@ class Evaluator:
             )
         return found, params
 
-    def report(self) -> None:
-        """Warn of the coalitions on which the learner failed, if it did."""
+    @property
+    def failures(self) -> Failures | None:
+        """Coalitions on which the learner failed, where the utility counts them."""
         failures = getattr(self._utility, "failures", None)
-        if isinstance(failures, Failures):
-            failures.warn()
+        return failures if isinstance(failures, Failures) else None
 
-    def batches(self, first: int, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the first sample of each batch, and how many rows of it are used."""
-        for start in range(first, first + count, self.rows):
-            yield start, min(self.rows, first + count - start)
+    def __getstate__(self) -> dict[str, Any]:
+        # Structures of a user's own classes can't be pickled, and are found anew.
+        return vars(self) | {"structure": None}
 
     def ends(self) -> np.ndarray:
         """Return the utility of no points and of all, `[2]`."""

@@ -15,6 +15,7 @@ from jaxsel._typed import compiled
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
+from ._failures import tell
 from ._utility import Utility
 from ._weights import check_beta
 
@@ -81,7 +82,7 @@ def exact_semivalue(
             total=-(-total // rows),
         )
     ]
-    work.report()
+    tell(work.failures)
     table = np.concatenate(parts)[:total]
     index = np.arange(total)
     size = (index[:, None] >> np.arange(n) & 1).sum(1)

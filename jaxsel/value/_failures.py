@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+
+Counts: TypeAlias = tuple[int, int, str]  # coalitions, failed, the first error
+
+_lock = threading.Lock()  # of all, since those with one of their own can't be pickled
 
 
 class Failures:
@@ -21,22 +27,41 @@ class Failures:
         self.coalitions = self.failed = 0
         self.first = ""
         self._kind, self._outcome, self._told = kind, outcome, 0
+        self._silent = False
 
     def __repr__(self) -> str:
         return f"Failures({self.failed} of {self.coalitions}, first={self.first!r})"
 
     def add(self, failed: np.ndarray, errors: Sequence[str | None]) -> None:
         """Count a batch, `[B]`, and warn of the first failure."""
-        self.coalitions += len(failed)
-        if failed.any():
-            self.failed += int(failed.sum())
-            self.first = self.first or str(errors[int(np.argmax(failed))])
-            if not self._told:
-                self.warn()
+        first = str(errors[int(np.argmax(failed))]) if failed.any() else ""
+        self.count(len(failed), int(failed.sum()), first)
+
+    def count(self, coalitions: int, failed: int, first: str) -> None:
+        """Count coalitions, failures among them, and warn of the first one."""
+        with _lock:
+            self.coalitions += coalitions
+            self.failed += failed
+            self.first = self.first or first
+        if failed and not self._told:
+            self.warn()
+
+    def silence(self) -> None:
+        """Begin again, without warnings: another process counts for the run's own."""
+        self.drain()
+        self._silent = True
+
+    def drain(self) -> Counts:
+        """Return what was counted, and begin again."""
+        with _lock:
+            counts = self.coalitions, self.failed, self.first
+            self.coalitions = self.failed = self._told = 0
+            self.first = ""
+        return counts
 
     def warn(self) -> None:
         """Warn how many there are, unless that was told already."""
-        if self.failed > self._told:
+        if self.failed > self._told and not self._silent:
             self._told = self.failed
             warnings.warn(
                 f"the learner failed on {self.failed} of {self.coalitions} "
@@ -44,6 +69,12 @@ class Failures:
                 f"{self.first}",
                 stacklevel=2,
             )
+
+
+def tell(failures: Failures | None) -> None:
+    """Warn of what failed within a run, if it is counted."""
+    if failures is not None:
+        failures.warn()
 
 
 def failed_rows(scores: np.ndarray) -> np.ndarray:

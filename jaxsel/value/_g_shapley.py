@@ -20,12 +20,14 @@ from jaxsel._mesh import AXIS, check_mesh, gather, shard
 from jaxsel._typed import compiled, gradient, map_pairs
 from jaxsel._types import Values
 
+from ._estimator import Batch, Moments, Part, State, moments
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
+from ._executor import Executor
 from ._learners import FlaxLearner, LogisticRegression
 from ._metrics import SCORERS, MetricName, chance_level, predicted
 from ._rates import TRIED, choose_rate, marginals
-from ._run import Moments, Part, State, merge_moments, moments, run
+from ._run import run
 from ._sampling import order_of, permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import examples
@@ -49,6 +51,7 @@ def g_shapley(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Value training points by what their gradient steps gain in one pass of training.
 
@@ -82,6 +85,8 @@ def g_shapley(
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
+        executor: Computes batches on other threads, processes or hosts: it has the
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations. A step costs one
@@ -113,12 +118,19 @@ def g_shapley(
         f"learning_rate={work.learning_rate:g})"
     )
     return run(
-        _Steps(method=method), work, stop=stop, progress=progress, checkpoint=checkpoint
+        _Steps(method=method),
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
     )
 
 
 class _Passes:
     """A model and data for passes of gradient descent."""
+
+    failures = None  # metrics that are not finite are refused
 
     def __init__(
         self,
@@ -169,9 +181,6 @@ class _Passes:
         )
         return {**data, "classes": str(self._data.n_classes), **self._given}
 
-    def report(self) -> None:
-        """Warn of nothing: metrics that are not finite are refused."""
-
     def __call__(self, first: int) -> np.ndarray:
         """Return each point's marginal in each permutation, `[rows, n]` float64."""
         ranks = permutation_ranks(self.key, first, count=self.rows, n=self.n)
@@ -214,14 +223,11 @@ class _Steps:
         zeros = np.zeros(work.n)
         return {"count": np.array(0), "mean": zeros, "m2": zeros}
 
-    def step(
-        self, work: _Passes, state: State, first: int, count: int
-    ) -> Iterator[Part]:
-        sums = state["count"], state["mean"], state["m2"]
-        for start in range(first, first + count, work.rows):
-            used = min(work.rows, first + count - start)
-            sums = merge_moments(sums, moments(work(start)[:used]))
-            yield Part.of(used, sums)
+    def rows(self, work: _Passes, count: int) -> int:
+        return work.rows
+
+    def sample(self, work: _Passes, state: State, batch: Batch) -> Iterator[Part]:
+        yield Part(batch.used, moments(work(batch.first)[: batch.used]))
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

@@ -12,8 +12,10 @@ import numpy as np
 
 from jaxsel._types import Values
 
+from ._estimator import ENDS, Batch, Moments, Part, State, moments
 from ._evaluator import Evaluator
-from ._run import ENDS, Moments, Part, State, merge_moments, moments, run
+from ._executor import Executor
+from ._run import run
 from ._sampling import permutation_ranks, prefix_masks, sized_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -32,6 +34,7 @@ def group_testing_shapley(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Estimate the Shapley value of each training point by group testing.
 
@@ -51,6 +54,8 @@ def group_testing_shapley(
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
+        executor: Computes batches on other threads, processes or hosts: it has the
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
         `Values`, `[n]`, whose sum is the utility of all points less that of none.
@@ -71,7 +76,14 @@ def group_testing_shapley(
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
     if work.n < 2:
         raise ValueError("utility must be of at least two points, got utility.n = 1")
-    return run(_Groups(), work, stop=stop, progress=progress, checkpoint=checkpoint)
+    return run(
+        _Groups(),
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,24 +108,21 @@ class _Groups:
             "centre": work(halves).mean(),
         }
 
-    def step(
-        self, work: Evaluator, state: State, first: int, count: int
-    ) -> Iterator[Part]:
+    def rows(self, work: Evaluator, count: int) -> int:
+        return work.rows
+
+    def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         n = work.n
         sizes = np.arange(1, n)
         chance = 1 / sizes + 1 / (n - sizes)
         cumulative = (chance.cumsum() / chance.sum()).astype(np.float32)
         none, full = state[ENDS]
-        sums = state["count"], state["mean"], state["m2"]
-        for start, used in work.batches(first, count):
-            masks = sized_coalitions(
-                work.key, start, used, cumulative, count=work.rows, n=n
-            )
-            gain = (work(masks)[:used] - state["centre"]) * chance.sum()
-            members = np.asarray(masks)[:used]
-            told = gain[:, None] * (members - members.mean(1, keepdims=True))
-            sums = merge_moments(sums, moments(told + (full - none) / n))
-            yield Part.of(used, sums)
+        first, used, rows = batch
+        masks = sized_coalitions(work.key, first, used, cumulative, count=rows, n=n)
+        gain = (work(masks)[:used] - state["centre"]) * chance.sum()
+        members = np.asarray(masks)[:used]
+        told = gain[:, None] * (members - members.mean(1, keepdims=True))
+        yield Part(used, moments(told + (full - none) / n))
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

@@ -11,6 +11,7 @@ from jaxsel._typed import compiled
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
+from ._failures import tell
 from ._utility import Utility
 
 
@@ -56,7 +57,7 @@ def loo(
             range(0, n, rows), progress=progress, label="loo", total=-(-n // rows)
         )
     ]
-    work.report()
+    tell(work.failures)
     worth = np.concatenate(found)[:n]
     return Values(
         values=jnp.asarray(whole[0] - worth, jnp.float32),

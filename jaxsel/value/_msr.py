@@ -11,8 +11,10 @@ import numpy as np
 
 from jaxsel._types import Values
 
+from ._estimator import ENDS, Batch, Moments, Part, State
 from ._evaluator import Evaluator
-from ._run import ENDS, Moments, Part, State, merge_moments, run
+from ._executor import Executor
+from ._run import run
 from ._sampling import random_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -29,6 +31,7 @@ def banzhaf(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Estimate the Banzhaf value of each training point.
 
@@ -48,6 +51,8 @@ def banzhaf(
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
+        executor: Computes batches on other threads, processes or hosts: it has the
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
         `Values`, `[n]`; NaN for a point that is in no coalition, or in all. `count` is
@@ -64,7 +69,14 @@ def banzhaf(
         learning, AISTATS 2023 (the MSR estimator).
     """
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
-    return run(_Reuse(), work, stop=stop, progress=progress, checkpoint=checkpoint)
+    return run(
+        _Reuse(),
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,15 +90,14 @@ class _Reuse:
         zeros = np.zeros((2, work.n))
         return {"count": zeros, "mean": zeros, "m2": zeros, ENDS: work.ends()}
 
-    def step(
-        self, work: Evaluator, state: State, first: int, count: int
-    ) -> Iterator[Part]:
-        sums = state["count"], state["mean"], state["m2"]
-        for start, used in work.batches(first, count):
-            masks = random_coalitions(work.key, start, used, count=work.rows, n=work.n)
-            found = work(masks)[:used]
-            sums = merge_moments(sums, _two_groups(np.asarray(masks)[:used], found))
-            yield Part.of(used, sums)
+    def rows(self, work: Evaluator, count: int) -> int:
+        return work.rows
+
+    def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
+        first, used, rows = batch
+        masks = random_coalitions(work.key, first, used, count=rows, n=work.n)
+        found = work(masks)[:used]
+        yield Part(used, _two_groups(np.asarray(masks)[:used], found))
 
     def finalize(self, state: State) -> Moments:
         count, mean, m2 = state["count"], state["mean"], state["m2"]

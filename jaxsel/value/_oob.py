@@ -19,10 +19,12 @@ from jaxsel._mesh import check_mesh, gather, replicate, shard
 from jaxsel._typed import compiled
 from jaxsel._types import Values
 
+from ._estimator import Batch, Moments, Part, State
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples, Learner
+from ._executor import Executor
 from ._failures import Failures, failed_rows
-from ._run import Moments, Part, State, merge_moments, run
+from ._run import run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import check_learner, examples
@@ -43,6 +45,7 @@ def data_oob(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Return how often models that were not trained on a point predict it correctly.
 
@@ -65,6 +68,8 @@ def data_oob(
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
+        executor: Computes batches on other threads, processes or hosts: it has the
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
@@ -85,7 +90,14 @@ def data_oob(
     work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
     method = f"data_oob(learner={plain_repr(learner)})"
     estimator = _OutOfBag(method=method, labels=work.data.n_classes > 0)
-    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+    return run(
+        estimator,
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
+    )
 
 
 class _Bags:
@@ -112,7 +124,7 @@ class _Bags:
         if mesh is not None:
             self.rows = -(-self.rows // mesh.size) * mesh.size
         self._given = describe(self.n, key)
-        self._failures = Failures("bags", "which are left out")
+        self.failures = Failures("bags", "which are left out")
         self._digests = describe_data(learner, x=data.x, y=data.y)
         self.data = data if learner.host else replicate(data, mesh)
 
@@ -151,13 +163,9 @@ class _Bags:
                 f"learner must be able to learn from bags of {self.n} points, but "
                 f"failed on all of {len(failed)}: {errors[0]}"
             )
-        self._failures.add(failed, errors)
+        self.failures.add(failed, errors)
         scores = np.where(failed[:, None, None], 0, scores)
         return _hits(scores, self.data), failed
-
-    def report(self) -> None:
-        """Warn of the bags on which the learner failed, if it did."""
-        self._failures.warn()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,16 +180,15 @@ class _OutOfBag:
         zeros = np.zeros(work.n)
         return {"count": zeros, "mean": zeros, "m2": zeros}
 
-    def step(self, work: _Bags, state: State, first: int, count: int) -> Iterator[Part]:
-        sums = state["count"], state["mean"], state["m2"]
-        for start in range(first, first + count, work.rows):
-            used = min(work.rows, first + count - start)
-            outside, found = (rows[:used] for rows in work(start))
-            many = outside.sum(0).astype(np.float64)
-            mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
-            m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
-            sums = merge_moments(sums, (many, mean, m2))
-            yield Part.of(used, sums)
+    def rows(self, work: _Bags, count: int) -> int:
+        return work.rows
+
+    def sample(self, work: _Bags, state: State, batch: Batch) -> Iterator[Part]:
+        outside, found = (rows[: batch.used] for rows in work(batch.first))
+        many = outside.sum(0).astype(np.float64)
+        mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
+        m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
+        yield Part(batch.used, (many, mean, m2))
 
     def finalize(self, state: State) -> Moments:
         count, m2 = state["count"], state["m2"]

@@ -13,9 +13,11 @@ from scipy import special
 from jaxsel._checks import check_count, check_positive
 from jaxsel._types import Values
 
+from ._estimator import ENDS, Batch, Moments, Part, State, moments
 from ._evaluator import Evaluator
+from ._executor import Executor
 from ._prefixes import Walk
-from ._run import ENDS, Moments, Part, State, merge_moments, moments, run
+from ._run import run
 from ._sampling import permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -36,6 +38,7 @@ def tmc_shapley(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Estimate the Shapley value of each training point from random permutations.
 
@@ -62,6 +65,8 @@ def tmc_shapley(
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
+        executor: Computes batches on other threads, processes or hosts: it has the
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations. Costs up to n - 1
@@ -84,7 +89,14 @@ def tmc_shapley(
         tolerance=tolerance,
         patience=patience,
     )
-    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+    return run(
+        estimator,
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
+    )
 
 
 def beta_shapley(
@@ -98,6 +110,7 @@ def beta_shapley(
     mesh: jax.sharding.Mesh | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Estimate the Beta(alpha, beta) Shapley value of each training point.
 
@@ -119,6 +132,7 @@ def beta_shapley(
         mesh: Devices.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state.
+        executor: Computes batches.
 
     References:
         Kwon and Zou, Beta Shapley: a unified and noise-reduced data valuation framework
@@ -130,7 +144,14 @@ def beta_shapley(
         method=f"beta_shapley(alpha={alpha:g}, beta={beta:g})",
         parameters=(float(alpha), float(beta)),
     )
-    return run(estimator, work, stop=stop, progress=progress, checkpoint=checkpoint)
+    return run(
+        estimator,
+        work,
+        stop=stop,
+        progress=progress,
+        checkpoint=checkpoint,
+        executor=executor,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,9 +168,11 @@ class _Permutations:
         zeros = np.zeros(work.n)
         return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: work.ends()}
 
-    def step(
-        self, work: Evaluator, state: State, first: int, count: int
-    ) -> Iterator[Part]:
+    def rows(self, work: Evaluator, count: int) -> int:
+        most = 1 << (work.rows.bit_length() - 1)
+        return min(1 << (count - 1).bit_length(), most)
+
+    def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         n = work.n
         weights = np.ones(n)
         if self.parameters is not None:
@@ -157,31 +180,25 @@ class _Permutations:
         used = np.flatnonzero(weights)
         # Of a point at place p, the prefixes with p and with p + 1 points.
         sizes = max(1, used[0]), min(n - 1, used[-1] + 1)
-        most = 1 << (work.rows.bit_length() - 1)
-        lanes = min(1 << (count - 1).bit_length(), most)
-        sums = state["count"], state["mean"], state["m2"]
-        for start in range(first, first + count, lanes):
-            many = min(lanes, first + count - start)
-            ranks = permutation_ranks(work.key, start, count=lanes, n=n)
-            walk = Walk.start(work, lanes, many, state[ENDS], sizes)
-            if start == first:
-                walk = walk.restored(state, work.structure)
-            while not walk.done(sizes):
-                walk.advance(
-                    work,
-                    ranks,
-                    sizes,
-                    tolerance=self.tolerance,
-                    patience=self.patience,
-                )
-                if not walk.done(sizes):
-                    yield Part.of(0, sums, ahead=walk.share(sizes), begun=walk.arrays)
-            kept = (np.arange(n) < walk.ended[:, None]) & (weights > 0)
-            gained = np.where(kept, np.diff(walk.found, axis=1), 0.0) * weights
-            places = np.asarray(ranks)[:many]
-            rows = np.take_along_axis(gained, places, axis=1)
-            sums = merge_moments(sums, moments(rows))
-            yield Part.of(many, sums)
+        first, many, lanes = batch
+        ranks = permutation_ranks(work.key, first, count=lanes, n=n)
+        walk = Walk.start(work, lanes, many, state[ENDS], sizes)
+        walk = walk.restored(state, work.structure)
+        while not walk.done(sizes):
+            walk.advance(
+                work,
+                ranks,
+                sizes,
+                tolerance=self.tolerance,
+                patience=self.patience,
+            )
+            if not walk.done(sizes):
+                yield Part(0, None, ahead=walk.share(sizes), begun=walk.arrays)
+        kept = (np.arange(n) < walk.ended[:, None]) & (weights > 0)
+        gained = np.where(kept, np.diff(walk.found, axis=1), 0.0) * weights
+        places = np.asarray(ranks)[:many]
+        rows = np.take_along_axis(gained, places, axis=1)
+        yield Part(many, moments(rows))
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]

@@ -12,8 +12,8 @@ import numpy as np
 from jaxsel._mesh import gather
 from jaxsel._typed import compiled
 
+from ._estimator import PART, State
 from ._evaluator import Evaluator
-from ._run import PART, State
 from ._sampling import prefix_masks
 
 _PARAMS = PART + "params_"

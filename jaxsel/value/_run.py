@@ -3,7 +3,8 @@
 A run takes rounds of samples until its stopping rule is content. Rounds are of a fixed
 length, whatever the batches in which utilities are called, so that neither the samples
 nor the decision to stop depends on these; time alone may stop a run, and save its
-state, after each batch. Running means are float64 on the host.
+state, after each batch. What a batch adds is merged here, in order, wherever it was
+computed. Running means are float64 on the host.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,91 +26,27 @@ from scipy import stats
 
 from jaxsel._types import Provenance, Values
 
+from ._estimator import (
+    ENDS,
+    PART,
+    SUMS,
+    Estimator,
+    Part,
+    State,
+    Work,
+    added,
+    all_batches,
+    batches,
+    round_length,
+)
 from ._evaluator import KEY
+from ._executor import Executor, Sent, Spread, check_executor
+from ._failures import tell
 from ._stopping import RunInfo, StoppingRule
 
-State: TypeAlias = dict[str, np.ndarray]
-Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
-
 SAVE_EVERY = 30.0  # seconds
-ENDS = "ends"  # in a state: the utility of no points and of all
-PART = "part_"  # how names of what samples that have begun know start, in a state
 
 _clock = time.monotonic
-
-
-class Part(NamedTuple):
-    """Results of one batch of utilities.
-
-    Attributes:
-        samples: How many samples are complete since the last part.
-        state: With these.
-        ahead: How many samples the work on those that have begun amounts to.
-        begun: Returns arrays to go on from with these, whose names start with `PART`.
-    """
-
-    samples: int
-    state: State
-    ahead: float = 0.0
-    begun: Callable[[], State] = dict
-
-    @classmethod
-    def of(cls, samples: int, sums: Moments, **options: Any) -> Part:
-        """Return a part whose state is running moments."""
-        count, mean, m2 = map(np.asarray, sums)
-        return cls(samples, {"count": count, "mean": mean, "m2": m2}, **options)
-
-
-class Work(Protocol):
-    """Inputs that an estimator is bound to.
-
-    Attributes:
-        n: Number of training points.
-        key: Of the samples.
-        mesh: Devices, or None.
-        about: What tells this work from other, by name, n and the key among it.
-    """
-
-    n: int
-    key: jax.Array
-    mesh: jax.sharding.Mesh | None
-
-    @property
-    def about(self) -> Mapping[str, str]: ...
-
-    def report(self) -> None:
-        """Warn of what went wrong within the run."""
-        ...
-
-
-class Estimator(Protocol):
-    """A way to estimate values from samples; immutable.
-
-    Attributes:
-        method: Its name, with every parameter that matters.
-        round: Samples between two questions to the stopping rule.
-    """
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def round(self) -> int: ...
-
-    def init(self, work: Any) -> State:
-        """Return the state before the first sample: a dict of arrays."""
-        ...
-
-    def step(self, work: Any, state: State, first: int, count: int) -> Iterator[Part]:
-        """Yield the state after each batch, until it has `count` samples from `first`.
-
-        The state may hold what a part has `begun`.
-        """
-        ...
-
-    def finalize(self, state: State) -> Moments:
-        """Return count (`[n]` or a number), values and m2, as `Values` has them."""
-        ...
 
 
 def run(
@@ -118,6 +56,7 @@ def run(
     stop: StoppingRule,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Values:
     """Sample until the stopping rule is content.
 
@@ -129,9 +68,10 @@ def run(
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end.
             A run that finds its own state there goes on, and returns at once where the
             rule is content with what there is; a rule that asks for more gets more.
+        executor: Where batches are computed, or None for here.
 
     Raises:
-        TypeError: If `stop` is no rule.
+        TypeError: If `stop` is no rule, or `executor` is none.
         ValueError: If the folder holds another run.
     """
     if not isinstance(stop, StoppingRule):
@@ -139,7 +79,9 @@ def run(
             "stop must be a rule such as MaxSamples(1000) or StandardError(0.01), got "
             f"{stop!r}"
         )
-    state = {
+    if executor is not None:
+        check_executor(executor, work.mesh)
+    state: State = {
         **estimator.init(work),
         "run_samples": np.array(0),
         "run_seconds": np.array(0.0),
@@ -154,15 +96,15 @@ def run(
     info = _look(estimator, state)
     begun = _clock() - info.seconds
     part, written = None, info.seconds
-    with _bar(estimator.method, stop.limit, info, shown=progress) as show:
+    source = _source(executor, estimator, work, state, stop.limit)
+    bar = _bar(estimator.method, stop.limit, info, shown=progress)
+    with bar as show, source as parts:
         while not _content(stop, info, estimator.round):
-            # Rounds end at multiples of their length, also after a shorter one.
-            more = estimator.round - info.samples % estimator.round
-            if stop.limit is not None:
-                more = max(1, min(more, stop.limit - info.samples))
-            for part in estimator.step(work, state, info.samples, more):
+            more = round_length(estimator.round, info.samples, stop.limit)
+            for part in parts(state, info.samples, more):
                 state = {k: v for k, v in state.items() if not k.startswith(PART)}
-                state |= part.state
+                if part.sums is not None:
+                    state |= added(state, part.sums)
                 state["run_samples"] = np.array(info.samples + part.samples)
                 state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
                 info = _look(estimator, state)
@@ -179,7 +121,7 @@ def run(
                     break
     if saved is not None and part is not None:
         saved.save({**state, **part.begun()})
-    work.report()
+    tell(work.failures)
     count, values, m2 = estimator.finalize(state)
     if not info.samples:
         values = np.full(work.n, np.nan)
@@ -208,18 +150,39 @@ def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
     return info.samples > 0 and (whole or limited) and stop.done(info)
 
 
-def moments(samples: np.ndarray) -> Moments:
-    """Return count, mean and m2 over the first axis."""
-    mean = samples.mean(0)
-    return len(samples), mean, ((samples - mean) ** 2).sum(0)
+@contextlib.contextmanager
+def _source(
+    executor: Executor | None,
+    estimator: Estimator,
+    work: Work,
+    state: State,
+    limit: int | None,
+) -> Generator[Callable[[State, int, int], Iterator[Part]], None, None]:
+    """Yield a function of a state, a first sample and a count: its parts."""
+    if executor is None:
+        yield partial(_parts, estimator, work)
+        return
+    fixed = (k for k in state if k not in SUMS and not k.startswith((PART, "run_")))
+    spread = Spread(
+        executor,
+        Sent(estimator, work, {name: state[name] for name in fixed}),
+        work,
+        all_batches(estimator, work, int(state["run_samples"]), limit),
+        limit,
+    )
+    try:
+        yield spread.parts
+    finally:
+        spread.close()
 
 
-def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Combine two disjoint sets of samples, by the update of Chan et al.; 0 is none."""
-    total = np.maximum(a[0] + b[0], 1)
-    delta = b[1] - a[1]
-    mean = a[1] + delta * (b[0] / total)
-    return a[0] + b[0], mean, a[2] + b[2] + delta**2 * (a[0] * b[0] / total)
+def _parts(
+    estimator: Estimator, work: Work, state: State, first: int, count: int
+) -> Iterator[Part]:
+    """Yield the parts of a round; what a state has begun is of its first batch."""
+    for batch in batches(estimator, work, first, count):
+        yield from estimator.sample(work, state, batch)
+        state = {k: v for k, v in state.items() if not k.startswith(PART)}
 
 
 def standard_error(count: Any, m2: np.ndarray) -> np.ndarray:
