@@ -235,6 +235,8 @@ def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
             method="",
             chunk_size=None,
             mesh=None,
+            axis=None,
+            gather=True,
             progress=False,
         )
 

@@ -1,14 +1,18 @@
 """Device meshes and multi-host start-up: the only place that knows about devices.
 
-Algorithms take a mesh as an argument and shard their long axis over its one axis,
-named "data"; the same code runs on one device, eight, or several hosts.
+Public functions take any mesh, and the name of the axis to share their work over. They
+bring both to one form with `along`: a mesh that has an axis "data", over which alone
+algorithms shard. The same code runs on one device, eight, or several hosts.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 AXIS = "data"
 
@@ -21,24 +25,73 @@ def make_mesh(devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
 
     Returns:
         A mesh with one axis, "data", for the `mesh` argument of jaxsel's functions.
+        These take any other mesh, too.
     """
     devices = jax.devices() if devices is None else list(devices)
     if not devices:
         raise ValueError("devices must not be empty")
-    # Explicit axes, the default since jax 0.9, refuse sorts and gathers.
-    return jax.sharding.Mesh(
-        np.asarray(devices), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,)
-    )
+    return _automatic(np.asarray(devices), (AXIS,))
 
 
-def check_mesh(mesh: jax.sharding.Mesh | None) -> None:
-    if mesh is not None and (
-        not isinstance(mesh, jax.sharding.Mesh) or mesh.axis_names != (AXIS,)
-    ):
+def along(
+    mesh: jax.sharding.Mesh | None, axis: str | None = None
+) -> jax.sharding.Mesh | None:
+    """Return the same devices, the axis to share work over named "data".
+
+    Devices that differ in other axes only do the same work; these become "copies_0", or
+    another number. All axes are automatic. A mesh that has this form stays as it is.
+
+    Args:
+        mesh: Any mesh, or None.
+        axis: Name of the axis to share over. If None, the only one, or "data".
+
+    Raises:
+        ValueError: If `mesh` is no mesh, or `axis` names none of its axes, or several
+            may be meant.
+    """
+    if mesh is None:
+        if axis is not None:
+            raise ValueError(f"axis must be None without a mesh, got {axis!r}")
+        return None
+    axis = axis_of(mesh, axis)
+    # Devices keep their order, so that programs take arrays of the given mesh.
+    names = [
+        AXIS if name == axis else f"copies_{place}"
+        for place, name in enumerate(mesh.axis_names)
+    ]
+    return _automatic(mesh.devices, names)
+
+
+def axis_of(mesh: jax.sharding.Mesh, axis: str | None) -> Any:
+    """Return the name of the axis of a mesh to share work over."""
+    if not isinstance(mesh, jax.sharding.Mesh) or not mesh.axis_names:
         raise ValueError(
-            f"mesh must be a mesh with one axis named {AXIS!r}, as jaxsel.make_mesh() "
-            f"returns it, got {mesh!r}"
+            "mesh must be a mesh of devices with named axes, such as "
+            f"jaxsel.make_mesh() returns, got {mesh!r}"
         )
+    names = mesh.axis_names
+    shown = ", ".join(map(repr, names))
+    if axis is None:
+        if len(names) > 1 and AXIS not in names:
+            raise ValueError(
+                "axis must name the axis of the mesh to share the work over: pass "
+                f"axis= with one of {shown}"
+            )
+        return names[0] if len(names) == 1 else AXIS
+    if axis not in names:
+        raise ValueError(f"axis must be one of the mesh's axes, {shown}, got {axis!r}")
+    return axis
+
+
+def _automatic(devices: np.ndarray, names: Sequence[Any]) -> jax.sharding.Mesh:
+    # Explicit axes, the default since jax 0.9, refuse sorts and gathers.
+    types = (jax.sharding.AxisType.Auto,) * len(names)
+    return jax.sharding.Mesh(devices, tuple(names), axis_types=types)
+
+
+def n_shards(mesh: jax.sharding.Mesh | None) -> int:
+    """Return among how many devices, or groups of copies, work is shared."""
+    return 1 if mesh is None else mesh.shape[AXIS]
 
 
 def init_multihost(
@@ -77,6 +130,64 @@ def gather(tree: Any) -> Any:
     from jax.experimental import multihost_utils
 
     return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def whole(value: Any) -> Any:
+    """Bring an array that is spread over devices to this host; leave all else as it is.
+
+    Arrays of `jax.make_array_from_process_local_data` are spread, and those of a mesh
+    with explicit axes, which refuse gathers.
+    """
+    if not isinstance(value, jax.Array) or isinstance(value, Tracer):
+        return value
+    return gather(value) if len(value.sharding.device_set) > 1 else value
+
+
+def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
+    """Return whether an array is spread over the devices of a mesh, in its order."""
+    if mesh is None or not isinstance(value, jax.Array) or isinstance(value, Tracer):
+        return False
+    sharding = value.sharding
+    if not isinstance(sharding, jax.NamedSharding) or mesh.size == 1:
+        return False
+    own = sharding.mesh
+    return isinstance(own, jax.sharding.Mesh) and (
+        own.devices.ravel().tolist() == mesh.devices.ravel().tolist()
+    )
+
+
+def spread(value: jax.Array, mesh: jax.sharding.Mesh, rows: int) -> jax.Array:
+    """Split an array that `is_on` a mesh over "data", filled up with zeros to rows.
+
+    Shards go from device to device; no process has all of them at any time.
+    """
+    own: Any = value.sharding
+    plain = _automatic(own.mesh.devices, own.mesh.axis_names)
+    value = _relabelled(value, jax.NamedSharding(plain, own.spec))
+    return _filled(jax.NamedSharding(mesh, jax.P(AXIS)))(value, rows)
+
+
+@functools.lru_cache(maxsize=16)
+def _filled(sharding: jax.NamedSharding) -> Callable[[jax.Array, int], jax.Array]:
+    def fill(value: jax.Array, rows: int) -> jax.Array:
+        more = [(0, rows - len(value))] + [(0, 0)] * (value.ndim - 1)
+        return jnp.pad(value, more)
+
+    return jax.jit(fill, static_argnums=1, out_shardings=sharding)
+
+
+def on_axis(tree: Any, mesh: jax.sharding.Mesh, axis: str | None) -> Any:
+    """Say of arrays split over `along(mesh, axis)` that they are split over `mesh`.
+
+    Nothing moves: each shard stays on its device.
+    """
+    sharding = jax.NamedSharding(mesh, jax.P(axis_of(mesh, axis)))
+    return jax.tree.map(lambda array: _relabelled(array, sharding), tree)
+
+
+def _relabelled(array: jax.Array, sharding: jax.NamedSharding) -> jax.Array:
+    shards = [shard.data for shard in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, shards)
 
 
 def _put(tree: Any, mesh: jax.sharding.Mesh | None, spec: jax.P) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxsel._checks import as_array
 from jaxsel._chunk import chunk_rows, chunk_slices, first_row, take_rows
 from jaxsel._memory import activations
-from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
 from jaxsel._progress import track
 
@@ -27,6 +27,7 @@ def sample_losses(
     *,
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> np.ndarray:
     """Compute the loss of each sample, one forward pass each.
@@ -41,6 +42,7 @@ def sample_losses(
             are read chunk by chunk.
         chunk_size: Samples computed at once; changes speed and memory only.
         mesh: Devices that share each chunk, as `make_mesh` returns them, or None.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -53,7 +55,7 @@ def sample_losses(
             infinite (the first is named).
     """
     check_loss(loss)
-    check_mesh(mesh)
+    mesh = along(mesh, axis)
     leaves = jax.tree.leaves(examples)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):
@@ -71,7 +73,7 @@ def sample_losses(
         n,
         max(1, each),
         chunk_size=chunk_size,
-        devices=1 if mesh is None else mesh.size,
+        devices=n_shards(mesh),
         entries=_ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE),
     )
     parameters = replicate(parameters, mesh)

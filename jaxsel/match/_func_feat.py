@@ -11,6 +11,7 @@ import numpy.typing as npt
 from jaxtyping import Float, Real
 
 from jaxsel._checks import check_count, check_features, to_float
+from jaxsel._mesh import along
 from jaxsel._typed import compiled, fori_loop, least_normal, norm
 from jaxsel.neighbors import normalise
 
@@ -35,6 +36,7 @@ def func_feat(
     score: Score = "ols",
     tol: float = 0.0,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Match:
     """Match a hard set's mean gradient with samples that are near it in feature space.
@@ -60,6 +62,7 @@ def func_feat(
         score: As in `omp`.
         tol: As in `omp`, for each class.
         mesh: As in `omp`.
+        axis: As in `omp`.
         progress: Whether to show bars.
 
     Returns:
@@ -85,7 +88,8 @@ def func_feat(
         if array.shape != wanted:
             raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
     options: Any = {"l2": l2, "penalty_l2": penalty_l2, "positive": positive}
-    options |= {"score": score, "tol": tol, "mesh": mesh, "progress": progress}
+    options |= {"score": score, "tol": tol, "progress": progress}
+    options["mesh"] = along(mesh, axis)
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
         pool, near = (oracle, x) if rows is None else (take(oracle, rows), x[rows])

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count, encode_labels
+from jaxsel._mesh import along
 from jaxsel.gradients import Oracle, Projected, Streamed
 
 from ._omp import Candidates, as_oracle, omp
@@ -35,6 +36,7 @@ def grad_match(
     score: Score = "omp",
     tol: float = 0.0,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Match:
     """Choose samples whose weighted gradients sum to a hard set's mean gradient.
@@ -59,6 +61,7 @@ def grad_match(
         score: As in `omp`.
         tol: As in `omp`, for each class.
         mesh: As in `omp`.
+        axis: As in `omp`.
         progress: Whether to show bars.
 
     Returns:
@@ -88,7 +91,7 @@ def grad_match(
         pool = oracle if rows is None else take(oracle, rows)
         b = hard.mean() if hard_rows is None else mean_of(hard, hard_rows)
         options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
-        options |= {"mesh": mesh, "progress": progress}
+        options |= {"mesh": along(mesh, axis), "progress": progress}
         if batch_size is None:
             return omp(pool, b, k, **options)
         size = min(check_count("batch_size", batch_size), k)

@@ -20,7 +20,7 @@ from jaxsel._checks import (
     check_numeric,
     check_positive,
 )
-from jaxsel._mesh import check_mesh, replicate, shard
+from jaxsel._mesh import along, n_shards, replicate, shard
 from jaxsel._typed import compiled, map_leaves
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
@@ -73,6 +73,7 @@ def omp(
     tol: float = 0.0,
     valid: npt.ArrayLike | jax.Array | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Match:
     """Choose candidates whose weighted gradients sum to a target, one after another.
@@ -104,6 +105,7 @@ def omp(
             at most this. In float32 it stops near 1e-3 in any case.
         valid: Optional booleans, `[n]`: which candidates may be chosen.
         mesh: Devices to share the candidates among.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar; with a mesh there is none.
 
     Returns:
@@ -131,7 +133,7 @@ def omp(
     check_choice("score", score, _SCORES)
     l2 = check_positive("l2", l2, zero=True)
     tol = check_positive("tol", tol, zero=True)
-    check_mesh(mesh)
+    mesh = along(mesh, axis)
     n = len(oracle)
     extra = penalty_diagonal(penalty, penalty_l2, n)
     allowed = check_valid(valid, n)
@@ -292,7 +294,7 @@ def _compute(
 ) -> Match:
     """Match in one compiled program, of rounded shapes so that it serves many sizes."""
     n = len(oracle)
-    devices = 1 if mesh is None else mesh.size
+    devices = n_shards(mesh)
     held = sum(a.nbytes for a in jax.tree.leaves(oracle.per_candidate()))
     rows = _rounded(n) if n <= _ROUND else n
     rows = -(-rows // devices) * devices

@@ -19,7 +19,7 @@ from flax import nnx
 
 from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel._checks import as_array, check_count, check_finite, check_same_length
-from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._progress import track
 
 from ._fit import Params, check_classes, pad_rows
@@ -154,6 +154,7 @@ def fed_avg(
     evaluate: Callable[[Params], float] | None = None,
     evaluate_every: int = 1,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> FederatedRun:
@@ -185,6 +186,7 @@ def fed_avg(
         evaluate: From parameters to a score, larger is better; none if None.
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         checkpoint: Folder in which to keep the state after each evaluation. A killed
             run resumes from it; optimizers are not compared.
         progress: Whether to show a bar.
@@ -208,7 +210,7 @@ def fed_avg(
     check_same_length("x", samples, "y", labels)
     check_same_length("x", samples, "clients", owner)
     check_finite("x", samples)
-    check_mesh(mesh)
+    mesh = along(mesh, axis)
     for name, count in (
         ("rounds", rounds),
         ("local_steps", local_steps),
@@ -323,7 +325,7 @@ def _padded(
 
     With that, and the other paddings, one compiled program serves many partitions.
     """
-    few = math.lcm(_LANES, 1 if mesh is None else mesh.size)
+    few = math.lcm(_LANES, n_shards(mesh))
     missing = _rounded(len(sizes), few) - len(sizes)
     wider = (1 << (rows.shape[1] - 1).bit_length()) - rows.shape[1]
     return np.pad(rows, ((0, missing), (0, wider))), np.pad(sizes, (0, missing))

@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from jaxsel._checks import check_choice, check_count
-from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
+from jaxsel._mesh import AXIS, along, gather, n_shards, replicate, shard
 from jaxsel._progress import track
 from jaxsel._typed import compiled, fori_loop, least_normal
 from jaxsel.neighbors import (
@@ -106,6 +106,7 @@ def nearest(
     metric: Metric = "cosine",
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Nearest:
     """Find the k nearest candidates of each hard sample.
@@ -129,6 +130,7 @@ def nearest(
             not the result, up to near-ties.
         mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
             them, or None for one.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -144,7 +146,7 @@ def nearest(
         stream,
         check_count("k", k),
         chunk_size=chunk_size,
-        mesh=mesh,
+        mesh=along(mesh, axis),
         progress=progress,
     )
 
@@ -159,8 +161,7 @@ def find_nearest(
     label: str = "nearest",
 ) -> Nearest:
     """Find the nearest candidates as `nearest` does, without its checks."""
-    check_mesh(mesh)
-    devices = 1 if mesh is None else mesh.size
+    devices = n_shards(mesh)
     m, k = len(stream.queries), min(k, stream.n)
 
     def repeat(a: jax.Array) -> np.ndarray:

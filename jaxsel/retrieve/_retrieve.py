@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import as_array, check_count
-from jaxsel._mesh import check_mesh
+from jaxsel._mesh import along
 from jaxsel._progress import track
 from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
@@ -44,6 +44,7 @@ def retrieve_nearest(
     metric: Metric = "cosine",
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Selection:
     """Choose candidates that look like the hard samples, and cover all of these.
@@ -72,6 +73,7 @@ def retrieve_nearest(
             not the result, up to near-ties.
         mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
             them, or None for one.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -89,7 +91,7 @@ def retrieve_nearest(
         Algorithm 3. The public code can return more than the budget.
     """
     budget = check_count("budget", budget)
-    check_mesh(mesh)
+    mesh = along(mesh, axis)
     stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
     n, m = stream.n, len(stream.queries)
     # A list of `limit` has enough for the whole budget, or all that there are.

@@ -8,6 +8,7 @@ and these are merged once, at the end.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -20,7 +21,15 @@ from jax import lax
 
 from jaxsel._checks import check_choice
 from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
-from jaxsel._mesh import AXIS, check_mesh, gather, replicate, shard
+from jaxsel._mesh import (
+    AXIS,
+    along,
+    gather as to_hosts,
+    n_shards,
+    on_axis,
+    replicate,
+    shard,
+)
 from jaxsel._progress import track
 from jaxsel._typed import compiled
 from jaxsel._types import Reduce, Values
@@ -67,6 +76,8 @@ def accumulate(
     method: str,
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
+    axis: str | None,
+    gather: bool,
     progress: bool,
 ) -> Values:
     """Map a kernel over all validation points and combine what it returns.
@@ -85,11 +96,15 @@ def accumulate(
         method: Goes into the result.
         chunk_size: Validation points at a time, or None to choose.
         mesh: Devices to split validation points over, or None.
+        axis: Name of the axis of the mesh to split over, or None.
+        gather: Whether to return the result whole, or split over the devices.
         progress: Whether to show a bar.
     """
     check_choice("reduce", reduce, ("mean", "max", None))
-    check_mesh(mesh)
-    devices = 1 if mesh is None else mesh.size
+    given, mesh = mesh, along(mesh, axis)
+    devices = n_shards(mesh)
+    if not gather:
+        _check_split(len(x), devices, given, reduce)
     n, m = len(x), len(x_val)
     (features, queries), source = prepare_exact(x, x_val, metric=metric)
     queries = np.asarray(queries)
@@ -118,10 +133,15 @@ def accumulate(
         if reduce:
             state = result
         else:
-            every_row.append(jax.tree.map(itemgetter(slice(filled)), gather(result)))
+            every_row.append(jax.tree.map(itemgetter(slice(filled)), to_hosts(result)))
 
     if reduce:
-        values, m2, bound = _finish(gather(state), reduce)
+        if gather or mesh is None or given is None:
+            values, m2, bound = _finish(to_hosts(state), reduce)
+        else:
+            split = jax.NamedSharding(mesh, jax.P(AXIS))
+            values, m2, bound = _finish_split(split)(state, reduce)
+            values, m2, bound = on_axis((values, m2, bound), given, axis)
     else:
         m2 = None
         values, bound = jax.tree.map(
@@ -257,8 +277,28 @@ def _row_max(rows: jax.Array, used: jax.Array, start: jax.Array) -> jax.Array:
     return lax.scan(fold, start, (rows, used))[0]
 
 
-@compiled(static_argnames=("reduce",))
-def _finish(
+def _check_split(
+    n: int, devices: int, mesh: jax.sharding.Mesh | None, reduce: Reduce
+) -> None:
+    """Refuse to leave split what can't be."""
+    if mesh is None:
+        raise ValueError("gather must be True without a mesh, got False")
+    if reduce is None:
+        raise ValueError("gather must be True with reduce=None, got False")
+    if n % devices:
+        raise ValueError(
+            f"gather=False needs a number of training points that {devices} devices "
+            f"share evenly, got {n}"
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _finish_split(split: jax.NamedSharding) -> Callable[..., Any]:
+    """Return `_finish`, whose results stay split over the training points."""
+    return jax.jit(_merge_devices, static_argnames=("reduce",), out_shardings=split)
+
+
+def _merge_devices(
     state: _Running, reduce: Reduce
 ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """Merge the devices' states into values, m2 and bound, `[n]` each."""
@@ -269,3 +309,6 @@ def _finish(
     mean = jnp.sum(share * values, axis=0)
     m2 = jnp.sum(m2 + count[:, None] * (values - mean) ** 2, axis=0)
     return mean, m2, None if bound is None else jnp.sum(share * bound, axis=0)
+
+
+_finish = compiled(static_argnames=("reduce",))(_merge_devices)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._mesh import check_mesh, gather, shard
+from jaxsel._mesh import along, gather, n_shards, shard
 from jaxsel._typed import compiled, map_leaves
 
 from ._failures import Failures
@@ -53,14 +53,13 @@ class Evaluator:
                 "utility must be a ModelUtility, or a function wrapped by "
                 f"as_utility(function, n), got {utility!r}"
             )
-        check_mesh(mesh)
         self.n = check_count("utility.n", utility.n)  # pyright: ignore
         self.rows = batch_rows(batch_size, self.n)
         self._own, self._given = None, {"n": str(self.n)}
         if draws or key is not None:
             self.key, self._own = jax.random.split(check_key(key))
             self._given = describe(self.n, check_key(key))
-        self.mesh, self._utility = mesh, utility
+        self.mesh, self._utility = along(mesh), utility
         self.structure = jax.tree.structure(None)
 
     @property
@@ -170,7 +169,7 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
     """Add empty coalitions until they divide among the devices, and spread them."""
     if mesh is None:
         return masks
-    return shard(jnp.pad(masks, ((0, -len(masks) % mesh.size), (0, 0))), mesh)
+    return shard(jnp.pad(masks, ((0, -len(masks) % n_shards(mesh)), (0, 0))), mesh)
 
 
 @compiled()

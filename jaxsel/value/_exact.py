@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from jaxsel._checks import check_choice
+from jaxsel._mesh import along
 from jaxsel._progress import track
 from jaxsel._typed import compiled
 from jaxsel._types import Values
@@ -32,6 +33,7 @@ def exact_semivalue(
     key: jax.Array | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Values:
     """Return a semivalue of each of at most 16 training points, exactly.
@@ -48,6 +50,7 @@ def exact_semivalue(
             of a `FlaxLearner`.
         batch_size: Coalitions of a call; 1024 if None.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
 
     Returns:
@@ -65,6 +68,7 @@ def exact_semivalue(
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
     n, total = work.n, 1 << work.n
     if n > _MOST:
@@ -108,6 +112,7 @@ def exact_shapley(
     key: jax.Array | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Values:
     """Return the Shapley value of each of at most 16 training points, exactly.
@@ -115,7 +120,11 @@ def exact_shapley(
     Arguments, result and errors as for `exact_semivalue`, with `kind="shapley"`.
     """
     return exact_semivalue(
-        utility, key=key, batch_size=batch_size, mesh=mesh, progress=progress
+        utility,
+        key=key,
+        batch_size=batch_size,
+        mesh=along(mesh, axis),
+        progress=progress,
     )
 
 

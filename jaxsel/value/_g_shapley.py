@@ -16,7 +16,7 @@ from jaxtyping import Float, Int32, Integer, Key
 
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
-from jaxsel._mesh import AXIS, check_mesh, gather, shard
+from jaxsel._mesh import AXIS, along, gather, n_shards, shard
 from jaxsel._typed import compiled, gradient, map_pairs
 from jaxsel._types import Values
 
@@ -49,6 +49,7 @@ def g_shapley(
     stop: StoppingRule = _DEFAULT,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -82,6 +83,7 @@ def g_shapley(
         stop: When to stop, asked after every 256 permutations.
         batch_size: Permutations at once; 256 if None. It sets speed, not results.
         mesh: Devices to split the permutations over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
@@ -111,7 +113,7 @@ def g_shapley(
         metric=metric,
         learning_rate=learning_rate,
         batch_size=batch_size,
-        mesh=mesh,
+        mesh=along(mesh, axis),
     )
     method = (
         f"g_shapley(learner={plain_repr(learner)}, metric={metric!r}, "
@@ -143,7 +145,6 @@ class _Passes:
         batch_size: int | None,
         mesh: jax.sharding.Mesh | None,
     ):
-        check_mesh(mesh)
         if not isinstance(learner, (LogisticRegression, FlaxLearner)):
             raise TypeError(
                 "learner must be a LogisticRegression or a FlaxLearner, which are "
@@ -164,7 +165,7 @@ class _Passes:
         self.key, self._own, tried = jax.random.split(check_key(key), 3)
         self.rows = batch_rows(batch_size, self.n, _LANES)
         if mesh is not None:
-            self.rows = -(-self.rows // mesh.size) * mesh.size
+            self.rows = -(-self.rows // n_shards(mesh)) * n_shards(mesh)
         self._given = describe(self.n, key)
         if learning_rate is None:
             learning_rate = self._tried(

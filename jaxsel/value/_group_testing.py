@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._mesh import along
 from jaxsel._types import Values
 
 from ._estimator import ENDS, Batch, Moments, Part, State, moments
@@ -32,6 +33,7 @@ def group_testing_shapley(
     stop: StoppingRule = _DEFAULT,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -51,6 +53,7 @@ def group_testing_shapley(
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
@@ -73,6 +76,7 @@ def group_testing_shapley(
         mean utility of 16 coalitions of half the points, drawn beforehand, is
         subtracted from every utility: expectations stay the same, variances fall.
     """
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
     if work.n < 2:
         raise ValueError("utility must be of at least two points, got utility.n = 1")

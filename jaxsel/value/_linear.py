@@ -45,6 +45,8 @@ def linear_values(
     weights: DistanceWeights | None,
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
+    axis: str | None,
+    gather: bool,
     progress: bool,
     n_classes: int | None = None,
     offset: Callable[[int, int, int], tuple[float, float]] | None = None,
@@ -104,6 +106,8 @@ def linear_values(
         ),
         chunk_size=chunk_size,
         mesh=mesh,
+        axis=axis,
+        gather=gather,
         progress=progress,
     )
     check_weighted(values, weights)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._mesh import along
 from jaxsel._progress import track
 from jaxsel._typed import compiled
 from jaxsel._types import Values
@@ -21,6 +22,7 @@ def loo(
     key: jax.Array | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Values:
     """Return what the utility loses without each training point.
@@ -35,6 +37,7 @@ def loo(
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
 
     Returns:
@@ -44,6 +47,7 @@ def loo(
         TypeError: If an argument has the wrong type.
         ValueError: If the utility is not finite, or `key` is missing.
     """
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
     n = work.n
     rows = -(-n // -(-n // work.rows))  # about as many in every call

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from jaxsel._mesh import along
 from jaxsel._types import Values
 
 from ._estimator import ENDS, Batch, Moments, Part, State
@@ -29,6 +30,7 @@ def banzhaf(
     stop: StoppingRule = _DEFAULT,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -48,6 +50,7 @@ def banzhaf(
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
@@ -68,6 +71,7 @@ def banzhaf(
         Wang and Jia, Data Banzhaf: a robust data valuation framework for machine
         learning, AISTATS 2023 (the MSR estimator).
     """
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
     return run(
         _Reuse(),

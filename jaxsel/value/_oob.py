@@ -15,7 +15,7 @@ from scipy import stats
 
 from jaxsel._checks import as_array
 from jaxsel._fingerprint import plain_repr
-from jaxsel._mesh import check_mesh, gather, replicate, shard
+from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._typed import compiled
 from jaxsel._types import Values
 
@@ -43,6 +43,7 @@ def data_oob(
     stop: StoppingRule = _DEFAULT,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -65,6 +66,7 @@ def data_oob(
         batch_size: Models trained at once; up to 256, fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split the bags over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
@@ -87,6 +89,7 @@ def data_oob(
         Kwon and Zou, Data-OOB: out-of-bag estimate as a simple and efficient data
         value, ICML 2023, equation 2.
     """
+    mesh = along(mesh, axis)
     work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
     method = f"data_oob(learner={plain_repr(learner)})"
     estimator = _OutOfBag(method=method, labels=work.data.n_classes > 0)
@@ -113,7 +116,6 @@ class _Bags:
         batch_size: int | None,
         mesh: jax.sharding.Mesh | None,
     ):
-        check_mesh(mesh)
         check_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
         floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
@@ -122,7 +124,7 @@ class _Bags:
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
         self.rows = batch_rows(batch_size, self.n * max(data.n_classes, 1), _BAGS)
         if mesh is not None:
-            self.rows = -(-self.rows // mesh.size) * mesh.size
+            self.rows = -(-self.rows // n_shards(mesh)) * n_shards(mesh)
         self._given = describe(self.n, key)
         self.failures = Failures("bags", "which are left out")
         self._digests = describe_data(learner, x=data.x, y=data.y)

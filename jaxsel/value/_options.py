@@ -7,6 +7,7 @@ from typing import Any, Literal, ParamSpec, TypedDict, get_type_hints
 
 import jax
 
+from jaxsel._mesh import whole
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric
 
@@ -40,7 +41,14 @@ class KnnOptions(TypedDict, total=False):
             captured JAX arrays are not.
         chunk_size: Validation points at a time; chosen from n by default. It sets speed
             and memory, not results (up to points that nearly tie).
-        mesh: Devices to split the validation points over, from `jaxsel.make_mesh`.
+        mesh: Devices to split the validation points over, from `jaxsel.make_mesh`, or
+            any other mesh.
+        axis: Which axis of the mesh to split over; its only one, or "data", if None.
+            Devices along its other axes do the same work.
+        gather: Whether every process gets the whole result (the default). If not, it
+            stays on the devices, `[n]` split over the axis, of which n must be a
+            multiple, and so that no process holds all of it. Needs a mesh, and "mean"
+            or "max".
         progress: Whether to show a progress bar; not by default.
     """
 
@@ -51,6 +59,8 @@ class KnnOptions(TypedDict, total=False):
     weights: DistanceWeights | None
     chunk_size: int | None
     mesh: jax.sharding.Mesh | None
+    axis: str | None
+    gather: bool
     progress: bool
 
 
@@ -62,6 +72,8 @@ DEFAULTS: KnnOptions = {
     "weights": None,
     "chunk_size": None,
     "mesh": None,
+    "axis": None,
+    "gather": True,
     "progress": False,
 }
 
@@ -87,8 +99,12 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
                 f"{function.__name__}() got an unexpected keyword argument "
                 f"{unknown[0]!r}; its options are {', '.join(keywords)}"
             )
-        options: dict[str, Any] = {**DEFAULTS, **kwargs}
-        return function(*args, **options)  # pyright: ignore[reportCallIssue]
+        options: dict[str, Any] = {
+            **DEFAULTS,
+            **{k: whole(v) for k, v in kwargs.items()},
+        }
+        given = [whole(value) for value in args]
+        return function(*given, **options)  # pyright: ignore[reportCallIssue]
 
     vars(call)["__signature__"] = signature.replace(parameters=own + shared)
     return call

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._mesh import along
 from jaxsel._types import Values
 
 from ._estimator import ENDS, Batch, Moments, Part, State, moments
@@ -36,6 +37,7 @@ def tmc_shapley(
     patience: int = 5,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -62,6 +64,7 @@ def tmc_shapley(
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
             a run that finds its own state there resumes.
@@ -83,6 +86,7 @@ def tmc_shapley(
     """
     tolerance = check_positive("tolerance", tolerance, zero=True)
     patience = check_count("patience", patience)
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
     estimator = _Permutations(
         method=f"tmc_shapley(tolerance={tolerance:g}, patience={patience})",
@@ -108,6 +112,7 @@ def beta_shapley(
     stop: StoppingRule = _DEFAULT,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -130,6 +135,7 @@ def beta_shapley(
         stop: When to stop; samples are permutations.
         batch_size: Coalitions of a call.
         mesh: Devices.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state.
         executor: Computes batches.
@@ -139,6 +145,7 @@ def beta_shapley(
         for machine learning, AISTATS 2022, equation 5.
     """
     check_beta(alpha, beta)
+    mesh = along(mesh, axis)
     work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
     estimator = _Permutations(
         method=f"beta_shapley(alpha={alpha:g}, beta={beta:g})",

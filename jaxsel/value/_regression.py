@@ -86,6 +86,8 @@ def _values(
     weights: DistanceWeights | None,
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
+    axis: str | None,
+    gather: bool,
     progress: bool,
 ) -> Values:
     check_choice("ties", ties, ("stable",))
@@ -122,6 +124,8 @@ def _values(
         method=describe("knn_regression_shapley", k=k, metric=metric),
         chunk_size=chunk_size,
         mesh=mesh,
+        axis=axis,
+        gather=gather,
         progress=progress,
     )
     return dataclasses.replace(values, index=index)

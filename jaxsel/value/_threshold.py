@@ -83,6 +83,8 @@ def _values(
     weights: DistanceWeights | None,
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
+    axis: str | None,
+    gather: bool,
     progress: bool,
 ) -> Values:
     check_choice("ties", ties, ("stable", "average"))
@@ -117,6 +119,8 @@ def _values(
         ),
         chunk_size=chunk_size,
         mesh=mesh,
+        axis=axis,
+        gather=gather,
         progress=progress,
     )
     check_weighted(values, weights)

@@ -310,7 +310,7 @@ def _kernel(
             learner, data, masks, x_val, y_val, key, start, empty, metric=metric
         )
 
-    if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
+    if isinstance(mesh, jax.sharding.Mesh) and AXIS in mesh.shape and mesh.size > 1:
         lanes = jax.P(AXIS)
         kernel = jax.shard_map(
             kernel,

@@ -86,7 +86,7 @@ def test_what_float32_cannot_hold():
             ValueError,
             "labels must be finite, but row 8",
         ),
-        ({"mesh": "all"}, ValueError, "mesh must be a mesh with one axis"),
+        ({"mesh": "all"}, ValueError, "mesh must be a mesh of devices"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
         (
             {"hard_features": [[1e-20, 2e-20]], "metric": "l2"},

@@ -1,0 +1,149 @@
+"""One call of every public function that takes a mesh: small, and of uneven lengths."""
+
+import inspect
+
+import jax
+import numpy as np
+from flax import nnx
+
+import jaxsel
+from jaxsel import filter as filters, match, models, retrieve, value
+
+N, M, D = 24, 13, 3  # 24 is a multiple of 3, 4 and 8; 13 of none
+KEY = jax.random.key(0)
+_rng = np.random.default_rng(0)
+X, X_VAL = (_rng.normal(size=(n, D)).astype(np.float32) for n in (N, M))
+Y, Y_VAL = (_rng.integers(0, 3, n) for n in (N, M))
+T, T_VAL = X.sum(1), X_VAL.sum(1)
+PARAMS = {"w": _rng.normal(size=(D, 3)).astype(np.float32)}
+
+KNN = (
+    "knn_shapley",
+    "knn_banzhaf",
+    "knn_beta_shapley",
+    "knn_loo",
+    "soft_knn_shapley",
+)
+
+
+def loss(params, example):
+    x, y = example
+    return jax.nn.logsumexp(x @ params["w"]) - (x @ params["w"])[y]
+
+
+def _harmonic(n, k):
+    return 1 / np.arange(1, n + 1)
+
+
+def utility():
+    few = np.r_[:7]
+    return value.ModelUtility(
+        value.LogisticRegression(), X[few], np.arange(7) % 2, X_VAL, np.arange(M) % 2
+    )
+
+
+def _game(name, **given):
+    def call(**options):
+        return getattr(value, name)(utility(), key=KEY, **given, **options)
+
+    return call
+
+
+def _knn(name, x=X, y=Y, x_val=X_VAL, y_val=Y_VAL, **given):
+    def call(**options):
+        return getattr(value, name)(x, y, x_val, y_val, **given, **options)
+
+    return call
+
+
+def _fed_avg(**options):
+    model = nnx.Linear(D, 3, rngs=nnx.Rngs(0))
+    graphdef, params = nnx.split(model, nnx.Param)
+    owner = np.arange(N) % 5
+    return models.fed_avg(
+        graphdef, params, X, Y, owner, key=KEY, rounds=2, local_steps=3, **options
+    ).params
+
+
+def _nearest(name, size):
+    def call(features=X, labels=Y, **options):
+        return getattr(retrieve, name)(
+            features,
+            X_VAL[:5],
+            size,
+            labels=labels,
+            hard_labels=Y_VAL[:5],
+            chunk_size=8,
+            **options,
+        )
+
+    return call
+
+
+def _matched(name, *features):
+    def call(**options):
+        return getattr(match, name)(X, X_VAL, *features, budget=6, **options)
+
+    return call
+
+
+FEW = value.MaxSamples(5)
+CALLS = {
+    **{f"value.{name}": _knn(name, k=3) for name in KNN},
+    "value.knn_semivalue": _knn("knn_semivalue", rank_weights=_harmonic),
+    "value.threshold_knn_shapley": _knn("threshold_knn_shapley", radius=1.5),
+    "value.knn_regression_shapley": _knn("knn_regression_shapley", y=T, y_val=T_VAL),
+    "value.banzhaf": _game("banzhaf", stop=FEW),
+    "value.beta_shapley": _game("beta_shapley", stop=FEW),
+    "value.tmc_shapley": _game("tmc_shapley", stop=FEW),
+    "value.group_testing_shapley": _game("group_testing_shapley", stop=FEW),
+    "value.loo": _game("loo"),
+    "value.exact_shapley": _game("exact_shapley"),
+    "value.exact_semivalue": _game("exact_semivalue", kind="banzhaf"),
+    "value.data_oob": lambda **options: value.data_oob(
+        value.LogisticRegression(), X, Y, key=KEY, stop=FEW, batch_size=5, **options
+    ),
+    "value.g_shapley": lambda **options: value.g_shapley(
+        value.LogisticRegression(),
+        X,
+        Y,
+        X_VAL,
+        Y_VAL,
+        key=KEY,
+        learning_rate=0.1,
+        stop=FEW,
+        batch_size=5,
+        **options,
+    ),
+    "retrieve.nearest": _nearest("nearest", 4),
+    "retrieve.retrieve_nearest": _nearest("retrieve_nearest", 7),
+    "match.omp": lambda **options: match.omp(X, X_VAL.mean(0), 6, **options),
+    "match.grad_match": _matched("grad_match"),
+    "match.func_feat": _matched("func_feat", X, X_VAL),
+    "filter.sample_losses": lambda examples=(X, Y), **options: filters.sample_losses(
+        loss, PARAMS, examples, chunk_size=8, **options
+    ),
+    "models.fed_avg": _fed_avg,
+}
+
+
+def discovered():
+    """Return the public functions and classes whose signature has a mesh, by name."""
+    found = set()
+    for room in jaxsel._ROOMS:
+        for name, thing in vars(getattr(jaxsel, room)).items():
+            ours = getattr(thing, "__module__", "").startswith("jaxsel")
+            if name.startswith("_") or not ours or not callable(thing):
+                continue
+            try:
+                parameters = inspect.signature(thing).parameters
+            except ValueError:  # of NumPy's and of exceptions there is none
+                continue
+            if "mesh" in parameters:
+                found.add(f"{room}.{name}")
+    return found
+
+
+def same(found, wanted):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=2e-5)
