@@ -55,15 +55,11 @@ lint: $(STAMPS)/test ## Check style, formatting and types
 types: $(STAMPS)/test ## Count errors in strict mode, which may only fall; UPDATE=1
 	$(BIN)/python -m tests.strict $(if $(UPDATE),--update)
 
-bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
-	$(BIN)/python -m benchmarks.bench_knn
-	$(BIN)/python -m benchmarks.bench_match
-	$(BIN)/python -m benchmarks.bench_retrieve
-	$(BIN)/python -m benchmarks.bench_filter
-	$(BIN)/python -m benchmarks.bench_retrain
-	$(BIN)/python -m benchmarks.bench_proxy
-	$(BIN)/python -m benchmarks.bench_mpc
-	$(BIN)/python -m benchmarks.report
+bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md; QUICK=1: tiny
+	for room in knn match retrieve filter retrain proxy mpc; do \
+	  $(BIN)/python -m benchmarks.bench_$$room $(if $(QUICK),--quick) || exit 1; \
+	done
+	$(if $(QUICK),,$(BIN)/python -m benchmarks.report)
 
 bench-check: $(STAMPS)/test ## Do compiled operations execute a fifth more than recorded?
 	$(BIN)/python -m benchmarks.instructions $(if $(UPDATE),--update)
