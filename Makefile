@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy repro-secure repro-values repro-filter test mutants lint types bench docs data clean
+.PHONY: help setup demo repro-mycroft repro-proxy repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -55,15 +55,14 @@ lint: $(STAMPS)/test ## Check style, formatting and types
 types: $(STAMPS)/test ## Count errors in strict mode, which may only fall; UPDATE=1
 	$(BIN)/python -m tests.strict $(if $(UPDATE),--update)
 
-bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md
-	$(BIN)/python -m benchmarks.bench_knn
-	$(BIN)/python -m benchmarks.bench_match
-	$(BIN)/python -m benchmarks.bench_retrieve
-	$(BIN)/python -m benchmarks.bench_filter
-	$(BIN)/python -m benchmarks.bench_retrain
-	$(BIN)/python -m benchmarks.bench_proxy
-	$(BIN)/python -m benchmarks.bench_mpc
-	$(BIN)/python -m benchmarks.report
+bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md; QUICK=1: tiny
+	for room in knn match retrieve filter retrain proxy mpc; do \
+	  $(BIN)/python -m benchmarks.bench_$$room $(if $(QUICK),--quick) || exit 1; \
+	done
+	$(if $(QUICK),,$(BIN)/python -m benchmarks.report)
+
+bench-check: $(STAMPS)/test ## Do compiled operations execute a fifth more than recorded?
+	$(BIN)/python -m benchmarks.instructions $(if $(UPDATE),--update)
 
 docs: $(STAMPS)/docs ## Build the documentation in site/
 	$(BIN)/mkdocs build --strict

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from . import report
 from ._case import Case, Contender
 from ._machine import describe, load_average, slug
 from ._probe import block, probe
+from ._records import HISTORY
 
-HISTORY = Path(__file__).parent / "history"
 SCHEMA = 1
+QUICK_ROUNDS = 3
 # Thread pools spin for a while after their work: not at the next contender's expense.
 _PAUSE_S = 0.05
 
@@ -30,6 +31,8 @@ def main(
     module: str,
     cases: Callable[..., Sequence[Case]],
     argv: Sequence[str] | None = None,
+    *,
+    alike: Collection[str] = (),
 ) -> int:
     """Run a benchmark from the command line and write the result.
 
@@ -38,6 +41,8 @@ def main(
             import it.
         cases: Takes `quick`, returns the cases.
         argv: Arguments; the command line's if None.
+        alike: Cases that run the code of others at other sizes: a quick run of all
+            cases leaves them out.
 
     Returns:
         The exit status: 1 if a contender was wrong or failed.
@@ -45,7 +50,7 @@ def main(
     bench = module.rsplit(".", 1)[-1].removeprefix("bench_")
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, which are not recorded")
+    add("--quick", action="store_true", help="tiny sizes, not recorded")
     add("--only", action="append", metavar="NAME", help="only this case")
     add("--out", type=Path, metavar="FILE", help="where to write the result as JSON")
     args = parser.parse_args(argv)
@@ -57,6 +62,8 @@ def main(
         if unknown:
             parser.error(f"--only {unknown[0]}: expected one of {', '.join(names)}")
         chosen = [case for case in chosen if case.name in args.only]
+    elif args.quick:
+        chosen = [case for case in chosen if case.name not in alike]
 
     # The processes that measure memory share the accelerator with this one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -98,8 +105,10 @@ def run(
     platform = record["device"]["platform"]
     # An accelerator's work takes no CPU time.
     record["clock"] = clock = "cpu_s" if platform == "cpu" else "wall_s"
-    for case in cases:
-        record["cases"].append(_run_case(case, module, platform, quick, clock))
+    for i, case in enumerate(cases):
+        # A process for each takes seconds: in a quick run one shows that it works.
+        probes = (1 if i == 0 else 0) if quick else len(case.contenders)
+        record["cases"].append(_run_case(case, module, platform, quick, clock, probes))
     return record
 
 
@@ -115,7 +124,7 @@ def write(record: dict[str, Any], path: Path) -> None:
 
 
 def _run_case(
-    case: Case, module: str, platform: str, quick: bool, clock: str
+    case: Case, module: str, platform: str, quick: bool, clock: str, probes: int
 ) -> dict[str, Any]:
     _say(case.title)
     rows = [_row(contender, case) for contender in case.contenders]
@@ -131,11 +140,12 @@ def _run_case(
         for row in rows:
             row["status"], row["reason"] = "skipped", f"needs {case.platforms[0]}"
     else:
-        _measure(case, rows, module, quick)
+        _measure(case, rows, module, quick, probes)
     result["load_after"] = load_average()
     result["targets"] = [
         {**dataclasses.asdict(target), **report.judge(target, result, clock)}
         for target in case.targets
+        if not quick  # which are for the sizes of full runs
     ]
     return result
 
@@ -156,19 +166,26 @@ def _row(contender: Contender, case: Case) -> dict[str, Any]:
     }
 
 
-def _measure(case: Case, rows: list[dict], module: str, quick: bool) -> None:
-    inputs = case.inputs()
+def _measure(
+    case: Case, rows: list[dict], module: str, quick: bool, probes: int
+) -> None:
+    try:
+        inputs = case.inputs()
+    except (ImportError, OSError) as error:  # data that were not prepared, or a package
+        for row in rows:
+            row["status"], row["reason"] = "absent", f"inputs: {error}".splitlines()[0]
+        _say(f"  {rows[0]['reason']}")
+        return
     calls = []
     for contender, row in zip(case.contenders, rows, strict=True):
         call = _checked(contender, inputs, row)
         _say(f"  {contender.name}: {row['status']} {row['reason']}")
         if call is not None:
             calls.append((call, row))
-    for _ in range(case.rounds):
+    for _ in range(min(case.rounds, QUICK_ROUNDS) if quick else case.rounds):
         for call, row in calls:
             _time(call, row)
-    # A process for each takes seconds: in a quick run one shows that it works.
-    for _, row in calls[:1] if quick else calls:
+    for _, row in calls[:probes]:
         _say(f"  {row['name']}: memory and compilation")
         row |= probe(module, case.name, row["name"], quick=quick)
 

@@ -44,11 +44,27 @@ def gaussians(n: int, d: int, m: int = 200) -> Task:
     return _split(x, np.where(wrong, 1 - y, y), n, rng)
 
 
+def has_digits() -> bool:
+    """Return whether scikit-learn, which brings the digits, is there."""
+    try:
+        import sklearn.datasets
+    except ImportError:
+        return False
+    return bool(sklearn.datasets)
+
+
 def digits(n: int, m: int = 200) -> Task:
-    """Return handwritten digits of 8x8 pixels between 0 and 1."""
+    """Return handwritten digits of 8x8 pixels between 0 and 1.
+
+    Without scikit-learn, ten Gaussian classes of as many features.
+    """
+    rng = np.random.default_rng(0)
+    if not has_digits():
+        y = rng.integers(10, size=n + m)
+        centres = rng.normal(size=(10, 64))
+        return _split(centres[y] + 2 * rng.normal(size=(n + m, 64)), y, n, rng)
     from sklearn.datasets import load_digits
 
-    rng = np.random.default_rng(0)
     x, y = (np.asarray(a) for a in load_digits(return_X_y=True))
     rows = rng.permutation(len(x))[: n + m]
     return _split(x[rows] / 16, y[rows], n, rng)
@@ -82,10 +98,14 @@ def prefix_masks(task: Task) -> np.ndarray:
 
 @functools.cache
 def prefix_accuracies(task: Task) -> np.ndarray:
-    """Return scikit-learn's accuracy on `prefix_masks`, to many digits, `[30]`."""
-    return np.array(
-        [_accuracy(task, mask, solver="newton-cg") for mask in prefix_masks(task)]
-    )
+    """Return the accuracy of exact fits on `prefix_masks`, `[30]`.
+
+    By scikit-learn, or where that is missing by SciPy.
+    """
+    fit = functools.partial(_accuracy, solver="newton-cg")
+    if not has_digits():
+        fit = scipy_accuracy
+    return np.array([fit(task, mask) for mask in prefix_masks(task)])
 
 
 def _accuracy(task: Task, mask: np.ndarray, solver: str = "lbfgs") -> float:
@@ -99,19 +119,56 @@ def _accuracy(task: Task, mask: np.ndarray, solver: str = "lbfgs") -> float:
     return model.score(task.x_val, task.y_val)
 
 
+def scipy_accuracy(task: Task, mask: np.ndarray) -> float:
+    """Return the accuracy of what scikit-learn's `LogisticRegression` minimises."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    classes, y = np.unique(task.y[mask], return_inverse=True)
+    x = np.column_stack([task.x[mask], np.ones(mask.sum())]).astype(np.float64)
+    right = np.eye(len(classes))[y]
+    # Of two classes scikit-learn has one vector of weights: the difference of these.
+    penalty = np.full((len(classes), x.shape[1]), 2.0 if len(classes) == 2 else 1.0)
+    penalty[:, -1] = 0
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = flat.reshape(penalty.shape)
+        logs = log_softmax(x @ weights.T, axis=1)
+        value = 0.5 * np.sum(penalty * weights**2) - np.sum(right * logs)
+        return value, ((np.exp(logs) - right).T @ x + penalty * weights).ravel()
+
+    options: Any = {"maxiter": 10_000, "gtol": 1e-6, "ftol": 1e-14}
+    found = minimize(
+        loss, np.zeros(penalty.size), jac=True, method="L-BFGS-B", options=options
+    )
+    weights = found.x.reshape(penalty.shape)
+    scores = task.x_val @ weights[:, :-1].T + weights[:, -1]
+    return float(np.mean(classes[scores.argmax(axis=1)] == task.y_val))
+
+
 def sklearn_loo(task: Task, count: int) -> Call:
     """Return a loop of scikit-learn's fits, each without one of `count` points."""
+    import sklearn.linear_model
 
-    def call() -> np.ndarray:
-        whole = np.ones(len(task.y), bool)
-        full, found = _accuracy(task, whole), []
-        for i in range(count):
-            mask = whole.copy()
-            mask[i] = False
-            found.append(full - _accuracy(task, mask))
-        return np.array(found)
+    del sklearn  # at once, and not when it is timed
+    return lambda: _without_each(task, count, _accuracy)
 
-    return call
+
+def losses_of_leaving(task: Task, count: int) -> np.ndarray:
+    """Return what leaving out each of `count` points takes from the accuracy."""
+    return _without_each(task, count, _accuracy if has_digits() else scipy_accuracy)
+
+
+def _without_each(
+    task: Task, count: int, accuracy: Callable[[Task, np.ndarray], float]
+) -> np.ndarray:
+    whole = np.ones(len(task.y), bool)
+    full, found = accuracy(task, whole), []
+    for i in range(count):
+        mask = whole.copy()
+        mask[i] = False
+        found.append(full - accuracy(task, mask))
+    return np.array(found)
 
 
 def pydvl_tmc(task: Task) -> Call:

@@ -227,7 +227,7 @@ def probe_case(*, quick: bool) -> Case[Samples]:
         unit="sample",
         contenders=contenders,
         targets=targets,
-        rounds=_ROUNDS,
+        rounds=1 if quick else _ROUNDS,
     )
 
 

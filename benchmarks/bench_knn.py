@@ -300,4 +300,5 @@ def _error(reference: Reference, m: int) -> Callable[[Points, Any], dict[str, fl
 
 
 if __name__ == "__main__":
-    raise SystemExit(main("benchmarks.bench_knn", cases))
+    alike = ("memory",)
+    raise SystemExit(main("benchmarks.bench_knn", cases, alike=alike))

@@ -1,24 +1,30 @@
-"""The results as Markdown: `python -m benchmarks.report` writes RESULTS.md."""
+"""The results as Markdown: `python -m benchmarks.report` writes RESULTS.md.
+
+And RESULTS.svg, its chart, where matplotlib is installed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import _summary
 from ._case import Target
-
-Json = Mapping[str, Any]
+from ._records import HISTORY, Json, number, quartiles, read, round_ratios, table
 
 _HERE = Path(__file__).parent
 _BEGIN = """# Benchmark results
 
 Written by `python -m benchmarks.report` from `history/`. README.md says what the
-columns mean.
+columns mean. First, of each case's latest run: our own contender, the fastest peer for
+each unit of work, and how many times as fast ours is, with the quartiles of the rounds.
+CPU time on a CPU, wall time elsewhere. A revision that ends in + had changes that were
+not committed.
 """
 _NOTHING = "–"
 
@@ -58,15 +64,23 @@ def section(device: Json, records: Sequence[Json]) -> str:
     )
 
 
-def document(records: Sequence[Json]) -> str:
-    """Return all results as Markdown, a section for each device."""
+def document(records: Sequence[Json], chart: str | None = None) -> str:
+    """Return all results as Markdown: a summary, and a section for each device.
+
+    Args:
+        records: Full runs, in any order.
+        chart: The file of the summary's chart, as a link from the text; none if None.
+    """
     devices: dict[str, list[Json]] = {}
     for record in records:
         device = record["device"]
         key = json.dumps([device[k] for k in ("platform", "kind", "cpu", "cores")])
         devices.setdefault(key, []).append(record)
     sections = [section(group[0]["device"], group) for group in devices.values()]
-    return "\n".join([_BEGIN, *sections])
+    top = [*_summary.summary(_summary.lines(records)), ""]
+    if chart is not None:
+        top += [f"![{_summary.ALT}]({chart})", ""]
+    return "\n".join([_BEGIN, *top, *sections])
 
 
 def _measured(target: Target, case: Json, clock: str) -> float | None:
@@ -75,7 +89,7 @@ def _measured(target: Target, case: Json, clock: str) -> float | None:
     if row is None or row["status"] != "ok":
         return None
     if target.quantity == "ratio":
-        ratios = _ratios(row, rows.get(target.against or ""), clock)
+        ratios = round_ratios(row, rows.get(target.against or ""), clock)
         return statistics.median(ratios) if ratios else None
     if target.quantity == "rate":
         return row["work"] / statistics.median(row["wall_s"])
@@ -85,16 +99,6 @@ def _measured(target: Target, case: Json, clock: str) -> float | None:
         peak = row["peak_bytes"]
         return None if peak is None else peak / 1e6
     return row["figures"].get(target.quantity)
-
-
-def _ratios(row: Json, peer: Json | None, clock: str) -> list[float]:
-    """How many times as fast as the peer, in each round: both met the same load."""
-    if peer is None or peer["status"] != "ok":
-        return []
-    return [
-        (theirs / peer["work"]) / (ours / row["work"])
-        for ours, theirs in zip(row[clock], peer[clock], strict=True)
-    ]
 
 
 def _case(record: Json, case: Json) -> str:
@@ -123,25 +127,25 @@ def _contenders(case: Json, clock: str) -> list[str]:
         else:
             empty = [_NOTHING] * (len(head) - 3)
             body.append([row["name"], row["status"], *empty, row["reason"]])
-    return _table(head, body)
+    return table(head, body)
 
 
 def _timed(row: Json, peers: Sequence[Json], clock: str) -> list[str]:
     scale = 1e9 / row["work"]
-    low, middle, high = (_number(t * scale) for t in _quartiles(row[clock]))
+    low, middle, high = (number(t * scale) for t in quartiles(row[clock]))
     cells = [
         row["name"],
         middle,
         f"{low} to {high}",
-        _number(statistics.median(row["wall_s"]) * 1e3),
-        _number(row["compile_s"]),
-        _number(row["peak_bytes"], 1e6),
-        _number(row["peak_bytes"], row["work"]),
+        number(statistics.median(row["wall_s"]) * 1e3),
+        number(row["compile_s"]),
+        number(row["peak_bytes"], 1e6),
+        number(row["peak_bytes"], row["work"]),
     ]
     for peer in peers:
-        low, middle, high = map(_number, _quartiles(_ratios(row, peer, clock)))
+        low, middle, high = map(number, quartiles(round_ratios(row, peer, clock)))
         cells.append(_NOTHING if peer is row else f"{middle} ({low} to {high})")
-    cells.append(", ".join(f"{k} {_number(v)}" for k, v in row["figures"].items()))
+    cells.append(", ".join(f"{k} {number(v)}" for k, v in row["figures"].items()))
     cells.append(", ".join(filter(None, [row["note"], row.get("probe_error")])))
     return cells
 
@@ -149,10 +153,10 @@ def _timed(row: Json, peers: Sequence[Json], clock: str) -> list[str]:
 def _targets(targets: Sequence[Json]) -> list[str]:
     words = {True: "met", False: "**not met**", None: "not measured"}
     body = [
-        [row["level"], row["text"], _number(row["measured"]), words[row["met"]]]
+        [row["level"], row["text"], number(row["measured"]), words[row["met"]]]
         for row in targets
     ]
-    return _table(["", "figure", "measured", ""], body)
+    return table(["", "figure", "measured", ""], body)
 
 
 def _provenance(record: Json, case: Json) -> str:
@@ -169,35 +173,21 @@ def _versions(record: Json) -> str:
     return f"{record['date']}: {', '.join(found)}.\n"
 
 
-def _quartiles(values: Sequence[float]) -> list[float]:
-    if len(values) == 1:  # what takes minutes is run once
-        return [values[0]] * 3
-    return statistics.quantiles(values, n=4, method="inclusive")
-
-
-def _number(value: float | None, divisor: float = 1.0) -> str:
-    """Three significant digits, without an exponent where that is readable."""
-    if value is None:
-        return _NOTHING
-    value /= divisor
-    if not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.2e}" if value else "0"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    rows = [head, ["---"] * len(head), *body]
-    return [f"| {' | '.join(row)} |" for row in rows]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write the table of all recorded runs."""
+    """Write the tables and the chart of all recorded runs, quick ones left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
-    parser.add_argument("--history", type=Path, default=_HERE / "history")
+    parser.add_argument("--history", type=Path, default=HISTORY)
     parser.add_argument("--out", type=Path, default=_HERE / "RESULTS.md")
     args = parser.parse_args(argv)
-    paths = sorted(args.history.glob("*.json"))
-    args.out.write_text(document([json.loads(path.read_text()) for path in paths]))
+    records = read(args.history.glob("*.json"))
+    path = args.out.with_suffix(".svg")
+    chart = None
+    try:
+        _summary.chart(_summary.lines(records), path)
+        chart = path.name
+    except ImportError as error:
+        print(f"no chart: {error}", file=sys.stderr)
+    args.out.write_text(document(records, chart))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 
@@ -159,3 +160,47 @@ def test_other_libraries_memory_on_accelerators_is_not_known(monkeypatch, peak, 
     case = fake_bench.cases()[0]
     measured = _probe._measure(case, case.contenders[0])
     assert measured["peak_bytes"] == (1 if known else None)
+
+
+def test_a_quick_run_is_short_and_says_nothing_of_targets(monkeypatch):
+    probed = []
+    monkeypatch.setattr(
+        _harness, "probe", lambda module, *names, quick: probed.append(names) or {}
+    )
+    case = fake_bench.cases(quick=True)[0]
+    other = dataclasses.replace(case, name="other")
+    record = _harness.run("fake", MODULE, [case, other], quick=True)
+    assert probed == [("squares", "jax")]
+    for found in record["cases"]:
+        assert found["targets"] == []
+        assert len(found["contenders"][0]["cpu_s"]) == _harness.QUICK_ROUNDS == 3
+
+
+def test_a_quick_run_leaves_out_cases_that_are_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
+    out = tmp_path / "run.json"
+
+    def names(*argv):
+        argv = ["--quick", "--out", str(out), *argv]
+        _harness.main(MODULE, fake_bench.cases, argv, alike=("squares",))
+        return [case["name"] for case in json.loads(out.read_text())["cases"]]
+
+    assert names() == ["elsewhere"]
+    assert names("--only", "squares") == ["squares"]
+
+
+@pytest.mark.parametrize("error", [ImportError, FileNotFoundError])
+def test_a_case_without_its_data_is_absent_and_others_run(monkeypatch, error):
+    monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
+
+    def fails():
+        raise error("reviews are not prepared")
+
+    case = fake_bench.cases(quick=True)[0]
+    missing = dataclasses.replace(case, name="missing", inputs=fails)
+    record = _harness.run("fake", MODULE, [missing, case], quick=True)
+    lost, found = (one["contenders"] for one in record["cases"])
+    assert {row["status"] for row in lost} == {"absent"}
+    assert lost[0]["reason"] == "inputs: reviews are not prepared"
+    assert found[0]["status"] == "ok"
+    report.section(record["device"], [record])
