@@ -187,6 +187,9 @@ def test_a_lost_batch_is_made_again():
     executor._max_workers = 2
     identical(tmc(Game(9), executor=executor), tmc(Game(9)))
     assert len(executor.calls) == 10 + 3
+    # Those that are lost run again together, before any other.
+    begun = [batch.first for batch in executor.calls[:7]]
+    assert begun == [0, 16, 32, 48, 16, 32, 64]
 
 
 def test_a_batch_that_is_lost_each_time_ends_the_run():
@@ -236,7 +239,7 @@ def test_what_cannot_be_pickled_is_named():
     game = Game(5)
     game.held = threading.Lock()
     utility = value.as_utility(game, 5)
-    with pytest.raises(TypeError, match=r"utility\.function\.held must be picklable"):
+    with pytest.raises(TypeError, match=r"^utility\.function\.held must be picklable"):
         tmc(utility, executor=Pickling())
     identical(tmc(utility, executor=Inline()), tmc(utility))
 
