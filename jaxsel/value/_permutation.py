@@ -14,7 +14,7 @@ from jaxsel._checks import check_count, check_positive
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
-from ._prefixes import Walk
+from ._prefixes import Walk, first_rows
 from ._run import ENDS, Moments, Part, State, merge_moments, moments, run
 from ._sampling import permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
@@ -145,20 +145,26 @@ class _Permutations:
 
     def init(self, work: Evaluator) -> State:
         zeros = np.zeros(work.n)
-        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: work.ends()}
+        lanes = _lanes(work, self.round)
+        rows = first_rows(lanes, work.rows, self._used(work.n)[1])
+        ends = work.ends(rows, cold=True)
+        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: ends}
 
-    def step(
-        self, work: Evaluator, state: State, first: int, count: int
-    ) -> Iterator[Part]:
-        n = work.n
+    def _used(self, n: int) -> tuple[np.ndarray, tuple[int, int]]:
+        """Return the weight of each place, and the sizes of the prefixes it takes."""
         weights = np.ones(n)
         if self.parameters is not None:
             weights = marginal_weights(n, *self.parameters)
         used = np.flatnonzero(weights)
         # Of a point at place p, the prefixes with p and with p + 1 points.
-        sizes = max(1, used[0]), min(n - 1, used[-1] + 1)
-        most = 1 << (work.rows.bit_length() - 1)
-        lanes = min(1 << (count - 1).bit_length(), most)
+        return weights, (max(1, used[0]), min(n - 1, used[-1] + 1))
+
+    def step(
+        self, work: Evaluator, state: State, first: int, count: int
+    ) -> Iterator[Part]:
+        n = work.n
+        weights, sizes = self._used(n)
+        lanes = _lanes(work, count)
         sums = state["count"], state["mean"], state["m2"]
         for start in range(first, first + count, lanes):
             many = min(lanes, first + count - start)
@@ -185,6 +191,12 @@ class _Permutations:
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]
+
+
+def _lanes(work: Evaluator, count: int) -> int:
+    """Return how many permutations advance together, of so many."""
+    most = 1 << (work.rows.bit_length() - 1)
+    return min(1 << (count - 1).bit_length(), most)
 
 
 def marginal_weights(n: int, alpha: float, beta: float) -> np.ndarray:
