@@ -141,7 +141,18 @@ def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
 
 def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     """Return a JAX array of `float_type`."""
+    if not isinstance(array, jax.Array):
+        return jnp.asarray(as_type(array, float_type(array)))
     return jnp.asarray(array, float_type(array))
+
+
+def as_type(array: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:
+    """Return a NumPy array of a type, infinite where a number is too large for it.
+
+    By NumPy, since a conversion by JAX is a program to compile for each shape.
+    """
+    with np.errstate(over="ignore"):
+        return np.asarray(array, dtype)
 
 
 def widen(array: jax.Array) -> jax.Array:

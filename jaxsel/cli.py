@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ._cli import _data, _demo, _info, _market, _models, _select, _value
 from ._cli._parser import Parser as Parser
+from ._cli._programs import keep_no_programs, keep_programs
 from ._cli._reported import (
     add_report_options as add_report_options,
     write_report as write_report,
@@ -67,6 +68,14 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
         args.show_help()
         return 0
     args.command_line = f"{parser.prog} {shlex.join(argv)}"
+    if getattr(args, "no_cache", False):
+        keep_no_programs()
+    else:
+        problem = keep_programs()
+        if problem is not None:
+            sys.stderr.write(
+                f"{parser.prog}: warning: compiled programs are not kept: {problem}\n"
+            )
     try:
         return args.run(args) or 0
     except KeyboardInterrupt:

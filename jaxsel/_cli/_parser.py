@@ -15,6 +15,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(allow_abbrev=False, **options)
+        self.add_argument(
+            "--no-cache",
+            action="store_true",
+            default=argparse.SUPPRESS,  # a command's must not undo what precedes it
+            help="keep no compiled programs, and use none that were kept",
+        )
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"{self.prog}: error: {message} (see {self.prog} --help)\n")

@@ -26,6 +26,7 @@ from ._output import (
     show_progress,
 )
 from ._parser import Commands, Parser
+from ._programs import ignore_failures
 from ._value_options import DESCRIPTION, EXAMPLES, add_options
 
 if TYPE_CHECKING:
@@ -246,6 +247,7 @@ def _explain(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
+            ignore_failures()
             values = call(*arrays)
     except (ValueError, TypeError) as error:
         if re.match(r"[xyt](_val)?\b", str(error)) is None:

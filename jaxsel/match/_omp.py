@@ -255,7 +255,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
         got = map_leaves(lambda leaf: leaf.astype(dtype), got)
         for leaf in jax.tree.leaves(got):
             check_concrete("target", leaf)
-        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(got)):
+        if not _all_finite(got):
             raise ValueError("target must be finite, but has NaN or infinity")
         if shapes == wanted_shapes:
             check_lengths(got)
@@ -270,6 +270,12 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
         f"{', '.join(map(str, wanted_shapes))}, or several with a leading axis, got "
         f"{', '.join(map(str, shapes)) or got!r}"
     )
+
+
+@compiled()
+def _all_finite(tree: Any) -> jax.Array:
+    found = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
+    return jnp.stack(found).all()
 
 
 _STATIC = ("budget", "positive", "score", "many")
@@ -331,17 +337,27 @@ def _rounded(n: int) -> int:
 
 def _padded(oracle: Any, more: int) -> Any:
     """Repeat the last candidate: zeros might be no valid example of a loss."""
+    return dataclasses.replace(oracle, **_lengthened(oracle.per_candidate(), more=more))
 
+
+@compiled(static_argnames="more")
+def _lengthened(arrays: Any, *, more: int) -> Any:
     def repeat(array: jax.Array) -> jax.Array:
         return jnp.concatenate([array, jnp.repeat(array[-1:], more, axis=0)])
 
-    return dataclasses.replace(oracle, **map_leaves(repeat, oracle.per_candidate()))
+    return map_leaves(repeat, arrays)
 
 
 def _cut(match: Match, size: int) -> Match:
-    names = ("indices", "weights", "objective")
-    cut = {name: getattr(match, name)[..., :size] for name in names}
-    return dataclasses.replace(match, **cut)
+    if match.indices.shape[-1] == size:
+        return match
+    long = {name: getattr(match, name) for name in ("indices", "weights", "objective")}
+    return dataclasses.replace(match, **_shortened(long, size=size))
+
+
+@compiled(static_argnames="size")
+def _shortened(arrays: Any, *, size: int) -> Any:
+    return map_leaves(lambda array: array[..., :size], arrays)
 
 
 def _shard(oracle: Any, mesh: jax.sharding.Mesh) -> Any:

@@ -7,7 +7,6 @@ for what is compared with infinity is chosen, or passed over, by accident.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import widen
-from jaxsel._typed import largest, least_normal, map_leaves
+from jaxsel._typed import compiled, largest, least_normal, map_leaves
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 
@@ -68,11 +67,11 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
     Raises:
         ValueError: If a squared length is infinite, or below the normal numbers.
     """
-    targets = target if several else map_leaves(lambda leaf: leaf[None], target)
-    norms = _squared_norms(targets)
+    norms = np.asarray(_squared_norms(target, several=several))
     least, most = least_normal(norms.dtype), largest(norms.dtype)
-    for t in np.flatnonzero(~np.asarray((norms >= least) & (norms < jnp.inf))):
-        leaves = [np.asarray(leaf[t], np.float64) for leaf in jax.tree.leaves(targets)]
+    for t in np.flatnonzero(~((norms >= least) & (norms < np.inf))):
+        every = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(target)]
+        leaves = [leaf[t] for leaf in every] if several else every
         length = float(np.sqrt(sum(np.sum(leaf**2) for leaf in leaves)))
         if length:
             raise ValueError(
@@ -83,7 +82,10 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
             )
 
 
-_squared_norms: Callable[..., jax.Array] = jax.jit(jax.vmap(squared_norm))
+@compiled(static_argnames="several")
+def _squared_norms(target: Gradient, *, several: bool) -> jax.Array:
+    targets = target if several else map_leaves(lambda leaf: leaf[None], target)
+    return jax.vmap(squared_norm)(targets)
 
 
 def _remedy(dtype: Any) -> str:

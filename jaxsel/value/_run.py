@@ -133,9 +133,9 @@ def run(
         )
     key = about.pop(KEY)
     return Values(
-        values=jnp.asarray(values, jnp.float32),
-        count=jnp.asarray(count, jnp.int32),
-        m2=jnp.asarray(m2, jnp.float32),
+        values=jnp.asarray(np.asarray(values, np.float32)),
+        count=jnp.asarray(np.asarray(count, np.int32)),
+        m2=jnp.asarray(np.asarray(m2, np.float32)),
         method=estimator.method,
         provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
     )

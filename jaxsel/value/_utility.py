@@ -245,12 +245,18 @@ class ModelUtility:
             raise ValueError(f"masks must have shape [B, {self.n}], got {masks.shape}")
         if self.learner.host:
             return self._on_host(np.asarray(masks), key), None
-        masks = jnp.asarray(masks, jnp.float32)
-        sharding = None if isinstance(masks, Tracer) else masks.sharding
+        sharding = None
+        if isinstance(masks, jax.Array) and not isinstance(masks, Tracer):
+            sharding = masks.sharding
         mesh = sharding.mesh if isinstance(sharding, jax.NamedSharding) else None
         kernel = _kernel(self.learner, self.metric, mesh)
-        shared = self.data, self.x_val, self.y_val, key, jnp.float32(self.empty)
+        shared = self.data, self.x_val, self.y_val, key, np.float32(self.empty)
         return kernel(masks, start if self.learner.warm else None, *shared)
+
+    def cold(self, count: int) -> Any:
+        """Return a `start` for so many coalitions that is as good as none, or None."""
+        cold = getattr(self.learner, "cold", None)
+        return None if cold is None else cold(self.data, count)
 
     def _on_host(self, masks: np.ndarray, key: jax.Array | None) -> jax.Array:
         weights = masks.astype(np.float32)
@@ -306,8 +312,9 @@ def _kernel(
         key: jax.Array | None,
         empty: jax.Array,
     ) -> tuple[jax.Array, Any]:
+        weights = masks.astype(jnp.float32)
         return evaluate(
-            learner, data, masks, x_val, y_val, key, start, empty, metric=metric
+            learner, data, weights, x_val, y_val, key, start, empty, metric=metric
         )
 
     if isinstance(mesh, jax.sharding.Mesh) and AXIS in mesh.shape and mesh.size > 1:

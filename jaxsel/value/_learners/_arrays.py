@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
+
+from jaxsel._checks import as_type
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -14,4 +17,6 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def to_single(array: npt.ArrayLike | jax.Array) -> jax.Array:
     """Return a JAX array of float32."""
+    if not isinstance(array, jax.Array):
+        array = as_type(array, np.float32)
     return jnp.asarray(array, jnp.float32)

@@ -43,6 +43,13 @@ class _Inner(NamedTuple):
     step: jax.Array
 
 
+class _Search(NamedTuple):
+    length: jax.Array  # [B], of the steps to look at
+    start: jax.Array  # [B], the objective without a step
+    more: jax.Array
+    looks: jax.Array
+
+
 class _Points(NamedTuple):
     """Points in blocks of s, those that some subset has first."""
 
@@ -307,16 +314,21 @@ def _line_search(
     """
     least = damped(change)
 
-    def unsure(t: jax.Array, now: jax.Array) -> jax.Array:
-        return going & (t > least) & ~(objective(t) <= now - 1e-2 * t * slope)
-
     def search() -> jax.Array:
-        now = objective(jnp.zeros_like(least))
+        def look(state: _Search) -> _Search:
+            # One place for the objective, which takes long to compile: it is looked at
+            # for no step first, then for a step of 1, then for halves of it.
+            here = objective(state.length)
+            first = state.looks == 0
+            start = jnp.where(first, here, state.start)
+            enough = here <= start - 1e-2 * state.length * slope
+            unsure = going & (state.length > least) & ~enough
+            half = jnp.maximum(state.length / 2, least)
+            length = jnp.where(first, 1, jnp.where(unsure, half, state.length))
+            return _Search(length, start, first | unsure.any(), state.looks + 1)
 
-        def halve(t: jax.Array) -> jax.Array:
-            return jnp.where(unsure(t, now), jnp.maximum(t / 2, least), t)
-
-        one = jnp.ones_like(least)
-        return while_loop(lambda t: unsure(t, now).any(), halve, one)
+        zero = jnp.zeros_like(least)
+        begin = _Search(zero, zero, jnp.array(True), jnp.zeros((), jnp.int32))
+        return while_loop(lambda state: state.more, look, begin).length
 
     return jax.lax.cond(jnp.any(going & (least < 1)), search, lambda: least)
