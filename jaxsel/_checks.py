@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ._mesh import gather
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -47,13 +49,15 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
 def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
     """Return the value as an array; JAX arrays stay where they are.
 
+    Of those that are spread over processes, every process gets the whole, as NumPy.
+
     Raises:
         TypeError: If it is being traced, or is ragged.
         ValueError: If it is a masked array with masked entries.
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
-        return value
+        return value if value.is_fully_addressable else gather(value)
     if np.ma.is_masked(value):
         raise ValueError(
             f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "

@@ -159,12 +159,15 @@ def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
 def spread(value: jax.Array, mesh: jax.sharding.Mesh, rows: int) -> jax.Array:
     """Split an array that `is_on` a mesh over "data", filled up with zeros to rows.
 
-    Shards go from device to device; no process has all of them at any time.
+    Shards go from device to device, if at all; no process has all of them at any time.
     """
     own: Any = value.sharding
     plain = _automatic(own.mesh.devices, own.mesh.axis_names)
-    value = _relabelled(value, jax.NamedSharding(plain, own.spec))
-    return _filled(jax.NamedSharding(mesh, jax.P(AXIS)))(value, rows)
+    source = jax.NamedSharding(plain, own.spec)
+    split = jax.NamedSharding(mesh, jax.P(AXIS))
+    if len(value) == rows and source.is_equivalent_to(split, value.ndim):
+        return _relabelled(value, split)
+    return _filled(split)(_relabelled(value, source), rows)
 
 
 @functools.lru_cache(maxsize=16)

@@ -66,10 +66,10 @@ def _fed_avg(**options):
 
 
 def _nearest(name, size):
-    def call(features=X, labels=Y, **options):
+    def call(features=X, labels=Y, hard_width=D, **options):
         return getattr(retrieve, name)(
             features,
-            X_VAL[:5],
+            np.pad(X_VAL[:5], ((0, 0), (0, hard_width - D))),
             size,
             labels=labels,
             hard_labels=Y_VAL[:5],
@@ -147,3 +147,54 @@ def discovered():
 def same(found, wanted):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=2e-5)
+
+
+def shared():
+    """Return x, y, x_val and y_val, of even lengths."""
+    return X, Y, X_VAL[:12], Y_VAL[:12]
+
+
+BY_PARTS = (
+    "omp",
+    "grad_match",
+    "func_feat",
+    "sample_losses",
+    "data_oob",
+    "g_shapley",
+    "banzhaf",
+    "fed_avg",
+)
+
+
+def by_parts(name, part, **options):
+    """Call a function with arrays of which each process has a `part`."""
+    x, y, x_val, y_val = map(part, shared())
+    if name == "omp":
+        found = match.omp(x, X_VAL.mean(0), 6, **options)
+        return found.indices, found.weights
+    if name == "grad_match":
+        found = match.grad_match(x, x_val, 6, labels=y, hard_labels=y_val, **options)
+        return found.indices, found.weights
+    if name == "func_feat":
+        found = match.func_feat(x, x_val, x, x_val, 6, **options)
+        return found.indices, found.weights
+    if name == "sample_losses":
+        return filters.sample_losses(loss, PARAMS, (x, y), **options)
+    if name == "data_oob":
+        learner = value.LogisticRegression()
+        found = value.data_oob(
+            learner, x, y, key=KEY, stop=FEW, batch_size=5, **options
+        )
+        return found.values
+    if name == "g_shapley":
+        learner = value.LogisticRegression()
+        options |= {"key": KEY, "learning_rate": 0.1, "stop": FEW, "batch_size": 5}
+        return value.g_shapley(learner, x, y, x_val, y_val, **options).values
+    if name == "banzhaf":
+        learner = value.LogisticRegression()
+        game = value.ModelUtility(learner, x, y, x_val, y_val)
+        return value.banzhaf(game, key=KEY, stop=FEW, **options).values
+    graphdef, params = nnx.split(nnx.Linear(D, 3, rngs=nnx.Rngs(0)), nnx.Param)
+    owner = part(np.arange(N) % 5)
+    given = {"key": KEY, "rounds": 2, "local_steps": 3}
+    return models.fed_avg(graphdef, params, x, y, owner, **given, **options).params

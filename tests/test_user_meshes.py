@@ -2,6 +2,11 @@
 
 import functools
 import inspect
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import mesh_cases as cases
@@ -10,6 +15,8 @@ import pytest
 from jax.sharding import AxisType
 
 import jaxsel
+from jaxsel import retrieve
+from jaxsel.retrieve import _stream
 
 each_call = pytest.mark.parametrize("name", cases.CALLS)
 
@@ -80,18 +87,20 @@ def test_wrong_axes_are_refused(name):
             call(**options)
 
 
-@pytest.mark.parametrize("reduce", ["mean", "max"])
-def test_values_left_on_the_devices(reduce):
+@pytest.mark.parametrize(
+    ("axis", "size", "reduce"), [("rows", 4, "mean"), ("columns", 2, "max")]
+)
+def test_values_left_on_the_devices(axis, size, reduce):
     mesh = _mesh((4, 2), ("rows", "columns"), AxisType.Explicit)
     call = cases.CALLS["value.knn_shapley"]
-    found = call(mesh=mesh, axis="rows", gather=False, reduce=reduce)
-    assert found.values.sharding == jax.NamedSharding(mesh, jax.P("rows"))
+    found = call(mesh=mesh, axis=axis, gather=False, reduce=reduce)
+    assert found.values.sharding == jax.NamedSharding(mesh, jax.P(axis))
     shard = found.values.addressable_shards[0]
-    assert shard.data.shape == (cases.N // 4,)
+    assert shard.data.shape == (cases.N // size,)
     cases.same(found.values, call(reduce=reduce).values)
     if reduce == "mean":
         cases.same(found.m2, call().m2)
-        assert found.stderr.sharding.spec == jax.P("rows")
+        assert found.stderr.sharding.spec == jax.P(axis)
 
 
 def test_values_that_cannot_stay_there():
@@ -112,3 +121,102 @@ def test_samples_that_are_spread_already(kind):
     options = {"mesh": mesh, "axis": "columns"}
     found = jaxsel.knn_shapley(x, y, cases.X_VAL, cases.Y_VAL, k=3, **options)
     cases.same(found, _on_one_device("value.knn_shapley"))
+
+
+SPREAD = {  # how candidates lie on a mesh of "rows" and "columns"
+    "as they are split": jax.P("rows"),
+    "another way": jax.P(None, "columns"),
+    "everywhere": jax.P(),
+}
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Fail where what is spread over devices comes to the host, but for results."""
+    real = _stream.whole
+
+    def refuse(value):
+        assert not isinstance(value, jax.Array), "candidates must stay on the devices"
+        return real(value)
+
+    monkeypatch.setattr(_stream, "whole", refuse)
+
+
+@pytest.mark.parametrize("where", SPREAD)
+@pytest.mark.parametrize("name", ["retrieve.nearest", "retrieve.retrieve_nearest"])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_candidates_stay_on_the_devices(name, where, metric, kept):
+    mesh = _mesh((4, 2), ("rows", "columns"), AxisType.Explicit)
+    for n in (cases.N, 18):  # 4 devices share 18 unevenly
+        x = np.pad(cases.X[:n], ((0, 0), (0, 1)))
+        spec = jax.P() if n == 18 else SPREAD[where]
+        features = jax.device_put(x, jax.NamedSharding(mesh, spec))
+        call = functools.partial(
+            cases.CALLS[name], labels=cases.Y[:n], hard_width=4, metric=metric
+        )
+        found = call(features, mesh=mesh, axis="rows")
+        cases.same(found, call(x))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "metric", "message"),
+    [
+        (np.nan, "l2", "features must be finite, but row 17 has NaN or infinity"),
+        (1e30, "l2", "absolute values up to .* but row 17 has larger ones"),
+    ],
+)
+def test_candidates_there_that_are_refused(wrong, metric, message, kept):
+    mesh = _mesh((4,), ("rows",), AxisType.Auto)
+    x = np.array(cases.X)
+    x[17, 1] = wrong
+    features = jax.device_put(x, jax.NamedSharding(mesh, jax.P("rows")))
+    with pytest.raises(ValueError, match=message):
+        cases.CALLS["retrieve.nearest"](features, mesh=mesh, metric=metric)
+
+
+@pytest.mark.slow
+@pytest.mark.multihost
+def test_processes_that_have_parts_of_the_arrays(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    here = Path(__file__).parent
+    given = {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
+    given["PYTHONPATH"] = f"{here.parent}{os.pathsep}{here}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, here / "mesh_processes.py", str(port), process, tmp_path],
+            env=os.environ | given,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in ("0", "1")
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=400)
+            assert process.returncode == 0, errors[-2000:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+    x, y, x_val, y_val = cases.shared()
+    values = jaxsel.knn_shapley(x, y, x_val, y_val, k=3).values
+    labels = {"labels": y, "hard_labels": y_val, "metric": "l2"}
+    wanted = {
+        "mean": values,
+        "nearest": retrieve.nearest(x, x_val, 5).indices,
+        "of its class": retrieve.nearest(x, x_val, 5, **labels).indices,
+        "chosen": jaxsel.retrieve_nearest(x, x_val, 9).indices,
+    }
+    for name in cases.BY_PARTS:
+        result = jax.tree.leaves(cases.by_parts(name, lambda array: array))
+        wanted |= {f"{name} {place}": leaf for place, leaf in enumerate(result)}
+    for process in range(2):
+        found = np.load(tmp_path / f"{process}.npz")
+        assert len(found.files) == 2 * len(wanted) + 1
+        for name, array in wanted.items():
+            for axis in ("rows", "columns"):
+                cases.same(found[f"{name} {axis}"], array)
+        cases.same(found["split"], np.split(np.asarray(values), 2)[process])

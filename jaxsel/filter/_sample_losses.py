@@ -11,7 +11,7 @@ import numpy as np
 from jaxsel._checks import as_array
 from jaxsel._chunk import chunk_rows, chunk_slices, first_row, take_rows
 from jaxsel._memory import activations
-from jaxsel._mesh import along, gather, n_shards, replicate, shard
+from jaxsel._mesh import along, gather, n_shards, replicate, shard, whole
 from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
 from jaxsel._progress import track
 
@@ -56,6 +56,7 @@ def sample_losses(
     """
     check_loss(loss)
     mesh = along(mesh, axis)
+    examples = jax.tree.map(whole, examples)
     leaves = jax.tree.leaves(examples)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):

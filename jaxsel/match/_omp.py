@@ -20,7 +20,7 @@ from jaxsel._checks import (
     check_numeric,
     check_positive,
 )
-from jaxsel._mesh import along, n_shards, replicate, shard
+from jaxsel._mesh import along, n_shards, replicate, shard, whole
 from jaxsel._typed import compiled, map_leaves
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
@@ -243,7 +243,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     form = jax.eval_shape(_mean, part)
     if _is_listed(target) and isinstance(form, jax.ShapeDtypeStruct):
         target = as_array("target", target)
-    got = map_leaves(lambda leaf: jnp.asarray(leaf), target)
+    got = map_leaves(lambda leaf: jnp.asarray(whole(leaf)), target)
     wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
     shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
     counts = {shape[:1] for shape in shapes}

@@ -10,7 +10,7 @@ finite, the labels) happens while its block is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from jaxsel._checks import check_choice, check_count
-from jaxsel._mesh import AXIS, along, gather, n_shards, replicate, shard
+from jaxsel._mesh import AXIS, along, gather, is_on, n_shards, replicate, shard
 from jaxsel._progress import track
 from jaxsel._typed import compiled, fori_loop, least_normal
 from jaxsel.neighbors import (
@@ -31,6 +31,7 @@ from jaxsel.neighbors import (
     top_k,
 )
 
+from ._resident import Resident
 from ._stream import Part, Shared, Stream, candidate_chunks, open_stream
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def nearest(
     memory for one chunk and the result.
 
     Args:
-        features: Candidates, `[n, d]`.
+        features: Candidates, `[n, d]`. An array that is spread over the devices of
+            `mesh`, such as of `jax.make_array_from_process_local_data`, stays there,
+            and is copied unless it is split over `axis`.
         hard_features: Hard samples, `[m, d]`.
         k: How many for each hard sample.
         labels: Optional classes of the candidates, `[n]`: each hard sample is then
@@ -141,12 +144,15 @@ def nearest(
             less than 1, or if only one of the labels is given.
         TypeError: If features are not numeric or are being traced.
     """
-    stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
+    mesh = along(mesh, axis)
+    stream = open_stream(
+        features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
+    )
     return find_nearest(
         stream,
         check_count("k", k),
         chunk_size=chunk_size,
-        mesh=along(mesh, axis),
+        mesh=mesh,
         progress=progress,
     )
 
@@ -171,6 +177,16 @@ def find_nearest(
     state = shard(empty, mesh)
     shared = replicate(stream.shared(), mesh)
     chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=devices)
+    if mesh is not None and is_on(stream.features, mesh):
+        resident = Resident.of(stream, chunks[0].rows, mesh)
+        step = _resident_step(mesh, resident.share, resident.rows, stream.metric)
+        for first in track(
+            resident, progress=progress, label=label, total=len(resident)
+        ):
+            state, finite = step(state, shared, resident.part, first, stream.n)
+            if not bool(np.all(gather(finite))):
+                resident.refuse()
+        return _across_devices(Nearest(*gather(state)), k)
     for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
         part, shift, filled = chunk.load()
         state, finite = _step(
@@ -220,6 +236,35 @@ def _step(
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
     )(state, shared, part, scalars)
+
+
+@lru_cache(maxsize=16)
+def _resident_step(
+    mesh: jax.sharding.Mesh, share: int, rows: int, metric: Metric
+) -> Callable[..., tuple[Nearest, jax.Array]]:
+    """Return a step that merges some of each device's own candidates into its state."""
+
+    def on_device(state: Any, shared: Any, part: Part, first: Any, n: Any) -> Any:
+        # The last rows begin earlier, with some that were merged before.
+        begin = jnp.minimum(first, share - rows)
+        cut = partial(lax.dynamic_slice_in_dim, start_index=begin, slice_size=rows)
+        here = jax.tree.map(cut, part)
+        start = lax.axis_index(AXIS) * share + begin
+        near, finite = _part_distances(shared, here, begin, rows, metric)
+        place = jnp.arange(rows)
+        allowed = (begin + place >= first) & (start + place < n)
+        mine = _merge(Nearest(*(a[0] for a in state)), near, start, allowed)
+        return Nearest(*(a[None] for a in mine)), finite[None]
+
+    split, all_of = jax.P(AXIS), jax.P()
+    step = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(split, all_of, split, all_of, all_of),
+        out_specs=split,
+        check_vma=False,
+    )
+    return jax.jit(step, donate_argnums=0)
 
 
 def _part_distances(

@@ -7,6 +7,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import as_array, check_count
-from jaxsel._mesh import along
+from jaxsel._mesh import along, whole
 from jaxsel._progress import track
 from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
@@ -59,10 +60,12 @@ def retrieve_nearest(
     run out, another pass finds twice as many. If the lists would be too long for memory
     (m times their length above 4 million: budgets above 2 million, or smaller ones if
     hard samples are very similar), a slower method with the same result reads the
-    candidates once for every few hard samples, on one device, in O(n) memory.
+    candidates once for every few hard samples, on one device, in O(n) memory. It brings
+    candidates that are spread over devices to the host.
 
     Args:
-        features: Candidates, `[n, d]`.
+        features: Candidates, `[n, d]`. An array that is spread over the devices of
+            `mesh`, such as of `jax.make_array_from_process_local_data`, stays there.
         hard_features: Hard samples in the same feature space, `[m, d]`.
         budget: How many candidates to choose.
         labels: Optional classes of the candidates, `[n]`: a hard sample then lists only
@@ -92,7 +95,9 @@ def retrieve_nearest(
     """
     budget = check_count("budget", budget)
     mesh = along(mesh, axis)
-    stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
+    stream = open_stream(
+        features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
+    )
     n, m = stream.n, len(stream.queries)
     # A list of `limit` has enough for the whole budget, or all that there are.
     limit = min(n, budget)
@@ -112,6 +117,7 @@ def retrieve_nearest(
             break
         k = min(limit, 2 * k)
     else:
+        stream = dataclasses.replace(stream, features=whole(stream.features))
         rows = track(
             _rows(stream, chunk_size), progress=progress, label="retrieve", total=m
         )

@@ -21,6 +21,7 @@ from jaxsel._checks import (
     to_float,
 )
 from jaxsel._chunk import chunk_rows, chunk_slices
+from jaxsel._mesh import is_on, whole
 from jaxsel.neighbors import METRICS, Metric, normalise
 from jaxsel.neighbors._distance import (
     LARGEST,
@@ -97,11 +98,20 @@ def open_stream(
     hard_labels: npt.ArrayLike | jax.Array | None,
     *,
     metric: Metric,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Stream:
-    """Check what can be checked without reading the candidates."""
+    """Check what can be checked without reading the candidates.
+
+    Those that are spread over the devices of the mesh stay there. What is spread over
+    others comes to this host.
+    """
     check_choice("metric", metric, METRICS)
-    hard = check_features("hard_features", hard_features)
-    candidates = as_array("features", features)
+    labels, hard_labels = whole(labels), whole(hard_labels)
+    hard = check_features("hard_features", whole(hard_features))
+    if isinstance(features, jax.Array) and is_on(features, mesh):
+        candidates = features
+    else:
+        candidates = as_array("features", whole(features))
     check_numeric("features", candidates)
     if candidates.ndim != 2 or 0 in candidates.shape:
         raise ValueError(
@@ -251,22 +261,31 @@ class Chunk:
         """Raise the error for features whose squared lengths are not finite."""
         part = np.asarray(self.stream.features[self.start : self.stop], np.float64)
         bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-        if bad.size:
-            raise ValueError(
-                f"features must be finite, but row {self.start + bad[0]} has NaN or "
-                "infinity"
-            )
+        first = self.start + int(bad[0]) if bad.size else None
         row = self.start + int(np.abs(part).max(axis=1).argmax())
-        if self.stream.metric == "cosine":
-            raise ValueError(
-                f"features must fit float32, but row {row} has larger absolute values; "
-                "rescale features"
-            )
+        refuse(self.stream.metric, first, row)
+
+
+def refuse(metric: Metric, bad: int | None, large: int) -> NoReturn:
+    """Raise the error for candidates whose squared lengths are not finite.
+
+    Args:
+        metric: "l2" or "cosine".
+        bad: The first that has NaN or infinity, or None.
+        large: That with the largest number.
+    """
+    if bad is not None:
+        raise ValueError(f"features must be finite, but row {bad} has NaN or infinity")
+    if metric == "cosine":
         raise ValueError(
-            "features must have squares that fit float32: absolute values up to "
-            f"{LARGEST:g}, but row {row} has larger ones; rescale features and "
-            "hard_features"
+            f"features must fit float32, but row {large} has larger absolute values; "
+            "rescale features"
         )
+    raise ValueError(
+        "features must have squares that fit float32: absolute values up to "
+        f"{LARGEST:g}, but row {large} has larger ones; rescale features and "
+        "hard_features"
+    )
 
 
 def candidate_chunks(

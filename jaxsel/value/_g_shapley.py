@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int32, Integer, Key
 
-from jaxsel._checks import check_choice, check_positive
+from jaxsel._checks import as_array, check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, along, gather, n_shards, shard
 from jaxsel._typed import compiled, gradient, map_pairs
@@ -358,6 +358,7 @@ def _model_passes(
 def _standardised(
     x: npt.ArrayLike, y: npt.ArrayLike, x_val: npt.ArrayLike, y_val: npt.ArrayLike
 ) -> tuple[npt.ArrayLike, ...]:
+    x, x_val = as_array("x", x), as_array("x_val", x_val)
     x, x_val = np.asarray(x, np.float64), np.asarray(x_val, np.float64)
     if x.ndim == 2 and x_val.shape[1:] == x.shape[1:]:  # else refused as they are
         deviation = x.std(0)

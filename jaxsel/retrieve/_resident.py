@@ -1,0 +1,81 @@
+"""The nearest of candidates that lie on the devices of a mesh, each its own part.
+
+Nothing but the lists of neighbours leaves a device: a process need not be able to hold
+the candidates, or to address those of others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import float_type
+from jaxsel._mesh import gather, n_shards, shard, spread
+from jaxsel._typed import compiled
+
+from ._stream import Part, Stream, refuse
+
+
+@dataclasses.dataclass(frozen=True)
+class Resident:
+    """Candidates on the devices of a mesh.
+
+    Attributes:
+        part: Features and classes, split over the devices, which have `share` each: the
+            last ones are zeros from the n-th on.
+        share: Candidates of a device.
+        rows: Candidates of a device at a time.
+    """
+
+    stream: Stream
+    part: Part
+    share: int
+    rows: int
+
+    @classmethod
+    def of(cls, stream: Stream, rows: int, mesh: jax.sharding.Mesh) -> Resident:
+        """Lay out candidates that are spread over a mesh, for so many rows at a time.
+
+        They are copied only where they are not split over "data" already, or have
+        another type than `float_type`.
+        """
+        given: Any = stream.features
+        devices = n_shards(mesh)
+        share = -(-stream.n // devices)
+        features = spread(given, mesh, share * devices)
+        if features.dtype != float_type(given):
+            features = _as_type(features, float_type(given))
+        codes: Any = stream.codes
+        if codes is not None:
+            codes = shard(np.pad(codes, (0, share * devices - stream.n)), mesh)
+        return cls(stream, Part(features, codes), share, min(rows // devices, share))
+
+    def __len__(self) -> int:
+        return -(-self.share // self.rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(0, self.share, self.rows))
+
+    def refuse(self) -> None:
+        """Raise the error for features whose squared lengths are not finite."""
+        features = self.part.features
+        fine, large = jax.tree.map(int, gather(_wrong_rows(features)))
+        refuse(self.stream.metric, fine if fine < self.stream.n else None, large)
+
+
+@compiled(static_argnames=("dtype",))
+def _as_type(features: jax.Array, dtype: Any) -> jax.Array:
+    return features.astype(dtype)
+
+
+@jax.jit
+def _wrong_rows(features: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the first row that is not finite, or n, and that of the largest number."""
+    wrong = ~jnp.isfinite(features).all(axis=1)
+    first = jnp.where(wrong.any(), jnp.argmax(wrong), len(features))
+    return first, jnp.argmax(jnp.abs(features).max(axis=1))
