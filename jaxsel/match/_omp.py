@@ -274,8 +274,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
 
 @compiled()
 def _all_finite(tree: Any) -> jax.Array:
-    found = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
-    return jnp.stack(found).all()
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
 _STATIC = ("budget", "positive", "score", "many")

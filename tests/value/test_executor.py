@@ -205,7 +205,7 @@ def test_errors_of_the_utility_are_as_they_are():
         tmc(game, executor=pool)
 
 
-@pytest.mark.parametrize("bad", [3, ThreadPoolExecutor, object()], ids=str)
+@pytest.mark.parametrize("bad", [3, ThreadPoolExecutor, object()])
 def test_what_is_no_executor_is_refused(bad):
     with pytest.raises(TypeError, match="executor must have submit"):
         tmc(Game(5), executor=bad)
