@@ -328,7 +328,9 @@ def _line_search(
             return _Search(length, start, first | unsure.any(), state.looks + 1)
 
         zero = jnp.zeros_like(least)
-        begin = _Search(zero, zero, jnp.array(True), jnp.zeros((), jnp.int32))
+        # True, and marked as `least` is under shard_map.
+        more = (zero == 0).any()
+        begin = _Search(zero, zero, more, jnp.zeros((), jnp.int32))
         return while_loop(lambda state: state.more, look, begin).length
 
     return jax.lax.cond(jnp.any(going & (least < 1)), search, lambda: least)
