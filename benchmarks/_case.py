@@ -76,6 +76,9 @@ class Case(Generic[I]):
             memory and compilation are measured.
         work: Units of work in one call.
         unit: What is counted, in the singular: "pair".
+        flops: Floating-point operations that a unit of work needs, whoever does it: a
+            multiply-add is two. 0 if that is not known.
+        bytes: Bytes that a unit needs from memory, beyond what caches hold.
         contenders: In the order of the table.
         targets: Figures to reach.
         platforms: Where the case runs, as JAX names platforms; everywhere if empty.
@@ -88,6 +91,8 @@ class Case(Generic[I]):
     tiny: Callable[[], I]
     work: int
     unit: str
+    flops: float = 0.0
+    bytes: float = 0.0
     contenders: Sequence[Contender[I]]
     targets: Sequence[Target] = ()
     platforms: Sequence[str] = ()

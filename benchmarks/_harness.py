@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import report
+from . import _limits, report
 from ._case import Case, Contender
 from ._machine import describe, load_average, slug
 from ._probe import block, probe
@@ -105,6 +105,7 @@ def run(
     platform = record["device"]["platform"]
     # An accelerator's work takes no CPU time.
     record["clock"] = clock = "cpu_s" if platform == "cpu" else "wall_s"
+    record["limits"] = _limits.measure(clock, quick=quick)
     for i, case in enumerate(cases):
         # A process for each takes seconds: in a quick run one shows that it works.
         probes = (1 if i == 0 else 0) if quick else len(case.contenders)
@@ -133,6 +134,8 @@ def _run_case(
         "title": case.title,
         "unit": case.unit,
         "work": case.work,
+        "flops": case.flops,
+        "bytes": case.bytes,
         "load_before": load_average(),
         "contenders": rows,
     }

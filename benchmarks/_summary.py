@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import _limits
 from ._records import (
     Json,
     machine,
@@ -46,6 +47,7 @@ class Line:
         ours: Our contender, with its time for each unit of work.
         peer: The best peer, likewise; None if none was timed.
         ratios: First quartile, median and third of how many times as fast ours is.
+        limit: Share of the machine's limit that ours reached, or None.
     """
 
     bench: str
@@ -54,6 +56,7 @@ class Line:
     ours: str
     peer: str | None = None
     ratios: Sequence[float] = ()
+    limit: float | None = None
 
 
 def lines(records: Sequence[Json]) -> list[Line]:
@@ -89,6 +92,7 @@ def _line(record: Json, case: Json) -> Line | None:
         _shown(ours, case, clock),
         _shown(best, case, clock) if best else None,
         quartiles(round_ratios(ours, best, clock)) if best else (),
+        _limits.share(case, _each(ours, clock), record.get("limits")),
     )
 
 
@@ -110,7 +114,7 @@ def _duration(seconds: float) -> str:
 def summary(found: Sequence[Line]) -> list[str]:
     """Return the table as lines of Markdown, the cases with a peer first."""
     several = len({line.machine for line in found}) > 1
-    head = ["case", "ours", "best peer", "× best peer"]
+    head = ["case", "ours", "best peer", "× best peer", "of the limit"]
     if several:
         head.insert(1, "on")
     body = []
@@ -119,7 +123,9 @@ def summary(found: Sequence[Line]) -> list[str]:
         if line.peer is not None:
             low, middle, high = map(number, line.ratios)
             ratio = f"**{middle}** ({low} to {high})"
-        cells = [f"{line.bench} {line.case}", line.ours, line.peer or "–", ratio]
+        limit = "–" if line.limit is None else f"{line.limit:.0%}"
+        case = f"{line.bench} {line.case}"
+        cells = [case, line.ours, line.peer or "–", ratio, limit]
         if several:
             cells.insert(1, line.machine)
         body.append(cells)

@@ -71,6 +71,7 @@ def _search(name: str, n: int, *, loop: bool = False) -> Case[Losses]:
         tiny=functools.partial(_filter.draw, 500, 20),
         work=n,
         unit="loss",
+        bytes=4,
         contenders=contenders,
         targets=[faster("loss_threshold", "loop", "goal", 500)]
         if loop
@@ -113,6 +114,7 @@ def _stream(n: int) -> Case[LossFile]:
         tiny=functools.partial(_filter.write, 5000, 20),
         work=n,
         unit="loss",
+        bytes=4,
         contenders=[
             Contender(
                 name="loss_threshold",

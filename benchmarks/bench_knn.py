@@ -151,6 +151,8 @@ def _case(
         tiny=functools.partial(_knn.mixture, 200, 3, d, k=K),
         work=n * m,
         unit="pair",
+        flops=2 * d,
+        bytes=4 * d / m,  # the training features, read once
         contenders=contenders,
         targets=targets,
         platforms=platforms,

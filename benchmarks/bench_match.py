@@ -60,6 +60,8 @@ def _factored(name: str, shape: tuple[int, int, int], k: int) -> Case[Pool]:
         tiny=functools.partial(_matching.last_layer, 300, classes, width, k=8),
         work=n * k,
         unit="product",
+        flops=2 * (classes + width),
+        bytes=4 * (classes + width),
         contenders=[
             _ours("jaxsel", _from_factors),
             _ours("unconstrained", _from_factors, l2=0.0, positive=False),
@@ -89,6 +91,8 @@ def _food(shape: tuple[int, int, int], k: int) -> Case[Pool]:
         tiny=functools.partial(_matching.last_layer, 300, classes, width, k=8),
         work=n * k,
         unit="product",
+        flops=2 * (classes + width),
+        bytes=4 * (classes + width),
         contenders=[_ours("jaxsel", _from_factors)],
         targets=[
             at_most("jaxsel", "cpu_s", 4, "CPU seconds", "must"),
@@ -114,6 +118,7 @@ def _small(name: str, shape: tuple[int, int], k: int) -> Case[Pool]:
         tiny=functools.partial(_matching.rows, 300, d, k=8),
         work=n * k,
         unit="product",
+        flops=2 * d,  # all candidates stay in the cache
         contenders=[
             _ours("unconstrained", _written_out, l2=0.0, positive=False),
             _ours("jaxsel", _written_out, limits=SMALL),
@@ -138,6 +143,8 @@ def _many(shape: tuple[int, int], k: int) -> Case[Pool]:
         tiny=functools.partial(_matching.rows, 300, d, k=8),
         work=n * k,
         unit="product",
+        flops=2 * d,
+        bytes=4 * d,
         contenders=[_ours("jaxsel", _written_out), _torch()],
         targets=[
             at_most("jaxsel", "cpu_s", 1, "CPU seconds", "goal"),
@@ -160,6 +167,8 @@ def _million(shape: tuple[int, int, int], k: int) -> Case[Pool]:
         ),
         work=n * k,
         unit="product",
+        flops=2 * (classes + width),
+        bytes=4 * (classes + width),
         contenders=[_ours("jaxsel", _from_files)],
         targets=[at_most("jaxsel", "cpu_s", 30, "CPU seconds", "goal")],
         rounds=3,

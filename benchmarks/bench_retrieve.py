@@ -40,6 +40,8 @@ def _search(name: str, n: int, *, rounds: int, goals: bool = False) -> Case[Pool
         tiny=functools.partial(_retrieval.clusters, 4000, m, d),
         work=n * m,
         unit="pair",
+        flops=2 * d,
+        bytes=4 * d / m,  # the candidates, read once
         contenders=[
             Contender(
                 name="nearest",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _summary
+from . import _limits, _summary
 from ._case import Target
 from ._records import HISTORY, Json, number, quartiles, read, round_ratios, table
 
@@ -22,9 +22,9 @@ _BEGIN = """# Benchmark results
 
 Written by `python -m benchmarks.report` from `history/`. README.md says what the
 columns mean. First, of each case's latest run: our own contender, the fastest peer for
-each unit of work, and how many times as fast ours is, with the quartiles of the rounds.
-CPU time on a CPU, wall time elsewhere. A revision that ends in + had changes that were
-not committed.
+each unit of work, how many times as fast ours is, with the quartiles of the rounds, and
+how much of what the machine can do ours reaches. CPU time on a CPU, wall elsewhere.
+A revision that ends in + had changes that were not committed.
 """
 _NOTHING = "–"
 
@@ -107,30 +107,35 @@ def _case(record: Json, case: Json) -> str:
     if first["status"] == "skipped":
         lines.append(f"Not measured here: {first['reason']}.\n")
     else:
-        lines += [*_contenders(case, record["clock"]), ""]
+        lines += [*_contenders(case, record["clock"], record.get("limits")), ""]
         lines += [_provenance(record, case), ""]
     if case["targets"]:
         lines += [*_targets(case["targets"]), ""]
     return "\n".join(lines)
 
 
-def _contenders(case: Json, clock: str) -> list[str]:
+def _contenders(case: Json, clock: str, limits: Json | None) -> list[str]:
     rows, unit = case["contenders"], case["unit"]
     peers = [row for row in rows if row["peer"] and row["status"] == "ok"]
     time = "CPU" if clock == "cpu_s" else "wall"
     head = ["", f"{time} ns/{unit}", "IQR", "wall ms", "compile s", "peak MB"]
-    head += [f"bytes/{unit}", *(f"× {peer['name']}" for peer in peers), "checked", ""]
+    head += [f"bytes/{unit}", *(f"× {peer['name']}" for peer in peers)]
+    head += ["of the limit", "checked", ""]
     body = []
     for row in rows:
         if row["status"] == "ok":
-            body.append(_timed(row, peers, clock))
+            seconds = statistics.median(row[clock]) / row["work"]
+            share = _limits.share(case, seconds, limits)
+            body.append(_timed(row, peers, clock, share))
         else:
             empty = [_NOTHING] * (len(head) - 3)
             body.append([row["name"], row["status"], *empty, row["reason"]])
     return table(head, body)
 
 
-def _timed(row: Json, peers: Sequence[Json], clock: str) -> list[str]:
+def _timed(
+    row: Json, peers: Sequence[Json], clock: str, share: float | None
+) -> list[str]:
     scale = 1e9 / row["work"]
     low, middle, high = (number(t * scale) for t in quartiles(row[clock]))
     cells = [
@@ -145,6 +150,7 @@ def _timed(row: Json, peers: Sequence[Json], clock: str) -> list[str]:
     for peer in peers:
         low, middle, high = map(number, quartiles(round_ratios(row, peer, clock)))
         cells.append(_NOTHING if peer is row else f"{middle} ({low} to {high})")
+    cells.append(_NOTHING if share is None else f"{share:.0%}")
     cells.append(", ".join(f"{k} {number(v)}" for k, v in row["figures"].items()))
     cells.append(", ".join(filter(None, [row["note"], row.get("probe_error")])))
     return cells
@@ -164,7 +170,20 @@ def _provenance(record: Json, case: Json) -> str:
     before, after = case["load_before"][0], case["load_after"][0]
     return (
         f"{record['date']}, revision {record['revision'] or 'unknown'}, "
-        f"{rounds} rounds, load {before} before and {after} after."
+        f"{rounds} rounds, load {before} before and {after} after"
+        f"{_limit(record, case)}."
+    )
+
+
+def _limit(record: Json, case: Json) -> str:
+    """Say what the machine can do, where that bounds the case."""
+    limits = record.get("limits")
+    if not limits or not (case.get("flops") or case.get("bytes")):
+        return ""
+    each = "CPU second" if record["clock"] == "cpu_s" else "second"
+    return (
+        f"; the machine does {number(limits['flops_per_s'], 1e9)} GFLOP and reads "
+        f"{number(limits['bytes_per_s'], 1e9)} GB a {each}"
     )
 
 

@@ -20,6 +20,8 @@ def cases(*, quick=False):
             tiny=lambda: np.arange(3, dtype=np.float32),
             work=n,
             unit="entry",
+            flops=2,
+            bytes=4,
             contenders=[
                 _contender("jax", _jax),
                 _contender("slow", _slow, peer=True, share=0.1),

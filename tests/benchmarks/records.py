@@ -29,7 +29,7 @@ def row(name, seconds, *, peer=False, work=1000, status="ok", clock="cpu_s"):
     }
 
 
-def case(name, rows, *, work=1000, title=None):
+def case(name, rows, *, work=1000, title=None, **needs):
     return {
         "name": name,
         "title": title or f"{name}: all of it",
@@ -39,6 +39,7 @@ def case(name, rows, *, work=1000, title=None):
         "load_after": [1.0, 1.0, 1.0],
         "contenders": rows,
         "targets": [],
+        **needs,
     }
 
 

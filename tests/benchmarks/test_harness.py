@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+import statistics
 
 import fake_bench
 import pytest
@@ -28,7 +29,7 @@ def test_the_record_is_json_and_says_what_it_was_measured_on(record):
     assert json.loads(json.dumps(record)) == record
     assert set(record) == {
         *("schema", "bench", "quick", "date", "clock"),
-        *("device", "versions", "revision", "cases"),
+        *("device", "versions", "revision", "limits", "cases"),
     }
     assert record["clock"] == "cpu_s"
     assert record["device"]["platform"] == "cpu"
@@ -108,6 +109,17 @@ def test_the_table_shows_all_contenders_and_targets(record):
         for line in itertools.takewhile(lambda line: line, lines[4:])
     }
     assert len(widths) == 1
+
+
+def test_limits_are_measured_and_shown(record, rows):
+    limits = record["limits"]
+    assert 1e8 < limits["flops_per_s"] < 1e14
+    assert 1e7 < limits["bytes_per_s"] < 1e13
+    text = report.section(record["device"], [record])
+    shown = next(line for line in text.splitlines() if line.startswith("| jax |"))
+    seconds = statistics.median(rows["jax"]["cpu_s"]) / rows["jax"]["work"]
+    least = max(2 / limits["flops_per_s"], 4 / limits["bytes_per_s"])
+    assert f"| {least / seconds:.0%} |" in shown
 
 
 def test_the_document_keeps_the_latest_run_of_each_case_and_devices_apart(record):

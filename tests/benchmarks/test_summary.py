@@ -44,14 +44,33 @@ def test_the_latest_run_counts_on_whatever_number_of_cores(runs):
     assert alone.ours == "jaxsel, 9.00 ms/pair"
 
 
+def test_the_machines_limit_is_the_tighter_of_both():
+    rows = [row("jaxsel", [1.0])]  # a millisecond for each of 1000 pairs
+    cases = [
+        case("operations", rows, flops=50, bytes=0),
+        case("memory", rows, flops=50, bytes=8),
+        case("unknown", rows, flops=0, bytes=0),
+    ]
+    run = record(*cases) | {"limits": {"flops_per_s": 1e5, "bytes_per_s": 1e4}}
+    found = _summary.lines([run])
+    assert [line.limit for line in found] == [pytest.approx(0.5), 0.8, None]
+    assert [line.rsplit(" | ")[-1] for line in _summary.summary(found)[2:]] == [
+        *("50% |", "80% |", "– |"),
+    ]
+    assert all(line.limit is None for line in _summary.lines([record(*cases)]))
+    text = report.document([run])
+    assert text.count("; the machine does 0.000100 GFLOP") == 0
+    assert text.count("reads 1.00e-05 GB a CPU second") == 2
+
+
 def test_machines_are_told_apart(runs):
     other = json.loads(json.dumps(runs))
     other["device"] |= {"platform": "gpu", "kind": "Beads"}
     found = _summary.lines([other, runs])
     assert [line.machine for line in found] == 2 * ["Abacus 3000"] + 2 * ["Beads"]
     one, two = (_summary.summary(x)[0] for x in (_summary.lines([runs]), found))
-    assert one == "| case | ours | best peer | × best peer |"
-    assert two == "| case | on | ours | best peer | × best peer |"
+    assert one == "| case | ours | best peer | × best peer | of the limit |"
+    assert two == "| case | on | ours | best peer | × best peer | of the limit |"
 
 
 def test_the_document_opens_with_the_table_and_the_chart(runs):
