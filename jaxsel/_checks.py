@@ -145,9 +145,11 @@ def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
 
 def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     """Return a JAX array of `float_type`."""
+    dtype = float_type(array)
     if not isinstance(array, jax.Array):
-        return jnp.asarray(as_type(array, float_type(array)))
-    return jnp.asarray(array, float_type(array))
+        array = as_type(array, dtype)
+    # The type is named although it has it: without, JAX copies NumPy arrays twice.
+    return jnp.asarray(array, dtype)
 
 
 def as_type(array: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:

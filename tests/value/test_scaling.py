@@ -1,15 +1,18 @@
 """Chunks, devices and separate calls change nothing; nothing is compiled twice."""
 
 import dataclasses
+import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import jaxsel
+from jaxsel._checks import to_float
 from jaxsel.value import _linear
 
 from . import cases
@@ -214,3 +217,17 @@ def test_global_configuration_is_left_alone():
     assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
     jaxsel.knn_shapley(np.eye(3), [0, 1, 0], np.eye(3), [0, 1, 1])
     assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_features_are_copied_once():
+    def resident():
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    x = np.ones((2**20, 16), np.float32)
+    gc.collect()
+    before = resident()
+    features = jax.block_until_ready([to_float(x) for _ in range(5)])
+    assert resident() - before < 5.5 * x.nbytes
+    assert features[0].dtype == np.float32
