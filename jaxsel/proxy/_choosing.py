@@ -15,6 +15,8 @@ _COMPARED = primitives.COMPARE + primitives.OPEN
 
 _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
 _FRAME = 58  # bytes of a message with shares, beside them
+# From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
+_LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
 
 
 def chosen(
@@ -51,21 +53,23 @@ def chosen(
 def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
     """Return how many numbers SPU's parties compare: of few lengths, of few programs.
 
-    A pass is lengthened to n halved as often as it can be and be 64 or more. Sizes are
-    taken as spread evenly by their logarithm: between two lengths the mean size is
-    1 / (2 ln 2) of the longer one.
+    A pass is lengthened to n halved so often, or 7, 6 or 5 eighths of that, but to 64
+    at least. Sizes are taken as spread evenly by their logarithm: in between two
+    lengths a and b, the mean size is (b - a) / ln(b / a).
     """
     if not passes:
         return 0.0
     shortest = n
     while shortest // 2 >= _SHORTEST:
         shortest = -(-shortest // 2)
+    parts = (-(-shortest * eighths // 8) for eighths in (5, 6, 7))
+    shortest = next((part for part in parts if part >= _SHORTEST), shortest)
     rest, later = comparisons - (n - 1), passes - 1  # the first compares n - 1, as n
     if at_most or n == 2:
-        return n + 2 * rest + shortest * later
+        return n + 5 / 4 * rest + (shortest + 1) * later
     later *= math.log(shortest) / math.log(n)
     rest -= later * (shortest - 1) / math.log(shortest)
-    return n + 2 * math.log(2) * max(0.0, rest) + shortest * later
+    return n + _LENGTHENED * max(0.0, rest) + shortest * later
 
 
 def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:

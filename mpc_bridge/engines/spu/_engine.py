@@ -422,11 +422,15 @@ class WideAby3Engine(Aby3Engine):
 def _padded(array: np.ndarray, of: int) -> np.ndarray:
     """Return public rows with the last one repeated, to one of few lengths.
 
-    Lengths are `of` halved again and again: the first batch is as long as it is.
+    Lengths are `of`, the first batch's, halved again and again, and 7, 6 and 5 eighths
+    of these: a program for each, so that not much is computed for nothing.
     """
     n, length = len(array), of
-    while length // 2 >= max(n, _SHORTEST):
+    least = max(n, _SHORTEST)
+    while length // 2 >= least:
         length = -(-length // 2)
+    parts = (-(-length * eighths // 8) for eighths in (5, 6, 7))
+    length = next((part for part in parts if part >= least), length)
     return np.pad(array, (0, max(0, length - n)), mode="edge")
 
 
