@@ -14,7 +14,9 @@ from jaxsel.proxy import places, quickselect
 
 from ._config import LEAKS, Leak
 from ._ledger import Ledger
-from ._programs import Above, Highest, behind
+from ._network import draw, network, route
+from ._programs import Above, Highest, Keys, Rows, Switched, behind
+from .engines import Unseen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,19 +124,51 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
     bits = (n - 1).bit_length()
     row = np.arange(n) / 2.0**engine.fraction_bits
 
-    program = Highest(k, bits, engine.ring)
-
     def select() -> np.ndarray:
-        keys = ledger.run(program, scores, row)
+        keys = ledger.run(Keys(bits), scores, row)
+        if n >= engine.switches_from:
+            for party in range(engine.parties):
+                keys = _switched(keys, n, party, ledger)
+            highest = _highest(keys, n, k, ledger)
+            program = Rows(bits, engine.ring)
+            rows = ledger.run(program, keys, highest)
+        else:
+            program = Highest(bits, engine.ring, k)
+            rows = ledger.run(program, keys)
         with ledger.step("choice", "open"):
-            opened = ledger.open("rows", keys)
+            opened = ledger.open("rows", rows)
         return program.rows_of(opened, engine.fraction_bits)
 
+    # As one: after a kill the scores are shuffled anew.
     with engine.running():
         found = ledger.journal.opened(select)
     if len(np.unique(found)) != k or found[0] < 0 or found[-1] >= n:
         raise RuntimeError("the engine chose rows that are none: shares do not fit")
     return Chosen(found, 0, 0)
+
+
+def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
+    """Return the keys in an order that this party alone knows."""
+    engine, net = ledger.engine, network(n)
+    mine = engine.rank == party
+    switches = route(draw(n)) if mine else Unseen((sum(net.sizes),), bits=True)
+    (stand,) = engine.share(party, switches)
+    return ledger.run(Switched(net.sizes), keys, stand, net.wires)
+
+
+def _highest(keys: Any, n: int, k: int, ledger: Ledger) -> np.ndarray:
+    """Return where the k highest of shuffled keys stand: no two are equal."""
+    asking = quickselect(n, k, seed=0)
+    try:
+        pivot, others = next(asking)
+        while True:
+            level = np.zeros(len(others))
+            above = ledger.run(Above(), keys, others, np.array([pivot]), level)
+            with ledger.step("choice", "open"):
+                outcomes = ledger.open("shuffled", above, first=len(others))
+            pivot, others = asking.send(outcomes.astype(bool))
+    except StopIteration as end:
+        return end.value
 
 
 @contextlib.contextmanager

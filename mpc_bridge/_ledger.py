@@ -13,9 +13,10 @@ import numpy as np
 from ._journal import Journal, NoJournal
 from .engines import Engine, Program, Secret, engine_of
 
-Opening = Literal["pivot", "rows", "mean", "above", "scores"]
+Opening = Literal["pivot", "shuffled", "rows", "mean", "above", "scores"]
 OPENINGS: dict[Opening, str] = {
     "pivot": "which scores are above a pivot: one bit for each score that is left",
+    "shuffled": "likewise, once no party knows whose score is where",
     "rows": "the rows that were chosen, in no order",
     "mean": "the mean score of what was chosen",
     "above": "whether that mean is at least a threshold: one bit",
@@ -71,7 +72,7 @@ class Ledger:
         self,
         engine: Engine | None = None,
         *,
-        allow: tuple[Opening, ...] = ("pivot", "rows", "mean", "above"),
+        allow: tuple[Opening, ...] = ("pivot", "shuffled", "rows", "mean", "above"),
         journal: Journal | None = None,
     ):
         self.engine = engine = engine or engine_of("crypten")()

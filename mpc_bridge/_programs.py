@@ -125,42 +125,108 @@ class Above(Program):
 
 
 @dataclasses.dataclass(frozen=True)
-class Highest(Program):
-    """The rows of the k highest scores in no order, `[k]`; of equal ones the first.
+class Keys(Program):
+    """Scores with their rows below the last digit, `[n]`.
 
-    The engine shuffles before it compares, so that the outcomes that it opens to itself
-    say nothing about rows. Scores are doubled to make room below their last digit, and
-    each row comes off there: equal scores go by their rows, and rows are shuffled with
-    their scores. What is chosen is doubled until the ring has room for the rows alone:
-    `rows_of` reads them. Operands: scores `[n]`; rows / 2^f `[n]`, public, f fraction
-    bits.
+    Scores are doubled to make room, and each row comes off there: equal scores go by
+    their rows, and rows are shuffled with their scores. Operands: scores `[n]`; rows /
+    2^f `[n]`, public, f fraction bits.
 
     Attributes:
-        k: How many.
+        bits: Of the rows.
+    """
+
+    place: ClassVar[str] = "choice"
+    name: ClassVar[str] = "select"
+    bits: int
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        keys, behind = operands
+        for _ in range(self.bits):
+            keys = keys + keys  # a sum is exact, and costs nothing
+        return keys - behind
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Switched(Program):
+    """Keys in the order that a party's switches bring them into, `[n]`.
+
+    Operands: keys `[n]`; how the switches of `network(n)` stand, `[switches]`; its
+    wires, `[layers + 1, n]`, public.
+
+    Attributes:
+        sizes: Switches of each layer.
+    """
+
+    place: ClassVar[str] = "choice"
+    name: ClassVar[str] = "switch"
+    sizes: tuple[int, ...]
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        keys, switches, wires = operands
+        at = 0
+        for layer, size in enumerate(self.sizes):
+            keys = keys[wires[layer]]
+            first, second = keys[:size], keys[size : 2 * size]
+            stand = switches[at : at + size]
+            call = Call(self.place, self.name, "select", (stand, second - first))
+            change = yield call
+            keys = cat([first + change, second - change, keys[2 * size :]])
+            at += size
+        return keys[wires[len(self.sizes)]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Program):
+    """The rows of some keys, `[k]`: `rows_of` reads them.
+
+    Keys are doubled until the ring has room for the rows alone. Operands: keys `[n]`;
+    which of them, `[k]`, public.
+
+    Attributes:
         bits: Of the rows.
         ring: Its bits.
     """
 
     place: ClassVar[str] = "choice"
     name: ClassVar[str] = "select"
-    k: int
     bits: int
     ring: int = 64
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
-        keys, behind = operands
-        for _ in range(self.bits):
-            keys = keys + keys  # a sum is exact, and costs nothing
-        call = Call(self.place, self.name, "highest", (keys - behind,), self.k)
-        keys = yield call
-        for _ in range(self.ring - self.bits):
-            keys = keys + keys
-        return keys
+        keys, chosen = operands
+        return _rows_alone(keys[chosen], self.ring - self.bits)
+        yield
 
     def rows_of(self, opened: np.ndarray, fraction_bits: int) -> np.ndarray:
         """Return the rows of what was opened, ascending."""
         keys = opened * 2.0 ** (fraction_bits + self.bits - self.ring)
         return np.sort(-np.round(keys).astype(np.int64) % 2**self.bits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Highest(Rows):
+    """The rows of the k highest keys in no order, `[k]`: `rows_of` reads them.
+
+    The engine shuffles before it compares, so that the outcomes that it opens to itself
+    say nothing about rows. Operands: keys `[n]`.
+
+    Attributes:
+        k: How many.
+    """
+
+    k: int = 1
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        call = Call(self.place, self.name, "highest", operands, self.k)
+        return _rows_alone((yield call), self.ring - self.bits)
+
+
+def _rows_alone(keys: Any, doublings: int) -> Any:
+    for _ in range(doublings):
+        keys = keys + keys
+    return keys
 
 
 @dataclasses.dataclass(frozen=True)

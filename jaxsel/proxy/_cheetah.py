@@ -188,6 +188,11 @@ def _one_way(count: int, owner: int) -> Traffic:
     return asked + _gates(_CUT, count)
 
 
+def switched(count: int, owner: int) -> Traffic:
+    """Return a layer of switches that one party sets."""
+    return _asked(_PARTS * math.ceil(count / SLOTS), by=owner)
+
+
 def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:
     """Return one product of matrices, before it is cut back."""
     left = encrypts_left(m, k, n)

@@ -45,7 +45,7 @@ def chosen(
             _COMPARED.rounds * passes, _COMPARED.bytes * comparisons / 2
         )
     if leak == "set":
-        return _SETS[engine](n, k, passes, comparisons)
+        return _SETS[engine](n, k, passes, comparisons, at_most)
     padded = _padded(n, passes, comparisons, at_most)
     return _compared(engine, passes, padded) + _revealed(engine, passes, padded)
 
@@ -89,19 +89,53 @@ def _revealed(engine: EngineName, passes: float, numbers: float) -> Traffic:
     return Traffic(2 * passes, passes, (each,) * 3, (each,) * 3)
 
 
-def _set_of_two(n: int, k: int, passes: float, comparisons: float) -> Traffic:
-    """Return a shuffle by switches, and comparisons whose outcomes are opened."""
-    del k
-    levels = max(1.0, math.log2(n))
-    exchanges = _cheetah.EXCHANGE * (2 * n * levels / _cheetah.TRIPLES)
-    opened = Traffic.equal(passes + 6 * levels, comparisons / 8)
-    return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
+def _set_of_two(
+    n: int, k: int, passes: float, comparisons: float, at_most: bool
+) -> Traffic:
+    """Return two shuffles by switches, and comparisons whose outcomes are opened."""
+    if n < _SWITCHED:
+        levels = max(1.0, math.log2(n))
+        exchanges = _cheetah.EXCHANGE * (2 * n * levels / _cheetah.TRIPLES)
+        opened = Traffic.equal(passes + 6 * levels, comparisons / 8)
+        return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
+    layers = (
+        _cheetah.switched(size, owner) for size in switches(n) for owner in (0, 1)
+    )
+    by_rank = functools.partial(chosen, "spu-cheetah", "rank", at_most=at_most)
+    found = by_rank(n, k, passes, comparisons)
+    return sum(layers, found) + Traffic.equal(1, 8 * k + _FRAME)
+
+
+def switches(n: int) -> list[int]:
+    """Return how many switches each layer of Beneš's network for n numbers has.
+
+    Half of the numbers go to each of two networks, of an odd number one more to the
+    second, and meet again behind them; a network of two is one switch.
+    """
+    inward, outward = [], []
+    sizes = {n: 1}
+    while max(sizes) > 1:
+        inward.append(sum(size // 2 * many for size, many in sizes.items()))
+        outward.append(sum(s // 2 * many for s, many in sizes.items() if s > 2))
+        halves: dict[int, int] = {}
+        for size, many in sizes.items():
+            for half in (size // 2, size - size // 2):
+                halves[half] = halves.get(half, 0) + many
+        sizes = halves
+    return inward + outward[-2::-1]
 
 
 def _set_of_three(
-    engine: EngineName, words: int, n: int, k: int, passes: float, comparisons: float
+    engine: EngineName,
+    words: int,
+    n: int,
+    k: int,
+    passes: float,
+    comparisons: float,
+    at_most: bool,
 ) -> Traffic:
     """Return a shuffle by three permutations, and comparisons that are opened."""
+    del at_most  # no pass is lengthened
     third = words * _SHUFFLED * n / 3
     shuffled = Traffic(2, 4, (third,) * 3, (third,) * 3)
     opened = Traffic.equal(passes, comparisons, parties=3)
@@ -109,8 +143,9 @@ def _set_of_three(
     return shuffled + opened + rows + _compared(engine, passes, comparisons)
 
 
+_SWITCHED = 10_000  # scores from which the parties switch by themselves
 _SHUFFLED = 32  # bytes for a score that all parties together send: measured
-_SETS: dict[EngineName, Callable[[int, int, float, float], Traffic]] = {
+_SETS: dict[EngineName, Callable[[int, int, float, float, bool], Traffic]] = {
     "spu-cheetah": _set_of_two,
     "spu-aby3": functools.partial(_set_of_three, "spu-aby3", 1),
     "spu-aby3-128": functools.partial(_set_of_three, "spu-aby3-128", 2),

@@ -145,6 +145,7 @@ KINDS: dict[str, Callable[..., jax.Array]] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "nonnegative": lambda x: x >= 0,
+    "select": lambda bits, x: jnp.where(bits, x, 0),
 }
 
 

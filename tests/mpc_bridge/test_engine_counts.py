@@ -26,9 +26,11 @@ from jaxsel.proxy import (
     manifest,
     probe_manifest,
 )
-from jaxsel.proxy._choosing import _compared, _padded
+from jaxsel.proxy._cheetah import switched
+from jaxsel.proxy._choosing import _compared, _padded, switches
 from jaxsel.proxy._quickselect import quickselect
 from mpc_bridge import Ledger, choose, share_proxy
+from mpc_bridge._programs import Above
 from mpc_bridge.engines import Program, Unseen
 from mpc_bridge.engines.spu import _engine as spu_engine
 from mpc_bridge.engines.spu._log import _SENT
@@ -253,13 +255,47 @@ def test_choosing_by_set_sends_what_is_counted(engine, times):
         assert size == pytest.approx(counted.total, rel=0.2), (n, k)
 
 
+def run_switched(engine, counter, n, k):
+    try:
+        x = np.random.default_rng(n).normal(size=n)
+        parts = enumerate((x - 1, np.ones_like(x)))
+        of = [
+            engine.share(r, p if engine.rank == r else Unseen(p.shape))[0]
+            for r, p in parts
+        ]
+        scores, ledger, found = engine._run(One("sum"), of), Noting(engine), []
+        ledger.sizes = []
+        step = functools.partial(choose, scores, k, seed=0, ledger=ledger, leak="set")
+        counter.count(engine.rank, "warm", step)
+        ledger.sizes = []
+        counter.count(engine.rank, "set", lambda: found.append(step()))
+        return x, found[0].rows, ledger.sizes
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+@pytest.mark.slow
+def test_switches_send_what_is_counted_and_choose_the_highest():
+    n, k, engine = 10_000, 50, "spu-cheetah"
+    counter = Counter(engine)
+    (x, rows, sizes), _ = play(engine, run_switched, counter, n, k)
+    np.testing.assert_array_equal(rows, np.sort(np.argsort(-x)[:k]))
+    counted = _compared(engine, len(sizes), sum(lengths(sizes, n)))
+    for layer in switches(n):
+        for owner in (0, 1):
+            counted += switched(layer, owner)
+    assert counter.found["set"][0][0] == pytest.approx(counted.total, rel=0.02)
+
+
 class Noting(Ledger):
     """Notes how many scores each pass compares."""
 
     sizes: list[int]
 
     def run(self, program, scores, others, *operands):
-        self.sizes.append(len(others))
+        if isinstance(program, Above):
+            self.sizes.append(len(others))
         return super().run(program, scores, others, *operands)
 
 

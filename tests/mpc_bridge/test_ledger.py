@@ -118,7 +118,7 @@ def test_what_is_not_allowed_stays_closed():
     assert opened == []
     assert value == 3
     assert allowed == [("scores", "last", 1)]
-    assert set(OPENINGS) == {"pivot", "rows", "mean", "above", "scores"}
+    assert set(OPENINGS) == {"pivot", "shuffled", "rows", "mean", "above", "scores"}
 
 
 def run_failing(rank):

@@ -27,7 +27,8 @@ from jaxsel.proxy.families._ranges import Ranges
 from mpc_bridge import Ledger, appraise, choose, score_pool, share_proxy
 from mpc_bridge._inputs import shapes_of
 from mpc_bridge._journal import Journal
-from mpc_bridge._programs import Above, Forward, Highest
+from mpc_bridge._network import network
+from mpc_bridge._programs import Above, Forward, Highest, Keys, Rows, Switched
 from mpc_bridge._scoring import most_fraction_bits
 from mpc_bridge.engines import Engine, Program, Unseen
 from mpc_bridge.engines.spu._engine import _padded
@@ -156,10 +157,15 @@ def test_manifests_are_compiled():
 def test_programs_have_no_form_that_the_parser_does_not_know():
     numbers = jax.ShapeDtypeStruct((20,), np.float64)
     rows = jax.ShapeDtypeStruct((8,), np.int32)
-    one = jax.ShapeDtypeStruct((1,), np.int32)
+    one, net = jax.ShapeDtypeStruct((1,), np.int32), network(20)
+    stand = jax.ShapeDtypeStruct((sum(net.sizes),), np.bool_)
+    wires = jax.ShapeDtypeStruct(net.wires.shape, np.int32)
     for program, shapes in (
         (Above(), [numbers, rows, one, jax.ShapeDtypeStruct((8,), np.float64)]),
-        (Highest(4, 5), [numbers, numbers]),
+        (Keys(5), [numbers, numbers]),
+        (Rows(5), [numbers, rows]),
+        (Highest(5, 64, 4), [numbers]),
+        (Switched(net.sizes), [numbers, stand, wires]),
     ):
         assert "chlo." not in lower(program, shapes)
 
@@ -195,7 +201,7 @@ def shared(ledger, values):
 
 
 def run_choices(engine, ring, k, bits):
-    ledger = Ledger(engine, allow=("pivot", "rows", "mean", "above", "scores"))
+    ledger = Ledger(engine)
     scores = np.asarray(ring) / 2.0**bits
     secret = shared(ledger, scores)
     by_rank = choose(secret, k, seed=3, ledger=ledger)
@@ -330,14 +336,54 @@ def run_set(engine, scores, k):
     """Return what a choice by "set" opens, in units of the ring's last digit."""
     ledger = Ledger(engine)
     secret = shared(ledger, scores)
-    opened, program = [], Highest(k, (len(scores) - 1).bit_length(), engine.ring)
+    opened, program = [], Rows((len(scores) - 1).bit_length(), engine.ring)
     reveal = engine.reveal
     engine.reveal = lambda keys: opened.append(reveal(keys)) or opened[-1]
     found = choose(secret, k, seed=0, ledger=ledger, leak="set").rows
     unit = 2.0 ** (engine.ring - program.bits - engine.fraction_bits)
-    ring = np.round(opened[0] / unit)
-    assert (opened[0] == ring * unit).all()
+    ring = np.round(opened[-1] / unit)
+    assert (opened[-1] == ring * unit).all()
+    assert all(each.dtype == bool for each in opened[:-1])
     return found, np.sort(ring)
+
+
+@pytest.fixture(params=[False, True])
+def switching(request, monkeypatch):
+    """Few scores go through switches, too, where the engine has these."""
+    if request.param:
+        monkeypatch.setattr(KINDS["spu-cheetah"], "switches_from", 0)
+    return request.param
+
+
+def test_switched_scores_are_chosen_alike(switching):
+    rng = np.random.default_rng(0)
+    for ring in (rng.integers(-2, 3, 41), rng.integers(-(2**41), 2**41, 6)):
+        k = len(ring) // 3
+        best = np.sort(np.argsort(-ring, kind="stable")[:k])
+        for found in play("spu-cheetah", run_choices, ring.tolist(), k, BITS):
+            np.testing.assert_array_equal(found[1].rows, best)
+            # Whose score is where is open to nobody when these are compared.
+            kinds = [kind for kind, _, _ in found[4]]
+            assert ("shuffled" in kinds) == switching
+
+
+def run_shuffled(engine, scores, k):
+    """Return the outcomes that a choice by "set" opens, one after the other."""
+    ledger, opened = Ledger(engine), []
+    secret, reveal = shared(ledger, scores), engine.reveal
+    engine.reveal = lambda keys: opened.append(reveal(keys)) or opened[-1]
+    for _ in range(8):
+        choose(secret, k, seed=0, ledger=ledger, leak="set")
+    return [each for each in opened if each.dtype == bool]
+
+
+def test_switches_hide_whose_score_is_where(monkeypatch):
+    monkeypatch.setattr(KINDS["spu-cheetah"], "switches_from", 0)
+    both = play("spu-cheetah", run_shuffled, np.arange(12.0), 4)
+    first = [tuple(each) for each in both[0] if len(each) >= 11]
+    assert first == [tuple(each) for each in both[1] if len(each) >= 11]
+    # One order and one seed: without a shuffle all outcomes would be the same.
+    assert len(set(first)) > 4
 
 
 @pytest.mark.parametrize("engine", SLOW_BY_THREE)

@@ -34,6 +34,7 @@ Kind = Literal[
     "log_softmax",
     "max",
     "nonnegative",
+    "select",
     "highest",
     "scale",
     "share",

@@ -35,6 +35,7 @@ from ._compat import import_spu
 from ._connect import connected, explain
 from ._log import Traffic
 from ._lower import compile_program, described
+from ._shares import packed, unpacked
 from ._watch import Watch
 
 # Words that an operation holds for each number of its operands, rounded up from what
@@ -164,21 +165,23 @@ class SpuEngine(Engine):
 
     def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
         secret, mine = import_spu().Visibility.VIS_SECRET, self.rank == owner
+        bits = array.bits if isinstance(array, Unseen) else array.dtype == np.bool_
+        kind = np.bool_ if bits else np.float64
         if owner in (*self.private, *self.spread):
             # What a party does not have stands as zeros, which no message fills.
-            values = np.asarray(array, np.float64) if mine else np.zeros(array.shape)
-            values = np.ascontiguousarray(values)
+            values = array if mine else np.zeros(array.shape)
+            values = np.ascontiguousarray(values, kind)
             share = self._io.MakeShares(values, secret, owner)[self.rank]
         elif mine:
-            values = np.ascontiguousarray(array, np.float64)
+            values = np.ascontiguousarray(array, kind)
             shares = self._io.MakeShares(values, secret, -1)
             for rank, each in enumerate(shares):
                 if rank != self.rank:
-                    self._send(rank, _packed(each))
+                    self._send(rank, packed(each))
             share = shares[self.rank]
         else:
-            share = _unpacked(self._receive(owner))
-        given = self._named(share, array.shape, np.float64)
+            share = unpacked(self._receive(owner))
+        given = self._named(share, array.shape, kind)
         if owner not in self.spread:
             return given
         if self._zero is None:
@@ -272,9 +275,9 @@ class SpuEngine(Engine):
 
     def reveal(self, secret: Secret) -> np.ndarray:
         mine = self._runtime.GetVar(secret.name)
-        messages = self._gather(_packed(mine), range(self._link.world_size))
+        messages = self._gather(packed(mine), range(self._link.world_size))
         shares = [
-            mine if rank == self.rank else _unpacked(message)
+            mine if rank == self.rank else unpacked(message)
             for rank, message in enumerate(messages)
         ]
         found = np.asarray(self._io.Reconstruct(shares))
@@ -286,12 +289,12 @@ class SpuEngine(Engine):
 
     def dump(self, secret: Secret) -> bytes:
         head = json.dumps({"shape": secret.shape, "dtype": secret.dtype.str}).encode()
-        return pack([head, _packed(self._runtime.GetVar(secret.name))])
+        return pack([head, packed(self._runtime.GetVar(secret.name))])
 
     def load(self, data: bytes) -> Secret:
         try:
             first, second = unpack(data)
-            head, share = json.loads(first), _unpacked(second)
+            head, share = json.loads(first), unpacked(second)
         except (ValueError, RuntimeError):
             raise ValueError("data must be shares that were kept before") from None
         return self._named(share, tuple(head["shape"]), head["dtype"])
@@ -388,6 +391,9 @@ class CheetahEngine(SpuEngine):
         f"SPU 0.9.5, Cheetah, between two parties, over TLS:\n{_HONEST}"
     )
     protocol: ClassVar[str] = "CHEETAH"
+    # From here on a layer of switches fills its ciphertexts, and takes half as much as
+    # SPU's own shuffle, which multiplies shares by shares.
+    switches_from: ClassVar[float] = 10_000
 
 
 class Aby3Engine(SpuEngine):
@@ -432,22 +438,3 @@ def _padded(array: np.ndarray, of: int) -> np.ndarray:
     parts = (-(-length * eighths // 8) for eighths in (5, 6, 7))
     length = next((part for part in parts if part >= least), length)
     return np.pad(array, (0, max(0, length - n)), mode="edge")
-
-
-def _packed(share: Any) -> bytes:
-    return pack([share.meta, *share.share_chunks])
-
-
-def _unpacked(message: bytes) -> Any:
-    """Return the share that `_packed` wrote.
-
-    Raises:
-        RuntimeError: If it is none.
-    """
-    try:
-        meta, *chunks = unpack(message)
-    except ValueError:
-        raise RuntimeError("another party's message holds no share") from None
-    share = import_spu().Share()
-    share.meta, share.share_chunks = meta, chunks
-    return share
