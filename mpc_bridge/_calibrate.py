@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -31,6 +32,7 @@ LIMIT = 60.0
 """Seconds that a calibration may take, the parties' start not counted."""
 
 _FEWEST = 64  # comparisons of a pass
+_SWITCHES = 8192, 32768  # of a layer: one ciphertext, and four
 _GROWTH = 4
 _TIMES = 3
 
@@ -69,12 +71,14 @@ class Calibration:
         phases: Of each phase, a batch of samples.
         compare: A pass of comparisons.
         started: Seconds of making keys and of compiling, once a session.
+        switch: A layer of switches, of engines whose scores go through such.
     """
 
     engine: str
     phases: tuple[Line, ...]
     compare: Line
     started: float
+    switch: Line | None = None
 
     def scoring(self, phase: int, n: int, batch: int) -> float:
         """Return the seconds of scoring n samples by batches."""
@@ -85,6 +89,12 @@ class Calibration:
     def choosing(self, passes: float, comparisons: float) -> float:
         """Return the seconds of passes of comparisons."""
         return passes * self.compare.at(comparisons / passes) if passes else 0.0
+
+    def shuffling(self, layers: Sequence[int]) -> float:
+        """Return the seconds of a network of switches for each of two parties."""
+        if self.switch is None:
+            return 0.0
+        return 2 * sum(self.switch.at(size) for size in layers)
 
 
 def calibrate(
@@ -159,7 +169,11 @@ def calibrate(
             raise SessionError(f"the calibration ended early: {last}")
         found = json.loads(output.read_text(encoding="utf-8"))
     lines = [Line(tuple(sizes), tuple(seconds)) for sizes, seconds in found["lines"]]
-    return Calibration(engine, tuple(lines[:-1]), lines[-1], found["started"])
+    several = len(manifests)
+    compare, switch = lines[several], (*lines[several + 1 :], None)[0]
+    return Calibration(
+        engine, tuple(lines[:several]), compare, found["started"], switch
+    )
 
 
 def _play(job: dict[str, Any]) -> None:
@@ -175,7 +189,7 @@ def _play(job: dict[str, Any]) -> None:
     )
     with kind.connect(rank, meeting) as engine:
         engine.start(kind.most_bits)
-        share = job["limit"] / (len(job["manifests"]) + 1)
+        share = job["limit"] / (len(job["manifests"]) + 2)
         lines: list[tuple[list[int], list[float]]] = []
         started = 0.0
         for text, most in zip(job["manifests"], job["batches"], strict=True):
@@ -186,6 +200,9 @@ def _play(job: dict[str, Any]) -> None:
         largest = max(_FEWEST, *job["batches"])
         sizes, seconds, first = _grow(engine, _above(engine), _FEWEST, largest, share)
         lines.append((sizes, seconds))
+        if kind.switches_from < math.inf:
+            run = _switched(engine)
+            lines.append(_grow(engine, run, *_SWITCHES, share)[:2])
         if rank == 0:
             found = {"lines": lines, "started": started + first}
             Path(job["output"]).write_text(json.dumps(found), encoding="utf-8")
@@ -272,6 +289,24 @@ def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
             ledger.open("pivot", above)
 
         return run
+
+    return made
+
+
+def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
+    from ._ledger import Ledger
+    from ._programs import Sum, Switched
+
+    ledger = Ledger(engine)
+
+    def made(size: int) -> Callable[[], None]:
+        parts = [_shared(engine, owner, [(2 * size,)])[0] for owner in (0, 1)]
+        keys = ledger.run(Sum(), *parts)
+        mine = engine.rank == MODEL_OWNER
+        bits = np.zeros(size, bool) if mine else Unseen((size,), bits=True)
+        (stand,) = engine.share(MODEL_OWNER, bits)
+        wires = np.stack([np.arange(2 * size)] * 2)
+        return lambda: ledger.run(Switched((size,)), keys, stand, wires) and None
 
     return made
 

@@ -19,6 +19,7 @@ from jaxsel.proxy import (
 
 from ._config import Config, ConfigError
 from ._handshake import Refused
+from ._network import network as network_for
 from ._result import BASES, Result, Reveal, table
 from .engines import engine_of
 
@@ -105,6 +106,8 @@ def estimates(
         if calibration is not None:
             scoring = calibration.scoring(i, left, batch)
             choosing = calibration.choosing(choice.passes, choice.comparisons)
+            if leak == "set" and left >= engine_of(name).switches_from:
+                choosing += calibration.shuffling(network_for(left).sizes)
         what = f"phase {i + 1}: score {left:,} by {batch:,}"
         steps.append(Step(what, forward.all, scoring))
         what = f"phase {i + 1}: choose {phase.keep:,}"

@@ -31,6 +31,7 @@ from mpc_bridge._calibrate import Calibration, Line, calibrate
 from mpc_bridge._config import ConfigError, Link, Session, read_config
 from mpc_bridge._handshake import Refused
 from mpc_bridge._holdings import read_public
+from mpc_bridge._network import network
 from mpc_bridge._programs import wild_expected
 from mpc_bridge.engines import engine_of
 
@@ -70,6 +71,21 @@ def test_an_estimate_is_the_sum_of_its_parts(files, engine):
     assert calibrated.hours == pytest.approx(found.hours + seconds / 3600)
     # Three batches of 16 and one of 9, between 1 and 2 s.
     assert calibrated.steps[1].computing == pytest.approx(4 + (3 * 15 + 8) / 99)
+
+
+def test_switches_are_computed_too(files, monkeypatch):
+    config = config_of(files, "set", engine="spu-cheetah", leak="set")
+    public = read_public(config)
+    calibration = dataclasses.replace(
+        made_up(config, public), switch=Line((5,), (3.0,))
+    )
+    few = _estimate.estimates(config, public, calibration=calibration)
+    monkeypatch.setattr(engine_of("spu-cheetah"), "switches_from", 57)
+    many = _estimate.estimates(config, public, calibration=calibration)
+    # Layers of 28 switches and fewer, each for both parties.
+    more = sum(3.0 * max(1, size / 5) for size in network(57).sizes)
+    assert many.steps[2].computing - few.steps[2].computing == pytest.approx(2 * more)
+    assert many.steps[4:] == few.steps[4:]
 
 
 @pytest.mark.parametrize("engine", ["crypten", "spu-cheetah", "spu-aby3"])
