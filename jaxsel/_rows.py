@@ -319,14 +319,14 @@ class Rows:
         last = state["row"]
         for chunk in self.source.chunks(chunk_size, self.begin, self.end, state):
             if check:
-                self.check_finite(chunk)
+                self._check_finite(chunk)
             yield chunk
             last = chunk.stop
         if not last:
             raise ValueError(f"{self!r} must not be empty, got no rows")
         self.source.verify()
 
-    def check_finite(self, chunk: RowChunk) -> None:
+    def _check_finite(self, chunk: RowChunk) -> None:
         """Refuse NaN and infinity, naming the row, and where it is."""
         try:
             check_finite("features", chunk.features)

@@ -64,8 +64,8 @@ def streamed_losses(
     """
     check_loss(loss)
     mesh = along(mesh, axis)
-    structure: Any = jax.tree.structure(examples)
-    leaves: list[Any] = jax.tree.leaves(examples)
+    trees: Any = jax.tree  # whose own types are incomplete
+    leaves, structure = trees.flatten(examples)
     sources = _Sources(leaves)
     n = sources.n
     devices = n_shards(mesh)
@@ -97,7 +97,7 @@ def streamed_losses(
     with contextlib.closing(sources.chunks(rows, states)) as chunks:
         for parts in track(chunks, progress=progress, label="Losses", total=total):
             filled = parts[0].stop - parts[0].start
-            tree = jax.tree.unflatten(structure, sources.leaves(parts))
+            tree = trees.unflatten(structure, sources.leaves(parts))
             chunk = take_rows(tree, slice(filled), rows)
             losses = gather(_losses(loss, here, shard(chunk, mesh)))[:filled]
             bad = np.flatnonzero(~np.isfinite(losses))

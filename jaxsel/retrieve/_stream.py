@@ -152,6 +152,8 @@ def open_stream(
     """
     check_choice("metric", metric, METRICS)
     labels, hard_labels = whole(labels), whole(hard_labels)
+    if isinstance(labels, Rows) and not isinstance(features, Rows):
+        labels = np.asarray(labels)  # beside candidates that are an array
     hard = check_features("hard_features", whole(hard_features))
     candidates: Any = features
     if not (isinstance(features, Rows) or is_on(features, mesh)):

@@ -52,9 +52,9 @@ def test_classes_of_every_kind(kind, tmp_path):
     found = nearest(rows, queries, 9, labels=rows.labels, hard_labels=names, **options)
     same(found, expected)
     if kind not in ITERATORS:  # labels in memory, and of another source
-        for labels in (y, open_rows(y)):
+        for features, labels in ((rows, y), (rows, open_rows(y)), (x, rows.labels)):
             found = nearest(
-                rows, queries, 9, labels=labels, hard_labels=names, **options
+                features, queries, 9, labels=labels, hard_labels=names, **options
             )
             same(found, expected)
 
@@ -190,7 +190,7 @@ def test_bad_input(tmp_path):
         (stream, y, "labels must be rows.labels of the iterator's rows"),
         (stream, rows.labels, "one class for each sample"),
         (rows, stream.labels, "one class for each sample"),
-        (x, stream.labels, "one class for each sample"),
+        (x, open_rows(y[1:]), r"shape \(103,\), got \(102,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             nearest(features, queries, 3, labels=labels, hard_labels=names)
