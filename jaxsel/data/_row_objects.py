@@ -312,6 +312,7 @@ class Iterated(_Elements):
             elements.set_state(_decode_state(state["iterator"]))
         else:
             skip = row
+        is_first = "iterator" not in state
         held: list[Block] = []
         have = 0
         while True:
@@ -320,6 +321,12 @@ class Iterated(_Elements):
             if element is None:
                 break
             block = self._same(self.block(element, row + have), row + have)
+            if is_first and fingerprint(*block) != self.about["first"]:
+                raise ValueError(
+                    f"{self.kind} must give the same elements in each pass, but its "
+                    "first is not what it was when it was opened: shuffle with a seed"
+                )
+            is_first = False
             size = len(block.features)
             used, skip = min(skip, size), max(0, skip - size)
             while used < size:

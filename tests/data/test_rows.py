@@ -113,7 +113,8 @@ def test_shards_cover_each_row_once(kind, tmp_path):
             :-1
         ].tolist()
     part = rows.shard(1, 3).shard(1, 2)
-    np.testing.assert_array_equal(part[0], x[part.begin])
+    assert (part.begin, part.end) == (51, 68)
+    np.testing.assert_array_equal(part[:], x[34:68][17:])
     np.testing.assert_array_equal(part.labels[:], y[part.begin : part.end])
     assert rows.shard().shape == x.shape  # the only process
 
@@ -166,6 +167,20 @@ def test_an_iterator_without_a_state_is_read_again():
         ValueError, match="start must be a row of Squares, got 12: .* 10"
     ):
         list(rows.chunks(4, start=12))
+
+
+def test_an_iterator_that_is_not_the_same_again():
+    rng = np.random.default_rng(0)
+
+    class Shuffled:
+        def __iter__(self):
+            return iter(rng.permutation(100)[:, None].astype(float))
+
+    rows = open_rows(Shuffled())
+    with pytest.raises(
+        ValueError, match="Shuffled must give the same elements in each"
+    ):
+        list(rows.chunks(4))
 
 
 def test_columns_are_chosen_and_named(tmp_path):
@@ -261,11 +276,30 @@ def test_the_thread_ends_on_early_exit(ahead):
         finally:
             closed.append(threading.current_thread().name)
 
-    with closing(read_ahead(numbers(), ahead)) as found:
+    items = numbers()  # kept: not closed because nobody has it any more
+    with closing(read_ahead(items, ahead)) as found:
         assert next(found) == 0
         assert bool(threads()) == bool(ahead)
-    wait_for_no_thread()
     assert len(closed) == 1
+    assert not threads()
+
+
+def test_closing_waits_for_a_read_that_is_under_way():
+    """Whatever is read from may be closed then."""
+    done = []
+
+    def numbers():
+        for i in range(10):
+            time.sleep(0.2)
+            done.append(i)
+            yield i
+
+    items = numbers()
+    with closing(read_ahead(items, 1)) as found:
+        assert next(found) == 0
+    seen = done.copy()
+    time.sleep(0.5)
+    assert done == seen
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])

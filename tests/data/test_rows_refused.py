@@ -311,6 +311,16 @@ def test_files_that_change_while_they_are_read(kind, change, tmp_path):
                     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
 
+def test_a_file_that_shrinks_during_a_read(tmp_path, monkeypatch):
+    rows = make("npy", tmp_path, *arrays())
+    path = tmp_path / "x.npy"
+    path.write_bytes(path.read_bytes()[:-20])
+    monkeypatch.setattr("jaxsel.data._row_files.Stamp.check", lambda stamp: None)
+    np.testing.assert_array_equal(rows[: N - 1], arrays()[0][:-1])
+    with pytest.raises(ValueError, match="x.npy was cut short while it was read"):
+        rows[90:]
+
+
 def test_a_file_that_changed_is_opened_anew(tmp_path):
     rows = make("npy", tmp_path, *arrays())
     other = arrays(seed=1)[0]
