@@ -56,6 +56,8 @@ class Source(abc.ABC):
         row_shape: Shape of the features of one row.
         dtype: Their type.
         has_labels: Whether rows have labels.
+        labels_apart: Whether labels are in other files than features, so that a read of
+            both costs what two reads cost.
         about: A description by which a checkpoint tells other data.
     """
 
@@ -63,6 +65,7 @@ class Source(abc.ABC):
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     has_labels: bool
+    labels_apart: bool = False
     about: Mapping[str, Any]
 
     @abc.abstractmethod
@@ -71,6 +74,10 @@ class Source(abc.ABC):
 
     def read_features(self, start: int, stop: int) -> np.ndarray:
         return self.read(start, stop).features
+
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the features of rows to an array of their shape and type."""
+        out[...] = self.read_features(start, stop)
 
     def read_labels(self, start: int, stop: int) -> np.ndarray:
         labels = self.read(start, stop).labels
@@ -212,6 +219,10 @@ class Rows:
         if start == stop:
             return np.empty((0, *self.source.row_shape), self.dtype)
         return self.source.read_features(self.begin + start, self.begin + stop)
+
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the features of rows, which exist, to an array of their type."""
+        self.source.read_into(self.begin + start, self.begin + stop, out)
 
     def read_both(self, start: int, stop: int) -> Block:
         """Return features and labels of rows `start` to `stop`, which exist."""

@@ -68,6 +68,10 @@ class File(Protocol):
         """Return some rows; what is not asked for may be left empty."""
         ...
 
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the features of some rows to an array."""
+        ...
+
     def close(self) -> None:
         """Let go of the file, which the next read opens again."""
         ...
@@ -108,6 +112,12 @@ class Files(Source):
 
     def read_features(self, start: int, stop: int) -> np.ndarray:
         return self._read(start, stop, features=True, labels=False).features
+
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        with self._lock:
+            for file, first, last in self._parts(start, stop):
+                file.read_into(first, last, out[: last - first])
+                out = out[last - first :]
 
     def read_labels(self, start: int, stop: int) -> np.ndarray:
         if not self.has_labels:
@@ -187,21 +197,25 @@ class NpyFile:
 
     def read(self, start: int, stop: int, *, features: bool, labels: bool) -> Block:
         del features, labels
-        self.stamp.check()
         found = np.empty((stop - start, *self.row_shape), self.dtype)
+        self.read_into(start, stop, found)
+        return Block(found, None)
+
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write some rows to an array in C order."""
+        self.stamp.check()
         try:
             with self.stamp.path.open("rb", buffering=0) as file:
-                if not self._fortran or found.ndim == 1:
-                    self._fill(file, found, start * math.prod(self.row_shape))
+                if not self._fortran or out.ndim == 1:
+                    self._fill(file, out, start * math.prod(self.row_shape))
                 else:
                     column = np.empty(stop - start, self.dtype)
-                    for j in range(found.shape[1]):
+                    for j in range(out.shape[1]):
                         self._fill(file, column, j * self.n + start)
-                        found[:, j] = column
+                        out[:, j] = column
         except OSError as error:
             raise ValueError(f"{self.stamp.path} cannot be read: {error}") from error
         self.stamp.check()
-        return Block(found, None)
 
     def close(self) -> None:
         """Do nothing: the file is open during a read only."""

@@ -80,7 +80,7 @@ class Arrays(Source):
 class Paired(Source):
     """Features of one source and labels of another."""
 
-    has_labels = True
+    has_labels, labels_apart = True, True
 
     def __init__(self, features: Source, labels: Source):
         if features.n is None or labels.n is None:
@@ -110,6 +110,9 @@ class Paired(Source):
 
     def read_features(self, start: int, stop: int) -> np.ndarray:
         return self.features.read_features(start, stop)
+
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        self.features.read_into(start, stop, out)
 
     def read_labels(self, start: int, stop: int) -> np.ndarray:
         return self.names.read_features(start, stop)

@@ -70,6 +70,10 @@ class ParquetFile:
         with self._naming():
             return self._rows(start, stop)
 
+    def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the features of some rows to an array."""
+        out[...] = self.read(start, stop, features=True, labels=False).features
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -82,6 +82,15 @@ class Chunk:
         filled, shift = self.stop - self.start, 0
         if self.mesh is not None:
             part = self._local(self.mesh)
+        elif (flat := self._unconverted()) is not None:
+            codes = self.stream.codes
+            if isinstance(codes, Codes):
+                labels = codes.labels.read(self.start, self.stop)
+                codes = codes.of(labels, self.start)
+            elif codes is not None:
+                codes = codes[self.start : self.stop]
+            codes = None if codes is None else _fill(codes, self.rows)
+            part = Part(jax.device_put(flat, may_alias=True), codes)
         else:
             raw, codes = self._read(self.start, self.stop)
             if codes is not None:
@@ -95,6 +104,28 @@ class Chunk:
                 features = _fill(self._floats(raw), self.rows)
             part = Part(features, codes)
         return Loaded(self, part, np.int32(shift), np.int32(filled))
+
+    def _unconverted(self) -> np.ndarray | None:
+        """Read features of a source to where JAX takes them, if no number changes."""
+        x, codes = self.stream.features, self.stream.codes
+        if not (self.in_place and isinstance(x, Rows)) or self.given is not None:
+            return None
+        dtype = np.dtype(self.stream.float_type)
+        both = isinstance(codes, Codes) and codes.with_features
+        if (
+            (both and not x.source.labels_apart)
+            or x.dtype != dtype
+            or self.stream.centre_here
+        ):
+            return None
+        d, spare = self.stream.d, _ALIGNMENT // dtype.itemsize
+        size, filled = self.rows * d + spare, (self.stop - self.start) * d
+        room = np.empty(size + spare, dtype)
+        first = -room.ctypes.data % _ALIGNMENT // dtype.itemsize
+        flat = room[first : first + size]
+        x.read_into(self.start, self.stop, flat[:filled].reshape(-1, d))
+        flat[filled:] = 0
+        return flat
 
     def _read(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
         """Return features as they are, and classes, of candidates of this chunk."""
