@@ -1,5 +1,6 @@
 """Retrieval from rows of a source: equal to that from arrays, bit for bit."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -323,7 +324,7 @@ def test_a_checkpoint_of_another_search_is_refused(change, tmp_path):
     elif change == "array":
         options["features"] = x + np.eye(N, D, dtype=np.float32)
     elif change == "queries":
-        options["hard_features"] = queries + 1
+        options["hard_features"] = queries[::-1]  # their mean is the same
     elif change == "labels":
         options |= {"labels": rows.labels, "hard_labels": names}
     elif change == "shard":
@@ -332,6 +333,33 @@ def test_a_checkpoint_of_another_search_is_refused(change, tmp_path):
         options[change] = {"k": 8, "chunk_size": 20, "metric": "cosine"}[change]
     with pytest.raises(ValueError, match="holds a run with other data"):
         nearest(**options)
+
+
+def test_a_checkpoint_with_other_labels_is_refused(tmp_path):
+    x, y = arrays()
+    queries, names = hard()
+    np.save(tmp_path / "x.npy", x)
+    options = {"hard_labels": names, "checkpoint": tmp_path / "c"}
+    for labels in (y, (y + 1) % 4):
+        rows = open_rows(tmp_path / "x.npy", labels=labels)
+        for given in (rows.labels, labels):
+            with (
+                contextlib.nullcontext()
+                if labels is y
+                else pytest.raises(ValueError, match="holds a run with other data")
+            ):
+                nearest(rows, queries, 9, labels=given, **options)
+            options["checkpoint"] = tmp_path / "d"
+        options["checkpoint"] = tmp_path / "c"
+
+
+@pytest.mark.parametrize("kind", ["npy", "grain iterator"])
+def test_more_neighbours_than_candidates(kind, tmp_path):
+    x, y = arrays()
+    queries, _ = hard()
+    found = nearest(make(kind, tmp_path, x, y), queries, N + 9, chunk_size=N)
+    assert found.indices.shape == (M, N)
+    same(found, nearest(x, queries, N + 9, chunk_size=N))
 
 
 def test_checkpoints_of_arrays_on_devices_are_refused(tmp_path):
