@@ -116,6 +116,23 @@ def test_types(dtype, tmp_path):
         same(found, nearest(x, queries, 9, metric=metric))
 
 
+def test_room_that_no_candidate_fills_is_no_data(tmp_path, monkeypatch):
+    x, y = arrays()
+    queries, _ = hard()
+    rows = make("npy folder", tmp_path, x, y)
+    expected = nearest(x, queries, 9, chunk_size=30)
+    real = np.empty
+
+    def dirty(shape, dtype=float, **options):
+        array = real(shape, dtype, **options)
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
+        return array
+
+    monkeypatch.setattr(np, "empty", dirty)
+    same(nearest(rows, queries, 9, chunk_size=30), expected)
+
+
 def test_large_numbers_far_from_zero(tmp_path):
     """Float64 is centred before it becomes float32."""
     x = arrays()[0].astype(np.float64) + 1e6
