@@ -112,11 +112,7 @@ class Chunk:
             return None
         dtype = np.dtype(self.stream.float_type)
         both = isinstance(codes, Codes) and codes.with_features
-        if (
-            (both and not x.source.labels_apart)
-            or x.dtype != dtype
-            or self.stream.centre_here
-        ):
+        if (both and not x.source.labels_apart) or x.dtype != dtype:
             return None
         d, spare = self.stream.d, _ALIGNMENT // dtype.itemsize
         size, filled = self.rows * d + spare, (self.stop - self.start) * d
