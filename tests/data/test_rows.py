@@ -13,6 +13,7 @@ import pytest
 from row_cases import ITERATORS, KINDS, D, N, Table, arrays, make, write_lists
 
 from jaxsel._read_ahead import read_ahead
+from jaxsel._saved_stream import SavedStream
 from jaxsel.data import Rows, open_rows
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -387,3 +388,13 @@ def test_index_arrays_are_what_such_objects_get(tmp_path):
     with pytest.raises(TypeError, match="no labels"):
         _ = rows.labels
     assert rows[[3, 1]].shape == (2, D)
+
+
+def test_a_save_counts_from_the_one_before(tmp_path):
+    for total in (1, 2, 3):
+        saved = SavedStream(tmp_path / "c", 100, {})
+        saved.load()
+        assert not saved.count()
+        saved.save({"a": np.array(total)}, {"row": total})
+        arrays, rest = SavedStream(tmp_path / "c", 100, {}).load()
+        assert (int(arrays["a"]), rest) == (total, {"row": total})
