@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
+import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from jaxsel.data import open_rows
+from jaxsel.retrieve import Nearest, nearest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +49,49 @@ def clusters(n: int, m: int, d: int, *, seed: int = 0) -> Pool:
         return points
 
     return Pool(draw(n, 1000), draw(m, 100))
+
+
+@functools.cache
+def _folder() -> Path:
+    """Return a folder that goes with this process."""
+    folder = tempfile.mkdtemp(prefix="jaxsel-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def from_disk(pool: Pool, kind: str) -> Callable[[], Nearest]:
+    """Return a search of candidates in files, which are in the page cache.
+
+    The array in memory stays, so that all contenders' inputs are alike.
+    """
+    path = _folder() / f"{kind}-{len(pool.x)}"
+    if kind == "npy" and not path.exists():
+        path.mkdir()
+        for i, part in enumerate(np.array_split(pool.x, 4)):
+            np.save(path / f"{i}.npy", part)
+    elif kind == "parquet" and not path.exists():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = pa.FixedSizeListArray.from_arrays(
+            pa.array(pool.x.reshape(-1)), pool.x.shape[1]
+        )
+        path.mkdir()
+        pq.write_table(pa.table({"x": rows}), path / "x.parquet", row_group_size=16_384)
+    elif kind == "zarr" and not path.exists():
+        import zarr
+
+        shape, chunks = pool.x.shape, (4096, pool.x.shape[1])
+        zarr.create_array(path, shape=shape, dtype="f4", chunks=chunks)[:] = pool.x
+    elif kind == "memmap" and not path.exists():
+        np.save(path.with_suffix(".npy"), pool.x)
+    if kind == "memory":
+        features: Any = pool.x
+    elif kind == "memmap":
+        features = np.load(path.with_suffix(".npy"), mmap_mode="r")
+    else:
+        features = open_rows(path)
+    return lambda: nearest(features, pool.hard, pool.k, metric="l2")
 
 
 def table(n: int, m: int, columns: int, *, seed: int = 0) -> Pool:

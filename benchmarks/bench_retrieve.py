@@ -27,6 +27,7 @@ def cases(*, quick: bool = False) -> list[Case]:
     return [
         _search("retrieval", 131_072 // shrink, rounds=5),
         _search("million", 1_000_000 // shrink, rounds=3, goals=True),
+        _streamed(131_072 // shrink),
         _binning(100_000 // shrink),
     ]
 
@@ -86,6 +87,37 @@ def _search(name: str, n: int, *, rounds: int, goals: bool = False) -> Case[Pool
             if goals
         ],
         rounds=rounds,
+    )
+
+
+def _streamed(n: int) -> Case[Pool]:
+    m, d = 10, 768
+
+    def ours(name: str, kind: str, note: str, *, peer: bool = False) -> Contender[Pool]:
+        return Contender(
+            name=name,
+            make=lambda pool: _retrieval.from_disk(pool, kind),
+            check=_neighbours,
+            limits=EXACT,
+            peer=peer,
+            note=note,
+        )
+
+    return Case(
+        name="streamed",
+        title=f"streamed: {m} hard × {n:,} candidates of {4 * d:,} bytes, in files",
+        inputs=functools.partial(_pool, n, m, d),
+        tiny=functools.partial(_retrieval.clusters, 4000, m, d),
+        work=n,
+        unit="candidate",
+        contenders=[
+            ours("npy", "npy", "open_rows, a folder of four .npy files"),
+            ours("parquet", "parquet", "open_rows, row groups of 16,384 lists"),
+            ours("zarr", "zarr", "open_rows, format 3, chunks of 4,096 rows"),
+            ours("memory-mapped", "memmap", "numpy.load(..., mmap_mode='r')"),
+            ours("in memory", "memory", "the array itself", peer=True),
+        ],
+        rounds=5,
     )
 
 

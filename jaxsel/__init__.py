@@ -44,6 +44,7 @@ from .value import (
     knn_shapley as knn_shapley,
     loo as loo,
     soft_knn_shapley as soft_knn_shapley,
+    streamed_values as streamed_values,
     threshold_knn_shapley as threshold_knn_shapley,
     tmc_shapley as tmc_shapley,
 )

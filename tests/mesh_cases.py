@@ -8,6 +8,7 @@ from flax import nnx
 
 import jaxsel
 from jaxsel import filter as filters, match, models, retrieve, value
+from jaxsel.data import open_rows
 
 N, M, D = 24, 13, 3  # 24 is a multiple of 3, 4 and 8; 13 of none
 KEY = jax.random.key(0)
@@ -15,6 +16,7 @@ _rng = np.random.default_rng(0)
 X, X_VAL = (_rng.normal(size=(n, D)).astype(np.float32) for n in (N, M))
 Y, Y_VAL = (_rng.integers(0, 3, n) for n in (N, M))
 T, T_VAL = X.sum(1), X_VAL.sum(1)
+ROWS = open_rows(X, labels=Y)
 PARAMS = {"w": _rng.normal(size=(D, 3)).astype(np.float32)}
 
 KNN = (
@@ -120,6 +122,9 @@ CALLS = {
     "match.omp": lambda **options: match.omp(X, X_VAL.mean(0), 6, **options),
     "match.grad_match": _matched("grad_match"),
     "match.func_feat": _matched("func_feat", X, X_VAL),
+    "filter.streamed_losses": lambda **options: filters.streamed_losses(
+        loss, PARAMS, (ROWS, ROWS.labels), **options
+    ),
     "filter.sample_losses": lambda examples=(X, Y), **options: filters.sample_losses(
         loss, PARAMS, examples, chunk_size=8, **options
     ),

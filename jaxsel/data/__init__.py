@@ -1,6 +1,7 @@
 """Real data sets, the user's own data, and seeded corruptions."""
 
 from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
+from jaxsel._rows import RowChunk as RowChunk, Rows as Rows
 
 from ._catalog import register as register
 from ._convert import (
@@ -23,6 +24,7 @@ from ._corrupt_values import (
 )
 from ._dataset import Dataset as Dataset
 from ._load import load as load
+from ._open_rows import open_rows as open_rows
 from ._prepare import (
     Info as Info,
     available as available,

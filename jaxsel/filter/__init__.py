@@ -25,6 +25,7 @@ from ._sample_losses import sample_losses as sample_losses
 from ._secure import SecureClient as SecureClient
 from ._secure_messages import Keys as Keys, Revealed as Revealed, Shares as Shares
 from ._server import FilterServer as FilterServer, filter_server as filter_server
+from ._streamed_losses import streamed_losses as streamed_losses
 from ._threshold import (
     Band as Band,
     LossThreshold as LossThreshold,

@@ -10,6 +10,7 @@ finite, the labels) happens while its block is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +32,17 @@ from jaxsel.neighbors import (
     top_k,
 )
 
+from ._chunks import Part, load_chunks, rows_at_once
 from ._resident import Resident
-from ._stream import Part, Shared, Stream, candidate_chunks, open_stream
+from ._saved import saved_pass
+from ._stream import Shared, Stream, open_stream
 
 if TYPE_CHECKING:
+    import os
+
     import numpy.typing as npt
+
+    from jaxsel._rows import Rows
 
 # Feature entries in a block: 1 MB, what a core's second-level cache holds. One product
 # over 25 MB takes a fifth longer than many over 1 MB. Elsewhere a chunk is one block.
@@ -98,16 +105,18 @@ def merge_nearest(
 
 
 def nearest(
-    features: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array | Rows,
     hard_features: npt.ArrayLike | jax.Array,
     k: int,
     *,
-    labels: npt.ArrayLike | jax.Array | None = None,
+    labels: npt.ArrayLike | jax.Array | Rows | None = None,
     hard_labels: npt.ArrayLike | jax.Array | None = None,
     metric: Metric = "cosine",
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 64,
     progress: bool = False,
 ) -> Nearest:
     """Find the k nearest candidates of each hard sample.
@@ -116,13 +125,15 @@ def nearest(
     of the squared lengths, which are 1 for "cosine" and those of centred features for
     "l2". Candidates whose distances differ by less can change places; KNN values
     separate such candidates. Candidates are read once, a chunk at a time, so `features`
-    may be a memory-mapped file larger than memory. Costs m·n·d multiply-adds, and
-    memory for one chunk and the result.
+    may be a memory-mapped file larger than memory, or `Rows`, which a thread reads
+    ahead. Costs m·n·d multiply-adds, and memory for one chunk, three of `Rows`, and the
+    result.
 
     Args:
-        features: Candidates, `[n, d]`. An array that is spread over the devices of
-            `mesh`, such as of `jax.make_array_from_process_local_data`, stays there,
-            and is copied unless it is split over `axis`.
+        features: Candidates, `[n, d]`, an array or `Rows` of `data.open_rows`. An array
+            that is spread over the devices of `mesh`, such as of
+            `jax.make_array_from_process_local_data`, stays there, and is copied unless
+            it is split over `axis`.
         hard_features: Hard samples, `[m, d]`.
         k: How many for each hard sample.
         labels: Optional classes of the candidates, `[n]`: each hard sample is then
@@ -134,6 +145,9 @@ def nearest(
         mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
             them, or None for one.
         axis: Which axis of the mesh; its only one, or "data", if None.
+        checkpoint: Folder in which to keep the lists so far, or None. A call that was
+            cut off goes on from there when it is repeated, with the same result.
+        checkpoint_every: Chunks between two saves.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -141,7 +155,8 @@ def nearest(
 
     Raises:
         ValueError: If an array is empty, has a wrong shape, or is not finite, if `k` is
-            less than 1, or if only one of the labels is given.
+            less than 1, if only one of the labels is given, if a source changed, or if
+            `checkpoint` holds another search.
         TypeError: If features are not numeric or are being traced.
     """
     mesh = along(mesh, axis)
@@ -153,6 +168,8 @@ def nearest(
         check_count("k", k),
         chunk_size=chunk_size,
         mesh=mesh,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
         progress=progress,
     )
 
@@ -163,22 +180,30 @@ def find_nearest(
     *,
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 64,
     progress: bool,
     label: str = "nearest",
 ) -> Nearest:
     """Find the nearest candidates as `nearest` does, without its checks."""
     devices = n_shards(mesh)
-    m, k = len(stream.queries), min(k, stream.n)
+    m = len(stream.queries)
+    k = k if stream.is_iterator else min(k, stream.n)
 
     def repeat(a: jax.Array) -> np.ndarray:
         return np.repeat(np.asarray(a)[None], devices, axis=0)
 
-    empty = jax.tree.map(repeat, empty_nearest(m, k, stream.queries.dtype))
-    state = shard(empty, mesh)
+    lists: Any = jax.tree.map(repeat, empty_nearest(m, k, stream.queries.dtype))
     shared = replicate(stream.shared(), mesh)
-    chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=devices)
+    rows = rows_at_once(stream, chunk_size=chunk_size, devices=devices)
     if mesh is not None and is_on(stream.features, mesh):
-        resident = Resident.of(stream, chunks[0].rows, mesh)
+        if checkpoint is not None:
+            raise ValueError(
+                "checkpoint must be None for candidates that are on the devices "
+                f"already, got {checkpoint!r}"
+            )
+        state = shard(lists, mesh)
+        resident = Resident.of(stream, rows, mesh)
         step = _resident_step(mesh, resident.share, resident.rows, stream.metric)
         for first in track(
             resident, progress=progress, label=label, total=len(resident)
@@ -187,20 +212,35 @@ def find_nearest(
             if not bool(np.all(gather(finite))):
                 resident.refuse()
         return _across_devices(Nearest(*gather(state)), k)
-    for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
-        part, shift, filled = chunk.load()
-        state, finite = _step(
-            state,
-            shared,
-            shard(part, mesh),
-            (np.int32(chunk.start), shift, filled),
-            rows=chunk.rows // devices,
-            metric=stream.metric,
-            mesh=mesh,
-        )
-        if not bool(np.all(gather(finite))):  # one chunk in memory at a time
-            chunk.refuse()
-    return _across_devices(Nearest(*gather(state)), k)
+    shape, after = (k, rows, devices), {"row": 0}
+    saved = saved_pass(checkpoint, checkpoint_every, stream, shape)
+    if (kept := saved.load()) is not None:
+        found: Any = kept[0]
+        lists, after = Nearest(**found), kept[1]
+    state = shard(lists, mesh)
+    total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
+    with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
+        for chunk, part, shift, filled in track(
+            chunks, progress=progress, label=label, total=total
+        ):
+            state, finite = _step(
+                state,
+                shared,
+                part if chunk.mesh is not None else shard(part, mesh),
+                (np.int32(chunk.start), shift, filled),
+                rows=rows // devices,
+                metric=stream.metric,
+                mesh=mesh,
+            )
+            if not bool(np.all(gather(finite))):  # one chunk in memory at a time
+                chunk.refuse()
+            after = chunk.state
+            if saved.count():
+                saved.save(gather(state)._asdict(), after)
+    lists = Nearest(*gather(state))
+    saved.save(lists._asdict(), after)
+    # The first `k` of an iterator with fewer candidates are all that there are.
+    return _across_devices(lists, k, min(k, after["row"]))
 
 
 @compiled(static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",))
@@ -368,14 +408,14 @@ def _top_rows(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     return jax.vmap(partial(top_k, k=k))(rows)
 
 
-def _across_devices(state: Nearest, k: int) -> Nearest:
-    """Merge `[devices, m, k]`, on the host, into the k nearest of all."""
+def _across_devices(state: Nearest, k: int, n: int | None = None) -> Nearest:
+    """Merge `[devices, m, k]`, on the host, into the k nearest of all, or n of them."""
     devices, m, _ = state.distances.shape
     near, index = (np.moveaxis(np.asarray(a), 0, 1).reshape(m, -1) for a in state)
     if devices > 1:
         order = np.lexsort((index, near))[:, :k]
         near, index = (np.take_along_axis(a, order, axis=1) for a in (near, index))
-    return Nearest(jnp.asarray(near), jnp.asarray(index))
+    return Nearest(jnp.asarray(near[:, :n]), jnp.asarray(index[:, :n]))
 
 
 def iterate_distances(
@@ -386,16 +426,19 @@ def iterate_distances(
     label: str = "",
 ) -> Iterator[tuple[slice, jax.Array]]:
     """Yield distances `[m, b]` chunk by chunk; infinite between different classes."""
-    chunks = candidate_chunks(stream, chunk_size=chunk_size, devices=1)
+    rows = rows_at_once(stream, chunk_size=chunk_size, devices=1)
     shared = stream.shared()
-    for chunk in track(chunks, progress=progress, label=label, total=len(chunks)):
-        part, shift, filled = chunk.load()
-        near, finite = _chunk_distances(
-            shared, part, shift, rows=chunk.rows, metric=stream.metric
-        )
-        if not finite:
-            chunk.refuse()
-        yield slice(chunk.start, chunk.stop), near[:, :filled]
+    total = None if stream.is_iterator else -(-stream.n // rows)
+    with closing(load_chunks(stream, rows, mesh=None)) as chunks:
+        for chunk, part, shift, filled in track(
+            chunks, progress=progress, label=label, total=total
+        ):
+            near, finite = _chunk_distances(
+                shared, part, shift, rows=rows, metric=stream.metric
+            )
+            if not finite:
+                chunk.refuse()
+            yield slice(chunk.start, chunk.stop), near[:, :filled]
 
 
 _chunk_distances: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(

@@ -18,7 +18,8 @@ from jaxsel._checks import float_type
 from jaxsel._mesh import gather, n_shards, shard, spread
 from jaxsel._typed import compiled
 
-from ._stream import Part, Stream, refuse
+from ._chunks import Part, refuse
+from ._stream import Stream
 
 
 @dataclasses.dataclass(frozen=True)

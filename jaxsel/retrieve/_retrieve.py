@@ -24,10 +24,15 @@ from jaxsel.neighbors import Metric
 
 from ._coverage import coverage, coverage_by_rank
 from ._nearest import find_nearest, iterate_distances
+from ._saved import of_pass
 from ._stream import Stream, open_stream
 
 if TYPE_CHECKING:
+    import os
+
     import numpy.typing as npt
+
+    from jaxsel._rows import Rows
 
 # Lists of neighbours have at most so many entries in all, at 8 bytes each.
 _LISTS = 2**22
@@ -36,16 +41,18 @@ _SPARE = 2
 
 
 def retrieve_nearest(
-    features: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array | Rows,
     hard_features: npt.ArrayLike | jax.Array,
     budget: int,
     *,
-    labels: npt.ArrayLike | jax.Array | None = None,
+    labels: npt.ArrayLike | jax.Array | Rows | None = None,
     hard_labels: npt.ArrayLike | jax.Array | None = None,
     metric: Metric = "cosine",
     chunk_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 64,
     progress: bool = False,
 ) -> Selection:
     """Choose candidates that look like the hard samples, and cover all of these.
@@ -55,21 +62,23 @@ def retrieve_nearest(
     rank, if it is new, until `budget` are chosen.
 
     Candidates are read in chunks, so `features` may be a memory-mapped file larger than
-    memory. One pass costs m·n·d multiply-adds and memory for a chunk. It finds
-    2·budget/m neighbours for each hard sample. If the lists overlap so much that they
-    run out, another pass finds twice as many. If the lists would be too long for memory
-    (m times their length above 4 million: budgets above 2 million, or smaller ones if
-    hard samples are very similar), a slower method with the same result reads the
-    candidates once for every few hard samples, on one device, in O(n) memory. It brings
-    candidates that are spread over devices to the host.
+    memory, or `Rows`, which a thread reads ahead. One pass costs m·n·d multiply-adds
+    and memory for a chunk. It finds 2·budget/m neighbours for each hard sample. If the
+    lists overlap so much that they run out, another pass finds twice as many. If the
+    lists would be too long for memory (m times their length above 4 million: budgets
+    above 2 million, or smaller ones if hard samples are very similar), a slower method
+    with the same result reads the candidates once for every few hard samples, on one
+    device, in O(n) memory. It brings candidates that are spread over devices to the
+    host.
 
     Args:
-        features: Candidates, `[n, d]`. An array that is spread over the devices of
-            `mesh`, such as of `jax.make_array_from_process_local_data`, stays there.
+        features: Candidates, `[n, d]`, an array or `Rows` of `data.open_rows`. An array
+            that is spread over the devices of `mesh`, such as of
+            `jax.make_array_from_process_local_data`, stays there.
         hard_features: Hard samples in the same feature space, `[m, d]`.
         budget: How many candidates to choose.
         labels: Optional classes of the candidates, `[n]`: a hard sample then lists only
-            those of its own class. Needs `hard_labels`.
+            those of its own class. Needs `hard_labels`. Of `Rows`, their `labels`.
         hard_labels: Classes of the hard samples, `[m]`.
         metric: "cosine" or "l2".
         chunk_size: Candidates at a time, or None to choose: changes speed and memory,
@@ -77,6 +86,10 @@ def retrieve_nearest(
         mesh: Devices that share the candidates of each chunk, as `make_mesh` returns
             them, or None for one.
         axis: Which axis of the mesh; its only one, or "data", if None.
+        checkpoint: Folder in which to keep the lists so far, or None. A call that was
+            cut off goes on from there when it is repeated, with the same result. The
+            slower method starts again.
+        checkpoint_every: Chunks between two saves.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -86,7 +99,9 @@ def retrieve_nearest(
 
     Raises:
         ValueError: If an array is empty, has a wrong shape, or is not finite, if
-            `budget` is less than 1, or if only one of the labels is given.
+            `budget` is less than 1, if only one of the labels is given, if a source
+            changed, if `checkpoint` holds another search, or if an iterator's budget
+            needs the slower method.
         TypeError: If features are not numeric or are being traced.
 
     References:
@@ -98,9 +113,9 @@ def retrieve_nearest(
     stream = open_stream(
         features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
     )
-    n, m = stream.n, len(stream.queries)
+    m = len(stream.queries)
     # A list of `limit` has enough for the whole budget, or all that there are.
-    limit = min(n, budget)
+    limit = budget if stream.is_iterator else min(stream.n, budget)
     k = min(limit, -(-_SPARE * budget // m))
     while m * k <= _LISTS:
         near = find_nearest(
@@ -108,20 +123,30 @@ def retrieve_nearest(
             k,
             chunk_size=chunk_size,
             mesh=mesh,
+            checkpoint=of_pass(checkpoint, k),
+            checkpoint_every=checkpoint_every,
             progress=progress,
             label="retrieve",
         )
         indices, n_valid = _coverage(near.distances, near.indices, budget=limit)
-        more = bool(jnp.isfinite(near.distances[:, -1]).any())
+        # Lists that are short, or not full, have all that there are.
+        short = near.distances.shape[1] < k
+        more = not short and bool(jnp.isfinite(near.distances[:, -1]).any())
         if int(n_valid) == limit or k == limit or not more:
             break
         k = min(limit, 2 * k)
     else:
+        if stream.is_iterator:
+            raise ValueError(
+                f"budget must be at most {_LISTS // 2} for candidates of an iterator, "
+                f"and less if hard samples are very similar, got {budget}: pass rows "
+                "of a source with a length"
+            )
         stream = dataclasses.replace(stream, features=whole(stream.features))
         rows = track(
             _rows(stream, chunk_size), progress=progress, label="retrieve", total=m
         )
-        indices, n_valid = coverage_by_rank(rows, n, limit)
+        indices, n_valid = coverage_by_rank(rows, stream.n, limit)
     return selection(
         np.asarray(indices)[: int(n_valid)],
         budget,
@@ -130,7 +155,7 @@ def retrieve_nearest(
 
 
 def pseudo_labels(
-    features: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array | Rows,
     hard_features: npt.ArrayLike | jax.Array,
     hard_labels: npt.ArrayLike | jax.Array,
     *,
@@ -144,7 +169,7 @@ def pseudo_labels(
     one chunk.
 
     Args:
-        features: Candidates, `[n, d]`.
+        features: Candidates, `[n, d]`, an array or `Rows`.
         hard_features: Hard samples, `[m, d]`.
         hard_labels: Labels of the hard samples, `[m, ...]`, of any type.
         metric: "cosine" or "l2".
@@ -166,12 +191,13 @@ def pseudo_labels(
             f"hard_labels must hold one label for each of the {len(stream.queries)} "
             f"hard samples, got shape {names.shape}"
         )
-    nearest = np.empty(stream.n, np.int32)
-    for part, near in iterate_distances(
-        stream, chunk_size, progress=progress, label="pseudo_labels"
-    ):
-        nearest[part] = _first_nearest(near)
-    return names[nearest]
+    found: list[np.ndarray] = [
+        np.asarray(_first_nearest(near))
+        for _, near in iterate_distances(
+            stream, chunk_size, progress=progress, label="pseudo_labels"
+        )
+    ]
+    return names[np.concatenate(found)]
 
 
 def selection(indices: np.ndarray, budget: int, method: str) -> Selection:
@@ -188,7 +214,7 @@ def selection(indices: np.ndarray, budget: int, method: str) -> Selection:
 _coverage: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
     coverage, static_argnames=("budget",)
 )
-_first_nearest = jax.jit(partial(jnp.argmin, axis=0))
+_first_nearest: Callable[[jax.Array], jax.Array] = jax.jit(partial(jnp.argmin, axis=0))
 
 
 def _rows(stream: Stream, chunk_size: int | None) -> Iterator[np.ndarray]:

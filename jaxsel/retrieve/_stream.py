@@ -1,9 +1,9 @@
-"""Candidates as a stream of chunks: checked, converted and padded one at a time."""
+"""Candidates and hard samples, checked without reading the candidates."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,24 +20,21 @@ from jaxsel._checks import (
     float_type,
     to_float,
 )
-from jaxsel._chunk import chunk_rows, chunk_slices
 from jaxsel._mesh import is_on, whole
+from jaxsel._rows import Rows, in_step
 from jaxsel.neighbors import METRICS, Metric, normalise
 from jaxsel.neighbors._distance import (
-    LARGEST,
+    LARGEST as LARGEST,
     SMALLEST,
     rounded_mean,
-    subtract,
+    subtract as subtract,
 )
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# A chunk's features, and its distances, have at most so many entries on each device: on
-# a CPU 25 MB of features, below which malloc hands out the same pages again.
-_ENTRIES = {"cpu": (6 * 2**20, 2**22)}
-_ENTRIES_ELSEWHERE = 2**26, 2**26
-_ALIGNMENT = 64
+MOST = 2**31 - 1
+"""Candidates: indices are int32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +42,20 @@ class Stream:
     """Candidates and hard samples whose shapes and types were checked.
 
     Attributes:
-        features: `[n, d]`, as the caller has them: read chunk by chunk.
+        features: `[n, d]`, as the caller has them: read chunk by chunk. Rows of an
+            iterator, whose n is not known, are read by `row_chunks`.
         queries: Hard samples, `[m, d]`: centred, or of unit length.
         centre: `[d]`, to be subtracted from candidates, or None.
-        codes: Classes of the candidates, `[n]` int32, or None.
+        codes: Classes of the candidates, `[n]` int32, or rows that give them chunk by
+            chunk, or None.
         hard_codes: Classes of the hard samples, `[m]` int32, or None.
         metric: "l2" or "cosine".
     """
 
-    features: np.ndarray | jax.Array
+    features: np.ndarray | jax.Array | Rows
     queries: jax.Array
     centre: np.ndarray | None
-    codes: np.ndarray | None
+    codes: np.ndarray | Codes | None
     hard_codes: np.ndarray | None
     metric: Metric
 
@@ -65,14 +64,29 @@ class Stream:
         return self.features.shape[0]
 
     @property
+    def is_iterator(self) -> bool:
+        """True if only a pass can tell how many candidates there are."""
+        return isinstance(self.features, Rows) and self.features.n is None
+
+    @property
+    def d(self) -> int:
+        x = self.features
+        return x.source.row_shape[0] if isinstance(x, Rows) else x.shape[1]
+
+    @property
     def centre_here(self) -> bool:
         """True if centring must run on the host in float64: float32 would round."""
         x = self.features
         return (
             self.centre is not None
-            and isinstance(x, np.ndarray)
-            and not np.can_cast(x.dtype, float_type(x))
+            and not isinstance(x, jax.Array)
+            and not np.can_cast(x.dtype, self.float_type)
         )
+
+    @property
+    def float_type(self) -> type[np.floating]:
+        """Type in which candidates go to the devices."""
+        return float_type(np.empty(0, self.features.dtype))
 
     def shared(self) -> Shared:
         """Return what every chunk is compared with."""
@@ -91,10 +105,41 @@ class Stream:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Codes:
+    """Classes that are numbered chunk by chunk, by those of the hard samples.
+
+    Attributes:
+        labels: Of the candidates, `[n]`.
+        hard_labels: Of the hard samples, `[m]`.
+        hard_codes: Their numbers, `[m]`.
+        with_features: Whether a read of the candidates brings their labels, too.
+    """
+
+    labels: Rows
+    hard_labels: Any
+    hard_codes: np.ndarray
+    with_features: bool
+
+    def of(self, labels: np.ndarray, start: int) -> np.ndarray:
+        """Return the numbers of some labels, -1 for a class of no hard sample."""
+        try:
+            codes, hard, classes = encode_labels(
+                labels, self.hard_labels, names=("labels", "hard_labels"), whole=False
+            )
+        except (ValueError, TypeError) as error:
+            raise type(error)(
+                f"{error} (in rows {start} to {start + len(labels) - 1})"
+            ) from None
+        known = np.full(classes, -1, np.int32)
+        known[hard] = self.hard_codes
+        return known[codes]
+
+
 def open_stream(
-    features: npt.ArrayLike | jax.Array,
+    features: npt.ArrayLike | jax.Array | Rows,
     hard_features: npt.ArrayLike | jax.Array,
-    labels: npt.ArrayLike | jax.Array | None,
+    labels: npt.ArrayLike | jax.Array | Rows | None,
     hard_labels: npt.ArrayLike | jax.Array | None,
     *,
     metric: Metric,
@@ -107,38 +152,65 @@ def open_stream(
     """
     check_choice("metric", metric, METRICS)
     labels, hard_labels = whole(labels), whole(hard_labels)
+    if isinstance(labels, Rows) and not isinstance(features, Rows):
+        labels = np.asarray(labels)  # beside candidates that are an array
     hard = check_features("hard_features", whole(hard_features))
-    if isinstance(features, jax.Array) and is_on(features, mesh):
-        candidates = features
-    else:
+    candidates: Any = features
+    if not (isinstance(features, Rows) or is_on(features, mesh)):
         candidates = as_array("features", whole(features))
     check_numeric("features", candidates)
-    if candidates.ndim != 2 or 0 in candidates.shape:
+    # Of an iterator the number is not known; it is at least 1.
+    is_iterator = isinstance(features, Rows) and features.n is None
+    shape = (1, *candidates.source.row_shape) if is_iterator else candidates.shape
+    if len(shape) != 2 or 0 in shape:
         raise ValueError(
             "features must have shape [n, d], one row a candidate and none of them 0, "
-            f"got {candidates.shape}"
+            f"got {('n', *shape[1:]) if is_iterator else shape}"
         )
-    if candidates.shape[1] != hard.shape[1]:
+    if shape[0] > MOST:
+        raise ValueError(
+            f"features must have at most {MOST} rows, got {shape[0]}: search parts, "
+            "as of Rows.shard, one at a time"
+        )
+    if shape[1] != hard.shape[1]:
         raise ValueError(
             "features and hard_features must have the same number of columns, got "
-            f"{candidates.shape[1]} and {hard.shape[1]}"
+            f"{shape[1]} and {hard.shape[1]}"
         )
     if (labels is None) != (hard_labels is None):
         given, missing = ("labels", "hard_labels")[:: 1 if hard_labels is None else -1]
         raise ValueError(f"{given} is given, so {missing} must be given too")
     codes = hard_codes = None
     if labels is not None and hard_labels is not None:
-        codes, hard_codes = _encode(labels, hard_labels, len(candidates), len(hard))
+        n = None if is_iterator else shape[0]
+        codes, hard_codes = _encode(labels, hard_labels, candidates, n, len(hard))
     queries, centre = _prepare(hard, metric)
     check_concrete("features", queries)
     return Stream(candidates, queries, centre, codes, hard_codes, metric)
 
 
 def _encode(
-    labels: Any, hard_labels: Any, n: int, m: int
-) -> tuple[np.ndarray, np.ndarray]:
+    labels: Any, hard_labels: Any, candidates: Any, n: int | None, m: int
+) -> tuple[np.ndarray | Codes, np.ndarray]:
     names = ("labels", "hard_labels")
-    for name, value, length in zip(names, (labels, hard_labels), (n, m), strict=True):
+    sizes, together = [(names[1], hard_labels, m)], False
+    if isinstance(labels, Rows):
+        found = None if labels.n is None else (labels.n, *labels.source.row_shape)
+        expected = None if n is None else (n,)
+        together = in_step(candidates, labels)
+        if found != expected or labels.source.row_shape or not (n or together):
+            raise ValueError(
+                "labels must hold one class for each sample, such as rows.labels of "
+                f"the rows that are the features, got {labels!r} for {candidates!r}"
+            )
+    elif n is None:
+        raise ValueError(
+            "labels must be rows.labels of the iterator's rows that are the features, "
+            f"got {type(labels).__name__}"
+        )
+    else:
+        sizes = [(names[0], labels, n), *sizes]
+    for name, value, length in sizes:
         shape = np.shape(as_array(name, value))
         if shape != (length,):
             raise ValueError(
@@ -146,6 +218,11 @@ def _encode(
                 f"{shape}"
             )
     # Unlike in valuation and matching, a class may be any finite number.
+    if isinstance(labels, Rows):
+        _, hard_codes, _ = encode_labels(
+            hard_labels, hard_labels, names=(names[1], names[1]), whole=False
+        )
+        return Codes(labels, hard_labels, hard_codes, together), hard_codes
     codes, hard_codes, _ = encode_labels(labels, hard_labels, names=names, whole=False)
     return codes, hard_codes
 
@@ -187,128 +264,3 @@ class Shared(NamedTuple):
     queries: Any
     centre: Any
     hard_codes: Any
-
-
-class Part(NamedTuple):
-    """A chunk in the form in which it goes to the devices.
-
-    Attributes:
-        features: `[rows, d]`; or flat, where they are read in place: `rows * d` entries
-            from `shift` on. Filled up with zeros.
-        codes: Classes, `[rows]`, or None.
-    """
-
-    features: Any
-    codes: np.ndarray | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Chunk:
-    """Candidates `start` to `stop` of a stream, filled up to `rows` when loaded.
-
-    Attributes:
-        in_place: Whether to hand NumPy features to the device without copying them.
-    """
-
-    stream: Stream
-    start: int
-    stop: int
-    rows: int
-    in_place: bool
-
-    def load(self) -> tuple[Part, np.int32, np.int32]:
-        """Return the chunk, its `shift`, and how many of its rows are filled."""
-        codes = self.stream.codes
-        if codes is not None:
-            codes = _fill(codes[self.start : self.stop], self.rows)
-        shift = 0
-        if self.in_place and isinstance(self.stream.features, np.ndarray):
-            flat, shift = self._flat(self.stream.features)
-            features = jax.device_put(flat, may_alias=True)
-        else:
-            features = _fill(self._floats(), self.rows)
-        return Part(features, codes), np.int32(shift), np.int32(self.stop - self.start)
-
-    def _floats(self) -> np.ndarray | jax.Array:
-        part = self.stream.features[self.start : self.stop]
-        if self.stream.centre_here and self.stream.centre is not None:
-            part = subtract(part, self.stream.centre)
-        if isinstance(part, jax.Array):
-            return part.astype(float_type(part))
-        return np.asarray(part, float_type(part))
-
-    def _flat(self, features: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the features as a flat array that JAX on a CPU takes without a copy.
-
-        For that it must begin on a whole multiple of 64 bytes. Arrays mostly do not,
-        so it begins up to 63 bytes before the chunk does. Copying took a fifth of the
-        time of a search.
-        """
-        dtype, d = np.dtype(float_type(features)), features.shape[1]
-        size, spare = self.rows * d, _ALIGNMENT // dtype.itemsize
-        in_form = features.flags.c_contiguous and features.flags.aligned
-        if in_form and features.dtype == dtype:
-            flat = np.asarray(features).reshape(-1)
-            first = self.start * d
-            shift = flat[first:].ctypes.data % _ALIGNMENT // dtype.itemsize
-            begin = first - shift
-            if begin >= 0 and begin + size + spare <= flat.size:
-                return flat[begin : begin + size + spare], shift
-        part = np.asarray(self._floats()).reshape(-1)
-        return _fill(part, size + spare), 0
-
-    def refuse(self) -> NoReturn:
-        """Raise the error for features whose squared lengths are not finite."""
-        part = np.asarray(self.stream.features[self.start : self.stop], np.float64)
-        bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-        first = self.start + int(bad[0]) if bad.size else None
-        row = self.start + int(np.abs(part).max(axis=1).argmax())
-        refuse(self.stream.metric, first, row)
-
-
-def refuse(metric: Metric, bad: int | None, large: int) -> NoReturn:
-    """Raise the error for candidates whose squared lengths are not finite.
-
-    Args:
-        metric: "l2" or "cosine".
-        bad: The first that has NaN or infinity, or None.
-        large: That with the largest number.
-    """
-    if bad is not None:
-        raise ValueError(f"features must be finite, but row {bad} has NaN or infinity")
-    if metric == "cosine":
-        raise ValueError(
-            f"features must fit float32, but row {large} has larger absolute values; "
-            "rescale features"
-        )
-    raise ValueError(
-        "features must have squares that fit float32: absolute values up to "
-        f"{LARGEST:g}, but row {large} has larger ones; rescale features and "
-        "hard_features"
-    )
-
-
-def candidate_chunks(
-    stream: Stream, *, chunk_size: int | None, devices: int
-) -> list[Chunk]:
-    """Split a stream into chunks of one shape, the last one shorter before padding."""
-    d, m = stream.features.shape[1], len(stream.queries)
-    limits = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
-    most = max(1, min(limits[0] // d, limits[1] // m))
-    rows = chunk_rows(stream.n, 1, chunk_size=chunk_size, devices=devices, entries=most)
-    in_place = devices == 1 and jax.default_backend() == "cpu"
-    return [
-        Chunk(stream, part.start, part.stop, rows, in_place)
-        for part in chunk_slices(stream.n, rows)
-    ]
-
-
-def _fill(array: Any, length: int) -> Any:
-    """Append zeros until there are `length` entries on the first axis."""
-    missing = length - len(array)
-    if not missing:
-        return array
-    shape = (missing, *array.shape[1:])
-    if isinstance(array, jax.Array):
-        return jnp.concatenate([array, jnp.zeros(shape, array.dtype)])
-    return np.concatenate([array, np.zeros(shape, array.dtype)])

@@ -68,6 +68,7 @@ from ._stopping import (
     StandardError as StandardError,
     StoppingRule as StoppingRule,
 )
+from ._streamed_values import streamed_values as streamed_values
 from ._threshold import (
     harmonic_numbers as harmonic_numbers,
     threshold_knn_shapley as threshold_knn_shapley,

@@ -1,0 +1,61 @@
+"""The findings of a pass over rows, and its position, in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._checkpoints import Checkpoints, run_digest
+from ._checks import check_count
+
+
+class SavedStream:
+    """Arrays of a pass, replaced every few chunks.
+
+    Args:
+        folder: Where they are kept, or None to keep nothing.
+        every: Chunks between two saves.
+        settings: What decides the result, as JSON or by `str`.
+        trees: Arrays that do, too.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        every: int,
+        settings: Mapping[str, Any],
+        *trees: Any,
+    ):
+        self.every = check_count("checkpoint_every", every)
+        self.done = 0
+        self._kept, self._saved = 0, None
+        if folder is not None:
+            plain = json.loads(json.dumps(settings, default=str))
+            self._saved = Checkpoints(folder, run_digest(plain, *trees))
+
+    def load(self) -> tuple[dict[str, np.ndarray], Any] | None:
+        """Return the arrays, and what else `save` was given, or None."""
+        found = None if self._saved is None else self._saved.load_arrays()
+        if found is None:
+            return None
+        about = json.loads(found.pop("about").tobytes())
+        self.done = self._kept = int(about["done"])
+        return found, about["rest"]
+
+    def count(self) -> bool:
+        """Count a chunk; return whether to save now."""
+        self.done += 1
+        return self._saved is not None and self.done % self.every == 0
+
+    def save(self, arrays: Mapping[str, Any], rest: Any) -> None:
+        """Keep arrays, and what JSON can hold, unless that was done at this chunk."""
+        if self._saved is None or self.done <= self._kept:
+            return
+        text = json.dumps({"done": self.done, "rest": rest}).encode()
+        whole = {name: np.asarray(array) for name, array in arrays.items()}
+        self._saved.save(self.done, {**whole, "about": np.frombuffer(text, np.uint8)})
+        self._kept = self.done

@@ -1,0 +1,285 @@
+"""Open files, folders and objects as rows that are read a chunk at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsel._checks import check_numeric
+from jaxsel._rows import Rows, Source
+
+from ._row_files import File, Files, NpyFile, Stamp, Tree, files_of
+from ._row_objects import Arrays, Iterated, Key, Paired, Records
+from ._row_parquet import ParquetFile
+
+_NPY, _PARQUET = (".npy",), (".parquet", ".pq")
+_RECORDS = (".array_record", ".arrayrecord")
+_ALLOWED = (
+    "an .npy, .parquet or .array_record file, a list or folder of these, or a zarr "
+    "array"
+)
+
+Path_ = str | os.PathLike[str]
+
+
+def open_rows(
+    source: Any,
+    *,
+    features: Key | Sequence[str] | None = None,
+    labels: Any = None,
+    decode: Callable[[Any], Any] | None = None,
+    batched: bool = False,
+) -> Rows:
+    """Open features, and labels, that are read a chunk at a time, not whole.
+
+    | source | `features` | `labels` |
+    |---|---|---|
+    | an `.npy` file, or a folder or list of them | – | file, array or rows |
+    | parquet, likewise | columns; all but the labels' if None | a column |
+    | zarr (2 or 3), an array or a group | name in the group | name in the group |
+    | array_record, likewise; needs `decode` | key of a record | key of a record |
+    | an array that reads slices (h5py, zarr, memmap) | – | file, array or rows |
+    | records with `len` and numbers (grain, TFDS) | key of a record | key of a record |
+    | what is iterated anew (grain, torch) | key of an element | key of an element |
+
+    Files of a folder come in the order of their names, those of a list in its order,
+    each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
+    their order; one column by its name alone gives `[n]`. Rows have the type that the
+    source has.
+
+    Opening reads headers, and some rows of what has none. Memory: nothing of n.
+
+    Args:
+        source: Path, list of paths, or object.
+        features: Which part of the source is the features.
+        labels: Where the labels are, one a row, if there are any.
+        decode: From a record or element to an array, or to what `features` and
+            `labels` are keys of.
+        batched: Whether an element of an iterator has several rows; for records,
+            whether they take an array of numbers and return that many rows.
+
+    Returns:
+        `Rows`.
+
+    Raises:
+        FileNotFoundError: If a path is not there.
+        ValueError: If a source is empty, damaged, cut short, or holds files of several
+            kinds, shapes or types; if it has no such column or key; or if labels and
+            features differ in number.
+        TypeError: If features are not numeric, or the source is none of these.
+        ImportError: If a package is missing; says which.
+    """
+    if isinstance(source, Rows):
+        raise TypeError("source is open already, got Rows")
+    options = {"features": features, "labels": labels, "decode": decode}
+    paths = _paths(source)
+    if paths is not None:
+        found = _open_paths(paths, **options, batched=batched)
+    elif _is_array(source):
+        _refuse_keys("an array", features=features, decode=decode)
+        found = Arrays(f"an array of {type(source).__module__.split('.')[0]}", source)
+        found = _with_labels(found, labels)
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        kind = type(source).__name__
+        found = Records(kind, source, **options, batched=_flag(batched))
+    elif isinstance(source, Iterable):
+        kind = type(source).__name__
+        found = Iterated(kind, source, **options, batched=_flag(batched))
+    else:
+        raise TypeError(
+            f"source must be {_ALLOWED}; an array; or have __getitem__ and __len__, or "
+            f"__iter__, got {type(source).__name__}"
+        )
+    check_numeric("features", np.empty(0, found.dtype))
+    if found.n == 0:
+        raise ValueError(f"{found.about['kind']} must not be empty, got no rows")
+    if 0 in found.row_shape:
+        raise ValueError(
+            f"{found.about['kind']} must not be empty, got rows of shape "
+            f"{found.row_shape}"
+        )
+    return Rows(found, 0, found.n)
+
+
+def _open_paths(
+    paths: list[Path], features: Any, labels: Any, decode: Any, batched: bool
+) -> Source:
+    kind, files = _listed(paths)
+    if batched:
+        raise ValueError("batched must be False for files, got True")
+    if kind == "zarr":
+        _refuse_keys("zarr", decode=decode)
+        return _open_zarr(paths[0], features, labels)
+    if kind == "npy":
+        _refuse_keys("an .npy file", features=features, decode=decode)
+        return _with_labels(_files("npy", [NpyFile(file) for file in files]), labels)
+    if kind == "parquet":
+        _refuse_keys("parquet", decode=decode)
+        column = labels if labels is None or isinstance(labels, str) else None
+        _check_columns(features)
+        parts = [ParquetFile(file, features, column) for file in files]
+        found = _files("parquet", parts)
+        return found if column is not None else _with_labels(found, labels)
+    stamps = [Stamp(file) for file in files]
+    try:
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+    except ImportError as error:
+        raise ImportError(
+            f"reading {files[0]} needs array_record: pip install 'jaxsel[stream]'"
+        ) from error
+    try:
+        records = ArrayRecordDataSource([os.fspath(file) for file in files])
+        len(records)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise ValueError(
+            f"{files[0]} is no array_record file, or is damaged: {error}"
+        ) from error
+    return Records(
+        "array_record",
+        records,
+        files=stamps,
+        features=features,
+        labels=labels,
+        decode=decode,
+        batched=False,
+    )
+
+
+def _files(kind: str, files: Sequence[File]) -> Files:
+    found = Files(kind, files)
+    if not found.n:
+        raise ValueError(f"{files[0].stamp.path} must not be empty, got no rows")
+    return found
+
+
+def _listed(paths: list[Path]) -> tuple[str, list[Path]]:
+    """Return the kind of files at some paths, and the files."""
+    kinds: dict[str, list[Path]] = {}
+    suffixes = {"npy": _NPY, "parquet": _PARQUET, "array_record": _RECORDS}
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is not there")
+        if path.is_dir():
+            if _zarr_version(path):
+                kinds.setdefault("zarr", []).append(path)
+                continue
+            inside = {kind: files_of(path, ends) for kind, ends in suffixes.items()}
+            if not any(inside.values()):
+                raise ValueError(f"{path} has no file to read: it must be {_ALLOWED}")
+        else:
+            end = path.suffix.lower()
+            inside = {kind: [path] for kind, ends in suffixes.items() if end in ends}
+            if not inside:
+                raise ValueError(f"{path} must be {_ALLOWED}")
+        for kind, files in inside.items():
+            if files:
+                kinds.setdefault(kind, []).extend(files)
+    if len(kinds) != 1:
+        raise ValueError(
+            f"source must hold files of one kind, got {', '.join(sorted(kinds))}"
+        )
+    ((kind, files),) = kinds.items()
+    if kind == "zarr" and len(files) > 1:
+        raise ValueError("source must be one zarr array, got several")
+    return kind, files
+
+
+def _zarr_version(folder: Path) -> int:
+    if (folder / "zarr.json").is_file():
+        return 3
+    return 2 if any((folder / name).is_file() for name in (".zarray", ".zgroup")) else 0
+
+
+def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
+    """Open an array of a folder; its files are watched from its first chunk on."""
+    for name, key in (("features", features), ("labels", labels)):
+        if key is not None and not isinstance(key, str) and name == "features":
+            raise TypeError(f"{name} must be a name in the group, got {key!r}")
+    found = _zarr_array(path if features is None else path / features)
+    inside = isinstance(labels, str) and bool(_zarr_version(path / labels))
+    if inside:
+        return Paired(found, _zarr_array(path / labels))
+    return _with_labels(found, labels)
+
+
+def _zarr_array(path: Path) -> Source:
+    import tensorstore as ts  # comes with orbax
+
+    version = _zarr_version(path)
+    if not version:
+        raise ValueError(f"{path} is no zarr array")
+    meta = path / "zarr.json"
+    is_group = not (path / ".zarray").is_file()
+    if version == 3:
+        is_group = json.loads(meta.read_text()).get("node_type") == "group"
+    if is_group:
+        names = sorted(p.name for p in path.iterdir() if _zarr_version(p))
+        raise ValueError(
+            f"{path} is a group, of {', '.join(names) or 'nothing'}: name the array to "
+            "read, as in open_rows(..., features=...)"
+        )
+    spec = {
+        "driver": "zarr3" if version == 3 else "zarr",
+        "kvstore": {"driver": "file", "path": os.fspath(path)},
+    }
+    tree = Tree(path)
+    try:
+        array = ts.open(spec, read=True, open=True).result()
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read by TensorStore: {error}; zarr.open may, and its "
+            "arrays are sources, too"
+        ) from error
+    return Arrays(f"zarr array {path}", array, tree.about, tree.check)
+
+
+def _with_labels(features: Source, labels: Any) -> Source:
+    """Add labels from a file, an array, or other rows."""
+    if labels is None:
+        return features
+    if isinstance(labels, Rows):
+        rows = labels
+        if rows.begin or rows.end != rows.source.n:
+            raise ValueError("labels must be whole rows, got a shard of some")
+        return Paired(features, rows.source)
+    paths = _paths(labels)
+    if paths is not None:
+        return Paired(features, _open_paths(paths, None, None, None, False))
+    return Paired(features, Arrays("labels", np.asarray(labels)))
+
+
+def _paths(source: Any) -> list[Path] | None:
+    """Return paths, absolute ones, if that is what a source is."""
+    many = source if isinstance(source, (list, tuple)) else [source]
+    if not many or not all(isinstance(path, (str, os.PathLike)) for path in many):
+        return None
+    return [Path(path).absolute() for path in many]
+
+
+def _is_array(source: Any) -> bool:
+    return all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
+
+
+def _flag(batched: Any) -> bool:
+    if not isinstance(batched, (bool, np.bool_)):
+        raise TypeError(f"batched must be True or False, got {batched!r}")
+    return bool(batched)
+
+
+def _check_columns(features: Any) -> None:
+    names = [features] if isinstance(features, str) else features
+    if names is not None and not (
+        isinstance(names, Sequence) and names and all(isinstance(n, str) for n in names)
+    ):
+        raise TypeError(f"features must be names of columns, got {features!r}")
+
+
+def _refuse_keys(kind: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None for {kind}, got {value!r}")

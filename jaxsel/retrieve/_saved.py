@@ -1,0 +1,66 @@
+"""Passes over candidates that are kept in a folder, and go on after a kill."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsel._fingerprint import fingerprint
+from jaxsel._rows import Rows
+from jaxsel._saved_stream import SavedStream
+
+from ._stream import Codes, Stream
+
+
+def saved_pass(
+    folder: str | os.PathLike[str] | None,
+    every: int,
+    stream: Stream,
+    shape: tuple[int, ...],
+) -> SavedStream:
+    """Return where the lists of neighbours of a pass are kept.
+
+    Args:
+        folder: The folder, or None.
+        every: Chunks between two saves.
+        stream: What is searched.
+        shape: What else decides the lists bit by bit: how many neighbours, rows of a
+            chunk, and devices.
+    """
+    if folder is None:
+        return SavedStream(None, every, {})
+    codes = stream.codes
+    labels = codes.labels.about if isinstance(codes, Codes) else None
+    settings = {
+        "features": about(stream.features),
+        "labels": labels,
+        "metric": stream.metric,
+        "shape": shape,
+    }
+    arrays = (
+        stream.queries,
+        stream.centre,
+        None if isinstance(codes, Codes) else codes,
+        stream.hard_codes,
+    )
+    return SavedStream(folder, every, settings, arrays)
+
+
+def about(features: np.ndarray | jax.Array | Rows) -> Any:
+    """Return what identifies candidates: all of them, or the file that they are in."""
+    if isinstance(features, Rows):
+        return features.about
+    if isinstance(features, np.memmap) and features.filename:
+        status = Path(features.filename).stat()
+        where = [os.fspath(features.filename), status.st_size, status.st_mtime_ns]
+        return [*where, features.offset, features.shape, str(features.dtype)]
+    return fingerprint(np.asarray(features))
+
+
+def of_pass(folder: str | os.PathLike[str] | None, k: int) -> Path | None:
+    """Return the folder of the pass that finds k neighbours."""
+    return None if folder is None else Path(folder) / f"neighbours_{k}"

@@ -1,0 +1,71 @@
+"""Run by each of two processes: rows of a source, of which it reads its own.
+
+Its arguments are a port, which process this is, and a folder with the data and for the
+results.
+"""
+
+import sys
+
+import jax
+import numpy as np
+
+import jaxsel
+from jaxsel import retrieve
+from jaxsel.data import open_rows
+
+
+class Dies(Exception):
+    pass
+
+
+class Counted:
+    """An array that remembers which rows were read, and can fail."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype = x, x.shape, x.dtype
+        self.read, self.dies_at = [], None
+
+    def __getitem__(self, rows):
+        if self.dies_at is not None and len(self.read) >= self.dies_at:
+            raise Dies
+        self.read.append((rows.start, rows.stop))
+        return self.x[rows]
+
+
+def main(port, process, folder):
+    jaxsel.init_multihost(f"localhost:{port}", 2, int(process))
+    given = np.load(f"{folder}/data.npz")
+    x, y, hard, names = (given[name] for name in ("x", "y", "hard", "names"))
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    source = Counted(x)
+    rows = open_rows(source, labels=y)
+    found = {}
+    labels = {"labels": rows.labels, "hard_labels": names}
+    for what, more in (("all", {}), ("of its class", labels)):
+        source.read.clear()
+        near = retrieve.nearest(rows, hard, 9, chunk_size=16, mesh=mesh, **more)
+        found[what] = near.indices
+        found[f"{what}, distances"] = near.distances
+        found[f"{what}, read"] = np.array(source.read)
+    found["chosen"] = jaxsel.retrieve_nearest(rows, hard, 30, mesh=mesh).indices
+
+    options = {"chunk_size": 16, "mesh": mesh, "checkpoint": f"{folder}/kept"}
+    options["checkpoint_every"] = 2
+    source.read.clear()
+    source.dies_at = 10  # two reads a chunk: one for each device
+    try:
+        retrieve.nearest(rows, hard, 9, **options)
+    except Dies:
+        found["died"] = 1
+    source.dies_at = None
+    source.read.clear()
+    found["resumed"] = retrieve.nearest(rows, hard, 9, **options).indices
+    found["resumed, read"] = np.array(source.read)
+
+    part = rows.shard()
+    found["share"] = np.array([part.begin, part.end])
+    np.savez(f"{folder}/{process}.npz", **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
