@@ -1,5 +1,6 @@
 """Loss thresholds that keep the samples a benchmark model fits, across clients too."""
 
+from ._band import Band as Band
 from ._baselines import (
     mixture_threshold as mixture_threshold,
     quantile_threshold as quantile_threshold,
@@ -26,7 +27,6 @@ from ._secure import SecureClient as SecureClient
 from ._secure_messages import Keys as Keys, Revealed as Revealed, Shares as Shares
 from ._server import FilterServer as FilterServer, filter_server as filter_server
 from ._threshold import (
-    Band as Band,
     LossThreshold as LossThreshold,
     loss_threshold as loss_threshold,
 )

@@ -40,7 +40,7 @@ from ._estimator import (
     round_length,
 )
 from ._evaluator import KEY
-from ._executor import Executor, Sent, Spread, check_executor
+from ._executor import Executor, SentRun, Spread, check_executor
 from ._failures import tell
 from ._stopping import RunInfo, StoppingRule
 
@@ -165,7 +165,7 @@ def _source(
     fixed = (k for k in state if k not in SUMS and not k.startswith((PART, "run_")))
     spread = Spread(
         executor,
-        Sent(estimator, work, {name: state[name] for name in fixed}),
+        SentRun(estimator, work, {name: state[name] for name in fixed}),
         work,
         all_batches(estimator, work, int(state["run_samples"]), limit),
         limit,

@@ -19,9 +19,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel import value
+from jaxsel import _executor, value
 from jaxsel._types import Values
-from jaxsel.value import _executor, _run
+from jaxsel.value import _run
 
 from .games import Game, saturating
 
@@ -345,7 +345,6 @@ import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 
 import jax, numpy as np
-from jaxsel import value
 
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
@@ -394,7 +393,6 @@ _ON_RAY = """
 import pathlib, sys
 
 import pytest, ray
-from jaxsel import value
 from value.test_executor import Deadly, Game, identical, tmc
 
 folder = pathlib.Path(sys.argv[1])
