@@ -345,6 +345,7 @@ import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 
 import jax, numpy as np
+from jaxsel import value
 
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
@@ -393,6 +394,7 @@ _ON_RAY = """
 import pathlib, sys
 
 import pytest, ray
+from jaxsel import value
 from value.test_executor import Deadly, Game, identical, tmc
 
 folder = pathlib.Path(sys.argv[1])
