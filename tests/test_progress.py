@@ -86,6 +86,7 @@ def test_slow_steps_do_not_compile(at_once):
     bar = Bar()
     with first_step(bar):
         jax.monitoring.record_event_duration_secs("/jax/other", 9.0)
+        jax.monitoring.record_event_duration_secs(_progress._LOWERED, 9.0)
         jax.monitoring.record_event_duration_secs(_progress._COMPILED, 0.01)
         time.sleep(0.2)
     assert bar.texts == [""]
