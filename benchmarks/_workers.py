@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,8 +21,29 @@ from jaxsel import value
 from ._machine import ROOT
 from ._retrain import gaussians
 
-ONE_CORE = {"NPROC": "1"}
+ONE_THREAD = {"NPROC": "1"}
 """What gives XLA one thread on a CPU, rather than one for each core."""
+
+_CORES = "JAXSEL_BENCH_CORES"  # a folder with a file for each core
+_held: list[Any] = []
+
+
+def pin() -> None:
+    """Keep this process on a core that no other worker has taken.
+
+    Also on one thread XLA hands work from Python's to its own: on another core that
+    takes a quarter longer.
+    """
+    for core in sorted(os.sched_getaffinity(0)):
+        file = (Path(os.environ[_CORES]) / str(core)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        os.sched_setaffinity(0, {core})
+        _held.append(file)  # until this process ends
+        return
 
 
 def compared(kind: str, *, quick: bool) -> dict[str, float]:
@@ -71,31 +95,40 @@ def compared(kind: str, *, quick: bool) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _workers(kind: str) -> Iterator[dict[int, Any]]:
-    if kind == "processes":
-        context = multiprocessing.get_context("spawn")
-        before = {name: os.environ.get(name) for name in ONE_CORE}
-        os.environ.update(ONE_CORE)  # as processes find it when they start
-        try:
-            with (
-                ProcessPoolExecutor(1, mp_context=context) as one,
-                ProcessPoolExecutor(2, mp_context=context) as two,
-            ):
-                yield {1: one, 2: two}
-        finally:
-            for name, was in before.items():
-                if was is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = was
-        return
-    import ray  # pyright: ignore[reportMissingImports]
+    """Yield an executor of one worker and one of two, each worker on its own core."""
+    with contextlib.ExitStack() as stack:
+        if kind == "processes":
+            yield {number: stack.enter_context(_pool(number)) for number in (1, 2)}
+            return
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        import ray  # pyright: ignore[reportMissingImports]
 
-    environment = {"env_vars": {**ONE_CORE, "PYTHONPATH": str(ROOT)}}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        two = value.RayExecutor(num_cpus=1, runtime_env=environment)
+        variables = ONE_THREAD | {_CORES: folder, "PYTHONPATH": str(ROOT)}
+        environment = {"env_vars": variables, "worker_process_setup_hook": pin}
+        # Ray ends workers that were idle for a second: a new one compiles again.
+        idle = {"idle_worker_killing_time_threshold_ms": 10**7}
+        options: Any = {"include_dashboard": False, "log_to_driver": False}
+        options |= {"runtime_env": environment, "_system_config": idle}
+        ray.init(address="local", num_cpus=2, **options)
+        stack.callback(ray.shutdown)
+        two = value.RayExecutor(num_cpus=1)
         # Each of its tasks takes both processors, so that there is one at a time.
-        one = value.RayExecutor(num_cpus=2, runtime_env=environment)
+        one = value.RayExecutor(num_cpus=2)
         yield {1: one, 2: two}
-    finally:
-        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _pool(number: int) -> Iterator[ProcessPoolExecutor]:
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(
+            number, context, initializer=_begin, initargs=(folder,)
+        ) as pool,
+    ):
+        yield pool
+
+
+def _begin(folder: str) -> None:
+    os.environ.update(ONE_THREAD | {_CORES: folder})
+    pin()
