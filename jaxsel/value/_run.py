@@ -286,7 +286,7 @@ def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
 
 
 class _Bar:
-    """What is told of each batch; shows nothing."""
+    """A listener that is told of each batch, and shows nothing."""
 
     def begin(self, info: RunInfo) -> None:
         """Start from the samples of a run that goes on."""
