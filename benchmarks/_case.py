@@ -83,6 +83,7 @@ class Case(Generic[I]):
         targets: Figures to reach.
         platforms: Where the case runs, as JAX names platforms; everywhere if empty.
         rounds: How often each contender is timed.
+        probed: Whether memory and compilation are measured, in more processes.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Case(Generic[I]):
     targets: Sequence[Target] = ()
     platforms: Sequence[str] = ()
     rounds: int = 7
+    probed: bool = True
 
 
 def faster(contender: str, against: str, level: Level, limit: float) -> Target:

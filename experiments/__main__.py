@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxsel.cli import (
     Parser,
@@ -19,6 +20,7 @@ from .filter import command as filtering
 from .mycroft import command as mycroft
 from .proxy import command as proxy
 from .secure import command as secure
+from .seeds import KINDS, Workers
 from .values import command as values
 
 PAPERS = {
@@ -33,12 +35,14 @@ _DESCRIPTION = """\
 The experiments of papers in miniature, on real data.
 
 What each experiment finds for each seed is kept in a folder beside the report, and read
-where it is there already: run a killed run again, and it goes on."""
+where it is there already: run a killed run again, and it goes on. What another source
+found, or other versions of packages, is found anew."""
 
 _EXAMPLES = """\
 examples:
   python -m experiments mycroft
   python -m experiments mycroft --full --out repro --force
+  python -m experiments mycroft --executor processes --workers 4
   python -m experiments proxy --out repro-proxy
   python -m experiments secure --out repro-secure
   python -m experiments values --out repro-values
@@ -65,17 +69,38 @@ def make_parser() -> Parser:
         paper.set_defaults(run=_run)
         paper.add_argument("--full", action="store_true", help=command.FULL)
         add_report_options(paper, out="repro", seeds=command.SEEDS)
+        if command.SPREAD:
+            _add_workers(paper)
     return parser
 
 
+def _add_workers(parser: Parser) -> None:
+    parser.add_argument(
+        "--executor",
+        choices=KINDS,
+        default="threads",
+        help="where experiments run: threads of this process (default), processes that "
+        "each read the data and compile, or tasks of Ray",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="how many run at once (default: as many as processors, here or of Ray)",
+    )
+
+
 def _run(args: argparse.Namespace) -> None:
-    make = PAPERS[args.paper].make
+    command = PAPERS[args.paper]
+    spread: dict[str, Any] = {}
+    if command.SPREAD:
+        spread = {"workers": Workers(args.executor, args.workers)}
 
     def write(
         folder: Path, seeds: Sequence[int], progress: bool
     ) -> tuple[Path, Path, str]:
-        report, summary = make(
-            folder / "runs", seeds=seeds, full=args.full, progress=progress
+        report, summary = command.make(
+            folder / "runs", seeds=seeds, full=args.full, progress=progress, **spread
         )
         return *report.save(folder), summary
 

@@ -1,55 +1,137 @@
-"""Experiments, each repeated for every seed, on all cores."""
+"""Experiments, each repeated for every seed, on threads, processes or Ray.
+
+A worker that is lost loses what it was at. Results are kept by the caller, each as soon
+as it is there.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import multiprocessing
 import os
+import pickle
+import queue
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import jax
+
+from jaxsel._executor import Renewed, workers_of
 from jaxsel._progress import track
 
+from .store import remembered, versions_here
+
+KINDS = ("threads", "processes", "ray")
+
+Job: TypeAlias = Callable[[int], Mapping[str, Any]]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+_PROGRAMS = (
+    "jax_compilation_cache_dir",
+    "jax_enable_compilation_cache",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+_made: dict[bytes, Mapping[str, Job]] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """Where experiments run.
+
+    Attributes:
+        kind: "threads" of this process; "processes" of this host, each of which reads
+            the data and compiles; or "ray", tasks of one CPU each.
+        number: How many at once; None for one on each processor, or as many as Ray has
+            CPUs for.
+    """
+
+    kind: Literal["threads", "processes", "ray"] = "threads"
+    number: int | None = None
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"executor must be one of {', '.join(KINDS)}, got {self.kind!r}"
+            )
+        if self.number is not None and self.number < 1:
+            raise ValueError(f"workers must be at least 1, got {self.number}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Experiments by name, as `make` returns them here and in every other process.
+
+    Attributes:
+        make: A function at the top level of a module.
+        arguments: Its arguments, which can be pickled.
+    """
+
+    make: Callable[..., Mapping[str, Job]]
+    arguments: tuple[Any, ...] = ()
+
 
 def each_seed(
-    run: Callable[[str, int], Mapping[str, Any]],
-    names: Sequence[str],
+    work: Work,
     seeds: Sequence[int],
+    file: Callable[[str, int], tuple[Path, Mapping[str, Any]]],
     *,
     label: str,
     progress: bool,
+    workers: Workers | None = None,
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what `run` returns for each name, those of all seeds in their order.
+    """Return what each experiment returns, for all seeds in their order.
 
     Args:
-        run: From the name of an experiment and a seed to its results.
-        names: Of the experiments.
+        work: Makes the experiments.
         seeds: All experiments run for one before those for the next begin.
+        file: Returns where the results of an experiment and a seed are kept, and what
+            they are told apart by; see `remembered`.
         label: What a progress bar counts.
         progress: Whether to show one.
+        workers: Where they run; threads, one for each processor, if None.
+
+    Raises:
+        RuntimeError: If the worker of an experiment is lost again and again.
     """
-    pairs = [(name, int(seed)) for seed in seeds for name in names]
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
-    results = at_once(lambda pair: run(*pair), pairs)
-    counted = track(results, progress=progress, label=label, total=len(pairs))
-    for (name, _), result in zip(pairs, counted, strict=True):
-        found[name].append(result)
+    jobs = work.make(*work.arguments)
+    pairs = [(name, int(seed)) for seed in seeds for name in jobs]
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
+    workers = Workers() if workers is None else workers
+    with _elsewhere(work, workers) as (number, there):
+        run = there or (lambda name, seed: jobs[name](seed))
+
+        def one(pair: tuple[str, int]) -> dict[str, Any]:
+            return remembered(*file(*pair), lambda: run(*pair))
+
+        results = at_once(one, pairs, number)
+        counted = track(results, progress=progress, label=label, total=len(pairs))
+        for (name, _), result in zip(pairs, counted, strict=True):
+            found[name].append(result)
     return found
 
 
-def at_once(run: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield what `run` returns for each item, one of them running on every core.
+def at_once(
+    run: Callable[[_T], _R], items: Sequence[_T], number: int | None = None
+) -> Iterator[_R]:
+    """Yield what `run` returns for each item, some of them at the same time.
 
     Small trainings, and compiling them, keep one core busy each; so NumPy gets one
     thread. After an error no further item is begun.
-    """
-    from threadpoolctl import threadpool_limits
 
-    pool = ThreadPoolExecutor(os.cpu_count())
+    Args:
+        run: Of one item.
+        items: In order.
+        number: How many at a time; one on every processor if None.
+    """
+    pool = ThreadPoolExecutor(number or os.cpu_count())
     try:
-        with threadpool_limits(1):
+        with _one_thread():
             for future in [pool.submit(run, item) for item in items]:
                 yield future.result()
     finally:
@@ -65,3 +147,94 @@ def one_thread_each() -> None:
     flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
     if name not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {name}=false".strip()
+
+
+@contextlib.contextmanager
+def _elsewhere(
+    work: Work, workers: Workers
+) -> Iterator[tuple[int | None, Callable[[str, int], Mapping[str, Any]] | None]]:
+    """Yield how many run at once, and what runs one; None for in this process."""
+    if workers.kind == "threads":
+        yield workers.number, None
+        return
+    here, settings = versions_here(), {}
+    if workers.kind == "processes":
+        settings = {name: getattr(jax.config, name) for name in _PROGRAMS}
+        number = workers.number or os.cpu_count() or 1
+        # Pools of one process: when it dies, no other is taken along.
+        context = multiprocessing.get_context("spawn")
+        options: Any = {"mp_context": context, "initializer": _end_with_caller}
+        pools = [ProcessPoolExecutor(1, **options) for _ in range(number)]
+    else:
+        from jaxsel.value import RayExecutor
+
+        # As here: the same programs, for the same bits.
+        names = {"XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64"} & {*os.environ}
+        variables = {name: os.environ[name] for name in names}
+        ray = RayExecutor(num_cpus=1, runtime_env={"env_vars": variables})
+        number = min(workers_of(ray), workers.number or workers_of(ray))
+        pools = [ray] * number
+    free: queue.SimpleQueue[Renewed] = queue.SimpleQueue()
+    renewed = [Renewed(pool) for pool in pools]
+    for each in renewed:
+        free.put(each)
+
+    def run(name: str, seed: int) -> Mapping[str, Any]:
+        own = free.get()
+        submit = lambda: own.submit(_run, work, name, seed, settings, here)
+        try:
+            return own.result(submit(), submit, f"{name}, seed {seed},")
+        finally:
+            free.put(own)
+
+    try:
+        yield number, run
+    finally:
+        for each in renewed:
+            each.shutdown()
+        for pool in pools:
+            if isinstance(pool, ProcessPoolExecutor):
+                pool.shutdown(cancel_futures=True)
+
+
+def _end_with_caller() -> None:
+    """End this process when the one that started it does, even if that is killed."""
+    caller = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if caller is not None:
+            caller.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _run(
+    work: Work,
+    name: str,
+    seed: int,
+    settings: Mapping[str, Any],
+    versions: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run one experiment for one seed, on a worker, which keeps what it has read."""
+    if versions != versions_here():
+        raise RuntimeError(
+            "workers must have the versions and sources of the caller, "
+            f"{versions}, got {versions_here()}"
+        )
+    for setting, value in settings.items():
+        jax.config.update(setting, value)
+    key = pickle.dumps(work)
+    if key not in _made:
+        _made.clear()
+        _made[key] = work.make(*work.arguments)
+    with _one_thread():
+        return dict(_made[key][name](seed))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield

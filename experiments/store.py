@@ -1,24 +1,29 @@
 """Results of single seeds as files, so that a killed run goes on where it was.
 
-Settings and versions are not all that results depend on: a changed source or another
-scikit-learn is not noticed. The folder is to be removed then.
+Results are told apart by their settings, the versions of the packages that compute, and
+the sources of jaxsel and of the experiments. What only shows results does not count.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.metadata
 import json
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from jaxsel import __version__
+import jaxsel
 from jaxsel._staged import staged
 
 _FACTS = "__jaxsel__"
+_COMPUTES = "flax", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy"
+_SHOWS = "chapter.py", "figures.py", "command.py", "claims.py", "__main__.py"
+_SHOWN_BY = "_cli", "report"  # rooms of jaxsel
 
 
 def remembered(
@@ -27,13 +32,12 @@ def remembered(
     """Return the results in a file, or run, and write them to it in one step.
 
     Args:
-        path: An `.npz` file. One that holds the results of other settings, or other
-            versions of jaxsel or JAX, or is damaged, is replaced.
+        path: An `.npz` file. One that holds the results of other settings, versions or
+            sources, or is damaged, is replaced.
         settings: What results are told apart by, as JSON has it.
         run: Returns results by name: arrays, numbers, texts and tuples of texts.
     """
-    versions = {"jaxsel": __version__, "jax": jax.__version__}
-    facts = json.dumps({"settings": settings, "versions": versions}, sort_keys=True)
+    facts = json.dumps({"settings": settings, **versions_here()}, sort_keys=True)
     found = _read(path, facts)
     if found is None:
         _write(path, facts, run())
@@ -41,6 +45,32 @@ def remembered(
     if found is None:
         raise OSError(f"{path} could not be read back")
     return found
+
+
+@functools.cache
+def versions_here() -> dict[str, Any]:
+    """Return the versions of what computes, and a digest of the sources."""
+    versions: dict[str, str | None] = {"jaxsel": jaxsel.__version__}
+    for name in _COMPUTES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    roots = Path(jaxsel.__file__).parent, Path(__file__).parent
+    return {"versions": versions, "sources": source_digest(*roots)}
+
+
+def source_digest(*roots: Path) -> str:
+    """Return a digest of the Python files in folders, but for those that only show."""
+    digest = hashlib.sha256()
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            inside = path.relative_to(root)
+            if path.name in _SHOWS or inside.parts[0] in _SHOWN_BY:
+                continue
+            source = path.read_bytes()
+            digest.update(f"{inside.as_posix()}:{len(source)}:".encode() + source)
+    return digest.hexdigest()[:16]
 
 
 def _read(path: Path, facts: str) -> dict[str, Any] | None:

@@ -1,18 +1,86 @@
 """Progress bars: off by default, on standard error."""
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import jax
 
 _T = TypeVar("_T")
+
+_AFTER = 1.0  # seconds of compiling that go unmentioned
+_LOOK = 0.2  # seconds between two looks
+
+# JAX tells when each of these has ended, and compiles at once what it has lowered.
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def track(
     items: Iterable[_T], *, progress: bool, label: str, total: int | None = None
 ) -> Iterator[_T]:
-    """Yield the items, with a bar while `progress` is on."""
+    """Yield the items, with a bar while `progress` is on.
+
+    Where the first item, or what the caller does with it, compiles for more than a
+    second, the bar says so until that is done.
+    """
     if not progress:
         yield from items
         return
     from tqdm.auto import tqdm
 
-    yield from tqdm(items, desc=label, total=total, leave=False)
+    with (
+        tqdm(items, desc=label, total=total, leave=False) as bar,
+        first_step(bar) as done,
+    ):
+        for item in bar:
+            yield item
+            done()
+
+
+@contextlib.contextmanager
+def first_step(bar: Any) -> Iterator[Callable[[], None]]:
+    """Have a bar of tqdm say that it compiles, until the first step is done.
+
+    Yields:
+        What to call after each step. Programs that other processes compile are not
+        noticed.
+    """
+    spent, begun = [0.0], dict[int, float]()
+    ended = threading.Event()
+
+    def heard(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        del kwargs
+        if event == _LOWERED:
+            begun[threading.get_ident()] = time.monotonic()
+        elif event == _COMPILED:
+            begun.pop(threading.get_ident(), None)
+            spent[0] += duration_secs
+
+    def watch() -> None:
+        while not ended.wait(_LOOK):
+            now = time.monotonic()
+            if spent[0] + sum(now - since for since in [*begun.values()]) > _AFTER:
+                bar.set_postfix_str("compiling ...")
+                return
+
+    def done() -> None:
+        if ended.is_set():
+            return
+        ended.set()
+        with contextlib.suppress(AssertionError, ValueError):  # somebody cleared them
+            jax.monitoring.unregister_event_duration_listener(heard)
+        watcher.join()
+        bar.set_postfix_str("", refresh=False)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    watcher.start()
+    try:
+        yield done
+    finally:
+        done()

@@ -145,3 +145,33 @@ def test_multihost():
     best = values.top(5).tolist()
     assert f"2 devices; the five best digits: {best}" in said[0]
     assert "best" not in said[1]
+
+
+def test_pods_of_a_jobset_find_process_0():
+    """What jobset.yaml says in several places agrees; see JobSet's names of pods."""
+    yaml = pytest.importorskip("yaml")
+    jobset = yaml.safe_load((FOLDER / "cluster" / "jobset.yaml").read_text())
+    assert (jobset["apiVersion"], jobset["kind"]) == (
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+    )
+    name, spec = jobset["metadata"]["name"], jobset["spec"]
+    assert spec["network"] == {
+        "enableDNSHostnames": True,
+        "publishNotReadyAddresses": True,
+    }
+    (job,) = spec["replicatedJobs"]
+    assert job["replicas"] == 1
+    pods = job["template"]["spec"]
+    assert pods["completionMode"] == "Indexed"
+    # All at once: a run of JAX needs all its processes, and ends with any of them.
+    assert pods["completions"] == pods["parallelism"] == 4
+    assert pods["backoffLimit"] == 0 < spec["failurePolicy"]["maxRestarts"]
+    assert pods["template"]["spec"]["restartPolicy"] == "Never"
+    (container,) = pods["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    (line,) = container["args"]
+    command = line.split()
+    assert (FOLDER.parent / command[1]).is_file()
+    assert command[2] == f"{name}-{job['name']}-0-0.{name}:{port['containerPort']}"
+    assert command[3:] == [str(pods["completions"]), '"$JOB_COMPLETION_INDEX"']

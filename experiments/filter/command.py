@@ -15,6 +15,7 @@ Clients drop samples by a threshold of their loss, and learn together: noise rem
 clean samples kept, accuracy by rounds. Needs mnist and fashion_mnist; six minutes on
 two cores."""
 FULL = "Fashion-MNIST, and CNNs, too"
+SPREAD = True
 
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:

@@ -12,8 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.seeds import each_seed
-from experiments.store import remembered
+from experiments.seeds import Job, Work, Workers, each_seed
 from jaxsel.data import load
 from jaxsel.demo.scenes.federation import KINDS, FilterSizes
 from jaxsel.demo.scenes.thresholds import TRAINED, variant_seed
@@ -68,6 +67,7 @@ def run_filtering(
     seeds: Sequence[int] = tuple(range(5)),
     full: bool = False,
     progress: bool = False,
+    workers: Workers | None = None,
 ) -> Filtering:
     """Run the experiments of federated loss filtering in miniature, on real data.
 
@@ -80,6 +80,7 @@ def run_filtering(
         full: Whether to take Fashion-MNIST for the task as well, train for longer,
             and train CNNs too.
         progress: Whether to show a progress bar.
+        workers: Where they run; on threads of this process if None.
 
     Returns:
         Shares of noise removed and clean samples kept, and accuracies by rounds.
@@ -98,7 +99,6 @@ def run_filtering(
     sizes = FULL_FILTER if full else FilterSizes()
     targets = (*_OTHERS,) if full else ("mnist",)
     variants = (*VARIANTS,) if full else ("plain",)
-    jobs = experiments(sizes, targets, variants)
     folder = Path(folder) / ("full" if full else "default")
     about = {
         "sizes": dataclasses.asdict(sizes),
@@ -107,11 +107,17 @@ def run_filtering(
         "variants": VARIANTS,
     }
 
-    def one(name: str, seed: int) -> dict[str, Any]:
-        run = functools.partial(jobs[name], seed)
-        return remembered(folder / f"{name}-{seed}.npz", about | {"seed": seed}, run)
+    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
+        return folder / f"{name}-{seed}.npz", about | {"seed": seed}
 
-    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    found = each_seed(
+        Work(experiments, (sizes, targets, variants)),
+        seeds,
+        file,
+        label="Experiments",
+        progress=progress,
+        workers=workers,
+    )
     return Filtering(
         seeds=np.asarray(seeds),
         full=full,
@@ -131,13 +137,13 @@ def run_filtering(
 
 def experiments(
     sizes: FilterSizes, targets: Sequence[str], variants: Sequence[str]
-) -> dict[str, Callable[[int], Mapping[str, Any]]]:
+) -> dict[str, Job]:
     """Return what runs each experiment for a seed, by name."""
     read = functools.cache(lambda name: _read(name, sizes.side))
 
     def job(
         run: Callable[..., Any], target: str, sizes: FilterSizes = sizes, **options: Any
-    ) -> Callable[[int], Mapping[str, Any]]:
+    ) -> Job:
         def seeded(seed: int) -> Mapping[str, Any]:
             others = [read(name) for name in _OTHERS[target]]
             return run(read(target), others, sizes, seed, **options)

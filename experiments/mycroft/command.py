@@ -15,6 +15,7 @@ labels, ranking of owners, and the same on a table; with the paper's figures bes
 ours. Needs mnist, fashion_mnist and adult (`jaxsel data prepare`); six minutes on two
 cores."""
 FULL = "whole images, and all selectors on the table"
+SPREAD = True
 
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import each_seed
-from experiments.store import remembered
+from experiments.seeds import Job, Work, Workers, each_seed
 from jaxsel.data import load
 from jaxsel.demo.scenes.trainer import Samples, Sizes, images
 from jaxsel.demo.seeds import stacked
@@ -62,6 +61,7 @@ def run_mycroft(
     seeds: Sequence[int] = tuple(range(5)),
     full: bool = False,
     progress: bool = False,
+    workers: Workers | None = None,
 ) -> Mycroft:
     """Run the experiments of the Mycroft paper in miniature, on real data.
 
@@ -75,6 +75,7 @@ def run_mycroft(
             the tabular experiments. Otherwise images are averaged to 14×14 pixels, and
             five seeds take six minutes on two cores.
         progress: Whether to show a progress bar.
+        workers: Where they run; on threads of this process if None.
 
     Returns:
         Accuracies on hard samples held out, shares of useful samples, and rankings.
@@ -91,27 +92,38 @@ def run_mycroft(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     sizes, backgrounds = (FULL, FULL_SIZES) if full else (Sizes(), SIZES)
-    jobs = experiments(sizes, backgrounds, full=full)
+    sized = experiments(sizes, backgrounds, full=full)
     folder = Path(folder) / ("full" if full else "default")
 
-    def one(name: str, seed: int) -> dict[str, Any]:
-        size, run = jobs[name]
-        settings = {
+    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
+        size, _ = sized[name]
+        return folder / f"{name}-{seed}.npz", {
             "seed": seed,
             "full": full,
             "data": _SPLIT,
             "sizes": None if size is None else dataclasses.asdict(size),
         }
-        path = folder / f"{name}-{seed}.npz"
-        return remembered(path, settings, functools.partial(run, seed))
 
-    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    found = each_seed(
+        Work(_jobs, (sizes, backgrounds, full)),
+        seeds,
+        file,
+        label="Experiments",
+        progress=progress,
+        workers=workers,
+    )
     return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
+
+
+def _jobs(sizes: Sizes, backgrounds: Sizes, full: bool) -> dict[str, Job]:
+    """Return what runs each experiment for a seed, by name."""
+    sized = experiments(sizes, backgrounds, full=full)
+    return {name: run for name, (_, run) in sized.items()}
 
 
 def experiments(
     sizes: Sizes, backgrounds: Sizes, *, full: bool
-) -> dict[str, tuple[Sizes | None, Callable[[int], Mapping[str, Any]]]]:
+) -> dict[str, tuple[Sizes | None, Job]]:
     """Return what runs each experiment for a seed, and how large it is, by name."""
     read = functools.cache(lambda name: images(load(name, split=_SPLIT), sizes.side))
     first = DATA[0]
@@ -168,7 +180,7 @@ def _on(
     read: Callable[[str], Samples],
     name: str,
     sizes: Sizes,
-) -> Callable[[int], Mapping[str, Any]]:
+) -> Job:
     """Bind an experiment to a data set, which is read when it is first needed."""
     return lambda seed: run(read(name), sizes, seed)
 

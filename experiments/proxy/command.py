@@ -14,6 +14,7 @@ SelectFormer's proxies and cheaper ones choose texts from two pools; how well, a
 how many bytes of a secure run. Needs movie_polarity, tweets and the model minilm
 (`jaxsel models prepare`); 42 minutes on two cores."""
 FULL = "the paper's ablations too"
+SPREAD = True
 
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:

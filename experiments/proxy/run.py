@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import each_seed
-from experiments.store import remembered
+from experiments.seeds import Job, Work, Workers, each_seed
 from jaxsel.demo.scenes.texts import LAYERS, LENGTH, TUNING, Sizes, read_texts
 from jaxsel.demo.seeds import stacked
 
@@ -100,6 +98,7 @@ def run_proxies(
     seeds: Sequence[int] = tuple(range(10)),
     full: bool = False,
     progress: bool = False,
+    workers: Workers | None = None,
 ) -> Proxies:
     """Choose from pools of real texts, by the paper's proxies and by cheaper ones.
 
@@ -111,6 +110,7 @@ def run_proxies(
         seeds: Each deals the texts, and draws all else, anew.
         full: Whether to add the paper's ablations.
         progress: Show a progress bar.
+        workers: Where they run; on threads of this process if None.
 
     Returns:
         How well each point ranks and chooses, and what it costs.
@@ -127,8 +127,6 @@ def run_proxies(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     made, compared = candidates(full=full), points(full=full)
-    read = functools.cache(lambda name: read_texts(name, MOST[name], progress=progress))
-    other = dict(zip(POOLS, reversed(POOLS), strict=True))
     about = {
         "candidates": {name: repr(one) for name, one in made.items()},
         "points": {name: repr(one) for name, one in compared.items()},
@@ -139,19 +137,19 @@ def run_proxies(
         "fields": [field.name for field in dataclasses.fields(ProxyPool)],
     }
 
-    def one(name: str, seed: int) -> dict[str, Any]:
-        sizes = POOLS[name]
-        settings = {**about, "seed": seed, "sizes": dataclasses.asdict(sizes)}
+    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
         path = Path(folder) / f"{name}-{'full-' if full else ''}{seed}.npz"
-        return remembered(
-            path,
-            settings,
-            lambda: trial(read(name), read(other[name]), sizes, made, compared, seed),
-        )
+        sizes = dataclasses.asdict(POOLS[name])
+        return path, {**about, "seed": seed, "sizes": sizes}
 
-    for name in POOLS:  # before threads ask for them
-        read(name)
-    found = each_seed(one, [*POOLS], seeds, label="Pools", progress=progress)
+    found = each_seed(
+        Work(_jobs, (full, progress)),
+        seeds,
+        file,
+        label="Pools",
+        progress=progress,
+        workers=workers,
+    )
     return Proxies(
         seeds=np.asarray(seeds),
         full=full,
@@ -162,3 +160,17 @@ def run_proxies(
             for name, runs in found.items()
         },
     )
+
+
+def _jobs(full: bool, progress: bool) -> dict[str, Job]:
+    """Return what runs each pool for a seed, by name."""
+    made, compared = candidates(full=full), points(full=full)
+    read = {name: read_texts(name, MOST[name], progress=progress) for name in POOLS}
+    other = dict(zip(POOLS, reversed(POOLS), strict=True))
+
+    def job(name: str) -> Job:
+        return lambda seed: trial(
+            read[name], read[other[name]], POOLS[name], made, compared, seed
+        )
+
+    return {name: job(name) for name in POOLS}

@@ -16,6 +16,7 @@ approximations, the paper's proxies and ours. Then a linear probe chooses 8,400 
 installed. Takes features of MiniLM where it and texts are prepared; two and a half
 minutes on two cores once 2,000 texts are encoded."""
 FULL = "features of 42,000 real texts, where texts are prepared"
+SPREAD = False  # its runs are timed, one after the other
 
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:

@@ -16,6 +16,7 @@ summarisation, acquisition and adaptation; which of the study's claims hold. Nee
 mnist, fashion_mnist and adult, and takes movie_polarity and minilm where they are
 there; seven and a half minutes on two cores."""
 FULL = "1000 points rather than 300"
+SPREAD = True
 
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:

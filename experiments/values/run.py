@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.seeds import each_seed
+from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.store import remembered
 from jaxsel.demo.seeds import stacked
 from jaxsel.tasks import Curves
@@ -26,8 +26,6 @@ from .runtime import FULL_RUNTIME, RuntimeSizes, measure_runtime
 
 _OTHERS = ("order", "ranks", "embeddings-images", "embeddings-texts")
 EMBEDDED, _VALIDATION = 500, 300
-
-Job = Callable[[int], Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +64,7 @@ def run_study(
     seeds: Sequence[int] = tuple(range(10)),
     full: bool = False,
     progress: bool = False,
+    workers: Workers | None = None,
 ) -> Study:
     """Run the study's experiments in miniature, on real data.
 
@@ -78,6 +77,7 @@ def run_study(
         seeds: Each deals the data, and draws all else, anew.
         full: Whether to value 1000 points rather than 300, and to sample more.
         progress: Whether to show a progress bar.
+        workers: Where all but the runtimes run; on threads of this process if None.
 
     Returns:
         Curves of the applications, rank correlations, top classes, and runtimes.
@@ -99,7 +99,6 @@ def run_study(
         if full
         else (Sizes(), RankSizes(), RuntimeSizes())
     )
-    jobs = experiments(sizes, ranks, full=full, progress=progress)
     folder = Path(folder) / ("full" if full else "default")
     about = {
         "full": full,
@@ -108,17 +107,27 @@ def run_study(
         "embedded": [EMBEDDED, _VALIDATION],
     }
 
-    def one(name: str, seed: int) -> dict[str, Any]:
-        run = functools.partial(jobs[name], seed)
-        return remembered(folder / f"{name}-{seed}.npz", about | {"seed": seed}, run)
+    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
+        return folder / f"{name}-{seed}.npz", about | {"seed": seed}
 
-    found = each_seed(one, [*jobs], seeds, label="Experiments", progress=progress)
+    found = each_seed(
+        Work(_jobs, (sizes, ranks, full, progress)),
+        seeds,
+        file,
+        label="Experiments",
+        progress=progress,
+        workers=workers,
+    )
     runtime = remembered(
         folder / "runtime.npz",
         {"runtime": times},
         lambda: measure_runtime(pictures("mnist"), times),
     )
     return assemble(found, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
+
+
+def _jobs(sizes: Sizes, ranks: RankSizes, full: bool, progress: bool) -> dict[str, Job]:
+    return experiments(sizes, ranks, full=full, progress=progress)
 
 
 def experiments(

@@ -1,5 +1,6 @@
 """Loss thresholds that keep the samples a benchmark model fits, across clients too."""
 
+from ._band import Band as Band
 from ._baselines import (
     mixture_threshold as mixture_threshold,
     quantile_threshold as quantile_threshold,
@@ -27,7 +28,6 @@ from ._secure_messages import Keys as Keys, Revealed as Revealed, Shares as Shar
 from ._server import FilterServer as FilterServer, filter_server as filter_server
 from ._streamed_losses import streamed_losses as streamed_losses
 from ._threshold import (
-    Band as Band,
     LossThreshold as LossThreshold,
     loss_threshold as loss_threshold,
 )

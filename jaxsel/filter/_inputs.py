@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -112,25 +113,55 @@ def as_source(
             # Half of what there is room for: rounding may add to the sum.
             units = min(_UNITS, MOST // (2 * benchmark.total))
             weights = _whole("weights", _as_weights("weights", weights, n), units)
-        read = lambda: _cut(array, weights)
+        read = _Cut(array, weights)
     dtype = np.result_type(benchmark.edges, _float_type(dtype))
     benchmark = Benchmark(benchmark.edges.astype(dtype), benchmark.steps)
 
-    def chunks() -> Iterator[Chunk]:
-        total = None if n is None else -(-n // _CHUNK)
-        return _checked(
-            track(read(), progress=progress, label="Losses", total=total), dtype
-        )
-
+    chunks = _Chunks(read, dtype, n, progress)
     if n is None or n > IN_MEMORY:
         return Streamed(chunks), benchmark
     whole = joined(chunks())
-    return Sorted(*whole) if n < FEW else Streamed(lambda: [whole]), benchmark
+    return Sorted(*whole) if n < FEW else Streamed(_Whole(whole)), benchmark
 
 
-def _cut(losses: Any, weights: np.ndarray | None) -> Iterator[Any]:
-    for rows in chunk_slices(len(losses), _CHUNK):
-        yield losses[rows] if weights is None else (losses[rows], weights[rows])
+# Classes rather than closures, so that they can be sent to other processes.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Whole:
+    chunk: Chunk
+
+    def __call__(self) -> list[Chunk]:
+        return [self.chunk]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Cut:
+    losses: Any
+    weights: np.ndarray | None
+
+    def __call__(self) -> Iterator[Any]:
+        for rows in chunk_slices(len(self.losses), _CHUNK):
+            losses = self.losses[rows]
+            yield losses if self.weights is None else (losses, self.weights[rows])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Chunks:
+    """Checked chunks of what a function returns, with a bar in the first process."""
+
+    read: Callable[[], Iterable[Any]]
+    dtype: Any
+    n: int | None
+    progress: bool
+
+    def __call__(self) -> Iterator[Chunk]:
+        total = None if self.n is None else -(-self.n // _CHUNK)
+        chunks = track(self.read(), progress=self.progress, label="Losses", total=total)
+        return _checked(chunks, self.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "progress": False}
 
 
 def _pair(chunk: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -42,6 +42,10 @@ class Sorted:
         )
         return Counts(below, upto, self.total)
 
+    def apart(self) -> Sorted:
+        """Return this, which never changes."""
+        return self
+
     def number(self, value: float) -> int:
         """Return how many losses are at most `value`."""
         return int(np.searchsorted(self._losses, value, "right"))

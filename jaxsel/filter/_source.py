@@ -27,7 +27,7 @@ class Streamed:
     """
 
     def __init__(self, read: Callable[[], Iterable[Chunk]]):
-        self._read, self.weighted = read, False
+        self.read, self.weighted = read, False
         self._edges = np.empty(0)
         self._counts: Counts = Counts(np.empty(0, np.int64), np.empty(0, np.int64), 0)
         self._cells: dict[int, Sorted] = {}
@@ -58,17 +58,24 @@ class Streamed:
             upto[rows] += here.upto
         return Counts(below, upto, self._counts.total)
 
+    def apart(self) -> Streamed:
+        """Return the same with a memory of its own, for another thread."""
+        other = Streamed(self.read)
+        other.weighted, other._edges = self.weighted, self._edges
+        other._counts, other._cells = self._counts, dict(self._cells)
+        return other
+
     def number(self, value: float) -> int:
         """Return how many losses are at most `value`."""
         return sum(
-            int((losses <= np.float64(value)).sum()) for losses, _ in self._read()
+            int((losses <= np.float64(value)).sum()) for losses, _ in self.read()
         )
 
     def _count(self, edges: np.ndarray) -> None:
         """Count at these edges, in one pass."""
         none = np.zeros(len(edges), np.int64)
         counts = Counts(none, none, 0)
-        for losses, weights in self._read():
+        for losses, weights in self.read():
             counts = counts + tally(losses, weights, edges)
             self.weighted |= weights is not None
         if len(self._edges) and counts.total != self._counts.total:
@@ -87,7 +94,7 @@ class Streamed:
         bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
         low, high = bounds[cells[0]], bounds[cells[-1] + 1]
         found: list[list[Chunk]] = [[] for _ in cells]
-        for losses, weights in self._read():
+        for losses, weights in self.read():
             rows = np.flatnonzero((losses > low) & (losses < high))
             if weights is not None:
                 rows = rows[weights[rows] > 0]

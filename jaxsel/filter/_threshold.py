@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._executor import Executor, check_executor
 
+from ._band import Band, solutions
 from ._inputs import Losses, as_benchmark, as_losses, as_source
 from ._objective import Benchmark
 from ._solve import run, solve
@@ -19,25 +20,6 @@ from ._source import Streamed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Band:
-    """Thresholds for benchmarks that were drawn again.
-
-    Attributes:
-        values: Threshold of each of R replicates, `[R]`.
-        shares: Share of the losses' weight that each keeps, `[R]`.
-        low: Lower end of the band.
-        high: Upper end.
-        level: Share of the replicates between both.
-    """
-
-    values: np.ndarray
-    shares: np.ndarray
-    low: float
-    high: float
-    level: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,25 +62,33 @@ class LossThreshold:
         replicates: int = 200,
         *,
         level: float = 0.9,
+        executor: Executor | None = None,
     ) -> Band:
         """Estimate how far the threshold depends on the benchmark's sample.
 
         Benchmark losses are drawn again with replacement, as many as there are, and the
         threshold is found anew; the other losses stay. Takes no pass over these more
-        than a few, for all replicates together.
+        than a few, for all replicates together; on an executor a few for each range of
+        replicates, of which there are two a worker.
 
         Args:
             key: Of the draws.
             replicates: How often.
             level: Share of the replicates between the band's ends.
+            executor: Where ranges of replicates are computed: anything with the
+                `submit` of `concurrent.futures`. Results are the same, and a range is
+                computed again where its worker is lost. The losses are sent to each
+                worker; a function that returns them must be picklable.
 
         Returns:
             The thresholds, and the quantiles that leave out as many at either end.
 
         Raises:
-            TypeError: If `replicates` is no whole number.
+            TypeError: If `replicates` is no whole number, `executor` is none, or the
+                losses can't be sent to it.
             ValueError: If it is less than 1, `level` is not in (0, 1), or the losses
                 are with clients.
+            RuntimeError: If the worker of a range is lost again and again.
 
         References:
             Efron, Bootstrap methods: another look at the jackknife, Annals of
@@ -110,13 +100,10 @@ class LossThreshold:
         benchmark, source = self.benchmark, self.source
         if source is None:
             raise ValueError("band needs the losses, which are with the clients here")
-        counts = source.counts(benchmark.edges)
-        found = run(
-            [
-                solve(again, counts.at(np.searchsorted(benchmark.edges, again.edges)))
-                for again in _replicates(benchmark, self.n_benchmark, key, replicates)
-            ],
-            source.counts,
+        if executor is not None:
+            check_executor(executor)
+        found = solutions(
+            benchmark, source, self.n_benchmark, key, replicates, executor
         )
         values = np.array([one.value for one in found])
         # As many outside on either side; rounded first, as .05 of 200 lies below 10.
@@ -124,7 +111,7 @@ class LossThreshold:
         low, high = np.sort(values)[[outside, replicates - 1 - outside]]
         return Band(
             values=values,
-            shares=np.array([one.kept for one in found]) / counts.total,
+            shares=np.array([one.kept for one in found]) / found[0].total,
             low=float(low),
             high=float(high),
             level=level,
@@ -190,14 +177,3 @@ def loss_threshold(
         benchmark=benchmark,
         source=source,
     )
-
-
-def _replicates(
-    benchmark: Benchmark, m: int, key: jax.Array, replicates: int
-) -> Iterator[Benchmark]:
-    """Yield a benchmark's losses as drawn again, m of them with replacement."""
-    for i in range(replicates):
-        draws = jax.random.randint(jax.random.fold_in(key, i), (m,), 0, benchmark.total)
-        at = np.searchsorted(benchmark.steps, np.asarray(draws), "right")
-        rows, counts = np.unique(at, return_counts=True)
-        yield Benchmark(benchmark.edges[rows], np.cumsum(counts))

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from jaxsel._progress import first_step
 from jaxsel._types import Provenance, Values
 
 from ._estimator import (
@@ -40,7 +41,7 @@ from ._estimator import (
     round_length,
 )
 from ._evaluator import KEY
-from ._executor import Executor, Sent, Spread, check_executor
+from ._executor import Executor, SentRun, Spread, check_executor
 from ._failures import tell
 from ._stopping import RunInfo, StoppingRule
 
@@ -81,46 +82,9 @@ def run(
         )
     if executor is not None:
         check_executor(executor, work.mesh)
-    state: State = {
-        **estimator.init(work),
-        "run_samples": np.array(0),
-        "run_seconds": np.array(0.0),
-        "run_before": np.full(work.n, np.nan),
-        "run_agreement": np.array([np.nan]),
-    }
     about = {"estimator": estimator.method, **work.about}
-    saved = None
-    if checkpoint is not None:
-        saved = _Saved(checkpoint, about)
-        state = saved.load(state)
-    info = _look(estimator, state)
-    begun = _clock() - info.seconds
-    part, written = None, info.seconds
-    source = _source(executor, estimator, work, state, stop.limit)
-    bar = _bar(estimator.method, stop.limit, info, shown=progress)
-    with bar as show, source as parts:
-        while not _content(stop, info, estimator.round):
-            more = round_length(estimator.round, info.samples, stop.limit)
-            for part in parts(state, info.samples, more):
-                state = {k: v for k, v in state.items() if not k.startswith(PART)}
-                if part.sums is not None:
-                    state |= added(state, part.sums)
-                state["run_samples"] = np.array(info.samples + part.samples)
-                state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
-                info = _look(estimator, state)
-                if part.samples and info.samples % estimator.round == 0:
-                    agreed = _correlation(state["run_before"], info.values)
-                    history = np.append(info.agreement, agreed)
-                    state.update(run_before=info.values, run_agreement=history)
-                    info = dataclasses.replace(info, agreement=history)
-                show(info, part.ahead)
-                if saved is not None and info.seconds - written >= SAVE_EVERY:
-                    saved.save({**state, **part.begun()})
-                    part, written = None, info.seconds
-                if stop.overdue(info.seconds):
-                    break
-    if saved is not None and part is not None:
-        saved.save({**state, **part.begun()})
+    with _bar(estimator.method, stop.limit, shown=progress) as bar:
+        state, info = _sampled(estimator, work, stop, about, checkpoint, executor, bar)
     tell(work.failures)
     count, values, m2 = estimator.finalize(state)
     if not info.samples:
@@ -139,6 +103,58 @@ def run(
         method=estimator.method,
         provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
     )
+
+
+def _sampled(
+    estimator: Estimator,
+    work: Work,
+    stop: StoppingRule,
+    about: dict[str, str],
+    checkpoint: str | os.PathLike[str] | None,
+    executor: Executor | None,
+    bar: _Bar,
+) -> tuple[State, RunInfo]:
+    """Return the state of a run whose rule is content, and what it says."""
+    state: State = {
+        **estimator.init(work),
+        "run_samples": np.array(0),
+        "run_seconds": np.array(0.0),
+        "run_before": np.full(work.n, np.nan),
+        "run_agreement": np.array([np.nan]),
+    }
+    saved = None
+    if checkpoint is not None:
+        saved = _Saved(checkpoint, about)
+        state = saved.load(state)
+    info = _look(estimator, state)
+    begun = _clock() - info.seconds
+    part, written = None, info.seconds
+    source = _source(executor, estimator, work, state, stop.limit)
+    bar.begin(info)
+    with source as parts:
+        while not _content(stop, info, estimator.round):
+            more = round_length(estimator.round, info.samples, stop.limit)
+            for part in parts(state, info.samples, more):
+                state = {k: v for k, v in state.items() if not k.startswith(PART)}
+                if part.sums is not None:
+                    state |= added(state, part.sums)
+                state["run_samples"] = np.array(info.samples + part.samples)
+                state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
+                info = _look(estimator, state)
+                if part.samples and info.samples % estimator.round == 0:
+                    agreed = _correlation(state["run_before"], info.values)
+                    history = np.append(info.agreement, agreed)
+                    state.update(run_before=info.values, run_agreement=history)
+                    info = dataclasses.replace(info, agreement=history)
+                bar.show(info, part.ahead)
+                if saved is not None and info.seconds - written >= SAVE_EVERY:
+                    saved.save({**state, **part.begun()})
+                    part, written = None, info.seconds
+                if stop.overdue(info.seconds):
+                    break
+    if saved is not None and part is not None:
+        saved.save({**state, **part.begun()})
+    return state, info
 
 
 def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
@@ -165,7 +181,7 @@ def _source(
     fixed = (k for k in state if k not in SUMS and not k.startswith((PART, "run_")))
     spread = Spread(
         executor,
-        Sent(estimator, work, {name: state[name] for name in fixed}),
+        SentRun(estimator, work, {name: state[name] for name in fixed}),
         work,
         all_batches(estimator, work, int(state["run_samples"]), limit),
         limit,
@@ -269,22 +285,38 @@ def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
     return np.asarray(multihost_utils.broadcast_one_to_all(seconds), np.float64)
 
 
+class _Bar:
+    """A listener that is told of each batch, and shows nothing."""
+
+    def begin(self, info: RunInfo) -> None:
+        """Start from the samples of a run that goes on."""
+
+    def show(self, info: RunInfo, ahead: float) -> None:
+        """Move on to the samples that there are now."""
+
+
+class _Shown(_Bar):
+    def __init__(self, bar: Any, done: Callable[[], None]):
+        self._bar, self._done = bar, done
+
+    def begin(self, info: RunInfo) -> None:
+        self._bar.initial = self._bar.n = info.samples
+
+    def show(self, info: RunInfo, ahead: float) -> None:
+        self._done()
+        self._bar.update(info.samples + int(ahead) - self._bar.n)
+        if not ahead:
+            self._bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
+
+
 @contextlib.contextmanager
-def _bar(
-    method: str, total: int | None, start: RunInfo, *, shown: bool
-) -> Iterator[Callable[[RunInfo, float], None]]:
-    """Yield what is told of each batch, and shows it."""
+def _bar(method: str, total: int | None, *, shown: bool) -> Iterator[_Bar]:
+    """Yield a bar; it is there before anything compiles."""
     if not shown:
-        yield lambda info, ahead: None
+        yield _Bar()
         return
     from tqdm.auto import tqdm
 
     label = method.partition("(")[0]
-    with tqdm(desc=label, total=total, initial=start.samples, leave=False) as bar:
-
-        def show(info: RunInfo, ahead: float) -> None:
-            bar.update(info.samples + int(ahead) - bar.n)
-            if not ahead:
-                bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
-
-        yield show
+    with tqdm(desc=label, total=total, leave=False) as bar, first_step(bar) as done:
+        yield _Shown(bar, done)

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import (
     bench_filter,
+    bench_jobs,
     bench_knn,
     bench_match,
     bench_proxy,
@@ -15,6 +16,7 @@ CASES = [
     case
     for bench in (
         bench_filter,
+        bench_jobs,
         bench_knn,
         bench_match,
         bench_proxy,

@@ -10,7 +10,7 @@ from commands import experiment, refuse_experiment as refuse
 
 from experiments.__main__ import PAPERS, main
 from experiments.mycroft import chapter, run
-from experiments.seeds import one_thread_each
+from experiments.seeds import Workers, one_thread_each
 from jaxsel.report import Chapter
 
 
@@ -27,7 +27,11 @@ def mycroft(tmp_path, monkeypatch):
 def test_writes_a_report(mycroft, capsys):
     experiment("mycroft", "--seeds", 2)
     mycroft.assert_called_once_with(
-        Path("repro/runs"), seeds=range(2), full=False, progress=False
+        Path("repro/runs"),
+        seeds=range(2),
+        full=False,
+        progress=False,
+        workers=Workers("threads", None),
     )
     assert "repro/report.html" in capsys.readouterr().out
     assert "Shown" in Path("repro/report.html").read_text()
@@ -41,11 +45,19 @@ def test_writes_a_report(mycroft, capsys):
     assert mycroft.call_args.kwargs["full"] is True
     assert mycroft.call_args.kwargs["seeds"] == range(5)
 
+    experiment("mycroft", "--executor", "processes", "--workers", 3, "--force")
+    assert mycroft.call_args.kwargs["workers"] == Workers("processes", 3)
+
 
 def test_refuses(mycroft, capsys):
     message = refuse(capsys, "mycroft", "--seeds", "0")
     assert "--seeds must be at least 1, got 0" in message
     assert "invalid choice" in refuse(capsys, "other")
+    message = refuse(capsys, "mycroft", "--workers", "0")
+    assert "workers must be at least 1, got 0" in message
+    assert "invalid choice: 'slurm'" in refuse(capsys, "mycroft", "--executor", "slurm")
+    # Its figures are seconds, which other runs at the same time would change.
+    assert "--workers" in refuse(capsys, "secure", "--workers", "2")
     mycroft.assert_not_called()
 
 

@@ -12,6 +12,7 @@ from commands import experiment
 
 from experiments.filter import chapter, run
 from experiments.filter.chapter import filter_chapter
+from experiments.seeds import Workers
 from jaxsel.data import load
 from jaxsel.demo.scenes import thresholds
 from jaxsel.demo.scenes.federation import KINDS, FilterSizes, draw_federation
@@ -206,7 +207,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(chapter, "filter_chapter", lambda _: shown)
     experiment("filter", "--out", "out")
     called.assert_called_once_with(
-        Path("out/runs"), seeds=range(5), full=False, progress=False
+        Path("out/runs"),
+        seeds=range(5),
+        full=False,
+        progress=False,
+        workers=Workers(),
     )
     assert "Shown" in Path("out/report.html").read_text()
     experiment("filter", "--full", "--seeds", 2, "--force", "--out", "out")

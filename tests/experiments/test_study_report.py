@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from commands import experiment, refuse_experiment
 
+from experiments.seeds import Workers
 from experiments.values import chapter, run
 from experiments.values.cases import TITLES, Sizes
 from experiments.values.chapter import study_chapter
@@ -213,7 +214,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(chapter, "study_tally", lambda _: "7 hold")
     experiment("values", "--seeds", 2, "--out", "out")
     called.assert_called_once_with(
-        Path("out/runs"), seeds=range(2), full=False, progress=False
+        Path("out/runs"),
+        seeds=range(2),
+        full=False,
+        progress=False,
+        workers=Workers(),
     )
     assert "Claims on single data sets: 7 hold" in capsys.readouterr().out
     experiment("values", "--full", "--force", "--out", "out")

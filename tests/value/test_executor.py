@@ -19,9 +19,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel import value
+from jaxsel import _executor, value
 from jaxsel._types import Values
-from jaxsel.value import _executor, _run
+from jaxsel.value import _run
 
 from .games import Game, saturating
 

@@ -1,0 +1,134 @@
+"""One worker against two: the same run of TMC-Shapley on each, in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsel import value
+
+from ._machine import ROOT
+from ._retrain import gaussians
+
+ONE_THREAD = {"NPROC": "1"}
+"""What gives XLA one thread on a CPU, rather than one for each core."""
+
+_CORES = "JAXSEL_BENCH_CORES"  # a folder with a file for each core
+_held: list[Any] = []
+
+
+def pin() -> None:
+    """Keep this process on a core that no other worker has taken.
+
+    Also on one thread XLA hands work from Python's to its own: on another core that
+    takes a quarter longer.
+    """
+    for core in sorted(os.sched_getaffinity(0)):
+        file = (Path(os.environ[_CORES]) / str(core)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        os.sched_setaffinity(0, {core})
+        _held.append(file)  # until this process ends
+        return
+
+
+def compared(kind: str, *, quick: bool) -> dict[str, float]:
+    """Time a run on one worker and on two, five times each in turn.
+
+    Args:
+        kind: "processes" or "ray".
+        quick: Whether the run is tiny, and twice.
+
+    Returns:
+        `speedup`, the median over rounds of the time of one worker over that of two,
+        its least and most; `one_s` and `two_s`, medians; `differ`, how many of the
+        values differ in any bit from those without an executor.
+    """
+    task = gaussians(20 if quick else 200, 10)
+    utility = value.ModelUtility(
+        value.LogisticRegression(), task.x, task.y, task.x_val, task.y_val
+    )
+    # Enough batches that the last one, which leaves a worker idle, hardly counts.
+    batch, batches = (4, 4) if quick else (64, 40)
+    options: Any = {
+        "key": jax.random.key(0),
+        "stop": value.MaxSamples(batch * batches),
+        "batch_size": batch,
+        "tolerance": 0,
+    }
+    expected = np.asarray(value.tmc_shapley(utility, **options).values)
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    differ = 0
+    with _workers(kind) as pools:
+        for number in (1, 2):  # starts processes, and compiles in each
+            value.tmc_shapley(utility, executor=pools[number], **options)
+        for _ in range(2 if quick else 5):
+            for number, times in seconds.items():
+                started = time.perf_counter()
+                found = value.tmc_shapley(utility, executor=pools[number], **options)
+                times.append(time.perf_counter() - started)
+                differ += int((np.asarray(found.values) != expected).sum())
+    ratios = np.divide(seconds[1], seconds[2])
+    return {
+        "speedup": float(np.median(ratios)),
+        "least": float(ratios.min()),
+        "most": float(ratios.max()),
+        "one_s": float(np.median(seconds[1])),
+        "two_s": float(np.median(seconds[2])),
+        "differ": float(differ),
+    }
+
+
+@contextlib.contextmanager
+def _workers(kind: str) -> Iterator[dict[int, Any]]:
+    """Yield an executor of one worker and one of two, each worker on its own core."""
+    with contextlib.ExitStack() as stack:
+        if kind == "processes":
+            yield {number: stack.enter_context(_pool(number)) for number in (1, 2)}
+            return
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        import ray  # pyright: ignore[reportMissingImports]
+
+        variables = ONE_THREAD | {_CORES: folder, "PYTHONPATH": str(ROOT)}
+        environment = {"env_vars": variables, "worker_process_setup_hook": pin}
+        # Ray ends workers that were idle for a second: a new one compiles again.
+        idle = {"idle_worker_killing_time_threshold_ms": 10**7}
+        options: Any = {"include_dashboard": False, "log_to_driver": False}
+        options |= {"runtime_env": environment, "_system_config": idle}
+        ray.init(address="local", num_cpus=2, **options)
+        stack.callback(ray.shutdown)
+        two = value.RayExecutor(num_cpus=1)
+        # Each of its tasks takes both processors, so that there is one at a time.
+        one = value.RayExecutor(num_cpus=2)
+        yield {1: one, 2: two}
+
+
+@contextlib.contextmanager
+def _pool(number: int) -> Iterator[ProcessPoolExecutor]:
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(
+            number, context, initializer=_begin, initargs=(folder,)
+        ) as pool,
+    ):
+        yield pool
+
+
+def _begin(folder: str) -> None:
+    os.environ.update(ONE_THREAD | {_CORES: folder})
+    pin()
