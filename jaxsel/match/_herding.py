@@ -10,7 +10,7 @@ from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
-from ._omp import Candidates, as_oracle, check_target
+from ._inputs import Candidates, as_oracle, check_target
 from ._usable import check_products, correlations, usable
 
 _State = tuple[jax.Array, jax.Array, jax.Array]

@@ -10,7 +10,7 @@ from jaxsel._typed import compiled, epsilon, while_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
-from ._omp import Candidates, as_oracle
+from ._inputs import Candidates, as_oracle
 from ._pursuit import ROUNDING
 from ._usable import check_products, usable
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool
 
 from jaxsel.gradients import Gradient, Oracle
 
+from ._across import columns
 from ._column_cache import ColumnCache, empty_cache, put
 from ._lookahead import likely, wanted
 from ._pursuit import (
@@ -45,6 +46,7 @@ def pursue(
     positive: bool = True,
     score: Score = "omp",
     many: int = 1,
+    axis: str | None = None,
 ) -> Match:
     """Match a target gradient with a few candidates: a pure kernel.
 
@@ -64,17 +66,28 @@ def pursue(
         positive: Whether weights must not be negative.
         score: "omp", "nomp" or "ols".
         many: How many columns to ask the oracle for at once, at most n.
+        axis: Under `jax.shard_map` (with `check_vma=False`): the axis of the mesh whose
+            devices have an equal number of candidates each. Then `oracle`, `extra` and
+            `valid` are those of a device, and all else is the same for all; of a step,
+            the best score of each device and what was chosen go to all of them. It
+            needs `many=1`.
 
     Returns:
-        A `Match`. Takes memory for k columns of n, and twice that with "ols".
+        A `Match`, whose indices count the candidates of all devices. Takes memory for k
+        columns of n, and twice that with "ols".
+
+    Raises:
+        ValueError: If `many` is not 1 and there is an `axis`.
     """
+    if axis is not None and many != 1:
+        raise ValueError(f"many must be 1 with an axis, got {many}")
     limit = budget if limit is None else limit
     problem = pose(
         oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit
     )
     sizes = stages(budget)
     rule: Any = {"positive": positive, "score": score}
-    state = start(problem, size=sizes[0], **rule)
+    state = start(problem, size=sizes[0], axis=axis, **rule)
     cache = empty_cache(len(problem.diag), problem.diag.dtype, many)
 
     def segment(carry: tuple[Pursuit, ColumnCache]) -> tuple[Pursuit, ColumnCache]:
@@ -91,8 +104,8 @@ def pursue(
                 best = likely(problem, state, among=_AHEAD * many, **rule)
                 some = oracle.take(best)
                 ids = wanted(problem, state, cache, best, some, many=many, **rule)
-            cache = put(cache, ids, oracle.columns(ids))
-            return advance(problem, state, cache, until, **rule), cache
+            cache = put(cache, ids, columns(oracle, ids, axis))
+            return advance(problem, state, cache, until, axis=axis, **rule), cache
 
         return lax.while_loop(more, fetch, (refresh(state), cache))
 
