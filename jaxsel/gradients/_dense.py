@@ -29,6 +29,9 @@ class Dense(Oracle):
     def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.gradients) ** 2, axis=-1)
 
+    def rows_held(self) -> Float[jax.Array, "n p"]:
+        return self.gradients
+
     def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return jnp.matmul(widen(self.gradients), v, precision="highest")
 

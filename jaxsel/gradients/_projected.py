@@ -86,6 +86,9 @@ class Projected(Oracle):
                 f"dim, kind and parameters, but these differ in {', '.join(differ)}"
             )
 
+    def rows_held(self) -> Float[jax.Array, "n p"]:
+        return self.rows
+
     def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.rows) ** 2, axis=-1)
 

@@ -74,7 +74,8 @@ def pursue(
 
     Returns:
         A `Match`, whose indices count the candidates of all devices. Takes memory for k
-        columns of n, and twice that with "ols".
+        columns of n, and twice that with "ols"; for k gradients where the oracle holds
+        gradients as rows, `many` is 1 and the score is not "ols".
 
     Raises:
         ValueError: If `many` is not 1 and there is an `axis`.
@@ -82,13 +83,18 @@ def pursue(
     if axis is not None and many != 1:
         raise ValueError(f"many must be 1 with an axis, got {many}")
     limit = budget if limit is None else limit
+    # A step reads all rows once. Columns that come several at a time cost less, and
+    # "ols" needs them in any case.
+    rows = oracle.rows_held() if many == 1 and score != "ols" else None
+    held = rows is not None and getattr(target, "shape", None) == rows.shape[1:]
     problem = pose(
-        oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit
+        oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit, held=held
     )
     sizes = stages(budget)
     rule: Any = {"positive": positive, "score": score}
     state = start(problem, size=sizes[0], axis=axis, **rule)
-    cache = empty_cache(len(problem.diag), problem.diag.dtype, many)
+    width = state.columns.shape[1]
+    cache = empty_cache(width, problem.diag.dtype, many)
 
     def segment(carry: tuple[Pursuit, ColumnCache]) -> tuple[Pursuit, ColumnCache]:
         state, cache = carry
@@ -104,7 +110,7 @@ def pursue(
                 best = likely(problem, state, among=_AHEAD * many, **rule)
                 some = oracle.take(best)
                 ids = wanted(problem, state, cache, best, some, many=many, **rule)
-            cache = put(cache, ids, columns(oracle, ids, axis))
+            cache = put(cache, ids, columns(oracle, ids, axis, held=held))
             return advance(problem, state, cache, until, axis=axis, **rule), cache
 
         return lax.while_loop(more, fetch, (refresh(state), cache))

@@ -4,6 +4,8 @@ With `K = G + diag(l2 + penalty_l2 ψ²)`, where G holds the candidates' inner p
 the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` of a set of candidates is
 a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
 that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
+Where gradients are at hand as rows of a matrix, it forms the residual after all: all
+correlations with that cost one product, and no column is kept.
 
 With an `axis`, under `shard_map`, every device has its own part of all arrays `[n]` and
 `[k, n]`; all others are the same everywhere, and indices count all candidates.
@@ -46,6 +48,10 @@ class Problem(NamedTuple):
         norm: The target's squared length.
         tol: Stop when the objective is at most `tol² · norm`.
         limit: How many steps at most.
+        rows: The gradients, `[n, p]`, where correlations are those with the residual:
+            the chosen gradients then stand in place of their columns of G. None where
+            they come from these columns.
+        target: What to match, `[p]`, if there are rows.
     """
 
     diag: jax.Array
@@ -55,6 +61,8 @@ class Problem(NamedTuple):
     norm: jax.Array
     tol: jax.Array
     limit: jax.Array
+    rows: jax.Array | None = None
+    target: jax.Array | None = None
 
 
 class Pursuit(NamedTuple):
@@ -63,7 +71,8 @@ class Pursuit(NamedTuple):
     Attributes:
         corr: Correlations with what is not matched yet, `[n]`.
         open: Which candidates may still be chosen, `[n]`.
-        columns: Columns of G of the chosen, `[k, n]`.
+        columns: Columns of G of the chosen, `[k, n]`; the chosen gradients, `[k, p]`,
+            if the problem has rows.
         rows: Rows of K's pivoted Cholesky factor, `[k, n]`; None unless scored by it.
         left: What that factorisation leaves of K's diagonal, `[n]`; None likewise.
         indices: The chosen, `[k]`.
@@ -98,6 +107,7 @@ def pose(
     valid: jax.Array | None = None,
     tol: jax.typing.ArrayLike = 0.0,
     limit: jax.typing.ArrayLike,
+    held: bool = False,
 ) -> Problem:
     """Ask the oracle for what every step needs.
 
@@ -109,6 +119,7 @@ def pose(
         valid: Optional `[n]`: which candidates may be chosen.
         tol: Stop at a relative error of this.
         limit: How many steps at most.
+        held: Whether to correlate the rows that the oracle holds with the residual.
     """
     diag = widen(oracle.diag())
     dtype = diag.dtype
@@ -122,6 +133,8 @@ def pose(
         norm=squared_norm(target).astype(dtype),
         tol=jnp.asarray(tol, dtype),
         limit=jnp.asarray(limit, jnp.int32),
+        rows=oracle.rows_held() if held else None,
+        target=target.astype(dtype) if held else None,
     )
 
 
@@ -135,6 +148,7 @@ def start(
 ) -> Pursuit:
     """Return the state before the first step, with room for `size` choices."""
     n, dtype = problem.diag.shape[0], problem.diag.dtype
+    width = n if problem.rows is None else problem.rows.shape[1]
     keeps_rows = score == "ols"
     # Compared with what is infinite, nothing is too large and everything is matched.
     too_long = any_of(problem.valid & jnp.isinf(problem.diag), axis)
@@ -142,7 +156,7 @@ def start(
     state = Pursuit(
         corr=problem.corr,
         open=problem.valid & (problem.diag > 0),
-        columns=jnp.zeros((size, n), dtype),
+        columns=jnp.zeros((size, width), dtype),
         rows=jnp.zeros((size, n), dtype) if keeps_rows else None,
         left=problem.diag + problem.extra if keeps_rows else None,
         indices=jnp.zeros(size, jnp.int32),
@@ -257,12 +271,18 @@ def _choose(
     score: Score,
     axis: str | None,
 ) -> Pursuit:
-    """Choose the next candidate, whose column of G is given, and look for another."""
+    """Choose the next candidate and look for another.
+
+    Its column of G is given, or its gradient where the problem has rows.
+    """
     j, t = state.next, state.steps
     square, extra, corr = entries((problem.diag, problem.extra, problem.corr), j, axis)
     diagonal = square + extra
     filled = jnp.arange(state.indices.shape[0]) < t
-    (with_chosen,) = entries((column,), state.indices, axis)
+    if problem.rows is None:
+        (with_chosen,) = entries((column,), state.indices, axis)
+    else:
+        with_chosen = jnp.matmul(state.columns, column, precision="highest")
     with_chosen = jnp.where(filled, with_chosen, 0)
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
@@ -282,7 +302,8 @@ def _choose(
             return jnp.where(fine, new, old)
 
         columns = state.columns.at[t].set(column)
-        corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
+        fitted = jnp.matmul(weights, columns, precision="highest")
+        corr = _correlations(problem, fitted)
         state = state._replace(
             corr=better(corr, state.corr),
             columns=columns,
@@ -297,6 +318,14 @@ def _choose(
 
     state = cond(independent, take, lambda state: state, state)
     return _aim(problem, state, positive=positive, score=score, axis=axis)
+
+
+def _correlations(problem: Problem, fitted: jax.Array) -> jax.Array:
+    """Return those with what `fitted` leaves: products with the target, or itself."""
+    if problem.rows is None or problem.target is None:
+        return problem.corr - fitted
+    rows = widen(problem.rows)
+    return jnp.matmul(rows, problem.target - fitted, precision="highest")
 
 
 def _factor(
