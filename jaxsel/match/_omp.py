@@ -86,8 +86,8 @@ def omp(
         to zero are left out, and their places stay empty, so `n_valid` can be less than
         the budget. k steps cost k columns of the oracle and about k²n multiply-adds,
         and memory for n times k numbers, with k rounded up to a power of two; for
-        gradients as rows (`dense`, `projected`; up to 16 MB, or on a mesh) that are not
-        scored by "ols", k·n·p multiply-adds, and memory for k gradients.
+        gradients as rows (`dense`, `projected`; up to 16 MB, or on a mesh) with weights
+        of both signs and a score but "ols", k·n·p, and memory for k gradients.
 
     Raises:
         TypeError: If an argument has the wrong type, or is being traced.

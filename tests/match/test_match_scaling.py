@@ -189,7 +189,9 @@ def test_rows_need_no_memory_for_columns():
     n, k = 1003, 32
 
     def size(oracle, score):
-        kernel = lambda oracle, b: match.pursue(oracle, b, budget=k, score=score)
+        kernel = lambda oracle, b: match.pursue(
+            oracle, b, budget=k, score=score, positive=False
+        )
         compiled = jax.jit(kernel).lower(oracle, jnp.ones(P)).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
