@@ -156,27 +156,44 @@ def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
     )
 
 
-def spread(value: jax.Array, mesh: jax.sharding.Mesh, rows: int) -> jax.Array:
-    """Split an array that `is_on` a mesh over "data", filled up with zeros to rows.
+def automatic(value: jax.Array) -> jax.Array:
+    """Say of an array on the devices of a mesh that the mesh's axes are automatic.
 
-    Shards go from device to device, if at all; no process has all of them at any time.
+    Nothing moves. Explicit axes refuse gathers and sorts.
     """
     own: Any = value.sharding
     plain = _automatic(own.mesh.devices, own.mesh.axis_names)
-    source = jax.NamedSharding(plain, own.spec)
+    return _relabelled(value, jax.NamedSharding(plain, own.spec))
+
+
+def spread(
+    value: jax.Array, mesh: jax.sharding.Mesh, rows: int, *, mode: Any = "constant"
+) -> jax.Array:
+    """Split an array that `is_on` a mesh over "data", filled up to some rows.
+
+    Shards go from device to device, if at all; no process has all of them at any time.
+
+    Args:
+        value: Array of shape `[n, ...]`.
+        mesh: The devices.
+        rows: How many rows to have in the end.
+        mode: What to fill up with, as in `jax.numpy.pad`: zeros, if not given.
+    """
+    value = automatic(value)
+    source: Any = value.sharding
     split = jax.NamedSharding(mesh, jax.P(AXIS))
     if len(value) == rows and source.is_equivalent_to(split, value.ndim):
         return _relabelled(value, split)
-    return _filled(split)(_relabelled(value, source), rows)
+    return _filled(split)(value, rows, mode)
 
 
 @functools.lru_cache(maxsize=16)
-def _filled(sharding: jax.NamedSharding) -> Callable[[jax.Array, int], jax.Array]:
-    def fill(value: jax.Array, rows: int) -> jax.Array:
+def _filled(sharding: jax.NamedSharding) -> Callable[[jax.Array, int, Any], jax.Array]:
+    def fill(value: jax.Array, rows: int, mode: Any) -> jax.Array:
         more = [(0, rows - len(value))] + [(0, 0)] * (value.ndim - 1)
-        return jnp.pad(value, more)
+        return jnp.pad(value, more, mode=mode)
 
-    return jax.jit(fill, static_argnums=1, out_shardings=sharding)
+    return jax.jit(fill, static_argnums=(1, 2), out_shardings=sharding)
 
 
 def on_axis(tree: Any, mesh: jax.sharding.Mesh, axis: str | None) -> Any:
@@ -202,7 +219,13 @@ def _put(tree: Any, mesh: jax.sharding.Mesh | None, spec: jax.P) -> Any:
 
     def place(array: Any) -> jax.Array:
         # Each host has the whole array and puts its own part on its own devices.
-        array = np.asarray(array)
+        if isinstance(array, jax.Array):
+            if array.sharding == sharding:
+                return array
+            if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+                bits = place(jax.random.key_data(array))
+                return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(array))
+        array = np.asarray(whole(array))
         return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
     return jax.tree.map(place, tree)

@@ -15,6 +15,11 @@ _U = TypeVar("_U")
 _P = ParamSpec("_P")
 
 
+def all_devices(array: jax.Array, axis: str) -> jax.Array:
+    """Return an array of each device, stacked: `jax.lax.all_gather`."""
+    return lax.all_gather(array, axis)
+
+
 def cholesky(matrix: jax.Array) -> jax.Array:
     """Return the lower Cholesky factor: `jax.numpy.linalg.cholesky`."""
     return jnp.linalg.cholesky(matrix)
@@ -98,6 +103,11 @@ def platform_dependent(
 ) -> _T:
     """Return one function's result by platform: `jax.lax.platform_dependent`."""
     return lax.platform_dependent(*operands, default=default, **others)
+
+
+def sum_devices(tree: _T, axis: Any) -> _T:
+    """Return the sum of a tree over devices: `jax.lax.psum`."""
+    return lax.psum(tree, axis)
 
 
 def transpose(

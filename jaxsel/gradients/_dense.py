@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import check_features, to_float, widen
+from jaxsel._checks import widen
 
 from ._oracle import Gradient, Oracle, grouped_rows, products
+from ._shards import finite_rows
 
 
 @jax.tree_util.register_dataclass
@@ -27,6 +28,9 @@ class Dense(Oracle):
 
     def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.gradients) ** 2, axis=-1)
+
+    def rows_held(self) -> Float[jax.Array, "n p"]:
+        return self.gradients
 
     def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
         return jnp.matmul(widen(self.gradients), v, precision="highest")
@@ -45,7 +49,8 @@ def dense(gradients: npt.ArrayLike | jax.Array) -> Dense:
     """Wrap gradients, or any vectors to be matched, that fit in memory.
 
     Args:
-        gradients: Array of shape `[n, p]`: one row a candidate.
+        gradients: Array of shape `[n, p]`: one row a candidate. One that is split over
+            the devices of a mesh stays so.
 
     Returns:
         An oracle; a column costs n·p multiply-adds.
@@ -54,4 +59,4 @@ def dense(gradients: npt.ArrayLike | jax.Array) -> Dense:
         TypeError: If they are not real numbers.
         ValueError: If they are not of shape `[n, p]`, are empty, or are not finite.
     """
-    return Dense(to_float(check_features("gradients", gradients)))
+    return Dense(finite_rows("gradients", gradients))

@@ -26,6 +26,7 @@ from jaxsel._typed import compiled, gradient_and_rest
 from ._factored import Factored, LayerFactors
 from ._jaxpr_tape import Product, Sum, Tape, View, refusal
 from ._rows import check_chunk_size, map_rows, rows_of, vary
+from ._shards import Shards, by_shards, everywhere, split_rows
 
 
 def ghost(
@@ -65,7 +66,8 @@ def ghost(
             statistics over a batch, or dropout, one example has no gradient of its own.
             NNX models that are not are refused, also those that the loss closes over;
             arguments of Linen's `apply` can't be inspected.
-        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate. Where one is
+            split over the devices of a mesh, each computes its own rows and keeps them.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; it changes speed and memory only.
@@ -89,12 +91,27 @@ def ghost(
     """
     check_loss(loss)
     parameters = split(params, wrt)
-    examples = check_examples(examples)
-    return Factored(_ghost(loss, parameters, examples, check_chunk_size(chunk_size)))
+    examples, shards = split_rows(check_examples(examples))
+    parameters = everywhere(parameters, shards)
+    size = check_chunk_size(chunk_size)
+    return Factored(_ghost(loss, parameters, examples, size, shards))
 
 
-@compiled(static_argnums=(0, 3))
+@compiled(static_argnums=(0, 3, 4))
 def _ghost(
+    loss: Loss,
+    parameters: Parameters,
+    examples: Any,
+    chunk_size: int | None,
+    shards: Shards | None,
+) -> tuple[LayerFactors, ...]:
+    def of(parameters: Parameters, examples: Any) -> tuple[LayerFactors, ...]:
+        return _traced(loss, parameters, examples, chunk_size)
+
+    return by_shards(of, shards, rows=1)(parameters, examples)
+
+
+def _traced(
     loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
 ) -> tuple[LayerFactors, ...]:
     def of(selected: Any, others: Any, example: Any) -> jax.Array:

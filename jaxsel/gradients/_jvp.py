@@ -32,6 +32,7 @@ from ._rows import (
     sum_rows,
     vary,
 )
+from ._shards import Shards, by_shards, everywhere, shards_of, split_rows
 
 # Atoms whose columns are computed together: they share the forward pass.
 _ATOMS = 8
@@ -63,16 +64,16 @@ class Jvp(Oracle):
         return self.parameters.dtype
 
     def diag(self) -> Float[jax.Array, " n"]:
-        return _diag(self)
+        return _ask(_diag, self)
 
     def corr(self, v: Gradient) -> Float[jax.Array, " n"]:
-        return _corr(self, self.parameters.form.pick(v))
+        return _ask(_corr, self, self.parameters.form.pick(v))
 
     def gram(self, atoms: Jvp) -> Float[jax.Array, "m n"]:
-        return _gram(self, atoms)
+        return _ask(_gram, self, atoms).T
 
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
-        return self.parameters.form.gradient(_combine(self, weights))
+        return self.parameters.form.gradient(_ask(_combine, self, weights=weights))
 
 
 def jvp(
@@ -102,7 +103,8 @@ def jvp(
             statistics over a batch, or dropout, one example has no gradient of its own.
             NNX models that are not are refused, also those that the loss closes over;
             arguments of Linen's `apply` can't be inspected.
-        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate. Where one is
+            split over the devices of a mesh, each computes for its own rows.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; by default such that the activations
@@ -121,14 +123,37 @@ def jvp(
         Computation 6 (1994), for the forward pass along a direction.
     """
     check_loss(loss)
+    examples, shards = split_rows(check_examples(examples))
     oracle = Jvp(
-        check_examples(examples),
-        split(params, wrt),
+        examples,
+        everywhere(split(params, wrt), shards),
         loss,
         check_chunk_size(chunk_size),
     )
     jax.eval_shape(_first_loss, oracle)  # refuses what is no scalar; computes nothing
     return oracle
+
+
+def _ask(kernel: Any, oracle: Jvp, *same: Any, weights: Any = None) -> Any:
+    """Compute rows, or given weights a sum over rows, where the examples are."""
+    shards = shards_of(oracle.examples)
+    if shards is not None:
+        same = everywhere(same, shards)
+    return _computed(kernel, oracle, same, weights, shards)
+
+
+@compiled(static_argnums=(0, 4))
+def _computed(
+    kernel: Any, oracle: Jvp, same: Any, weights: Any, shards: Shards | None
+) -> Any:
+    def own(parameters: Parameters, same: Any, *rows: Any) -> Any:
+        part = dataclasses.replace(oracle, parameters=parameters, examples=rows[0])
+        return kernel(part, *same, *rows[1:])
+
+    rows = (oracle.examples,) if weights is None else (oracle.examples, weights)
+    total = weights is not None
+    run = by_shards(own, shards, rows=len(rows), total=total)
+    return run(oracle.parameters, same, *rows)
 
 
 @compiled()
@@ -149,7 +174,6 @@ def _rows(oracle: Jvp) -> int:
     return rows_of(oracle.examples, per_example, oracle.chunk_size)
 
 
-@compiled()
 def _corr(oracle: Jvp, v: dict[str, Any]) -> jax.Array:
     selected = vary(oracle.parameters.selected, oracle.examples)
     v = {path: jnp.asarray(v[path], leaf.dtype) for path, leaf in selected.items()}
@@ -162,16 +186,16 @@ def _corr(oracle: Jvp, v: dict[str, Any]) -> jax.Array:
     return map_rows(along, oracle.examples, _rows(oracle))
 
 
-@compiled()
 def _gram(oracle: Jvp, atoms: Jvp) -> jax.Array:
+    """Return inner products `[n, m]`."""
+
     def column(example: Any) -> jax.Array:
         one = map_leaves(lambda leaf: leaf[None], example)
         return _corr(oracle, _weighted(atoms, one, jnp.ones(1, oracle.dtype)))
 
-    return map_some(column, atoms.examples, batch_size=_ATOMS)
+    return map_some(column, atoms.examples, batch_size=_ATOMS).T
 
 
-@compiled()
 def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:
     return sum_rows(
         functools.partial(_weighted, oracle), oracle.examples, weights, _rows(oracle)
@@ -187,7 +211,6 @@ def _weighted(oracle: Jvp, examples: Any, weights: jax.Array) -> dict[str, Any]:
     return pullback(weights.astype(losses.dtype))[0]
 
 
-@compiled()
 def _diag(oracle: Jvp) -> jax.Array:
     parameters = oracle.parameters
 

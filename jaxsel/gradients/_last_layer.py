@@ -12,12 +12,12 @@ import numpy.typing as npt
 from jaxsel._checks import (
     as_array,
     check_choice,
-    check_features,
     check_same_length,
-    to_float,
 )
+from jaxsel._typed import compiled
 
 from ._factored import Factored, LayerFactors
+from ._shards import beside, finite_rows, is_spread
 
 Loss = Literal["cross_entropy", "squared"]
 _LOSSES = ("cross_entropy", "squared")
@@ -39,14 +39,15 @@ def factored(
 
     Returns:
         An oracle of gradients of length C·H (C·(H + 1) with a bias). It holds n·(C + H)
-        numbers; a column costs as many multiply-adds.
+        numbers; a column costs as many multiply-adds. Arrays that are split over the
+        devices of a mesh stay so.
 
     Raises:
         TypeError: If an argument is not numeric.
         ValueError: If an argument is not of shape `[n, ...]`, empty or not finite, or
             their lengths differ.
     """
-    deltas, inputs = _rows("errors", errors), _rows("features", features)
+    deltas, inputs = finite_rows("errors", errors), finite_rows("features", features)
     check_same_length("errors", deltas, "features", inputs)
     return Factored((LayerFactors(deltas, inputs, bias),))
 
@@ -72,7 +73,7 @@ def last_layer(
         bias: Whether the layer has a bias.
 
     Returns:
-        An oracle, as `factored` returns it.
+        An oracle, as `factored` returns it. Of labels every process gets all n.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -112,7 +113,8 @@ def last_two_layers(
 
     Returns:
         An oracle of gradients of both layers, the last one first. It holds
-        n·(C + 2H + I) numbers.
+        n·(C + 2H + I) numbers. Arrays that are split over the devices of a mesh stay
+        so, but for labels.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -122,16 +124,17 @@ def last_two_layers(
         Sarwar et al., Mycroft, 2024, App. C.2.
     """
     errors = _errors(logits, labels, loss)
-    hidden, below = _rows("features", features), _rows("inputs", inputs)
-    last = _rows("weight", weight)
+    hidden, below = finite_rows("features", features), finite_rows("inputs", inputs)
+    last = finite_rows("weight", weight)
     if last.shape != (hidden.shape[1], errors.shape[1]):
         raise ValueError(
             f"weight must have shape {(hidden.shape[1], errors.shape[1])}, features by "
             f"outputs, got {last.shape}"
         )
-    slopes = (
-        (hidden > 0).astype(hidden.dtype) if slope is None else _rows("slope", slope)
-    )
+    if slope is None:
+        slopes = (hidden > 0).astype(hidden.dtype)
+    else:
+        slopes = finite_rows("slope", slope)
     if slopes.shape != hidden.shape:
         raise ValueError(
             f"slope must have the shape of features, {hidden.shape}, got {slopes.shape}"
@@ -149,18 +152,19 @@ def _errors(
 ) -> jax.Array:
     """The loss's derivative by the outputs, `[n, C]`."""
     check_choice("loss", loss, _LOSSES)
-    outputs = _rows("logits", logits)
-    given = as_array("labels", labels)
+    outputs = finite_rows("logits", logits)
+    stays = loss == "squared" and is_spread(labels) and np.ndim(labels) == 2
+    given: Any = labels if stays else as_array("labels", labels)
     check_same_length("logits", outputs, "labels", given)
     if loss == "squared":
         if given.ndim == 1:
-            given = given[:, None]
+            given = beside(np.asarray(given)[:, None], outputs)
         if given.shape != outputs.shape:
             raise ValueError(
                 f"labels must have the shape of logits, {outputs.shape}, for the "
                 f"squared loss, got {given.shape}"
             )
-        return outputs - _rows("labels", given)
+        return _difference(outputs, finite_rows("labels", given))
     classes = max(outputs.shape[1], 2)
     codes = np.asarray(given)
     if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
@@ -172,11 +176,17 @@ def _errors(
             f"labels must lie in [0, {classes}), got values from {codes.min()} to "
             f"{codes.max()}"
         )
+    return _cross_entropy_errors(outputs, beside(codes, outputs))
+
+
+@compiled()
+def _difference(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+    return outputs - labels
+
+
+@compiled()
+def _cross_entropy_errors(outputs: jax.Array, codes: jax.Array) -> jax.Array:
     if outputs.shape[1] == 1:
         return jax.nn.sigmoid(outputs) - codes[:, None].astype(outputs.dtype)
-    truth = jax.nn.one_hot(codes, classes, dtype=outputs.dtype)
+    truth = jax.nn.one_hot(codes, outputs.shape[1], dtype=outputs.dtype)
     return jax.nn.softmax(outputs) - truth
-
-
-def _rows(name: str, value: Any) -> jax.Array:
-    return to_float(check_features(name, value))

@@ -58,6 +58,14 @@ class Oracle(abc.ABC):
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:
         """Return the gradient sum_i w_i g_i for weights `[n]`, in the oracle's form."""
 
+    def rows_held(self) -> Float[jax.Array, "n p"] | None:
+        """Return the gradients as rows, where that is how this oracle holds them.
+
+        Then a step of matching costs one product of them with what is still missing,
+        and no column is kept.
+        """
+        return None
+
     def column(self, j: int | Integer[jax.Array, ""]) -> Float[jax.Array, " n"]:
         """Return candidate j's inner products with all, `[n]`."""
         return self.columns(jnp.asarray(j)[None])[0]

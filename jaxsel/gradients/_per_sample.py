@@ -22,6 +22,7 @@ from jaxsel._typed import compiled, gradient
 
 from ._dense import Dense
 from ._rows import check_chunk_size, map_rows, rows_of, vary
+from ._shards import Shards, by_shards, everywhere, split_rows
 
 
 def per_sample(
@@ -41,7 +42,8 @@ def per_sample(
         loss: `loss(params, example) -> scalar`. Pass the same function each time: it
             is compiled once for each.
         params: Any pytree, as for `jvp`: layers must be in evaluation mode.
-        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate. Where one is
+            split over the devices of a mesh, each computes its own rows and keeps them.
         wrt: The parameters that count: None for all, globs on their paths such as
             `"*/kernel"`, or a predicate of path and leaf.
         chunk_size: Examples computed at once; changes speed and memory only.
@@ -57,19 +59,28 @@ def per_sample(
     """
     check_loss(loss)
     parameters = split(params, wrt)
-    examples = check_examples(examples)
-    return Dense(_per_sample(loss, parameters, examples, check_chunk_size(chunk_size)))
+    examples, shards = split_rows(check_examples(examples))
+    parameters = everywhere(parameters, shards)
+    size = check_chunk_size(chunk_size)
+    return Dense(_per_sample(loss, parameters, examples, size, shards))
 
 
-@compiled(static_argnums=(0, 3))
+@compiled(static_argnums=(0, 3, 4))
 def _per_sample(
-    loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
+    loss: Loss,
+    parameters: Parameters,
+    examples: Any,
+    chunk_size: int | None,
+    shards: Shards | None,
 ) -> jax.Array:
-    return map_rows(
-        lambda part: flatten(parameters.form, gradients(loss, parameters, part), 1),
-        examples,
-        rows_of(examples, parameters.size, chunk_size),
-    )
+    def of(parameters: Parameters, examples: Any) -> jax.Array:
+        return map_rows(
+            lambda part: flatten(parameters.form, gradients(loss, parameters, part), 1),
+            examples,
+            rows_of(examples, parameters.size, chunk_size),
+        )
+
+    return by_shards(of, shards, rows=1)(parameters, examples)
 
 
 def gradients(loss: Loss, parameters: Parameters, examples: Any) -> dict[str, Any]:

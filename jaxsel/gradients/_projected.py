@@ -26,6 +26,7 @@ from jaxsel._typed import compiled, fori_loop
 from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._per_sample import flatten, gradients
 from ._rows import check_chunk_size, map_rows, rows_of, vary
+from ._shards import Shards, by_shards, everywhere, split_rows
 
 Kind = Literal["count_sketch", "rademacher"]
 
@@ -85,6 +86,9 @@ class Projected(Oracle):
                 f"dim, kind and parameters, but these differ in {', '.join(differ)}"
             )
 
+    def rows_held(self) -> Float[jax.Array, "n p"]:
+        return self.rows
+
     def diag(self) -> Float[jax.Array, " n"]:
         return jnp.sum(widen(self.rows) ** 2, axis=-1)
 
@@ -138,7 +142,8 @@ def projected(
             is compiled once for each.
         params: Any pytree: nested dicts, a Flax NNX module or state, Linen variables,
             an Equinox module. Layers must be in evaluation mode, as for `jvp`.
-        examples: A pytree of arrays `[n, ...]`, one entry a candidate.
+        examples: A pytree of arrays `[n, ...]`, one entry a candidate. Where one is
+            split over the devices of a mesh, each computes its own rows and keeps them.
         dim: Numbers kept of each gradient.
         key: A `jax.random.key`, from which the projection is drawn.
         kind: "count_sketch" or "rademacher".
@@ -173,38 +178,45 @@ def projected(
     if not typed:
         raise TypeError(f"key must be a key as of jax.random.key(0), got {key!r}")
     parameters = split(params, wrt)
+    examples, shards = split_rows(check_examples(examples))
     rows = _projected(
         loss,
-        parameters,
-        check_examples(examples),
-        key,
+        everywhere(parameters, shards),
+        everywhere(key, shards),
+        examples,
         kind,
         dim,
         check_chunk_size(chunk_size),
+        shards,
     )
     return Projected(rows, key, kind, parameters.form)
 
 
-@compiled(static_argnums=(0, 4, 5, 6))
+@compiled(static_argnums=(0, 4, 5, 6, 7))
 def _projected(
     loss: Loss,
     parameters: Parameters,
-    examples: Any,
     key: jax.Array,
+    examples: Any,
     kind: Kind,
     dim: int,
     chunk_size: int | None,
+    shards: Shards | None,
 ) -> jax.Array:
     factor = _RADEMACHER_FACTOR if kind == "rademacher" else 1
-    rows = rows_of(examples, parameters.size, chunk_size, factor=factor)
-    project = _projection(key, kind, parameters.size, dim, parameters.dtype)
-    return map_rows(
-        lambda part: project(
-            flatten(parameters.form, gradients(loss, parameters, part), 1)
-        ),
-        examples,
-        rows,
-    )
+
+    def of(parameters: Parameters, key: jax.Array, examples: Any) -> jax.Array:
+        rows = rows_of(examples, parameters.size, chunk_size, factor=factor)
+        project = _projection(key, kind, parameters.size, dim, parameters.dtype)
+        return map_rows(
+            lambda part: project(
+                flatten(parameters.form, gradients(loss, parameters, part), 1)
+            ),
+            examples,
+            rows,
+        )
+
+    return by_shards(of, shards, rows=1)(parameters, key, examples)
 
 
 @compiled(static_argnums=(1, 3, 4))

@@ -12,7 +12,8 @@ import numpy as np
 from jaxsel.gradients import squared_norm
 
 from ._grad_match import check_alike, take
-from ._omp import Candidates, as_oracle, omp
+from ._inputs import Candidates, as_oracle
+from ._omp import omp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from jaxsel._progress import track
 from jaxsel._typed import compiled
 from jaxsel._types import Selection
 
-from ._omp import Candidates, as_oracle
+from ._inputs import Candidates, as_oracle
 from ._usable import check_products, usable
 
 Search = Literal["lazy", "stochastic"]

@@ -11,13 +11,15 @@ import numpy.typing as npt
 from jaxtyping import Float, Real
 
 from jaxsel._checks import check_count, check_features, to_float
-from jaxsel._mesh import along
+from jaxsel._mesh import along, gather, is_on, replicate, whole
 from jaxsel._typed import compiled, fori_loop, least_normal, norm
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
-from ._omp import Candidates, as_oracle, omp
+from ._inputs import Candidates, as_oracle
+from ._omp import omp
 from ._pursuit import Score
+from ._resident import Resident
 from ._types import Match
 
 
@@ -76,32 +78,51 @@ def func_feat(
         Sarwar et al., Mycroft: Towards Effective and Efficient External Data
         Augmentation, 2024, Eq. 2 and Theorem 3.1 (`submodularity`).
     """
-    oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+    mesh = along(mesh, axis)
+    oracle = as_oracle("candidates", candidates, mesh)
+    hard = as_oracle("target", target, mesh)
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
-    x = to_float(check_features("features", features))
-    x_hard = to_float(check_features("hard_features", hard_features))
-    for name, array, wanted in (
-        ("features", x, (len(oracle), x.shape[1])),
-        ("hard_features", x_hard, (len(hard), x.shape[1])),
+    x: Any = features
+    if is_on(x, mesh):
+        x = as_oracle("features", x, mesh, hint="")
+        width = x.oracle.gradients.shape[1]
+    else:
+        x = to_float(check_features("features", whole(x)))
+        width = x.shape[1]
+    x_hard = to_float(check_features("hard_features", whole(hard_features)))
+    for name, shape, wanted in (
+        ("features", (len(x), width), (len(oracle), width)),
+        ("hard_features", x_hard.shape, (len(hard), width)),
     ):
-        if array.shape != wanted:
-            raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
+        if shape != wanted:
+            raise ValueError(f"{name} must have shape {wanted}, got {shape}")
     options: Any = {"l2": l2, "penalty_l2": penalty_l2, "positive": positive}
     options |= {"score": score, "tol": tol, "progress": progress}
-    options["mesh"] = along(mesh, axis)
+    options["mesh"] = mesh
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
-        pool, near = (oracle, x) if rows is None else (take(oracle, rows), x[rows])
+        pool = oracle if rows is None else take(oracle, rows)
         if hard_rows is None:
             hard_rows = np.arange(len(x_hard))
         theirs, weights = filled_up(hard_rows)
-        penalty = _distance(near, x_hard[theirs], jnp.asarray(weights))
+        penalty = _psi(x, rows, x_hard[theirs], jnp.asarray(weights))
         return omp(pool, mean_of(hard, hard_rows), k, penalty=penalty, **options)
 
     return by_class(
         match, len(oracle), len(hard), budget, labels, hard_labels, name="func_feat"
     )
+
+
+def _psi(
+    x: Any, rows: np.ndarray | None, x_hard: jax.Array, weights: jax.Array
+) -> np.ndarray | jax.Array:
+    """Return the distances of some candidates, or of all, to every process."""
+    if not isinstance(x, Resident):
+        return _distance(x if rows is None else x[rows], x_hard, weights)
+    some = x if rows is None else x.take(rows)
+    psi = _distance(some.oracle.gradients, *replicate((x_hard, weights), x.mesh))
+    return gather(psi)[some.places >= 0]
 
 
 @jax.jit

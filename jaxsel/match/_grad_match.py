@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_count, encode_labels
 from jaxsel._mesh import along
-from jaxsel.gradients import Oracle, Projected, Streamed
+from jaxsel.gradients import Projected, Streamed
 
-from ._omp import Candidates, as_oracle, omp
+from ._inputs import Candidates, as_oracle
+from ._omp import omp
 from ._pursuit import Score
+from ._resident import Resident
 from ._types import BUDGET, EXHAUSTED, PRECISION, TOLERANCE, Match
 
 Labels = npt.ArrayLike | jax.Array
@@ -83,7 +85,9 @@ def grad_match(
         ICML 2021 (per class, and its minibatch form). Sarwar et al., Mycroft, 2024,
         section 3.1.
     """
-    oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+    mesh = along(mesh, axis)
+    oracle = as_oracle("candidates", candidates, mesh)
+    hard = as_oracle("target", target, mesh)
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
 
@@ -91,7 +95,7 @@ def grad_match(
         pool = oracle if rows is None else take(oracle, rows)
         b = hard.mean() if hard_rows is None else mean_of(hard, hard_rows)
         options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
-        options |= {"mesh": along(mesh, axis), "progress": progress}
+        options |= {"mesh": mesh, "progress": progress}
         if batch_size is None:
             return omp(pool, b, k, **options)
         size = min(check_count("batch_size", batch_size), k)
@@ -110,6 +114,7 @@ def check_alike(candidates: Any, target: Any) -> None:
         part.load(np.zeros(1, np.int64)) if isinstance(part, Streamed) else part
         for part in (candidates, target)
     )
+    a, b = (part.oracle if isinstance(part, Resident) else part for part in (a, b))
     if isinstance(a, Projected) and isinstance(b, Projected):
         a.check_alike(b)
 
@@ -192,6 +197,8 @@ def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndar
 
 def take(oracle: Any, rows: np.ndarray) -> Any:
     """Return the oracle of some rows; streamed candidates stay streamed."""
+    if isinstance(oracle, Resident):
+        return oracle.take(rows)
     if not isinstance(oracle, Streamed):
         return oracle.take(jnp.asarray(rows))
     return Streamed(
@@ -215,14 +222,18 @@ def filled_up(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def mean_of(oracle: Any, rows: np.ndarray) -> Any:
     """Return the mean gradient of some rows."""
+    if isinstance(oracle, Resident):
+        return oracle.mean(rows)
     if isinstance(oracle, Streamed):
         return take(oracle, rows).mean()
     rows, weights = filled_up(rows)
     return take(oracle, rows).combine(jnp.asarray(weights, oracle.dtype))
 
 
-def grouped(oracle: Any, size: int) -> Oracle:
+def grouped(oracle: Any, size: int) -> Any:
     """Return the oracle of the mean gradients of `size` consecutive candidates each."""
+    if isinstance(oracle, Resident):
+        return oracle.grouped(size)
     n = len(oracle)
     batches = -(-n // size)
     rows = np.arange(batches * size).reshape(batches, size)

@@ -10,7 +10,8 @@ from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
-from ._omp import Candidates, as_oracle, check_target
+from ._across import largest
+from ._inputs import Candidates, as_oracle, check_target
 from ._usable import check_products, correlations, usable
 
 _State = tuple[jax.Array, jax.Array, jax.Array]
@@ -88,7 +89,7 @@ def _begin(corr: jax.Array, budget: int) -> _State:
 
 def _best(corr: jax.Array, state: _State, t: jax.Array | int) -> jax.Array:
     total, free, _ = state
-    return jnp.argmax(jnp.where(free, (t + 1) * corr - total, -jnp.inf))
+    return largest(jnp.where(free, (t + 1) * corr - total, -jnp.inf), None)[0]
 
 
 def _taken(

@@ -13,7 +13,7 @@ from jaxsel._checks import check_count, widen
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
-from ._omp import Candidates, as_oracle, check_target, one_of
+from ._inputs import Candidates, as_oracle, check_target, one_of
 from ._usable import check_products, correlations, usable
 
 

@@ -10,7 +10,8 @@ from jaxsel._typed import compiled, epsilon, while_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
-from ._omp import Candidates, as_oracle
+from ._across import largest
+from ._inputs import Candidates, as_oracle
 from ._pursuit import ROUNDING
 from ._usable import check_products, usable
 
@@ -94,9 +95,8 @@ def _begin(diag: jax.Array, budget: int) -> _State:
 
 def _pivot(state: _State, diag: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The candidate farthest from the span, and whether it is out of it at all."""
-    left = state[1]
-    j = jnp.argmax(left)
-    return j, left[j] > ROUNDING * epsilon(diag.dtype) * diag[j]
+    j, left = largest(state[1], None)
+    return j, left > ROUNDING * epsilon(diag.dtype) * diag[j]
 
 
 def _take(state: _State, j: jax.Array, column: jax.Array) -> _State:

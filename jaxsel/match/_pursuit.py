@@ -4,6 +4,11 @@ With `K = G + diag(l2 + penalty_l2 ψ²)`, where G holds the candidates' inner p
 the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` of a set of candidates is
 a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
 that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
+Where gradients are at hand as rows of a matrix, it forms the residual after all: all
+correlations with that cost one product, and no column is kept.
+
+With an `axis`, under `shard_map`, every device has its own part of all arrays `[n]` and
+`[k, n]`; all others are the same everywhere, and indices count all candidates.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from jaxsel._typed import cond, epsilon, map_pairs, while_loop
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 from . import _refit
+from ._across import any_of, entries, largest, without
 from ._column_cache import ColumnCache
 from ._refit import Refit
 from ._types import BUDGET, EXHAUSTED, OVERFLOW, PRECISION, TOLERANCE, Match
@@ -42,6 +48,10 @@ class Problem(NamedTuple):
         norm: The target's squared length.
         tol: Stop when the objective is at most `tol² · norm`.
         limit: How many steps at most.
+        rows: The gradients, `[n, p]`, where correlations are those with the residual:
+            the chosen gradients then stand in place of their columns of G. None where
+            they come from these columns.
+        target: What to match, `[p]`, if there are rows.
     """
 
     diag: jax.Array
@@ -51,6 +61,8 @@ class Problem(NamedTuple):
     norm: jax.Array
     tol: jax.Array
     limit: jax.Array
+    rows: jax.Array | None = None
+    target: jax.Array | None = None
 
 
 class Pursuit(NamedTuple):
@@ -59,7 +71,8 @@ class Pursuit(NamedTuple):
     Attributes:
         corr: Correlations with what is not matched yet, `[n]`.
         open: Which candidates may still be chosen, `[n]`.
-        columns: Columns of G of the chosen, `[k, n]`.
+        columns: Columns of G of the chosen, `[k, n]`; the chosen gradients, `[k, p]`,
+            if the problem has rows.
         rows: Rows of K's pivoted Cholesky factor, `[k, n]`; None unless scored by it.
         left: What that factorisation leaves of K's diagonal, `[n]`; None likewise.
         indices: The chosen, `[k]`.
@@ -94,6 +107,7 @@ def pose(
     valid: jax.Array | None = None,
     tol: jax.typing.ArrayLike = 0.0,
     limit: jax.typing.ArrayLike,
+    held: bool = False,
 ) -> Problem:
     """Ask the oracle for what every step needs.
 
@@ -105,6 +119,7 @@ def pose(
         valid: Optional `[n]`: which candidates may be chosen.
         tol: Stop at a relative error of this.
         limit: How many steps at most.
+        held: Whether to correlate the rows that the oracle holds with the residual.
     """
     diag = widen(oracle.diag())
     dtype = diag.dtype
@@ -118,20 +133,30 @@ def pose(
         norm=squared_norm(target).astype(dtype),
         tol=jnp.asarray(tol, dtype),
         limit=jnp.asarray(limit, jnp.int32),
+        rows=oracle.rows_held() if held else None,
+        target=target.astype(dtype) if held else None,
     )
 
 
-def start(problem: Problem, *, size: int, positive: bool, score: Score) -> Pursuit:
+def start(
+    problem: Problem,
+    *,
+    size: int,
+    positive: bool,
+    score: Score,
+    axis: str | None = None,
+) -> Pursuit:
     """Return the state before the first step, with room for `size` choices."""
     n, dtype = problem.diag.shape[0], problem.diag.dtype
+    width = n if problem.rows is None else problem.rows.shape[1]
     keeps_rows = score == "ols"
     # Compared with what is infinite, nothing is too large and everything is matched.
-    too_long = jnp.any(problem.valid & jnp.isinf(problem.diag))
+    too_long = any_of(problem.valid & jnp.isinf(problem.diag), axis)
     too_long |= jnp.isinf(problem.norm)
     state = Pursuit(
         corr=problem.corr,
         open=problem.valid & (problem.diag > 0),
-        columns=jnp.zeros((size, n), dtype),
+        columns=jnp.zeros((size, width), dtype),
         rows=jnp.zeros((size, n), dtype) if keeps_rows else None,
         left=problem.diag + problem.extra if keeps_rows else None,
         indices=jnp.zeros(size, jnp.int32),
@@ -142,7 +167,7 @@ def start(problem: Problem, *, size: int, positive: bool, score: Score) -> Pursu
         next=jnp.int32(-1),
         status=jnp.where(too_long, jnp.int32(OVERFLOW), jnp.int32(_RUNNING)),
     )
-    return _aim(problem, state, positive=positive, score=score)
+    return _aim(problem, state, positive=positive, score=score, axis=axis)
 
 
 def grow(state: Pursuit, size: int) -> Pursuit:
@@ -171,6 +196,7 @@ def advance(
     *,
     positive: bool,
     score: Score,
+    axis: str | None = None,
 ) -> Pursuit:
     """Take steps for as long as the next candidate's column is in the cache.
 
@@ -181,6 +207,7 @@ def advance(
         until: How many steps to have taken then, at most.
         positive: Whether weights must not be negative.
         score: How to choose.
+        axis: Of the mesh whose devices share the candidates, if any.
     """
 
     def more(state: Pursuit) -> jax.Array:
@@ -189,7 +216,9 @@ def advance(
 
     def step(state: Pursuit) -> Pursuit:
         column = cache.columns[jnp.argmax(cache.ids == state.next)]
-        return _choose(problem, state, column, positive=positive, score=score)
+        return _choose(
+            problem, state, column, positive=positive, score=score, axis=axis
+        )
 
     return while_loop(more, step, state)
 
@@ -240,15 +269,24 @@ def _choose(
     *,
     positive: bool,
     score: Score,
+    axis: str | None,
 ) -> Pursuit:
-    """Choose the next candidate, whose column of G is given, and look for another."""
+    """Choose the next candidate and look for another.
+
+    Its column of G is given, or its gradient where the problem has rows.
+    """
     j, t = state.next, state.steps
-    diagonal = problem.diag[j] + problem.extra[j]
+    square, extra, corr = entries((problem.diag, problem.extra, problem.corr), j, axis)
+    diagonal = square + extra
     filled = jnp.arange(state.indices.shape[0]) < t
-    with_chosen = jnp.where(filled, column[state.indices], 0)
-    refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, problem.corr[j])
+    if problem.rows is None:
+        (with_chosen,) = entries((column,), state.indices, axis)
+    else:
+        with_chosen = jnp.matmul(state.columns, column, precision="highest")
+    with_chosen = jnp.where(filled, with_chosen, 0)
+    refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
-    state = state._replace(open=state.open.at[j].set(False))
+    state = state._replace(open=without(state.open, j, axis))
     slack = 64 * epsilon(problem.norm.dtype) * problem.norm
 
     def take(state: Pursuit) -> Pursuit:
@@ -264,7 +302,8 @@ def _choose(
             return jnp.where(fine, new, old)
 
         columns = state.columns.at[t].set(column)
-        corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
+        fitted = jnp.matmul(weights, columns, precision="highest")
+        corr = _correlations(problem, fitted)
         state = state._replace(
             corr=better(corr, state.corr),
             columns=columns,
@@ -275,38 +314,56 @@ def _choose(
             steps=t + fine.astype(jnp.int32),
             status=better(state.status, jnp.int32(PRECISION)),
         )
-        return _factor(state, column, j, t) if score == "ols" else state
+        return _factor(state, column, j, t, axis) if score == "ols" else state
 
     state = cond(independent, take, lambda state: state, state)
-    return _aim(problem, state, positive=positive, score=score)
+    return _aim(problem, state, positive=positive, score=score, axis=axis)
 
 
-def _factor(state: Pursuit, column: jax.Array, j: jax.Array, t: jax.Array) -> Pursuit:
+def _correlations(problem: Problem, fitted: jax.Array) -> jax.Array:
+    """Return those with what `fitted` leaves: products with the target, or itself."""
+    if problem.rows is None or problem.target is None:
+        return problem.corr - fitted
+    rows = widen(problem.rows)
+    return jnp.matmul(rows, problem.target - fitted, precision="highest")
+
+
+def _factor(
+    state: Pursuit, column: jax.Array, j: jax.Array, t: jax.Array, axis: str | None
+) -> Pursuit:
     """Add a row to the pivoted Cholesky factor of K."""
     rows, left = state.rows, state.left
     if rows is None or left is None:
         raise TypeError("the state was started without a factor")
-    row = column - jnp.matmul(rows[:, j], rows, precision="highest")
-    row = row / jnp.sqrt(left[j])
+    across, own = entries((rows, left), j, axis)
+    row = column - jnp.matmul(across, rows, precision="highest")
+    row = row / jnp.sqrt(own)
     return state._replace(rows=rows.at[t].set(row), left=left - row**2)
 
 
-def _aim(problem: Problem, state: Pursuit, *, positive: bool, score: Score) -> Pursuit:
+def _aim(
+    problem: Problem,
+    state: Pursuit,
+    *,
+    positive: bool,
+    score: Score,
+    axis: str | None,
+) -> Pursuit:
     """Find the candidate to choose next, or the reason to stop."""
     promise = scores(problem, state, positive=positive, score=score)
-    best = jnp.argmax(promise)
+    best, most = largest(promise, axis)
     floor = jnp.maximum(problem.tol**2, 8 * epsilon(promise.dtype))
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
     codes = [
         (state.steps >= problem.limit, BUDGET),
         (matched, TOLERANCE),
-        (~(promise[best] > 0), EXHAUSTED),
+        (~(most > 0), EXHAUSTED),
     ]
     status = jnp.int32(_RUNNING)
     for applies, code in reversed(codes):
         status = jnp.where(applies, code, status)
     status = jnp.where(state.status == _RUNNING, status, state.status)
-    return state._replace(next=best.astype(jnp.int32), status=status)
+    return state._replace(next=best, status=status)
 
 
 def scores(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_positive, widen
 
-from ._omp import Candidates, as_oracle, penalty_diagonal
+from ._inputs import Candidates, as_oracle, penalty_diagonal
 from ._usable import check_products, usable
 
 

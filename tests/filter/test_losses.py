@@ -7,9 +7,11 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import AxisType
 
 import jaxsel
 from jaxsel.filter import (
+    _sample_losses,
     class_thresholds,
     cross_fitted_losses,
     loss_threshold,
@@ -68,6 +70,82 @@ def test_sample_losses_on_a_mesh():
     np.testing.assert_allclose(
         found, sample_losses(linear, PARAMS, (X, Y)), rtol=1e-6, atol=1e-7
     )
+
+
+SPREAD = {
+    "as they are split": ("rows",),
+    "over all devices": (("columns", "rows"),),
+    "over the other axis": ("columns",),
+    "everywhere": (),
+}
+
+
+def _spread(array, spec):
+    kind = AxisType.Explicit
+    mesh = jax.make_mesh((2, 4), ("columns", "rows"), axis_types=(kind, kind))
+    return jax.device_put(array, jax.NamedSharding(mesh, jax.P(*spec))), mesh
+
+
+@pytest.mark.parametrize("where", SPREAD)
+@pytest.mark.parametrize("chunk_size", [None, 1, 5, 9, 100])
+def test_sample_losses_of_samples_on_the_devices(where, chunk_size, monkeypatch):
+    def refuse(value):
+        assert not isinstance(value, jax.Array), "samples must stay on the devices"
+        return value
+
+    monkeypatch.setattr(_sample_losses, "whole", refuse)
+    wanted = expected(X @ PARAMS["w"])
+    n = 32 if where in ("as they are split", "over all devices") else 34
+    x, mesh = _spread(X[:n], SPREAD[where])
+    options = {"mesh": mesh, "axis": "rows", "chunk_size": chunk_size}
+    found = sample_losses(linear, PARAMS, (x, Y[:n]), **options)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, wanted[:n], rtol=1e-5, atol=1e-6)
+    for given in (x[:32] if n == 32 else X[:32], X[:32]):
+        found = sample_losses(linear, PARAMS, (given, Y[:32]), gather=False, **options)
+        assert found.sharding == jax.NamedSharding(mesh, jax.P("rows"))
+        np.testing.assert_allclose(found, wanted[:32], rtol=1e-5, atol=1e-6)
+
+
+def test_sample_losses_on_the_devices_that_are_refused():
+    x = X[:32].copy()
+    x[[17, 30]] = np.nan
+    spread, mesh = _spread(x, ("rows",))
+    for given in (spread, x):
+        for gather in (True, False):
+            with pytest.raises(ValueError, match="example 17 is nan"):
+                sample_losses(
+                    linear,
+                    PARAMS,
+                    (given, Y[:32]),
+                    mesh=mesh,
+                    axis="rows",
+                    gather=gather,
+                )
+    with pytest.raises(ValueError, match="gather must be True without a mesh"):
+        sample_losses(linear, PARAMS, (X, Y), gather=False)
+    eight = {"mesh": jaxsel.make_mesh()}
+    with pytest.raises(ValueError, match="that 8 devices share evenly, got 37"):
+        sample_losses(linear, PARAMS, (X, Y), gather=False, **eight)
+    with pytest.raises(ValueError, match=r"same first axis.*got lengths \[5, 32\]"):
+        sample_losses(linear, PARAMS, (spread, Y[:5]), **eight)
+
+
+def test_programs_for_losses_hold_a_part_of_the_samples():
+    x, mesh = _spread(X[:32], ("rows",))
+    texts = []
+    run = _sample_losses._more
+
+    def look(*arguments):
+        texts.append(run.lower(*arguments).compile().as_text())
+        return run(*arguments)
+
+    options = {"mesh": mesh, "axis": "rows", "chunk_size": 8}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_sample_losses, "_more", look)
+        sample_losses(linear, PARAMS, (x, Y[:32]), **options)
+    assert len(texts) == 4
+    assert all("all-gather" not in text and "[32" not in text for text in texts)
 
 
 def test_sample_losses_of_a_file(tmp_path):

@@ -1,11 +1,14 @@
 """Devices, streams and second calls change nothing."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
 import pytest
 import references_matching as ref
-from match_cases import K, N
+from match_cases import K, N, P
 
 import jaxsel
 from jaxsel import gradients, match
@@ -157,3 +160,43 @@ def test_looking_ahead_reads_a_file_a_few_times(score, positive):
     passes = read.count(2000)  # two of them for lengths and correlations
     assert passes <= 2 + 64 // 16 + 3
     cases.same(found, match.omp(a, b, 64, score=score, positive=positive))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, repr=False)
+class Columns(gradients.Dense):
+    """Gradients as rows, of which matching is told nothing but products."""
+
+    def rows_held(self):
+        return None
+
+
+@pytest.mark.every(3)
+@cases.each_sign
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("score", ["omp", "nomp"])
+def test_rows_are_matched_without_columns(score, several, positive):
+    a, b = cases.pool(60, 15)
+    target = np.stack([b, a[3] - a[9]]) if several else b
+    # In half precision, whose products are summed in float32.
+    rows = jnp.asarray(a).astype(jnp.bfloat16)
+    options = {"score": score, "positive": positive, "l2": 0.1}
+    held = match.omp(gradients.Dense(rows), target, K, **options)
+    cases.same(held, match.omp(Columns(rows), target, K, **options))
+
+
+def test_rows_need_no_memory_for_columns():
+    n, k = 1003, 32
+
+    def size(oracle, score):
+        kernel = lambda oracle, b: match.pursue(
+            oracle, b, budget=k, score=score, positive=False
+        )
+        compiled = jax.jit(kernel).lower(oracle, jnp.ones(P)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    a = jnp.ones((n, P))
+    columns = 4 * n * k
+    assert size(gradients.Dense(a), "omp") < columns / 2
+    assert size(gradients.Dense(a), "ols") > columns
+    assert size(Columns(a), "omp") > columns

@@ -8,7 +8,7 @@ import references_matching as ref
 from match_cases import N
 
 from jaxsel import gradients, match
-from jaxsel.match import _omp, _pursue, _pursuit, _refit
+from jaxsel.match import _compute, _host_loop, _pursue, _pursuit, _refit
 
 pytestmark = pytest.mark.every(3)
 
@@ -67,9 +67,9 @@ def test_kkt_of_128_choices_in_float32(kind, monkeypatch):
     """With LLVM's optimisations, as users run it: rounding is what this is about."""
     options = {"xla_backend_optimization_level": 3}
     compiled = jax.jit(
-        match.pursue, static_argnames=_omp._STATIC, compiler_options=options
+        match.pursue, static_argnames=_compute._STATIC, compiler_options=options
     )
-    monkeypatch.setattr(_omp, "_pursue", compiled)
+    monkeypatch.setattr(_compute, "_pursue", compiled)
     a, b = POOLS[kind](400, 200)
     for l2 in (0.0, 1e-3, 0.5):
         found = cases.run(a, b, 128, l2=l2)
@@ -171,7 +171,7 @@ def test_matching_refreshes_every_64_steps(many, monkeypatch):
     _refresh = _pursuit.refresh
     a, b = cases.pool(100, 90)
     if many:
-        monkeypatch.setattr(_omp, "_refresh", spoil)
+        monkeypatch.setattr(_host_loop, "_refresh", spoil)
         oracle = gradients.streamed(
             lambda i: gradients.dense(a[i]), len(a), chunk_size=100
         )

@@ -1,0 +1,102 @@
+"""Questions about arrays `[n]` of which every device has its own part, or one all.
+
+A pursuit asks no others, so that beside these answers nothing of length n leaves a
+device. An axis of None says that there is one device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsel._typed import all_devices, map_leaves, sum_devices
+
+
+def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
+    """Return the index of the largest entry, the first of equal ones, and the entry.
+
+    By two reductions, which XLA's CPU backend computes 12 times as fast as `argmax`.
+    """
+    n = array.shape[0]
+    top = jnp.max(array)
+    # Of NaN, which nobody asks for, the last.
+    at = jnp.where(array == top, jnp.arange(n, dtype=jnp.int32), n - 1)
+    best = jnp.min(at)
+    if axis is None:
+        return best, top
+    tops = all_devices(top, axis)
+    places = all_devices(best + _first(n, axis), axis)
+    # Devices are in the candidates' order, so that here too the first of equals wins.
+    device = jnp.argmax(tops)
+    return places[device].astype(jnp.int32), tops[device]
+
+
+def entries(
+    arrays: tuple[jax.Array, ...], at: jax.Array, axis: str | None
+) -> tuple[jax.Array, ...]:
+    """Return the entries at some indices of the last axis of each array."""
+    if axis is None:
+        return tuple(array[..., at] for array in arrays)
+
+    def mine(array: jax.Array) -> jax.Array:
+        place, own = _own(array.shape[-1], at, axis)
+        return jnp.where(own, array[..., place], 0)
+
+    # One device adds the entry, all others zeros: that rounds nothing.
+    return sum_devices(tuple(map(mine, arrays)), axis)
+
+
+def without(mask: jax.Array, j: jax.Array, axis: str | None) -> jax.Array:
+    """Return a mask with entry j set to False."""
+    if axis is None:
+        return mask.at[j].set(False)
+    place, own = _own(mask.shape[0], j, axis)
+    return mask.at[jnp.where(own, place, mask.shape[0])].set(False, mode="drop")
+
+
+def any_of(mask: jax.Array, axis: str | None) -> jax.Array:
+    """Return whether any entry is True."""
+    found = jnp.any(mask)
+    return found if axis is None else sum_devices(found.astype(jnp.int32), axis) > 0
+
+
+def columns(
+    oracle: Any, ids: jax.Array, axis: str | None, *, held: bool = False
+) -> jax.Array:
+    """Return the inner products of candidates at `ids` `[m]` with all, `[m, n]`.
+
+    Where the oracle holds gradients as rows, and that is asked for, return these
+    instead, `[m, p]`.
+    """
+    if axis is None and not held:
+        return oracle.columns(ids)
+    some = oracle.take(ids) if axis is None else atoms(oracle, ids, axis)
+    return some.rows_held() if held else oracle.gram(some)
+
+
+def atoms(oracle: Any, ids: jax.Array, axis: str) -> Any:
+    """Return the oracle of the candidates at `ids`, which every device then has."""
+    n = len(oracle)
+
+    def everywhere(array: jax.Array) -> jax.Array:
+        place, own = _own(n, ids, axis)
+        own = own.reshape(-1, *[1] * (array.ndim - 1))
+        kind = jnp.int32 if array.dtype == bool else array.dtype
+        rows = jnp.where(own, array[place], jnp.zeros((), array.dtype)).astype(kind)
+        return sum_devices(rows, axis).astype(array.dtype)
+
+    return dataclasses.replace(oracle, **map_leaves(everywhere, oracle.per_candidate()))
+
+
+def _first(share: int, axis: str) -> jax.Array:
+    return share * lax.axis_index(axis)
+
+
+def _own(share: int, at: jax.Array, axis: str) -> tuple[jax.Array, jax.Array]:
+    """Return places within this device's share, and which of them are its own."""
+    place = at - _first(share, axis)
+    return jnp.clip(place, 0, share - 1), (place >= 0) & (place < share)

@@ -1,0 +1,121 @@
+"""A pursuit whose loop runs on the host: for candidates in files, and to show a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel.gradients import Gradient, Streamed
+
+from ._column_cache import ColumnCache, empty_cache, put
+from ._inputs import one_of
+from ._lookahead import likely, wanted
+from ._pursuit import (
+    Problem,
+    Pursuit,
+    Score,
+    advance,
+    finish,
+    grow,
+    pause,
+    pose,
+    refresh,
+    running,
+    stages,
+    start,
+)
+from ._types import Match
+
+# Columns to ask for at once from files.
+_MANY_STREAMED = 16
+# Candidates among which to look ahead, where reading all takes seconds.
+_AHEAD = 1024
+
+_start: Callable[..., Pursuit] = jax.jit(
+    start, static_argnames=("size", "positive", "score")
+)
+_grow: Callable[..., Pursuit] = jax.jit(grow, static_argnames="size")
+_likely: Callable[..., jax.Array] = jax.jit(
+    likely, static_argnames=("among", "positive", "score")
+)
+_wanted: Callable[..., jax.Array] = jax.jit(
+    wanted, static_argnames=("many", "positive", "score")
+)
+_put: Callable[..., ColumnCache] = jax.jit(put, donate_argnames="cache")
+_advance: Callable[..., Pursuit] = jax.jit(
+    advance, static_argnames=("positive", "score"), donate_argnames="state"
+)
+_refresh: Callable[..., Pursuit] = jax.jit(refresh, donate_argnames="state")
+_finish: Callable[..., Match] = jax.jit(finish)
+
+
+def on_host(
+    oracle: Any,
+    target: Gradient,
+    *,
+    several: bool,
+    size: int,
+    extra: np.ndarray,
+    valid: np.ndarray,
+    progress: bool,
+    l2: float,
+    tol: float,
+    positive: bool,
+    score: Score,
+) -> Match:
+    """Match with the loop on the host, which reads candidates as columns are wanted."""
+    if several:
+        parts = [
+            on_host(
+                oracle,
+                one_of(target, t),
+                several=False,
+                size=size,
+                extra=extra,
+                valid=valid,
+                progress=progress,
+                l2=l2,
+                tol=tol,
+                positive=positive,
+                score=score,
+            )
+            for t in range(len(jax.tree.leaves(target)[0]))
+        ]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    from tqdm.auto import tqdm
+
+    problem: Problem = pose(
+        oracle,
+        target,
+        l2=l2,
+        extra=jnp.asarray(extra),
+        valid=jnp.asarray(valid),
+        tol=tol,
+        limit=size,
+    )
+    sizes = stages(size)
+    rule: Any = {"positive": positive, "score": score}
+    state: Pursuit = _start(problem, size=sizes[0], **rule)
+    # Looking ahead saves passes over files; what is in memory needs none.
+    many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
+    cache = empty_cache(len(oracle), problem.diag.dtype, many)
+    with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
+        for room in sizes:
+            state = _grow(state, size=room)
+            while bool(running(state)):
+                until = pause(state)
+                ids = state.next[None]
+                if many > 1:
+                    best = _likely(problem, state, among=_AHEAD, **rule)
+                    some = oracle.take(best)
+                    ids = _wanted(problem, state, cache, best, some, many=many, **rule)
+                cache = _put(cache, ids, oracle.columns(ids))
+                state = _advance(problem, state, cache, until, **rule)
+                if int(state.steps) == int(until):
+                    state = _refresh(state)
+                bar.update(int(state.steps) - bar.n)
+    return _finish(problem, state)

@@ -1,0 +1,163 @@
+"""The input of choosers: candidates, targets and numbers for each candidate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.core import Tracer
+
+from jaxsel._checks import (
+    as_array,
+    check_concrete,
+    check_numeric,
+    check_positive,
+)
+from jaxsel._mesh import is_on, whole
+from jaxsel._typed import compiled, map_leaves
+from jaxsel.gradients import Gradient, Oracle, Streamed, dense
+
+from ._resident import Resident
+from ._usable import check_lengths
+
+Candidates = Oracle | npt.ArrayLike | jax.Array
+"""An oracle of n gradients, or an array of them, `[n, p]`."""
+
+
+def as_oracle(
+    name: str,
+    candidates: Candidates,
+    mesh: jax.sharding.Mesh | None = None,
+    *,
+    hint: str = "; or pass an oracle of jaxsel.gradients",
+) -> Any:
+    """Return an oracle, wrapping an array.
+
+    Candidates that are spread over the mesh stay there, and are `Resident`. Those that
+    are spread over other processes come to every process whole.
+
+    Raises:
+        TypeError: If it is neither, or is being traced.
+        ValueError: If an array has a wrong shape, or is not finite.
+    """
+    oracle: Any = candidates
+    if isinstance(oracle, Resident):
+        return oracle
+    if not isinstance(candidates, Oracle):
+        try:
+            oracle = dense(whole_unless(candidates, mesh))
+        except (TypeError, ValueError) as error:
+            text = str(error).replace("gradients", name, 1)
+            # JAX's errors are of these types too, but not made of a text.
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(text + hint) from None
+    leaves = jax.tree.leaves(oracle)
+    for leaf in leaves:
+        check_concrete(name, leaf)
+    if mesh is not None and any(is_on(leaf, mesh) for leaf in leaves):
+        return Resident.of(oracle, mesh)
+    if all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
+        return oracle
+    return map_leaves(lambda leaf: jnp.asarray(whole(leaf)), oracle)
+
+
+def whole_unless(value: Any, mesh: jax.sharding.Mesh | None) -> Any:
+    """Bring an array that is spread over processes here, unless it is on the mesh."""
+    if is_on(value, mesh) or not isinstance(value, jax.Array):
+        return value
+    traced = isinstance(value, Tracer)
+    return value if traced or value.is_fully_addressable else whole(value)
+
+
+def penalty_diagonal(
+    penalty: npt.ArrayLike | jax.Array | None, penalty_l2: float, n: int
+) -> np.ndarray:
+    """Return `penalty_l2 · ψ²`, `[n]`."""
+    penalty_l2 = check_positive("penalty_l2", penalty_l2, zero=True)
+    if penalty is None:
+        return np.zeros(n, np.float32)
+    given = as_array("penalty", penalty)
+    check_numeric("penalty", given)
+    psi = np.asarray(given, np.float64)
+    if psi.shape != (n,):
+        raise ValueError(
+            f"penalty must have shape {(n,)}, one for each candidate, got {psi.shape}"
+        )
+    if not (np.isfinite(psi).all() and (psi >= 0).all()):
+        bad = np.flatnonzero(~(np.isfinite(psi) & (psi >= 0)))[0]
+        raise ValueError(
+            f"penalty must be finite and not negative, got {psi[bad]} at {bad}"
+        )
+    return penalty_l2 * psi**2
+
+
+def check_valid(valid: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
+    if valid is None:
+        return np.ones(n, bool)
+    array = np.asarray(as_array("valid", valid))
+    if array.shape != (n,) or array.dtype != bool:
+        raise ValueError(
+            f"valid must be booleans of shape {(n,)}, got {array.dtype} of "
+            f"{array.shape}"
+        )
+    return array
+
+
+def one_of(targets: Gradient, t: int | jax.Array) -> Gradient:
+    """Return one of several stacked targets, or some of them."""
+    return map_leaves(lambda leaf: leaf[t], targets)
+
+
+def _mean(oracle: Oracle) -> Gradient:
+    return oracle.mean()
+
+
+def _is_listed(target: object) -> bool:
+    return isinstance(target, (list, tuple))
+
+
+def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
+    """Return a target of the oracle's form, and whether there are several of them."""
+    if isinstance(target, Oracle):
+        raise TypeError("target must be a gradient, got an oracle: pass its mean()")
+    streamed = isinstance(oracle, Streamed)
+    part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
+    part = part.oracle if isinstance(part, Resident) else part
+    form = jax.eval_shape(_mean, part)
+    if _is_listed(target) and isinstance(form, jax.ShapeDtypeStruct):
+        target = as_array("target", target)
+    got = map_leaves(lambda leaf: jnp.asarray(whole(leaf)), target)
+    wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
+    counts = {shape[:1] for shape in shapes}
+    if jax.tree.structure(got) == jax.tree.structure(form):
+        if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(got)):
+            raise TypeError("target must be real, but has complex numbers")
+        # Whole numbers would overflow where they are squared.
+        dtype = jnp.promote_types(part.dtype, jnp.float32)
+        got = map_leaves(lambda leaf: leaf.astype(dtype), got)
+        for leaf in jax.tree.leaves(got):
+            check_concrete("target", leaf)
+        if not _all_finite(got):
+            raise ValueError("target must be finite, but has NaN or infinity")
+        if shapes == wanted_shapes:
+            check_lengths(got)
+            return got, False
+        if len(counts) == 1 and [shape[1:] for shape in shapes] == wanted_shapes:
+            if counts == {(0,)}:
+                raise ValueError("target must be at least one gradient, got none")
+            check_lengths(got, several=True)
+            return got, True
+    raise ValueError(
+        f"target must be a gradient in the candidates' form, arrays of shape "
+        f"{', '.join(map(str, wanted_shapes))}, or several with a leading axis, got "
+        f"{', '.join(map(str, shapes)) or got!r}"
+    )
+
+
+@compiled()
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
