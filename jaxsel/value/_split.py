@@ -1,0 +1,119 @@
+"""Training points split over the devices of a mesh, validation points replicated.
+
+For a chunk of validation points each device computes the distances to its own training
+points. An all-to-all makes of these whole rows, of its share of the chunk, which it
+values as any device does. A second one brings the values back to the devices whose
+points they are of, and these keep the running results. No device has the features of
+others, nor a result of all points.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsel._chunk import chunk_rows
+from jaxsel._mesh import AXIS, n_shards, replicate, shard
+from jaxsel._typed import compiled
+from jaxsel._types import Reduce
+from jaxsel.neighbors._parts import columns_of, rows_of, split_features
+
+from ._plan import Plan, entries
+from ._running import Running, fold_rows, start
+
+
+class ByTraining:
+    """Training points split over the devices: see the module's text."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: jax.sharding.Mesh,
+        params: Any,
+        x: np.ndarray | jax.Array,
+        train: Any,
+        x_val: np.ndarray | jax.Array,
+    ) -> None:
+        """Put features on their devices, and labels on every one."""
+        n, devices = len(x), n_shards(mesh)
+        self._plan, self._mesh = plan, mesh
+        self._parts = split_features(x, x_val, metric=plan.metric, mesh=mesh)
+        self.queries, self.asked = self._parts.queries, self._parts.asked
+        self.sample = self._parts.sample
+        # A row of all points for each device and chunk is the least there can be.
+        most = max(1, entries() // n) * devices
+        self.rows = chunk_rows(
+            len(x_val),
+            n,
+            chunk_size=plan.chunk_size or most,
+            devices=devices,
+            entries=entries(),
+        )
+        self._shared = replicate((params, train), mesh), self._parts.lengths
+
+    def start(self) -> Running | None:
+        plan, parts = self._plan, self._parts
+        if not plan.reduce:
+            return None
+        devices = n_shards(self._mesh)
+        state = start(devices, parts.share, plan.reduce, plan.certified)
+        return shard(state, self._mesh)
+
+    def send(self, queries: Any, asked: Any, query: Any, used: Any) -> Any:
+        everyone = replicate((queries, asked, used), self._mesh)
+        return everyone, shard(query, self._mesh)
+
+    def step(self, here: Any, state: Any) -> Any:
+        return _step(self._shared, self._parts.own, *here, state, plan=self._plan)
+
+    @staticmethod
+    def merge(state: Running, n: int, reduce: Reduce) -> Any:
+        del reduce
+        own = state.values, state.m2, state.bound
+        return jax.tree.map(lambda array: array.reshape(-1)[:n], own)
+
+
+@compiled(static_argnames=("plan",), donate_argnames=("state",))
+def _step(
+    shared: Any,
+    own: Any,
+    everyone: Any,
+    mine: Any,
+    state: Running | None,
+    *,
+    plan: Plan,
+) -> Any:
+    """Value one chunk and fold it into the state, or return its columns."""
+    decide = getattr(plan.kernel, "decide", None)
+
+    def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
+        (params, train), lengths = shared
+        queries, asked, used = everyone
+        n = len(jax.tree.leaves(train)[0])
+        near, exact, axes = rows_of(
+            own,
+            lengths,
+            queries,
+            asked,
+            n=n,
+            metric=plan.metric,
+            decide=None if decide is None else lambda *near: decide(params, *near),
+        )
+        result = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes))(
+            params, near, train, mine, exact
+        )
+        share = len(own[0])
+        result = jax.tree.map(lambda rows: columns_of(rows, share), result)
+        if plan.reduce:
+            return fold_rows(*result, used, state, plan.reduce)
+        return result
+
+    split, whole = jax.P(AXIS), jax.P()
+    return jax.shard_map(
+        on_device,
+        mesh=plan.mesh,
+        in_specs=(whole, split, whole, split, split),
+        out_specs=split if plan.reduce else jax.P(None, AXIS),
+        # The compiled operations do not say over which axes their results vary.
+        check_vma=False,
+    )(shared, own, everyone, mine, state)
