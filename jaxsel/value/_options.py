@@ -109,23 +109,21 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
                 f"{function.__name__}() got an unexpected keyword argument "
                 f"{unknown[0]!r}; its options are {', '.join(keywords)}"
             )
-        features = args[0] if args else kwargs.get(first)
+        # Training features that are split stay where they are.
+        parts = kwargs.get("split") == "training"
+        mesh = kwargs.get("mesh") if parts else None
+
+        def bring(name: str, value: Any) -> Any:
+            stays = name == first and isinstance(mesh, jax.sharding.Mesh)
+            return value if stays and is_on(value, mesh) else whole(value)
+
         options: dict[str, Any] = {
             **DEFAULTS,
-            **{k: whole(v) for k, v in kwargs.items()},
+            **{name: bring(name, value) for name, value in kwargs.items()},
         }
-        given = [whole(value) for value in args]
-        # Its training features stay where they are.
-        if kwargs.get("split") == "training" and _is_on(features, kwargs.get("mesh")):
-            if args:
-                given[0] = features
-            else:
-                options[first] = features
+        places = [first, *[""] * len(args)]
+        given = [bring(*pair) for pair in zip(places, args, strict=False)]
         return function(*given, **options)  # pyright: ignore[reportCallIssue]
 
     vars(call)["__signature__"] = signature.replace(parameters=own + shared)
     return call
-
-
-def _is_on(features: Any, mesh: Any) -> bool:
-    return isinstance(mesh, jax.sharding.Mesh) and is_on(features, mesh)
