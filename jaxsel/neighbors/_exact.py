@@ -245,10 +245,9 @@ def settle_ranks(
         near, order = settle(near, order, gained, drop, exact)
         return order, near if with_near else None
     span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
-    worth = TOLERANCE * jnp.sum(jnp.abs(drop)) * span
-    behind = take(distances, order[_NEAR - _STRIDE : -_STRIDE : _STRIDE])
-    ahead = take(distances, order[_NEAR::_STRIDE])
-    crowded = jnp.any(ahead - behind <= 2 * most_slack(ahead, exact))
+    falls = jnp.sum(jnp.abs(jnp.pad(drop, (0, -n % _STRIDE))).reshape(-1, _STRIDE), 1)
+    worth = TOLERANCE * jnp.sum(falls) * span
+    crowded = _crowded(order, distances, jnp.cumsum(falls), worth / span, exact)
     near, gained = sorted_(order[:_NEAR])
     near, head = _settle(near, order[:_NEAR], exact, (gained, drop[:_NEAR], worth))
     order = order.at[:_NEAR].set(head)
@@ -262,6 +261,30 @@ def settle_ranks(
         return order, near if with_near else None
 
     return once(crowded, all_, state, axis=exact.axis)
+
+
+def _crowded(
+    order: jax.Array,
+    distances: jax.Array,
+    falls: jax.Array,
+    least: jax.Array,
+    exact: Exact,
+) -> jax.Array:
+    """Return whether some ranks behind the nearest lie so close that it matters.
+
+    That is, within the error of a distance, and with weights that fall by more than
+    `least` in all. Looked at are stretches of a stride, two, four, and so on. `falls`
+    are the sums of the drops of all ranks up to the end of each stride.
+    """
+    at = jnp.arange(_NEAR - 1, len(order), _STRIDE)
+    near, falls = take(distances, take(order, at)), take(falls, at // _STRIDE)
+    found, length = jnp.zeros((), bool), 1
+    while length < len(at):
+        ahead = near[length:]
+        close = ahead - near[:-length] <= 2 * most_slack(ahead, exact)
+        found |= jnp.any(close & (falls[length:] - falls[:-length] > least))
+        length *= 2
+    return found
 
 
 def nearest(

@@ -23,14 +23,14 @@ from ._distance import (
     METRICS,
     Metric,
     check_peak,
-    error_parts,
     normalise,
     repaired,
     rounded_mean,
     squared_norms,
 )
-from ._exact import Exact
+from ._exact import Exact, errors
 from ._given import as_given, rounds_nothing
+from ._together import ROWS as ROWS
 
 # Moves distances to the side of a border where they belong: [m, n], and what they are
 # of -> [m, n].
@@ -45,7 +45,7 @@ class Parts:
         own: Prepared features, their `squared_norms`, and points as `Exact` takes them
             (the same array if nothing was done to them) or None: each split over the
             devices, which have `share` rows each. The last ones are zeros.
-        lengths: `[n]`: the norms of all, on every device, if near ties may need them.
+        error: Of `Exact`, `[n]`, for every device; None where distances are exact.
         queries: `[m, d]`, prepared.
         asked: `[m, ...]`: the queries as `Exact` takes them, or None.
         sample: Some rows as they were given, for a fingerprint.
@@ -54,7 +54,7 @@ class Parts:
     """
 
     own: Any
-    lengths: jax.Array | None
+    error: jax.Array | None
     queries: np.ndarray
     asked: np.ndarray | None
     sample: np.ndarray
@@ -138,10 +138,10 @@ def split_features(
             make = lambda rows: as_given(rows, asked[:1], cosine=cosine)[0]
             points = each(make, given.shape[1])
     norms = run.norms(features)
-    lengths = run.first(norms, n) if settles and not cosine else None
+    error = run.error(norms, n, d, cosine) if settles else None
     return Parts(
         own=(features, norms, points),
-        lengths=lengths,
+        error=error,
         queries=ready(asked),
         asked=exactly,
         sample=sample,
@@ -154,7 +154,7 @@ class _Programs(NamedTuple):
     describe: Callable[..., Any]
     sample: Callable[..., jax.Array]
     norms: Callable[..., jax.Array]
-    first: Callable[..., jax.Array]
+    error: Callable[..., jax.Array]
 
 
 @functools.lru_cache(maxsize=16)
@@ -165,7 +165,7 @@ def _programs(mesh: jax.sharding.Mesh) -> _Programs:
         jax.jit(_describe, out_shardings=whole),
         jax.jit(_sample, static_argnums=1, out_shardings=whole),
         jax.jit(squared_norms, out_shardings=split),
-        jax.jit(_first, static_argnums=1, out_shardings=whole),
+        jax.jit(_error, static_argnums=(1, 2, 3), out_shardings=whole),
     )
 
 
@@ -173,8 +173,9 @@ def _sample(x: jax.Array, n: int) -> jax.Array:
     return x[: n : sampling_step(n)]
 
 
-def _first(values: jax.Array, n: int) -> jax.Array:
-    return values[:n]
+def _error(norms: jax.Array, n: int, d: int, cosine: bool) -> jax.Array:
+    norms = jnp.full(n, 0.5, norms.dtype) if cosine else norms[:n]
+    return errors(norms, norms[:0], d)[0]
 
 
 def _describe(x: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -188,7 +189,7 @@ def _describe(x: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
 
 def rows_of(
     own: tuple[jax.Array, jax.Array, jax.Array | None],
-    lengths: jax.Array | None,
+    error: jax.Array | None,
     queries: jax.Array,
     asked: jax.Array | None,
     *,
@@ -203,7 +204,7 @@ def rows_of(
 
     Args:
         own: Of this device: see `Parts`.
-        lengths: `[n]`, or None.
+        error: See `Parts`.
         queries: Of all devices, `[devices * rows, d]`.
         asked: Likewise, or None.
         n: How many points there are.
@@ -230,10 +231,10 @@ def rows_of(
     near = lax.all_to_all(near, AXIS, 0, 1, tiled=True)[:, :n]
     if exact is None:
         return near, None, None
+    assert error is not None  # wherever there is an `exact`
     rows = len(near)
-    if lengths is None:  # of unit rows they do not matter
-        lengths = jnp.zeros(n, jnp.float32)
-    error, query_error = error_parts(lengths, queries, metric)
+    # That of its own points bounded the error of its own distances only.
+    query_error = exact.query_error.at[:, 1].set(exact.query_error[:, 0] + error.max())
     first = lax.axis_index(AXIS) * rows
     exact = dataclasses.replace(
         exact,

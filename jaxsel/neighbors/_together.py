@@ -7,6 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+# The name that `jax.vmap` gives the rows of a device, where devices work together: what
+# one row wants all take part in, so that no loop has to choose row by row.
+ROWS = "rows of a device"
+
 
 def once(
     wanted: jax.Array,
@@ -26,7 +30,8 @@ def once(
         compute: From state to state.
         state: Any pytree of arrays.
         axis: An axis of a mesh whose devices ask each other for what they need: if one
-            of them wants it, all compute, and take what comes out.
+            of them wants it for one of its `ROWS`, all compute, and take what comes
+            out.
     """
     if axis is not None:
         wanted = _any_wants(wanted, axis)
@@ -61,4 +66,4 @@ def repeat(
 
 
 def _any_wants(wanted: jax.Array, axis: str) -> jax.Array:
-    return lax.psum(wanted.astype(jnp.int32), axis) > 0
+    return lax.psum(wanted.astype(jnp.int32), (axis, ROWS)) > 0

@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from jaxsel._chunk import chunk_rows
-from jaxsel._mesh import AXIS, n_shards, replicate, shard
+from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
 from jaxsel._typed import compiled
 from jaxsel._types import Reduce
-from jaxsel.neighbors._parts import columns_of, rows_of, split_features
+from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
 from ._plan import Plan, entries
 from ._running import Running, fold_rows, start
@@ -49,7 +49,7 @@ class ByTraining:
             devices=devices,
             entries=entries(),
         )
-        self._shared = replicate((params, train), mesh), self._parts.lengths
+        self._shared = _everywhere((params, train, self._parts.error), mesh)
 
     def start(self) -> Running | None:
         plan, parts = self._plan, self._parts
@@ -73,6 +73,13 @@ class ByTraining:
         return jax.tree.map(lambda array: array.reshape(-1)[:n], own)
 
 
+def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
+    """Put a copy of every array on every device; CPU devices of a process share one."""
+    if mesh.devices.flat[0].platform == "cpu":
+        tree = jax.tree.map(lambda array: aligned(np.asarray(array)), tree)
+    return replicate(tree, mesh)
+
+
 @compiled(static_argnames=("plan",), donate_argnames=("state",))
 def _step(
     shared: Any,
@@ -87,21 +94,20 @@ def _step(
     decide = getattr(plan.kernel, "decide", None)
 
     def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
-        (params, train), lengths = shared
+        params, train, error = shared
         queries, asked, used = everyone
         n = len(jax.tree.leaves(train)[0])
         near, exact, axes = rows_of(
             own,
-            lengths,
+            error,
             queries,
             asked,
             n=n,
             metric=plan.metric,
             decide=None if decide is None else lambda *near: decide(params, *near),
         )
-        result = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes))(
-            params, near, train, mine, exact
-        )
+        each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
+        result = each(params, near, train, mine, exact)
         share = len(own[0])
         result = jax.tree.map(lambda rows: columns_of(rows, share), result)
         if plan.reduce:

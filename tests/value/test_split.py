@@ -361,7 +361,7 @@ def crowded(monkeypatch):
 @pytest.mark.every(6)
 @pytest.mark.parametrize("ties", ["stable", "average"])
 @pytest.mark.parametrize("built", [True, False])
-@pytest.mark.parametrize("name", ["far", "clusters", "copies"])
+@pytest.mark.parametrize("name", ["far", "copies"])
 def test_more_open_points_than_ranks_of_weight(crowded, name, built, ties, monkeypatch):
     if not built:
         monkeypatch.setattr(_native, "available", lambda: False)
