@@ -93,10 +93,10 @@ def split_features(
         shards = {
             shard.index[0].start or 0: shard.data for shard in x.addressable_shards
         }
-        centre, *edges = map(np.asarray, run.describe(x, n))
+        centre, *edges, whole = map(np.asarray, run.describe(x, n))
         sample = as_float32(run.sample(x, n))
     else:
-        x, shards = np.asarray(x), {}
+        x, shards, whole = np.asarray(x), {}, True
         centre, edges = rounded_mean(x), (x.min(axis=0), x.max(axis=0))
         sample = sampled(x)
     points: Any = None
@@ -105,7 +105,8 @@ def split_features(
         centre = np.zeros(d)
     else:
         peak = check_peak(centre, *edges, asked.min(axis=0), asked.max(axis=0))
-        settles = not rounds_nothing(x, asked, peak=peak)
+        looked_at = (asked,) if resident else (x, asked)
+        settles = not (whole and rounds_nothing(*looked_at, peak=peak))
     changed = cosine or bool(centre.any())
 
     def ready(rows: np.ndarray) -> np.ndarray:
@@ -162,7 +163,7 @@ def _programs(mesh: jax.sharding.Mesh) -> _Programs:
     """Return what is computed of features on a mesh; only norms stay split."""
     whole, split = (jax.NamedSharding(mesh, spec) for spec in (jax.P(), jax.P(AXIS)))
     return _Programs(
-        jax.jit(_describe, out_shardings=whole),
+        jax.jit(_describe, static_argnums=1, out_shardings=whole),
         jax.jit(_sample, static_argnums=1, out_shardings=whole),
         jax.jit(squared_norms, out_shardings=split),
         jax.jit(_error, static_argnums=(1, 2, 3), out_shardings=whole),
@@ -178,13 +179,22 @@ def _error(norms: jax.Array, n: int, d: int, cosine: bool) -> jax.Array:
     return errors(norms, norms[:0], d)[0]
 
 
-def _describe(x: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the rounded mean, the least and the largest of the first n rows."""
+def _describe(
+    x: jax.Array, n: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return what is to know of the first n rows.
+
+    These are their rounded mean, the least and the largest of each feature, `[d]` each,
+    and whether all are whole numbers.
+    """
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    mean = jnp.round(jnp.sum(x, axis=0) / n)  # what was filled up is zeros
+    whole = jnp.all(x == jnp.round(x))
+    if len(x) == n:
+        return mean, jnp.min(x, axis=0), jnp.max(x, axis=0), whole
     there = (jnp.arange(len(x)) < n)[:, None]
-    mean = jnp.sum(jnp.where(there, x, 0), axis=0) / n
     least = jnp.min(jnp.where(there, x, jnp.inf), axis=0)
-    return jnp.round(mean), least, jnp.max(jnp.where(there, x, -jnp.inf), axis=0)
+    return mean, least, jnp.max(jnp.where(there, x, -jnp.inf), axis=0), whole
 
 
 def rows_of(
