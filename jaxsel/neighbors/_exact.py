@@ -52,7 +52,7 @@ _ROWS = 64
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["points", "query", "error", "query_error"],
-    meta_fields=["cosine", "axis"],
+    meta_fields=["cosine", "axis", "thorough"],
 )
 @dataclasses.dataclass(frozen=True)
 class Exact:
@@ -70,6 +70,8 @@ class Exact:
             all points, but have the features of some only, equally many: `points` are
             the device's own, and `query` has one row for each device. None on a device
             that has all.
+        thorough: Whether to settle, with an axis, what needs rows of memory, too. If
+            not, `settle_ranks` only says that there is such.
     """
 
     points: jax.Array
@@ -78,6 +80,7 @@ class Exact:
     query_error: jax.Array
     cosine: bool
     axis: str | None = None
+    thorough: bool = True
 
 
 # Which axes of it `jax.vmap` maps over, for one query each.
@@ -214,77 +217,6 @@ def settle(
         result,
         axis=exact.axis,
     )
-
-
-def settle_ranks(
-    order: jax.Array,
-    distances: jax.Array,
-    gains: jax.Array,
-    drop: jax.Array,
-    exact: Exact,
-    *,
-    with_near: bool,
-) -> tuple[jax.Array, jax.Array | None]:
-    """Settle like `settle`, of rows that are not in order yet, and gather few of them.
-
-    Args:
-        order: Array of shape `[n]`.
-        distances: Array of shape `[n]`, repaired: the first point's first.
-        gains: Array of shape `[n]`, likewise.
-        drop: Array of shape `[n]`, by rank.
-        exact: What the distances are of.
-        with_near: Whether to return the distances by rank, too.
-    """
-
-    def sorted_(order: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return take(distances, order), take(gains, order)
-
-    n = len(order)
-    if n <= _NEAR:
-        near, gained = sorted_(order)
-        near, order = settle(near, order, gained, drop, exact)
-        return order, near if with_near else None
-    span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
-    falls = jnp.sum(jnp.abs(jnp.pad(drop, (0, -n % _STRIDE))).reshape(-1, _STRIDE), 1)
-    worth = TOLERANCE * jnp.sum(falls) * span
-    crowded = _crowded(order, distances, jnp.cumsum(falls), worth / span, exact)
-    near, gained = sorted_(order[:_NEAR])
-    near, head = _settle(near, order[:_NEAR], exact, (gained, drop[:_NEAR], worth))
-    order = order.at[:_NEAR].set(head)
-    state = order, take(distances, order).at[:_NEAR].set(near) if with_near else None
-
-    def all_(state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        order, near = state
-        _, gained = sorted_(order)
-        near = take(distances, order) if near is None else near
-        near, order = _settle(near, order, exact, (gained, drop, worth))
-        return order, near if with_near else None
-
-    return once(crowded, all_, state, axis=exact.axis)
-
-
-def _crowded(
-    order: jax.Array,
-    distances: jax.Array,
-    falls: jax.Array,
-    least: jax.Array,
-    exact: Exact,
-) -> jax.Array:
-    """Return whether some ranks behind the nearest lie so close that it matters.
-
-    That is, within the error of a distance, and with weights that fall by more than
-    `least` in all. Looked at are stretches of a stride, two, four, and so on. `falls`
-    are the sums of the drops of all ranks up to the end of each stride.
-    """
-    at = jnp.arange(_NEAR - 1, len(order), _STRIDE)
-    near, falls = take(distances, take(order, at)), take(falls, at // _STRIDE)
-    found, length = jnp.zeros((), bool), 1
-    while length < len(at):
-        ahead = near[length:]
-        close = ahead - near[:-length] <= 2 * most_slack(ahead, exact)
-        found |= jnp.any(close & (falls[length:] - falls[:-length] > least))
-        length *= 2
-    return found
 
 
 def nearest(

@@ -24,7 +24,8 @@ from jaxsel._checks import check_choice, check_row
 from jaxsel._platform import on_platform, scatter_index, take
 from jaxsel._typed import platform_dependent
 
-from ._exact import Exact, nearest, settle, settle_ranks
+from ._exact import Exact, nearest, settle
+from ._ranks import settle_ranks
 
 Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
@@ -111,8 +112,10 @@ def ranked(
     exact: Exact,
     sort: Sort,
     with_near: bool,
-) -> tuple[jax.Array, jax.Array | None]:
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Return the order of one row whose features lie on several devices.
+
+    And the distances in that order, and whether some of it is open: see `settle_ranks`.
 
     Args:
         distances: Array of shape `[n]`, float32.

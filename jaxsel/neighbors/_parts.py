@@ -206,6 +206,7 @@ def rows_of(
     n: int,
     metric: Metric,
     decide: Decide | None,
+    thorough: bool,
 ) -> tuple[jax.Array, Exact | None, Any]:
     """Return whole rows of distances of this device's share of the queries.
 
@@ -221,6 +222,7 @@ def rows_of(
         metric: "l2" or "cosine".
         decide: What to do with distances that only their own device knows exactly. The
             order of rows that it has dealt with is not settled.
+        thorough: See `Exact`.
 
     Returns:
         `[rows, n]`; what settles near ties among them, or None; and its axes under
@@ -252,6 +254,7 @@ def rows_of(
         error=error,
         query_error=lax.dynamic_slice_in_dim(query_error, first, rows),
         axis=AXIS,
+        thorough=thorough,
     )
     axes = dataclasses.replace(exact, points=None, query=1, error=None, query_error=0)
     return near, exact, axes

@@ -172,6 +172,11 @@ class _Linear:
         """True if it takes nothing but the order from the distances."""
         return self.form != "hybrid" and self.gains.weights is None
 
+    @property
+    def marks(self) -> bool:
+        """True if its first value is NaN where the order needs to be settled again."""
+        return self.form in ("sorted", "tied")
+
     def __call__(
         self,
         params: Any,

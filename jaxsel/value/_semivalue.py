@@ -108,7 +108,7 @@ def _of_parts(
     exact: Exact,
 ) -> jax.Array:
     """Value points whose features lie on several devices, which settle near ties."""
-    order, near = ranked(
+    order, near, open_ = ranked(
         distances, gains, table.drop, exact=exact, sort=sort, with_near=average
     )
 
@@ -119,9 +119,13 @@ def _of_parts(
         of_rank = _tied_ranks if average else _stable_ranks
         return of_rank(near, order, take(gains, order), table)
 
-    if sort == "native" or (sort == "auto" and _native.available()):
-        return on_platform(on_cpu, elsewhere, near, order, gains, table)
-    return elsewhere(near, order, gains, table)
+    native = sort == "native" or (sort == "auto" and _native.available())
+    one = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
+    values = one(near, order, gains, table)
+    if exact.thorough:
+        return values
+    # Whoever takes less than thorough values looks for this mark.
+    return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))

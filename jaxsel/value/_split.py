@@ -7,10 +7,13 @@ points they are of, and these keep the running results. No device has the featur
 others, nor a result of all points.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxsel._chunk import chunk_rows
 from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
@@ -64,7 +67,13 @@ class ByTraining:
         return everyone, shard(query, self._mesh)
 
     def step(self, here: Any, state: Any) -> Any:
-        return _step(self._shared, self._parts.own, *here, state, plan=self._plan)
+        operands = self._shared, self._parts.own, *here
+        thorough = not getattr(self._plan.kernel, "marks", False)
+        result, again = _step(*operands, state, plan=self._plan, thorough=thorough)
+        if not thorough and bool(again):
+            state = result if self._plan.reduce else None
+            result, _ = _step(*operands, state, plan=self._plan, thorough=True)
+        return result
 
     @staticmethod
     def merge(state: Running, n: int, reduce: Reduce) -> Any:
@@ -80,7 +89,7 @@ def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
     return replicate(tree, mesh)
 
 
-@compiled(static_argnames=("plan",), donate_argnames=("state",))
+@compiled(static_argnames=("plan", "thorough"), donate_argnames=("state",))
 def _step(
     shared: Any,
     own: Any,
@@ -89,8 +98,14 @@ def _step(
     state: Running | None,
     *,
     plan: Plan,
-) -> Any:
-    """Value one chunk and fold it into the state, or return its columns."""
+    thorough: bool,
+) -> tuple[Any, jax.Array]:
+    """Value one chunk and fold it into the state, or return its columns.
+
+    And whether the state is as it was, and all has to be done again, more thoroughly:
+    the order of points behind the nearest thousands is hardly ever open where it
+    matters, and to settle it takes three times the memory.
+    """
     decide = getattr(plan.kernel, "decide", None)
 
     def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
@@ -104,22 +119,29 @@ def _step(
             asked,
             n=n,
             metric=plan.metric,
+            thorough=thorough,
             decide=None if decide is None else lambda *near: decide(params, *near),
         )
         each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
         result = each(params, near, train, mine, exact)
+        again = jnp.zeros((), bool)
+        if not thorough:
+            marked = jnp.any(jnp.isnan(result[0][:, 0]))
+            again = lax.psum(marked.astype(jnp.int32), AXIS) > 0
         share = len(own[0])
         result = jax.tree.map(lambda rows: columns_of(rows, share), result)
         if plan.reduce:
-            return fold_rows(*result, used, state, plan.reduce)
-        return result
+            folded = fold_rows(*result, used, state, plan.reduce)
+            keep = partial(jnp.where, again)
+            return jax.tree.map(keep, state, folded), again
+        return result, again
 
     split, whole = jax.P(AXIS), jax.P()
     return jax.shard_map(
         on_device,
         mesh=plan.mesh,
         in_specs=(whole, split, whole, split, split),
-        out_specs=split if plan.reduce else jax.P(None, AXIS),
+        out_specs=(split if plan.reduce else jax.P(None, AXIS), whole),
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
     )(shared, own, everyone, mine, state)
