@@ -87,9 +87,11 @@ def _measure(n: int, m: int, d: int, devices: int) -> dict[str, Any]:
     if devices > 1:
         mesh = jaxsel.make_mesh()
         split = jax.NamedSharding(mesh, jax.P("data"))
-        x = jax.make_array_from_callback(
-            (n, d), split, lambda rows: draw(y[rows[0]], rows[0].start or 0)
-        )
+
+        def own(index: Any) -> np.ndarray:
+            return draw(y[index[0]], index[0].start or 0)
+
+        x = jax.make_array_from_callback((n, d), split, own)
         options = {"mesh": mesh, "split": "training"}
     else:
         x = draw(y, 0)

@@ -105,7 +105,7 @@ def accumulate(
         # Sent while the devices are at the chunk before; then one chunk at a time.
         used = np.arange(layout.rows) < filled
         part = take_rows((layout.queries, layout.asked, query), chunk, layout.rows)
-        here = layout.send(*part, used)
+        here = layout.send(part, used)
         jax.block_until_ready(result)
         result = layout.step(here, state)
         if reduce:
@@ -173,11 +173,12 @@ class _ByValidation:
             return None
         return shard(start(devices, self._n, plan.reduce, plan.certified), plan.mesh)
 
-    def send(self, queries: Any, asked: Any, query: Any, used: Any) -> Any:
-        return shard(((queries, asked, query), used), self._plan.mesh)
+    def send(self, part: Any, used: np.ndarray) -> Any:
+        return shard((part, used), self._plan.mesh)
 
     def step(self, here: Any, state: Any) -> Any:
-        return _step(self._shared, *here, state, plan=self._plan)
+        part, used = here
+        return _step(self._shared, part, used, state, plan=self._plan)
 
     @staticmethod
     def merge(state: Running, n: int, reduce: Reduce) -> Any:
@@ -219,7 +220,8 @@ def _step(
             params, near, train, query, exact
         )
         if plan.reduce:
-            return fold_rows(*result, used, state, plan.reduce)
+            values, bound = result
+            return fold_rows(values, bound, used, state, plan.reduce)
         return result
 
     if plan.mesh is None:

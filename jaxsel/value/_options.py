@@ -111,7 +111,7 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
             )
         # Training features that are split stay where they are.
         parts = kwargs.get("split") == "training"
-        mesh = kwargs.get("mesh") if parts else None
+        mesh: Any = kwargs.get("mesh") if parts else None
 
         def bring(name: str, value: Any) -> Any:
             stays = name == first and isinstance(mesh, jax.sharding.Mesh)

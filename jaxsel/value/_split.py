@@ -62,17 +62,19 @@ class ByTraining:
         state = start(devices, parts.share, plan.reduce, plan.certified)
         return shard(state, self._mesh)
 
-    def send(self, queries: Any, asked: Any, query: Any, used: Any) -> Any:
+    def send(self, part: Any, used: np.ndarray) -> Any:
+        queries, asked, query = part
         everyone = replicate((queries, asked, used), self._mesh)
         return everyone, shard(query, self._mesh)
 
     def step(self, here: Any, state: Any) -> Any:
-        operands = self._shared, self._parts.own, *here
+        everyone, mine = here
+        step = partial(_step, self._shared, self._parts.own, everyone, mine)
         thorough = not getattr(self._plan.kernel, "marks", False)
-        result, again = _step(*operands, state, plan=self._plan, thorough=thorough)
+        result, again = step(state, plan=self._plan, thorough=thorough)
         if not thorough and bool(again):
             state = result if self._plan.reduce else None
-            result, _ = _step(*operands, state, plan=self._plan, thorough=True)
+            result, _ = step(state, plan=self._plan, thorough=True)
         return result
 
     @staticmethod
@@ -120,7 +122,7 @@ def _step(
             n=n,
             metric=plan.metric,
             thorough=thorough,
-            decide=None if decide is None else lambda *near: decide(params, *near),
+            decide=None if decide is None else partial(decide, params),
         )
         each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
         result = each(params, near, train, mine, exact)
@@ -131,7 +133,8 @@ def _step(
         share = len(own[0])
         result = jax.tree.map(lambda rows: columns_of(rows, share), result)
         if plan.reduce:
-            folded = fold_rows(*result, used, state, plan.reduce)
+            values, bound = result
+            folded = fold_rows(values, bound, used, state, plan.reduce)
             keep = partial(jnp.where, again)
             return jax.tree.map(keep, state, folded), again
         return result, again
