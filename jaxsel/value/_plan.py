@@ -1,4 +1,4 @@
-"""What valuing one chunk of validation points depends on, besides arrays."""
+"""The plan of a chunk: all that valuing it depends on, besides arrays."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ Kernel = Callable[
 
 
 class Plan(NamedTuple):
-    """What a step is compiled for; see `accumulate`."""
+    """The key under which a step is compiled; see `accumulate`."""
 
     kernel: Kernel
     metric: Metric

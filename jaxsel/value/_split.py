@@ -7,6 +7,7 @@ points they are of, and these keep the running results. No device has the featur
 others, nor a result of all points.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,7 @@ class ByTraining:
             entries=entries(),
         )
         self._shared = _everywhere((params, train, self._parts.error), mesh)
+        self._parts = dataclasses.replace(self._parts, error=None)  # it may be a copy
 
     def start(self) -> Running | None:
         plan, parts = self._plan, self._parts
@@ -86,8 +88,14 @@ class ByTraining:
 
 def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
     """Put a copy of every array on every device; CPU devices of a process share one."""
+
+    def one(array: Any) -> np.ndarray:
+        # A view of one of several copies would keep them all.
+        several = isinstance(array, jax.Array) and len(array.sharding.device_set) > 1
+        return aligned(np.array(array) if several else np.asarray(array))
+
     if mesh.devices.flat[0].platform == "cpu":
-        tree = jax.tree.map(lambda array: aligned(np.asarray(array)), tree)
+        tree = jax.tree.map(one, tree)
     return replicate(tree, mesh)
 
 
