@@ -330,13 +330,14 @@ def test_near_ties_of_regression(path, name):
 
 @pytest.mark.every(4)
 @pytest.mark.parametrize("weights", [None, lambda distances: 1 / (1 + distances)])
-def test_points_on_the_border_of_a_ball(path, weights):
+@pytest.mark.parametrize("offset", [3.0, 1000.0])
+def test_points_on_the_border_of_a_ball(path, weights, offset):
     """Half of them are in it, half beyond: float32 distances can't tell which."""
     rng = np.random.default_rng(0)
     way = rng.normal(size=(60, 3))
     way /= np.linalg.norm(way, axis=1, keepdims=True)
     length = 2 * (1 + 1e-9 * rng.choice([-1, 1], 60))
-    x, x_val = 1000 + length[:, None] * way, np.full((1, 3), 1000.0)
+    x, x_val = offset + length[:, None] * way, np.full((1, 3), offset)
     arguments = x, rng.integers(0, 2, 60), x_val, np.ones(1, int)
     call = functools.partial(
         jaxsel.threshold_knn_shapley, *arguments, radius=2.0, weights=weights
