@@ -42,8 +42,8 @@ TIE = 2.0**-50
 # The error of a float32 distance that was computed in float64, relative and absolute.
 ROUNDING, TINY = 2.0**-23, 2.0**-126
 # Ranks within which every open pair is looked at; beyond, only groups that span more
-# than `_STRIDE` ranks matter.
-_NEAR, _STRIDE = 4096, 256
+# than `STRIDE` ranks matter.
+NEAR, STRIDE = 4096, 256
 _FEW = 128
 # Points whose features are read at once.
 _ROWS = 64
@@ -200,20 +200,20 @@ def settle(
     n = len(order)
     span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
     worth = TOLERANCE * jnp.sum(jnp.abs(drop)) * span
-    if n <= _NEAR:
-        return _settle(near, order, exact, (gains, drop, worth))
-    weighed = gains[:_NEAR], drop[:_NEAR], worth
-    first, whose = _settle(near[:_NEAR], order[:_NEAR], exact, weighed)
+    if n <= NEAR:
+        return settle_groups(near, order, exact, (gains, drop, worth))
+    weighed = gains[:NEAR], drop[:NEAR], worth
+    first, whose = settle_groups(near[:NEAR], order[:NEAR], exact, weighed)
     result = (
-        jnp.concatenate([first, near[_NEAR:]]),
-        jnp.concatenate([whose, order[_NEAR:]]),
+        jnp.concatenate([first, near[NEAR:]]),
+        jnp.concatenate([whose, order[NEAR:]]),
     )
     # A far cluster may be one group of thousands: rare, and then all are settled.
-    behind, ahead = near[_NEAR - _STRIDE : -_STRIDE : _STRIDE], near[_NEAR::_STRIDE]
+    behind, ahead = near[NEAR - STRIDE : -STRIDE : STRIDE], near[NEAR::STRIDE]
     crowded = jnp.any(ahead - behind <= 2 * most_slack(ahead, exact))
     return once(
         crowded,
-        lambda result: _settle(result[0], result[1], exact, (gains, drop, worth)),
+        lambda result: settle_groups(result[0], result[1], exact, (gains, drop, worth)),
         result,
         axis=exact.axis,
     )
@@ -240,7 +240,7 @@ def nearest(
 
     def among(distances: jax.Array, some: int) -> tuple[jax.Array, jax.Array]:
         near, index = top_k(distances, some)
-        return _settle(near, index, exact)
+        return settle_groups(near, index, exact)
 
     def first(near: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         return near[:k], index[:k]
@@ -261,7 +261,7 @@ def nearest(
     return once(reach >= beyond, among_all, result, axis=exact.axis)
 
 
-def _settle(
+def settle_groups(
     near: jax.Array,
     index: jax.Array,
     exact: Exact,
@@ -347,7 +347,7 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
 
 def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
     """Return squared distances `[w]` of points, each from the device that has it."""
-    asked = lax.all_gather(index, axis)  # [devices, w]
+    asked: jax.Array = lax.all_gather(index, axis)  # [devices, w]
     own = asked - lax.axis_index(axis) * len(exact.points)
     mine = (own >= 0) & (own < len(exact.points))
 

@@ -136,8 +136,11 @@ def split_features(
         if given.dtype == np.float32 and not changed:
             points = features
         else:
-            make = lambda rows: as_given(rows, asked[:1], cosine=cosine)[0]
-            points = each(make, given.shape[1])
+
+            def exact_rows(rows: np.ndarray) -> np.ndarray | jax.Array:
+                return as_given(rows, asked[:1], cosine=cosine)[0]
+
+            points = each(exact_rows, given.shape[1])
     norms = run.norms(features)
     error = run.error(norms, n, d, cosine) if settles else None
     return Parts(

@@ -11,8 +11,15 @@ import jax.numpy as jnp
 
 from jaxsel._platform import take
 
-from . import _exact
-from ._exact import TOLERANCE, Exact, most_slack, settle
+from ._exact import (
+    NEAR,
+    STRIDE,
+    TOLERANCE,
+    Exact,
+    most_slack,
+    settle,
+    settle_groups,
+)
 from ._together import once
 
 
@@ -43,7 +50,7 @@ def settle_ranks(
     def sorted_(order: jax.Array) -> tuple[jax.Array, jax.Array]:
         return take(distances, order), take(gains, order)
 
-    n, near_ones, stride = len(order), _exact._NEAR, _exact._STRIDE
+    n, near_ones, stride = len(order), NEAR, STRIDE
     if n <= near_ones:
         near, gained = sorted_(order)
         near, order = settle(near, order, gained, drop, exact)
@@ -55,7 +62,7 @@ def settle_ranks(
     crowded = _crowded(order, distances, jnp.cumsum(falls), worth / span, exact)
     head = order[:near_ones]
     near, gained = sorted_(head)
-    near, head = _exact._settle(near, head, exact, (gained, drop[:near_ones], worth))
+    near, head = settle_groups(near, head, exact, (gained, drop[:near_ones], worth))
     order, near_all = order.at[:near_ones].set(head), None
     if with_near:
         near_all = take(distances, order).at[:near_ones].set(near)
@@ -65,7 +72,7 @@ def settle_ranks(
         order, near = state
         _, gained = sorted_(order)
         near = take(distances, order) if near is None else near
-        near, order = _exact._settle(near, order, exact, (gained, drop, worth))
+        near, order = settle_groups(near, order, exact, (gained, drop, worth))
         return order, near if with_near else None
 
     if not exact.thorough:
@@ -86,8 +93,8 @@ def _crowded(
     `least` in all. Looked at are stretches of a stride, two, four, and so on. `falls`
     are the sums of the drops of all ranks up to the end of each stride.
     """
-    at = jnp.arange(_exact._NEAR - 1, len(order), _exact._STRIDE)
-    near, falls = take(distances, take(order, at)), take(falls, at // _exact._STRIDE)
+    at = jnp.arange(NEAR - 1, len(order), STRIDE)
+    near, falls = take(distances, take(order, at)), take(falls, at // STRIDE)
     found, length = jnp.zeros((), bool), 1
     while length < len(at):
         ahead = near[length:]

@@ -311,8 +311,8 @@ def test_more_open_points_than_are_settled_at_once(few, name):
 
 @pytest.mark.left_out
 def test_a_group_beyond_the_ranks_of_weight(few):
-    few.setattr(_exact, "_NEAR", 64)
-    few.setattr(_exact, "_STRIDE", 8)
+    few.setattr(_exact, "NEAR", 64)
+    few.setattr(_exact, "STRIDE", 8)
     rng = np.random.default_rng(4)
     near, far = rng.normal(size=(50, D)), 1e4 + 1e-3 * rng.normal(size=(N - 48, D))
     x, y = np.r_[near, far], rng.integers(0, 2, N + 2)

@@ -21,7 +21,7 @@ from jax.sharding import AxisType
 
 import jaxsel
 from jaxsel import _native
-from jaxsel.neighbors import _exact
+from jaxsel.neighbors import _exact, _ranks
 from jaxsel.value import _linear, _options, _split
 
 from . import test_near_ties as near_ties
@@ -353,8 +353,9 @@ def test_points_on_the_border_of_a_ball(path, weights, offset):
 def crowded(monkeypatch):
     """Room for few open points at a time, and few ranks of weight."""
     monkeypatch.setattr(_exact, "_FEW", 16)
-    monkeypatch.setattr(_exact, "_NEAR", 64)
-    monkeypatch.setattr(_exact, "_STRIDE", 8)
+    for module in (_exact, _ranks):
+        monkeypatch.setattr(module, "NEAR", 64)
+        monkeypatch.setattr(module, "STRIDE", 8)
     jax.clear_caches()
     yield
     jax.clear_caches()
