@@ -66,4 +66,5 @@ def repeat(
 
 
 def _any_wants(wanted: jax.Array, axis: str) -> jax.Array:
-    return lax.psum(wanted.astype(jnp.int32), (axis, ROWS)) > 0
+    wishes: jax.Array = lax.psum(wanted.astype(jnp.int32), (axis, ROWS))
+    return wishes > 0

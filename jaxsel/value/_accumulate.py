@@ -164,7 +164,7 @@ class _ByValidation:
             devices=n_shards(plan.mesh),
             entries=entries(),
         )
-        shared = params, features, _norms(features), points, train
+        shared: Any = params, features, _norms(features), points, train
         self._shared = replicate(shared, plan.mesh)
 
     def start(self) -> Running | None:

@@ -18,7 +18,7 @@ from jax import lax
 
 from jaxsel._chunk import chunk_rows
 from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
-from jaxsel._typed import compiled
+from jaxsel._typed import compiled, map_leaves
 from jaxsel._types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
@@ -83,7 +83,11 @@ class ByTraining:
     def merge(state: Running, n: int, reduce: Reduce) -> Any:
         del reduce
         own = state.values, state.m2, state.bound
-        return jax.tree.map(lambda array: array.reshape(-1)[:n], own)
+
+        def flat(array: jax.Array) -> jax.Array:
+            return array.reshape(-1)[:n]
+
+        return map_leaves(flat, own)
 
 
 def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
@@ -137,9 +141,10 @@ def _step(
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
-            again = lax.psum(marked.astype(jnp.int32), AXIS) > 0
+            marks: jax.Array = lax.psum(marked.astype(jnp.int32), AXIS)
+            again = marks > 0
         share = len(own[0])
-        result = jax.tree.map(lambda rows: columns_of(rows, share), result)
+        result = map_leaves(partial(columns_of, share=share), result)
         if plan.reduce:
             values, bound = result
             folded = fold_rows(values, bound, used, state, plan.reduce)
