@@ -238,6 +238,7 @@ def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
             chunk_size=None,
             mesh=None,
             axis=None,
+            split="validation",
             gather=True,
             progress=False,
         )

@@ -46,10 +46,13 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     return value
 
 
-def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
+def as_array(
+    name: str, value: Any, *, in_place: bool = False
+) -> np.ndarray | jax.Array:
     """Return the value as an array; JAX arrays stay where they are.
 
-    Of those that are spread over processes, every process gets the whole, as NumPy.
+    Of those that are spread over processes, every process gets the whole, as NumPy,
+    unless they are to stay `in_place`, too.
 
     Raises:
         TypeError: If it is being traced, or is ragged.
@@ -57,7 +60,7 @@ def as_array(name: str, value: Any) -> np.ndarray | jax.Array:
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
-        return value if value.is_fully_addressable else gather(value)
+        return value if in_place or value.is_fully_addressable else gather(value)
     if np.ma.is_masked(value):
         raise ValueError(
             f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
@@ -83,10 +86,10 @@ def check_concrete(name: str, value: Any) -> None:
 
 
 def check_features(
-    name: str, value: npt.ArrayLike | jax.Array
+    name: str, value: npt.ArrayLike | jax.Array, *, in_place: bool = False
 ) -> np.ndarray | jax.Array:
-    """Return finite numbers of shape `[n, d]`, n and d at least 1."""
-    array = as_array(name, value)
+    """Return finite numbers of shape `[n, d]`, n and d at least 1; see `as_array`."""
+    array = as_array(name, value, in_place=in_place)
     check_numeric(name, array)
     if array.ndim != 2:
         raise ValueError(
@@ -121,7 +124,7 @@ def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
         if bool(whole):
             return
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
-    bad = np.flatnonzero(~np.asarray(rows))
+    bad = np.flatnonzero(~gather(rows) if isinstance(rows, jax.Array) else ~rows)
     if bad.size:
         raise ValueError(
             f"{name} must be finite, but row {bad[0]} has NaN or infinity "

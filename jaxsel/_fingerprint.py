@@ -51,7 +51,12 @@ def _digest(pieces: Iterable[bytes | memoryview]) -> str:
 
 def sampled(table: np.ndarray | jax.Array) -> np.ndarray:
     """Return about 1024 rows of a table, evenly spread, as float32 on the host."""
-    return as_float32(table[:: max(1, len(table) // _ROWS)])
+    return as_float32(table[:: sampling_step(len(table))])
+
+
+def sampling_step(n: int) -> int:
+    """Return how many rows of n lie between two that `sampled` looks at."""
+    return max(1, n // _ROWS)
 
 
 def as_float32(table: np.ndarray | jax.Array) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 AXIS = "data"
+_ALIGNMENT = 64  # bytes
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
@@ -116,6 +117,17 @@ def init_multihost(
 def replicate(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
     """Put a copy of every array on every device of the mesh."""
     return _put(tree, mesh, jax.P())
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Return the array, or a copy, where JAX's CPU devices can use its memory as is."""
+    if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    room = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def shard(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:

@@ -22,6 +22,7 @@ LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
     "jaxsel_argsort": "JaxselArgsort",
     "jaxsel_order": "JaxselOrder",
+    "jaxsel_ranked": "JaxselRanked",
     "jaxsel_repair": "JaxselRepair",
     "jaxsel_semivalue": "JaxselSemivalue",
     "jaxsel_smallest": "JaxselSmallest",
@@ -121,6 +122,25 @@ def semivalue(
         average=average,
         cosine=_is_cosine(exact),
     )
+
+
+def ranked(
+    order: jax.Array,
+    near: jax.Array | None,
+    gains: jax.Array,
+    weight: jax.Array,
+    drop: jax.Array,
+) -> jax.Array:
+    """Semivalues of one validation point whose order is known, `[n]` each -> `[n]`.
+
+    With `near`, the distances in that order, equal ones share the mean over all orders.
+    """
+    check_rows("ranked", order, gains, weight, drop, *(() if near is None else (near,)))
+    return jax.ffi.ffi_call(
+        "jaxsel_ranked",
+        jax.ShapeDtypeStruct(gains.shape, jnp.float32),
+        vmap_method="expand_dims",
+    )(order, jnp.zeros(0, jnp.float32) if near is None else near, gains, weight, drop)
 
 
 def threshold(

@@ -230,10 +230,39 @@ struct ValueScratch {
   std::vector<int32_t> order;
 };
 
-// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. With
-// `average`, points at equal distance share the mean over all orders of them: see
+// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. Points
+// that are `tied(rank)` with the one before share the mean over all orders of them: see
 // tie_average in jaxsel/value. The sums run in double precision: float32 would lose 1 %
 // at a million points.
+template <typename Tied>
+void WriteValues(const int32_t* order, const float* gain, const float* weight,
+                 const float* drop, int64_t n, Tied tied, float* value) {
+  double beyond = 0;
+  for (int64_t stop = n, first; stop > 0; stop = first) {
+    first = stop - 1;
+    double sum = gain[order[first]];
+    while (first > 0 && tied(first)) sum += gain[order[--first]];
+    if (first == stop - 1) {
+      value[order[first]] = static_cast<float>(weight[first] * sum - beyond);
+      beyond += drop[first] * sum;
+      continue;
+    }
+    double mass = 0, fall = 0;
+    for (int64_t r = first; r < stop; ++r) {
+      mass += weight[r];
+      fall += drop[r];
+    }
+    const double size = stop - first, mean = mass / size;
+    const double spread = (mean - weight[stop - 1]) / (size - 1);
+    for (int64_t r = first; r < stop; ++r) {
+      const double u = gain[order[r]];
+      value[order[r]] = static_cast<float>(mean * u - (sum - u) * spread - beyond);
+    }
+    beyond += sum / size * fall;
+  }
+}
+
+// The values of points in order of their distance, with near ties settled.
 ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
                      Floats weight, Floats drop, Raw points, Raw queries, Floats errors,
                      Floats query_errors, ffi::ResultBuffer<ffi::F32> values,
@@ -268,32 +297,51 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
         if (const Exact exact = exacts.At(row)) {
           Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
         }
-        float* value = out + row * n;
-        double beyond = 0;
-        for (int64_t stop = n, first; stop > 0; stop = first) {
-          first = stop - 1;
-          double sum = gain[order[first]];
-          while (ties && (*ties)[first]) sum += gain[order[--first]];
-          if (first == stop - 1) {
-            value[order[first]] = static_cast<float>(weight[first] * sum - beyond);
-            beyond += drop[first] * sum;
-            continue;
-          }
-          double mass = 0, fall = 0;
-          for (int64_t r = first; r < stop; ++r) {
-            mass += weight[r];
-            fall += drop[r];
-          }
-          const double size = stop - first, mean = mass / size;
-          const double spread = (mean - weight[stop - 1]) / (size - 1);
-          for (int64_t r = first; r < stop; ++r) {
-            const double u = gain[order[r]];
-            value[order[r]] =
-                static_cast<float>(mean * u - (sum - u) * spread - beyond);
-          }
-          beyond += sum / size * fall;
-        }
+        WriteValues(
+            order, gain, weight, drop, n, [=](int64_t r) { return ties && (*ties)[r]; },
+            out + row * n);
       });
+  return ffi::Error::Success();
+}
+
+// The values of points whose order is known. `near` holds their distances in that order,
+// whose equals are tied, or nothing.
+ffi::Error Ranked(ffi::ThreadPool pool, ffi::Buffer<ffi::S32> orders, Floats near,
+                  Floats gains, Floats weight, Floats drop,
+                  ffi::ResultBuffer<ffi::F32> values) {
+  const auto dims = values->dimensions();
+  if (dims.size() == 0 || dims.back() > kMost) {
+    return BadShape("jaxsel_ranked: values must have shape [..., n]");
+  }
+  const int64_t n = dims.back();
+  const auto batch = BatchOf(dims);
+  const bool average = near.element_count() > 0;
+  for (const Floats& operand : {gains, weight, drop}) {
+    if (!Fits(operand.dimensions(), batch, n)) {
+      return BadShape("jaxsel_ranked: all operands must have rows of n entries");
+    }
+  }
+  if (!Fits(orders.dimensions(), batch, n) ||
+      (average && !Fits(near.dimensions(), batch, n))) {
+    return BadShape("jaxsel_ranked: order and near must have rows of n entries");
+  }
+  const Rows at_order(orders.dimensions(), batch), at_near(near.dimensions(), batch),
+      at_gain(gains.dimensions(), batch), at_weight(weight.dimensions(), batch),
+      at_drop(drop.dimensions(), batch);
+  const int32_t* o = orders.typed_data();
+  const float *d = near.typed_data(), *g = gains.typed_data(), *w = weight.typed_data(),
+              *p = drop.typed_data();
+  float* out = values->typed_data();
+  struct None {};
+  ForEachRow<None>(pool, n ? CountRows(batch) : 0, [=](int64_t row, None&) {
+    const float* near = average ? d + at_near.Offset(row) : nullptr;
+    const auto tied = [=](int64_t r) {
+      return near && SortKey(near[r]) == SortKey(near[r - 1]);
+    };
+    WriteValues(o + at_order.Offset(row), g + at_gain.Offset(row),
+                w + at_weight.Offset(row), p + at_drop.Offset(row), n, tied,
+                out + row * n);
+  });
   return ffi::Error::Success();
 }
 
@@ -378,6 +426,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSemivalue, Semivalue,
                                   .Ret<Floats>()
                                   .Attr<bool>("average")
                                   .Attr<bool>("cosine"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselRanked, Ranked,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSmallest, Smallest,
                               ffi::Ffi::Bind()

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,31 @@ int64_t CountRows(const std::vector<int64_t>& batch) {
   return rows;
 }
 
+// As many threads at a time as there are cores, whoever called them. Eight devices of one
+// process would sort eight rows at once, and hold the scratch memory of all.
+class Turnstile {
+ public:
+  static Turnstile& Get() {
+    static Turnstile turnstile;
+    return turnstile;
+  }
+  void Enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    left_.wait(lock, [&] { return free_ > 0; });
+    --free_;
+  }
+  void Leave() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++free_;
+    left_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable left_;
+  unsigned free_ = std::max(1u, std::thread::hardware_concurrency());
+};
+
 // Calls `work(row, scratch)` for every row. The calling thread takes rows like any
 // other, so it never waits for a task that has not started: no deadlock when several
 // of these calls share one small pool.
@@ -101,16 +127,19 @@ void ForEachRow(ffi::ThreadPool& pool, int64_t rows, Work work) {
   };
   auto state = std::make_shared<State>();
   auto run = [state, rows, work] {
-    int64_t row = state->next.fetch_add(1);
-    if (row >= rows) return;
-    Scratch scratch;
-    for (; row < rows; row = state->next.fetch_add(1)) {
-      work(row, scratch);
-      if (state->done.fetch_add(1) + 1 == rows) {
-        std::lock_guard<std::mutex> lock(state->mutex);
-        state->finished.notify_all();
+    if (state->next.load() >= rows) return;
+    Turnstile::Get().Enter();
+    {
+      Scratch scratch;
+      for (int64_t row; (row = state->next.fetch_add(1)) < rows;) {
+        work(row, scratch);
+        if (state->done.fetch_add(1) + 1 == rows) {
+          std::lock_guard<std::mutex> lock(state->mutex);
+          state->finished.notify_all();
+        }
       }
     }
+    Turnstile::Get().Leave();
   };
   const int64_t helpers = std::min<int64_t>(pool.num_threads(), rows) - 1;
   for (int64_t i = 0; i < helpers; ++i) {

@@ -4,8 +4,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 namespace {
 
@@ -23,8 +28,34 @@ inline uint32_t SortKey(float value) {
 constexpr int kBits = 11;  // three passes; 2048 counters stay in the first cache
 constexpr uint32_t kBuckets = 1u << kBits, kMask = kBuckets - 1;
 
+// Memory that is written before it is read: `std::vector` would write zeros first. In
+// large pages where the system has them, since most of what a page costs is per page.
+class Pairs {
+ public:
+  void resize(int64_t n) {
+    if (n <= size_) return;
+    values_.reset();  // before there is more: not both at once
+    values_.reset(new uint64_t[n]);
+    size_ = n;
+#ifdef MADV_HUGEPAGE
+    constexpr uintptr_t kPage = uintptr_t{1} << 21;
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(values_.get());
+    const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+    const uintptr_t last = (begin + n * sizeof(uint64_t)) / kPage * kPage;
+    if (first < last) {
+      madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+    }
+#endif
+  }
+  uint64_t& operator[](int64_t i) { return values_[i]; }
+
+ private:
+  std::unique_ptr<uint64_t[]> values_;
+  int64_t size_ = 0;
+};
+
 struct SortScratch {
-  std::vector<uint64_t> a, b;
+  Pairs a, b;
   std::vector<uint32_t> count;
 };
 
@@ -53,14 +84,21 @@ void SortRow(const float* row, int64_t n, int32_t* out, SortScratch& s,
     const uint64_t key = SortKey(row[i]);
     s.a[low[key & kMask]++] = key << 32 | static_cast<uint64_t>(i);
   }
-  for (const uint64_t pair : s.a) s.b[middle[pair >> (32 + kBits) & kMask]++] = pair;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t pair = s.a[i];
+    s.b[middle[pair >> (32 + kBits) & kMask]++] = pair;
+  }
   if (!ties) {
-    for (const uint64_t pair : s.b) {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint64_t pair = s.b[i];
       out[high[pair >> (32 + 2 * kBits)]++] = static_cast<int32_t>(pair);
     }
     return;
   }
-  for (const uint64_t pair : s.b) s.a[high[pair >> (32 + 2 * kBits)]++] = pair;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t pair = s.b[i];
+    s.a[high[pair >> (32 + 2 * kBits)]++] = pair;
+  }
   for (int64_t r = 0; r < n; ++r) out[r] = static_cast<int32_t>(s.a[r]);
   ties->assign(n + 1, 0);
   for (int64_t r = 1; r < n; ++r) {

@@ -5,6 +5,7 @@ from the origin, so they are centred first; by the *rounded* mean, since subtrac
 the exact one rounds integer-valued features and breaks their exact ties.
 """
 
+import dataclasses
 from typing import Any, Literal
 
 import jax
@@ -15,7 +16,8 @@ from jaxtyping import Float
 from jaxsel._checks import check_choice, float_type, to_float
 from jaxsel._typed import compiled, norm
 
-from ._exact import as_given, rounds_nothing
+from ._exact import BY_QUERY, Exact, errors, repair
+from ._given import as_given, rounds_nothing
 
 Metric = Literal["l2", "cosine"]
 METRICS = ("l2", "cosine")
@@ -53,12 +55,22 @@ def _prepare(
     check_choice("metric", metric, METRICS)
     if metric == "cosine":
         return tuple(normalise(to_float(a)) for a in arrays), True
-    x = arrays[0]
-    centre = rounded_mean(x)
+    centre = rounded_mean(arrays[0])
+    check_peak(centre, *(edge(axis=0) for a in arrays for edge in (a.min, a.max)))
+    if not centre.any():
+        return tuple(to_float(a) for a in arrays), False
+    return tuple(subtract(a, centre) for a in arrays), True
+
+
+def check_peak(centre: np.ndarray, *edges: np.ndarray | jax.Array) -> float:
+    """Return the largest absolute value of centred features; refuse one too large.
+
+    Args:
+        centre: Array of shape `[d]`, which is subtracted.
+        *edges: Arrays of shape `[d]`: the least and the largest of each feature.
+    """
     peak = max(
-        float(np.abs(np.asarray(edge(axis=0), np.float64) - centre).max())
-        for a in arrays
-        for edge in (a.min, a.max)
+        float(np.abs(np.asarray(edge, np.float64) - centre).max()) for edge in edges
     )
     if not (peak == 0 or SMALLEST <= peak <= LARGEST):
         raise ValueError(
@@ -66,9 +78,7 @@ def _prepare(
             f"value, once centred, must be {SMALLEST:g} to {LARGEST:g}, got "
             f"{peak:.3g}; rescale them"
         )
-    if not centre.any():
-        return tuple(to_float(a) for a in arrays), False
-    return tuple(subtract(a, centre) for a in arrays), True
+    return peak
 
 
 def prepare_exact(
@@ -97,6 +107,50 @@ def prepare_exact(
     if points.dtype == np.float32 and not centred:
         points = ready[0]
     return ready, (points, np.asarray(queries))
+
+
+def repaired(
+    x: jax.Array,
+    queries: jax.Array,
+    *,
+    metric: Metric,
+    norms: jax.Array,
+    points: jax.Array | None,
+    asked: jax.Array | None,
+    for_order: bool,
+) -> tuple[jax.Array, Exact | None, Any]:
+    """Return distances, those that cancelled computed again, and what settles ties.
+
+    Args:
+        x: Array of shape `[n, d]`, prepared.
+        queries: Array of shape `[m, d]`, prepared.
+        metric: "l2" or "cosine".
+        norms: Array of shape `[n]`: `squared_norms(x)`.
+        points: Features as `Exact` takes them, or None where distances are exact.
+        asked: The queries, likewise.
+        for_order: See `repair`.
+
+    Returns:
+        `[m, n]`; the `Exact` of m queries, or None; and which of its axes `jax.vmap`
+        maps over.
+    """
+    near = distances(x, queries, metric=metric, norms=norms)
+    if points is None or asked is None:
+        return near, None, None
+    error, query_error = error_parts(norms, queries, metric)
+    exact = Exact(points, asked, error, query_error, metric == "cosine")
+    axes = dataclasses.replace(exact, **BY_QUERY)
+    return repair(near, exact, for_order=for_order), exact, axes
+
+
+def error_parts(
+    norms: jax.Array, queries: jax.Array, metric: Metric
+) -> tuple[jax.Array, jax.Array]:
+    """Return `error` and `query_error` of `Exact`, `[n]` and `[m, 3]`."""
+    lengths = norms, squared_norms(queries)
+    if metric == "cosine":  # half the squared difference of unit rows
+        lengths = jnp.full_like(lengths[0], 0.5), jnp.full_like(lengths[1], 0.5)
+    return errors(*lengths, queries.shape[1])
 
 
 @compiled()

@@ -30,6 +30,8 @@ from jaxsel import _native
 from jaxsel._platform import on_platform, take
 from jaxsel._typed import cond, map_rows
 
+from ._together import once, repeat
+
 # Relative error above which a distance is computed again.
 TRUST = 1e-4
 # What a wrong order may cost, as a share of the most that a point can be worth.
@@ -40,8 +42,8 @@ TIE = 2.0**-50
 # The error of a float32 distance that was computed in float64, relative and absolute.
 ROUNDING, TINY = 2.0**-23, 2.0**-126
 # Ranks within which every open pair is looked at; beyond, only groups that span more
-# than `_STRIDE` ranks matter.
-_NEAR, _STRIDE = 4096, 256
+# than `STRIDE` ranks matter.
+NEAR, STRIDE = 4096, 256
 _FEW = 128
 # Points whose features are read at once.
 _ROWS = 64
@@ -50,7 +52,7 @@ _ROWS = 64
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["points", "query", "error", "query_error"],
-    meta_fields=["cosine"],
+    meta_fields=["cosine", "axis", "thorough"],
 )
 @dataclasses.dataclass(frozen=True)
 class Exact:
@@ -64,6 +66,12 @@ class Exact:
         query_error: `[3]`: how much the query adds to it; the bound at most; and a
             distance beyond which none has lost its digits.
         cosine: Whether distances are `1 - cos`: half the squared difference.
+        axis: The axis of a mesh whose devices each settle the order of one query of
+            all points, but have the features of some only, equally many: `points` are
+            the device's own, and `query` has one row for each device. None on a device
+            that has all.
+        thorough: Whether to settle, with an axis, what needs rows of memory, too. If
+            not, `settle_ranks` only says that there is such.
     """
 
     points: jax.Array
@@ -71,6 +79,8 @@ class Exact:
     error: jax.Array
     query_error: jax.Array
     cosine: bool
+    axis: str | None = None
+    thorough: bool = True
 
 
 # Which axes of it `jax.vmap` maps over, for one query each.
@@ -112,31 +122,6 @@ def errors(
     error, of_query = unit * points, unit * queries
     parts = of_query, of_query + jnp.max(error), within * jnp.maximum(queries, TINY)
     return error, jnp.stack(parts, axis=1)
-
-
-def as_given(
-    x: np.ndarray | jax.Array, x_val: np.ndarray | jax.Array, *, cosine: bool
-) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
-    """Return features as `Exact` takes them: float32, or the bits of float64.
-
-    Args:
-        x: Array of shape `[n, d]`.
-        x_val: Array of shape `[m, d]`.
-        cosine: Whether to scale rows to unit length, which is done in float64.
-    """
-    if not cosine and _fits_float32(x) and _fits_float32(x_val):
-        return _narrow(x), _narrow(x_val)
-    return _wide(x, cosine), _wide(x_val, cosine)
-
-
-def rounds_nothing(*arrays: np.ndarray | jax.Array, peak: float) -> bool:
-    """Return whether float32 distances of these features are exact: whole numbers.
-
-    Args:
-        *arrays: Features, `[n, d]` each.
-        peak: The largest absolute value that is left of them once centred.
-    """
-    return 4 * arrays[0].shape[1] * peak**2 < 2**24 and all(map(_is_whole, arrays))
 
 
 def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> jax.Array:
@@ -215,21 +200,22 @@ def settle(
     n = len(order)
     span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
     worth = TOLERANCE * jnp.sum(jnp.abs(drop)) * span
-    if n <= _NEAR:
-        return _settle(near, order, exact, (gains, drop, worth))
-    weighed = gains[:_NEAR], drop[:_NEAR], worth
-    first, whose = _settle(near[:_NEAR], order[:_NEAR], exact, weighed)
+    if n <= NEAR:
+        return settle_groups(near, order, exact, (gains, drop, worth))
+    weighed = gains[:NEAR], drop[:NEAR], worth
+    first, whose = settle_groups(near[:NEAR], order[:NEAR], exact, weighed)
     result = (
-        jnp.concatenate([first, near[_NEAR:]]),
-        jnp.concatenate([whose, order[_NEAR:]]),
+        jnp.concatenate([first, near[NEAR:]]),
+        jnp.concatenate([whose, order[NEAR:]]),
     )
     # A far cluster may be one group of thousands: rare, and then all are settled.
-    behind, ahead = near[_NEAR - _STRIDE : -_STRIDE : _STRIDE], near[_NEAR::_STRIDE]
+    behind, ahead = near[NEAR - STRIDE : -STRIDE : STRIDE], near[NEAR::STRIDE]
     crowded = jnp.any(ahead - behind <= 2 * most_slack(ahead, exact))
     return once(
         crowded,
-        lambda result: _settle(result[0], result[1], exact, (gains, drop, worth)),
+        lambda result: settle_groups(result[0], result[1], exact, (gains, drop, worth)),
         result,
+        axis=exact.axis,
     )
 
 
@@ -254,7 +240,7 @@ def nearest(
 
     def among(distances: jax.Array, some: int) -> tuple[jax.Array, jax.Array]:
         near, index = top_k(distances, some)
-        return _settle(near, index, exact)
+        return settle_groups(near, index, exact)
 
     def first(near: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         return near[:k], index[:k]
@@ -272,10 +258,10 @@ def nearest(
         row = lax.optimization_barrier((distances, result))[0]
         return first(*among(row, n))
 
-    return once(reach >= beyond, among_all, result)
+    return once(reach >= beyond, among_all, result, axis=exact.axis)
 
 
-def _settle(
+def settle_groups(
     near: jax.Array,
     index: jax.Array,
     exact: Exact,
@@ -329,39 +315,50 @@ def _settle(
 
     state = near, index, open_, jnp.zeros((), bool)
     if w > _FEW:
-        state = lax.while_loop(
-            lambda state: jnp.any(state[2]) & ~state[3], partial(resolve, _FEW), state
+        state = repeat(
+            lambda state: jnp.any(state[2]) & ~state[3],
+            partial(resolve, _FEW),
+            state,
+            axis=exact.axis,
         )
-    near, index, _, _ = once(jnp.any(state[2]), partial(resolve, w), state)
+    near, index, _, _ = once(
+        jnp.any(state[2]), partial(resolve, w), state, axis=exact.axis
+    )
     return near, index
-
-
-def once(wanted: jax.Array, compute: Callable[[Any], Any], state: Any) -> Any:
-    """Return `compute(state)` if wanted, else the state, under vmap too.
-
-    There a `lax.cond` computes both sides for every row; a loop that no row enters
-    computes nothing, unless what it computes does not depend on its state: XLA moves
-    that out of the loop.
-    """
-    return lax.while_loop(
-        lambda loop: loop[0],
-        lambda loop: (jnp.zeros_like(loop[0]), compute(loop[1])),
-        (wanted, state),
-    )[1]
 
 
 def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     """Return the distances of some points, float64: call it with x64 enabled."""
     count = len(index)
+    if exact.axis is None:
 
-    def some(index: jax.Array) -> jax.Array:
-        by = _float64(take(exact.points, index)) - _float64(exact.query)
-        return jnp.sum(by**2, axis=-1)
+        def some(index: jax.Array) -> jax.Array:
+            by = _float64(take(exact.points, index)) - _float64(exact.query)
+            return jnp.sum(by**2, axis=-1)
 
-    # A few rows of features at a time: all of them might not fit.
-    blocks = jnp.pad(index, (0, -count % _ROWS)).reshape(-1, _ROWS)
+        # A few rows of features at a time: all of them might not fit.
+        rows = _ROWS
+    else:
+        some, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
+    blocks = jnp.pad(index, (0, -count % rows)).reshape(-1, rows)
     total = map_rows(some, blocks)
     return _to_distance(total.reshape(-1)[:count], exact)
+
+
+def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
+    """Return squared distances `[w]` of points, each from the device that has it."""
+    asked: jax.Array = lax.all_gather(index, axis)  # [devices, w]
+    own = asked - lax.axis_index(axis) * len(exact.points)
+    mine = (own >= 0) & (own < len(exact.points))
+
+    def of_device(asker: tuple[jax.Array, jax.Array]) -> jax.Array:
+        own, query = asker
+        by = _float64(take(exact.points, own)) - _float64(query)
+        return jnp.sum(by**2, axis=-1)
+
+    found = map_rows(of_device, (jnp.where(mine, own, 0), exact.query))
+    answers = lax.all_to_all(jnp.where(mine, found, 0), axis, 0, 0, tiled=True)
+    return jnp.sum(answers, axis=0)  # one device has each point: all others send 0
 
 
 def _unrepaired(distances: jax.Array, exact: Exact) -> jax.Array:
@@ -404,31 +401,3 @@ def _tie(distances: jax.Array, exact: Exact) -> jax.Array:
         return TIE * distances
     d = exact.points.shape[1] // 2
     return TIE * (distances + jnp.sqrt(distances) + TIE * d)
-
-
-def _fits_float32(array: np.ndarray | jax.Array) -> bool:
-    kind, size = array.dtype.kind, array.dtype.itemsize
-    whole = kind in "iu" and size <= 2
-    return whole or kind == "b" or (kind not in "iu" and size <= 4)
-
-
-def _narrow(array: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
-    return array if array.dtype == np.float32 else array.astype(np.float32)
-
-
-def _is_whole(array: np.ndarray | jax.Array) -> bool:
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        return True
-    numpy = jnp if isinstance(array, jax.Array) else np
-    parts = array[:16], array  # the first rows mostly show that it is not
-    return all(bool((part == numpy.round(part)).all()) for part in parts)
-
-
-def _wide(array: np.ndarray | jax.Array, cosine: bool) -> np.ndarray:
-    rows = np.array(array, np.float64, order="C", copy=cosine or None)
-    if cosine:
-        peak = np.abs(rows).max(axis=1, keepdims=True)
-        with np.errstate(invalid="ignore"):
-            rows /= peak  # zero rows become NaN
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows.view(np.uint32)

@@ -25,6 +25,7 @@ from jaxsel._platform import on_platform, scatter_index, take
 from jaxsel._typed import platform_dependent
 
 from ._exact import Exact, nearest, settle
+from ._ranks import settle_ranks
 
 Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
@@ -96,9 +97,36 @@ def settled_argsort(
         return argsort(distances, sort=sort)
     rows = distances.astype(jnp.float32), gains.astype(jnp.float32)
     rows, drop = lax.stop_gradient((rows, drop.astype(jnp.float32)))
+    if exact.axis is not None:
+        return ranked(*rows, drop, exact=exact, sort=sort, with_near=False)[0]
     if sort == "native" or (sort == "auto" and _native.available()):
         return on_platform(_native.order, sorted_, *rows, drop, exact)
     return sorted_(*rows, drop, exact)
+
+
+def ranked(
+    distances: jax.Array,
+    gains: jax.Array,
+    drop: jax.Array,
+    *,
+    exact: Exact,
+    sort: Sort,
+    with_near: bool,
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """Return the order of one row whose features lie on several devices.
+
+    And the distances in that order, and whether some of it is open: see `settle_ranks`.
+
+    Args:
+        distances: Array of shape `[n]`, float32.
+        gains: Array of shape `[n]`, float32.
+        drop: Array of shape `[n]`, float32.
+        exact: What settles near ties; it has an axis.
+        sort: How to sort; see `argsort`.
+        with_near: Whether to return the distances in that order, too.
+    """
+    order = argsort(distances, sort=sort)
+    return settle_ranks(order, distances, gains, drop, exact, with_near=with_near)
 
 
 def top_k(
@@ -122,6 +150,8 @@ def top_k(
     (n,) = check_row("distances", distances)
     if not 0 <= k <= n:
         raise ValueError(f"k must be from 0 to n = {n}, got {k}")
+    if exact is not None and exact.axis is not None:
+        return nearest(distances, k, exact, top_k)
     if distances.dtype != jnp.float32 or not _native.available():
         return _nearest(distances, exact, k)
 

@@ -6,6 +6,7 @@ that of the radius are looked at again, as near ties are: by float64 distances o
 features as they were given.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,13 @@ import numpy as np
 from jax import lax
 
 from jaxsel.neighbors import Exact, Metric
-from jaxsel.neighbors._exact import ROUNDING, TINY, once, true_distances
+from jaxsel.neighbors._exact import (
+    BY_QUERY,
+    ROUNDING,
+    TINY,
+    once,
+    true_distances,
+)
 
 _FEW, _MANY = 128, 1024  # points of the border that are looked at together
 _SLACK = 2  # how many epsilons of the features' type the border is wide
@@ -91,6 +98,12 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
         state = once(jnp.sum(border) > _MANY, partial(decide, n), state)
     few = partial(decide, min(n, _FEW))
     return lax.while_loop(lambda state: jnp.any(state[1]), few, state)[0]
+
+
+def in_balls(distances: jax.Array, ball: Ball, exact: Exact) -> jax.Array:
+    """Return the same of several queries, `[m, n]`, of which `exact` is, too."""
+    axes = dataclasses.replace(exact, **BY_QUERY)
+    return jax.vmap(in_ball, in_axes=(0, None, axes))(distances, ball, exact)
 
 
 def _epsilon(array: np.ndarray | jax.Array) -> float:

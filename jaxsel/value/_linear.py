@@ -19,6 +19,7 @@ from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
 from ._options import Method, Ties
+from ._plan import Split
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
 from ._tables import align_columns, check_row_order, row_index, warn_if_same
 from ._weights import rank_table
@@ -46,6 +47,7 @@ def linear_values(
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
     axis: str | None,
+    split: Split,
     gather: bool,
     progress: bool,
     n_classes: int | None = None,
@@ -62,7 +64,7 @@ def linear_values(
     if method == "hybrid" and ties == "average":
         raise ValueError("method='hybrid' needs ties='stable', got 'average'")
     index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     warn_if_same(x, labels.train, x_val, labels.query)
     n = len(x)
@@ -107,6 +109,7 @@ def linear_values(
         chunk_size=chunk_size,
         mesh=mesh,
         axis=axis,
+        split=split,
         gather=gather,
         progress=progress,
     )
@@ -169,6 +172,11 @@ class _Linear:
         """True if it takes nothing but the order from the distances."""
         return self.form != "hybrid" and self.gains.weights is None
 
+    @property
+    def marks(self) -> bool:
+        """True if its first value is NaN where the order needs to be settled again."""
+        return self.form in ("sorted", "tied")
+
     def __call__(
         self,
         params: Any,
@@ -215,6 +223,7 @@ def check_pair(
     y_val: Array,
     metric: Metric,
     *,
+    split: Split,
     names: tuple[str, str] = ("y", "y_val"),
 ) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
     """Return the features of both as arrays, the columns of tables matched by name."""
@@ -222,7 +231,9 @@ def check_pair(
     check_row_order("x", x, names[0], y)
     check_row_order("x_val", x_val, names[1], y_val)
     x_val = align_columns(x, x_val)
-    x, x_val = check_features("x", x), check_features("x_val", x_val)
+    # Training features that are split stay where they are.
+    x = check_features("x", x, in_place=split == "training")
+    x_val = check_features("x_val", x_val)
     if x.shape[1] != x_val.shape[1]:
         raise ValueError(
             "x and x_val must have the same number of features, got "

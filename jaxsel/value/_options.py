@@ -7,11 +7,12 @@ from typing import Any, Literal, ParamSpec, TypedDict, get_type_hints
 
 import jax
 
-from jaxsel._mesh import whole
+from jaxsel._mesh import is_on, whole
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric
 
 from ._distance_weights import DistanceWeights
+from ._plan import Split
 
 Ties = Literal["stable", "average"]
 Method = Literal["exact", "hybrid"]
@@ -41,10 +42,16 @@ class KnnOptions(TypedDict, total=False):
             captured JAX arrays are not.
         chunk_size: Validation points at a time; chosen from n by default. It sets speed
             and memory, not results (up to points that nearly tie).
-        mesh: Devices to split the validation points over, from `jaxsel.make_mesh`, or
-            any other mesh.
+        mesh: Devices to split points over, from `jaxsel.make_mesh`, or any other mesh.
         axis: Which axis of the mesh to split over; its only one, or "data", if None.
             Devices along its other axes do the same work.
+        split: Which points are split over the devices. "validation" (the default): each
+            device holds all training features. "training": each holds its own n / p of
+            them, and rows of distances to all of them go from device to device, 8 bytes
+            a pair (12 with `error_bound`). x may then be larger than a device: an array
+            of every process, or one split over the axis by
+            `jax.make_array_from_process_local_data`, which stays where it is. Labels
+            are on every device. Needs a mesh.
         gather: Whether every process gets the whole result (the default). If not, it
             stays on the devices, `[n]` split over the axis, of which n must be a
             multiple, and so that no process holds all of it. Needs a mesh, and "mean"
@@ -60,6 +67,7 @@ class KnnOptions(TypedDict, total=False):
     chunk_size: int | None
     mesh: jax.sharding.Mesh | None
     axis: str | None
+    split: Split
     gather: bool
     progress: bool
 
@@ -73,6 +81,7 @@ DEFAULTS: KnnOptions = {
     "chunk_size": None,
     "mesh": None,
     "axis": None,
+    "split": "validation",
     "gather": True,
     "progress": False,
 }
@@ -91,6 +100,7 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
     ]
     keywords = [p.name for p in own + shared if p.kind is p.KEYWORD_ONLY]
     names = {*keywords, *signature.parameters}
+    first = own[0].name
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Values:
@@ -99,11 +109,20 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
                 f"{function.__name__}() got an unexpected keyword argument "
                 f"{unknown[0]!r}; its options are {', '.join(keywords)}"
             )
+        # Training features that are split stay where they are.
+        parts = kwargs.get("split") == "training"
+        mesh: Any = kwargs.get("mesh") if parts else None
+
+        def bring(name: str, value: Any) -> Any:
+            stays = name == first and isinstance(mesh, jax.sharding.Mesh)
+            return value if stays and is_on(value, mesh) else whole(value)
+
         options: dict[str, Any] = {
             **DEFAULTS,
-            **{k: whole(v) for k, v in kwargs.items()},
+            **{name: bring(name, value) for name, value in kwargs.items()},
         }
-        given = [whole(value) for value in args]
+        places = [first, *[""] * len(args)]
+        given = [bring(*pair) for pair in zip(places, args, strict=False)]
         return function(*given, **options)  # pyright: ignore[reportCallIssue]
 
     vars(call)["__signature__"] = signature.replace(parameters=own + shared)

@@ -12,7 +12,14 @@ from jaxsel._types import Provenance
 
 
 def counted(
-    kernel: Any, params: Any, x: Any, train: Any, x_val: Any, query: Any
+    kernel: Any,
+    params: Any,
+    x: Any,
+    train: Any,
+    x_val: Any,
+    query: Any,
+    *,
+    sample: np.ndarray | None = None,
 ) -> Provenance:
     """Return digests of what was valued, how, and over which validation points.
 
@@ -23,10 +30,11 @@ def counted(
         train: Their labels or targets.
         x_val: Validation features, `[m, d]`.
         query: Their labels or targets.
+        sample: `sampled(x)`, of features that are spread over devices.
     """
     source = {
         "function, options or weights": fingerprint(kernel, jax.tree.leaves(params)),
-        "x": fingerprint(x.shape, sampled(x)),
+        "x": fingerprint(x.shape, sampled(x) if sample is None else sample),
         "y": fingerprint([_canonical(leaf) for leaf in jax.tree.leaves(train)]),
     }
     points = fingerprint(as_float32(x_val), jax.tree.leaves(query))

@@ -33,6 +33,7 @@ from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights
 from ._linear import Array, check_pair, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
+from ._plan import Split
 from ._semivalue import reverse_sum
 from ._tables import row_index, warn_if_same
 
@@ -87,6 +88,7 @@ def _values(
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
     axis: str | None,
+    split: Split,
     gather: bool,
     progress: bool,
 ) -> Values:
@@ -97,7 +99,7 @@ def _values(
             "weights must be None: knn_regression_shapley does not weight by distance"
         )
     index = row_index(x)
-    x, x_val = check_pair(x, t, x_val, t_val, metric, names=("t", "t_val"))
+    x, x_val = check_pair(x, t, x_val, t_val, metric, split=split, names=("t", "t_val"))
     targets = []
     for name, value, rows_name, rows in (
         ("t", t, "x", x),
@@ -125,6 +127,7 @@ def _values(
         chunk_size=chunk_size,
         mesh=mesh,
         axis=axis,
+        split=split,
         gather=gather,
         progress=progress,
     )

@@ -24,7 +24,7 @@ from jaxsel._checks import check_row
 from jaxsel._platform import on_platform, scatter_index, take
 from jaxsel.neighbors import Exact, Sort, argsort, top_k, unsort
 from jaxsel.neighbors._exact import settle
-from jaxsel.neighbors._order import check_sort
+from jaxsel.neighbors._order import check_sort, ranked
 
 from ._weights import RankTable, check_table, difference
 
@@ -92,9 +92,40 @@ def _run(
     check_row("gains", gains, n=table.weight.shape[0])
     gains = jnp.asarray(gains, jnp.float32)
     distances = jnp.asarray(distances, jnp.float32)
+    if exact is not None and exact.axis is not None:
+        return _of_parts(average, sort, distances, gains, table, exact)
     if sort == "native" or (sort == "auto" and _native.available()):
         return _compiled(by_sort, average, distances, gains, table, exact)
     return by_sort(distances, gains, table, exact)
+
+
+def _of_parts(
+    average: bool,
+    sort: Sort,
+    distances: jax.Array,
+    gains: jax.Array,
+    table: RankTable,
+    exact: Exact,
+) -> jax.Array:
+    """Value points whose features lie on several devices, which settle near ties."""
+    order, near, open_ = ranked(
+        distances, gains, table.drop, exact=exact, sort=sort, with_near=average
+    )
+
+    def on_cpu(near: Any, order: Any, gains: Any, table: Any) -> jax.Array:
+        return _native.ranked(order, near, gains, table.weight, table.drop)
+
+    def elsewhere(near: Any, order: Any, gains: Any, table: Any) -> jax.Array:
+        of_rank = _tied_ranks if average else _stable_ranks
+        return of_rank(near, order, take(gains, order), table)
+
+    native = sort == "native" or (sort == "auto" and _native.available())
+    one = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
+    values = one(near, order, gains, table)
+    if exact.thorough:
+        return values
+    # Whoever takes less than thorough values looks for this mark.
+    return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -152,7 +183,13 @@ def _stable(
     *,
     sort: Sort,
 ) -> jax.Array:
-    _, order, u = _ranked(distances, gains, table, exact, sort)
+    return _stable_ranks(*_ranked(distances, gains, table, exact, sort), table)
+
+
+def _stable_ranks(
+    near: jax.Array | None, order: jax.Array, u: jax.Array, table: RankTable
+) -> jax.Array:
+    del near
     return unsort(order, table.weight * u - reverse_sum(table.drop * u))
 
 
@@ -164,8 +201,13 @@ def _tied(
     *,
     sort: Sort,
 ) -> jax.Array:
-    n = distances.shape[0]
-    near, order, u = _ranked(distances, gains, table, exact, sort)
+    return _tied_ranks(*_ranked(distances, gains, table, exact, sort), table)
+
+
+def _tied_ranks(
+    near: jax.Array, order: jax.Array, u: jax.Array, table: RankTable
+) -> jax.Array:
+    n = near.shape[0]
     # As bits: XLA's CPU threads take all denormal distances for 0.
     near = lax.bitcast_convert_type(near, jnp.int32)
 

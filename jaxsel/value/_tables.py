@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxsel._checks import caller_level, show_labels
+from jaxsel._mesh import whole
 
 
 def align_columns(x: Any, x_val: Any) -> Any:
@@ -68,6 +69,7 @@ def warn_if_same(x: Any, y: Any, x_val: Any, y_val: Any) -> None:
     """Warn where validation samples are the training samples, labels included."""
     if x.shape != x_val.shape:
         return
+    x = whole(x)
     if x is x_val or (
         np.array_equal(x[0], x_val[0]) and np.array_equal(np.asarray(x), x_val)
     ):

@@ -20,11 +20,12 @@ from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric
 
 from ._accumulate import accumulate
-from ._ball import in_ball, make_ball
+from ._ball import in_ball, in_balls, make_ball
 from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
 from ._linear import Array, Gains, check_pair, check_weighted, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
+from ._plan import Split
 from ._tables import row_index, warn_if_same
 
 
@@ -84,13 +85,14 @@ def _values(
     chunk_size: int | None,
     mesh: jax.sharding.Mesh | None,
     axis: str | None,
+    split: Split,
     gather: bool,
     progress: bool,
 ) -> Values:
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
     index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     warn_if_same(x, labels.train, x_val, labels.query)
     traced, captured = trace_weights(weights, len(x))
@@ -120,6 +122,7 @@ def _values(
         chunk_size=chunk_size,
         mesh=mesh,
         axis=axis,
+        split=split,
         gather=gather,
         progress=progress,
     )
@@ -196,6 +199,21 @@ class _Threshold:
     def orders(self) -> bool:
         """True if float32 distances will do as they are: the border is settled."""
         return self.gains.weights is None
+
+    def decide(self, params: Any, distances: jax.Array, exact: Exact) -> jax.Array:
+        """Move distances `[m, n]` to the side of the radius where they belong.
+
+        By as little as it takes: weights change by a rounding. So a device settles the
+        border of points whose features no other device has.
+        """
+        ball = params[0]
+        inside = in_balls(distances, ball, exact)
+        beyond = jnp.nextafter(ball.reach, jnp.float32(jnp.inf))
+        return jnp.where(
+            inside,
+            jnp.minimum(distances, ball.reach),
+            jnp.maximum(distances, beyond),
+        )
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ import references as ref
 
 import jaxsel
 from jaxsel import _native, neighbors
-from jaxsel.neighbors import _exact, _order
+from jaxsel.neighbors import _exact, _given, _order
 from jaxsel.neighbors._distance import prepare_exact
 from jaxsel.value import _linear
 
@@ -311,8 +311,8 @@ def test_more_open_points_than_are_settled_at_once(few, name):
 
 @pytest.mark.left_out
 def test_a_group_beyond_the_ranks_of_weight(few):
-    few.setattr(_exact, "_NEAR", 64)
-    few.setattr(_exact, "_STRIDE", 8)
+    few.setattr(_exact, "NEAR", 64)
+    few.setattr(_exact, "STRIDE", 8)
     rng = np.random.default_rng(4)
     near, far = rng.normal(size=(50, D)), 1e4 + 1e-3 * rng.normal(size=(N - 48, D))
     x, y = np.r_[near, far], rng.integers(0, 2, N + 2)
@@ -328,6 +328,6 @@ def test_small_whole_numbers_need_nothing(monkeypatch):
     """Their float32 distances are exact: nothing is kept, and nothing is settled."""
     rng = np.random.default_rng(3)
     x, x_val = rng.integers(0, 17, (50, 4)) * 1.0, rng.integers(0, 17, (5, 4)) * 1.0
-    assert _exact.rounds_nothing(x, x_val, peak=16)
-    assert not _exact.rounds_nothing(x + 0.5, x_val, peak=16)
-    assert not _exact.rounds_nothing(x, x_val, peak=2048)
+    assert _given.rounds_nothing(x, x_val, peak=16)
+    assert not _given.rounds_nothing(x + 0.5, x_val, peak=16)
+    assert not _given.rounds_nothing(x, x_val, peak=2048)

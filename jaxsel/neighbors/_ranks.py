@@ -1,0 +1,104 @@
+"""Near ties of rows whose features lie on several devices.
+
+There a row has as many entries as all devices have points, and little memory is left
+for more of its kind: what is behind the nearest thousands is looked at by strides.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsel._platform import take
+
+from ._exact import (
+    NEAR,
+    STRIDE,
+    TOLERANCE,
+    Exact,
+    most_slack,
+    settle,
+    settle_groups,
+)
+from ._together import once
+
+
+def settle_ranks(
+    order: jax.Array,
+    distances: jax.Array,
+    gains: jax.Array,
+    drop: jax.Array,
+    exact: Exact,
+    *,
+    with_near: bool,
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """Settle like `settle`, of rows that are not in order yet, and gather few of them.
+
+    Args:
+        order: Array of shape `[n]`.
+        distances: Array of shape `[n]`, repaired: the first point's first.
+        gains: Array of shape `[n]`, likewise.
+        drop: Array of shape `[n]`, by rank.
+        exact: What the distances are of.
+        with_near: Whether to return the distances by rank, too.
+
+    Returns:
+        The order; the distances by rank, or None; and whether ranks are left open that
+        only `exact.thorough` settles.
+    """
+
+    def sorted_(order: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return take(distances, order), take(gains, order)
+
+    n, near_ones, stride = len(order), NEAR, STRIDE
+    if n <= near_ones:
+        near, gained = sorted_(order)
+        near, order = settle(near, order, gained, drop, exact)
+        return order, near if with_near else None, jnp.zeros((), bool)
+    span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
+    by_stride = jnp.pad(jnp.abs(drop), (0, -n % stride)).reshape(-1, stride)
+    falls = jnp.sum(by_stride, axis=1)
+    worth = TOLERANCE * jnp.sum(falls) * span
+    crowded = _crowded(order, distances, jnp.cumsum(falls), worth / span, exact)
+    head = order[:near_ones]
+    near, gained = sorted_(head)
+    near, head = settle_groups(near, head, exact, (gained, drop[:near_ones], worth))
+    order, near_all = order.at[:near_ones].set(head), None
+    if with_near:
+        near_all = take(distances, order).at[:near_ones].set(near)
+    state = order, near_all
+
+    def all_(state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        order, near = state
+        _, gained = sorted_(order)
+        near = take(distances, order) if near is None else near
+        near, order = settle_groups(near, order, exact, (gained, drop, worth))
+        return order, near if with_near else None
+
+    if not exact.thorough:
+        return *state, crowded
+    return *once(crowded, all_, state, axis=exact.axis), jnp.zeros((), bool)
+
+
+def _crowded(
+    order: jax.Array,
+    distances: jax.Array,
+    falls: jax.Array,
+    least: jax.Array,
+    exact: Exact,
+) -> jax.Array:
+    """Return whether some ranks behind the nearest lie so close that it matters.
+
+    That is, within the error of a distance, and with weights that fall by more than
+    `least` in all. Looked at are stretches of a stride, two, four, and so on. `falls`
+    are the sums of the drops of all ranks up to the end of each stride.
+    """
+    at = jnp.arange(NEAR - 1, len(order), STRIDE)
+    near, falls = take(distances, take(order, at)), take(falls, at // STRIDE)
+    found, length = jnp.zeros((), bool), 1
+    while length < len(at):
+        ahead = near[length:]
+        close = ahead - near[:-length] <= 2 * most_slack(ahead, exact)
+        found |= jnp.any(close & (falls[length:] - falls[:-length] > least))
+        length *= 2
+    return found

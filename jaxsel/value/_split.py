@@ -1,0 +1,163 @@
+"""Training points split over the devices of a mesh, validation points replicated.
+
+For a chunk of validation points each device computes the distances to its own training
+points. An all-to-all makes of these whole rows, of its share of the chunk, which it
+values as any device does. A second one brings the values back to the devices whose
+points they are of, and these keep the running results. No device has the features of
+others, nor a result of all points.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxsel._chunk import chunk_rows
+from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
+from jaxsel._typed import compiled, map_leaves
+from jaxsel._types import Reduce
+from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
+
+from ._plan import Plan, entries
+from ._running import Running, fold_rows, start
+
+
+class ByTraining:
+    """Training points split over the devices: see the module's text."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: jax.sharding.Mesh,
+        params: Any,
+        x: np.ndarray | jax.Array,
+        train: Any,
+        x_val: np.ndarray | jax.Array,
+    ) -> None:
+        """Put features on their devices, and labels on every one."""
+        n, devices = len(x), n_shards(mesh)
+        self._plan, self._mesh = plan, mesh
+        self._parts = split_features(x, x_val, metric=plan.metric, mesh=mesh)
+        self.queries, self.asked = self._parts.queries, self._parts.asked
+        self.sample = self._parts.sample
+        # A row of all points for each device and chunk is the least there can be.
+        most = max(1, entries() // n) * devices
+        self.rows = chunk_rows(
+            len(x_val),
+            n,
+            chunk_size=plan.chunk_size or most,
+            devices=devices,
+            entries=entries(),
+        )
+        self._shared = _everywhere((params, train, self._parts.error), mesh)
+        self._parts = dataclasses.replace(self._parts, error=None)  # it may be a copy
+
+    def start(self) -> Running | None:
+        plan, parts = self._plan, self._parts
+        if not plan.reduce:
+            return None
+        devices = n_shards(self._mesh)
+        state = start(devices, parts.share, plan.reduce, plan.certified)
+        return shard(state, self._mesh)
+
+    def send(self, part: Any, used: np.ndarray) -> Any:
+        queries, asked, query = part
+        everyone = replicate((queries, asked, used), self._mesh)
+        return everyone, shard(query, self._mesh)
+
+    def step(self, here: Any, state: Any) -> Any:
+        everyone, mine = here
+        step = partial(_step, self._shared, self._parts.own, everyone, mine)
+        thorough = not getattr(self._plan.kernel, "marks", False)
+        result, again = step(state, plan=self._plan, thorough=thorough)
+        if not thorough and bool(again):
+            state = result if self._plan.reduce else None
+            result, _ = step(state, plan=self._plan, thorough=True)
+        return result
+
+    @staticmethod
+    def merge(state: Running, n: int, reduce: Reduce) -> Any:
+        del reduce
+        own = state.values, state.m2, state.bound
+
+        def flat(array: jax.Array) -> jax.Array:
+            return array.reshape(-1)[:n]
+
+        return map_leaves(flat, own)
+
+
+def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
+    """Put a copy of every array on every device; CPU devices of a process share one."""
+
+    def one(array: Any) -> np.ndarray:
+        # A view of one of several copies would keep them all.
+        several = isinstance(array, jax.Array) and len(array.sharding.device_set) > 1
+        return aligned(np.array(array) if several else np.asarray(array))
+
+    if mesh.devices.flat[0].platform == "cpu":
+        tree = jax.tree.map(one, tree)
+    return replicate(tree, mesh)
+
+
+@compiled(static_argnames=("plan", "thorough"), donate_argnames=("state",))
+def _step(
+    shared: Any,
+    own: Any,
+    everyone: Any,
+    mine: Any,
+    state: Running | None,
+    *,
+    plan: Plan,
+    thorough: bool,
+) -> tuple[Any, jax.Array]:
+    """Value one chunk and fold it into the state, or return its columns.
+
+    And whether the state is as it was, and all has to be done again, more thoroughly:
+    the order of points behind the nearest thousands is hardly ever open where it
+    matters, and to settle it takes three times the memory.
+    """
+    decide = getattr(plan.kernel, "decide", None)
+
+    def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
+        params, train, error = shared
+        queries, asked, used = everyone
+        n = len(jax.tree.leaves(train)[0])
+        near, exact, axes = rows_of(
+            own,
+            error,
+            queries,
+            asked,
+            n=n,
+            metric=plan.metric,
+            thorough=thorough,
+            decide=None if decide is None else partial(decide, params),
+        )
+        each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
+        result = each(params, near, train, mine, exact)
+        again = jnp.zeros((), bool)
+        if not thorough:
+            marked = jnp.any(jnp.isnan(result[0][:, 0]))
+            marks: jax.Array = lax.psum(marked.astype(jnp.int32), AXIS)
+            again = marks > 0
+        share = len(own[0])
+        result = map_leaves(partial(columns_of, share=share), result)
+        if plan.reduce:
+            values, bound = result
+            folded = fold_rows(values, bound, used, state, plan.reduce)
+            keep = partial(jnp.where, again)
+            return jax.tree.map(keep, state, folded), again
+        return result, again
+
+    split, whole = jax.P(AXIS), jax.P()
+    return jax.shard_map(
+        on_device,
+        mesh=plan.mesh,
+        in_specs=(whole, split, whole, split, split),
+        out_specs=(split if plan.reduce else jax.P(None, AXIS), whole),
+        # The compiled operations do not say over which axes their results vary.
+        check_vma=False,
+    )(shared, own, everyone, mine, state)
