@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -32,7 +31,7 @@ LIMIT = 60.0
 """Seconds that a calibration may take, the parties' start not counted."""
 
 _FEWEST = 64  # comparisons of a pass
-_SWITCHES = 8192, 32768  # of a layer: one ciphertext, and four
+_SWITCHES = 512, 32768  # of a layer: the least tried, and the most
 _GROWTH = 4
 _TIMES = 3
 
@@ -200,7 +199,7 @@ def _play(job: dict[str, Any]) -> None:
         largest = max(_FEWEST, *job["batches"])
         sizes, seconds, first = _grow(engine, _above(engine), _FEWEST, largest, share)
         lines.append((sizes, seconds))
-        if kind.switches_from < math.inf:
+        if kind.switches:
             run = _switched(engine)
             lines.append(_grow(engine, run, *_SWITCHES, share)[:2])
         if rank == 0:

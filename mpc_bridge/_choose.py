@@ -126,7 +126,7 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
 
     def select() -> np.ndarray:
         keys = ledger.run(Keys(bits), scores, row)
-        if n >= engine.switches_from:
+        if engine.switches:
             for party in range(engine.parties):
                 keys = _switched(keys, n, party, ledger)
             highest = _highest(keys, n, k, ledger)
@@ -152,7 +152,8 @@ def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
     engine, net = ledger.engine, network(n)
     mine = engine.rank == party
     switches = route(draw(n)) if mine else Unseen((sum(net.sizes),), bits=True)
-    (stand,) = engine.share(party, switches)
+    with ledger.step("choice", "switch"):
+        (stand,) = engine.share(party, switches)
     return ledger.run(Switched(net.sizes), keys, stand, net.wires)
 
 

@@ -106,7 +106,7 @@ def estimates(
         if calibration is not None:
             scoring = calibration.scoring(i, left, batch)
             choosing = calibration.choosing(choice.passes, choice.comparisons)
-            if leak == "set" and left >= engine_of(name).switches_from:
+            if leak == "set" and engine_of(name).switches:
                 choosing += calibration.shuffling(network_for(left).sizes)
         what = f"phase {i + 1}: score {left:,} by {batch:,}"
         steps.append(Step(what, forward.all, scoring))

@@ -188,9 +188,9 @@ def _one_way(count: int, owner: int) -> Traffic:
     return asked + _gates(_CUT, count)
 
 
-def switched(count: int, owner: int) -> Traffic:
-    """Return a layer of switches that one party sets."""
-    return _asked(_PARTS * math.ceil(count / SLOTS), by=owner)
+def switched(count: int) -> Traffic:
+    """Return a layer of switches, whose settings are shared bits."""
+    return _gates(_SELECT, count)
 
 
 def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:

@@ -93,17 +93,11 @@ def _set_of_two(
     n: int, k: int, passes: float, comparisons: float, at_most: bool
 ) -> Traffic:
     """Return two shuffles by switches, and comparisons whose outcomes are opened."""
-    if n < _SWITCHED:
-        levels = max(1.0, math.log2(n))
-        exchanges = _cheetah.EXCHANGE * (2 * n * levels / _cheetah.TRIPLES)
-        opened = Traffic.equal(passes + 6 * levels, comparisons / 8)
-        return exchanges + opened + _compared("spu-cheetah", passes, comparisons)
-    layers = (
-        _cheetah.switched(size, owner) for size in switches(n) for owner in (0, 1)
-    )
     by_rank = functools.partial(chosen, "spu-cheetah", "rank", at_most=at_most)
-    found = by_rank(n, k, passes, comparisons)
-    return sum(layers, found) + Traffic.equal(1, 8 * k + _FRAME)
+    found = by_rank(n, k, passes, comparisons) + Traffic.equal(1, 8 * k + _FRAME)
+    layers = switches(n)
+    shared = Traffic.equal(2, sum(layers) / 8 + _FRAME)
+    return sum((_cheetah.switched(size) * 2 for size in layers), found + shared)
 
 
 def switches(n: int) -> list[int]:
@@ -143,7 +137,6 @@ def _set_of_three(
     return shuffled + opened + rows + _compared(engine, passes, comparisons)
 
 
-_SWITCHED = 10_000  # scores from which the parties switch by themselves
 _SHUFFLED = 32  # bytes for a score that all parties together send: measured
 _SETS: dict[EngineName, Callable[[int, int, float, float, bool], Traffic]] = {
     "spu-cheetah": _set_of_two,

@@ -144,8 +144,8 @@ class Engine(abc.ABC):
             are, to keep their digits: where larger products are cut back as safely.
         exact_cut: Whether a product below the ring's limit is always cut back to its
             digits, and never comes out wild.
-        switches_from: How many scores are shuffled by networks of switches, which each
-            party sets for itself, and not within the operation "highest".
+        switches: Whether scores are shuffled by networks of switches, which each party
+            sets for itself by bits that it shares, and not by the operation "highest".
         published: Whether the data owner has the proxies too.
         own_process: Whether a role needs a process of its own, which it may end.
         rank: Of this party: 0 the model owner, 1 the data owner, 2 a third party.
@@ -161,7 +161,7 @@ class Engine(abc.ABC):
     fewest_bits: ClassVar[int] = FEWEST_BITS
     spare_bits: ClassVar[int] = 0
     exact_cut: ClassVar[bool] = True
-    switches_from: ClassVar[float] = math.inf
+    switches: ClassVar[bool] = False
     published: ClassVar[bool] = False
     own_process: ClassVar[bool] = False
     rank: int

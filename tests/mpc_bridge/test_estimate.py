@@ -73,19 +73,19 @@ def test_an_estimate_is_the_sum_of_its_parts(files, engine):
     assert calibrated.steps[1].computing == pytest.approx(4 + (3 * 15 + 8) / 99)
 
 
-def test_switches_are_computed_too(files, monkeypatch):
+def test_switches_are_computed_too(files):
     config = config_of(files, "set", engine="spu-cheetah", leak="set")
     public = read_public(config)
     calibration = dataclasses.replace(
         made_up(config, public), switch=Line((5,), (3.0,))
     )
-    few = _estimate.estimates(config, public, calibration=calibration)
-    monkeypatch.setattr(engine_of("spu-cheetah"), "switches_from", 57)
-    many = _estimate.estimates(config, public, calibration=calibration)
-    # Layers of 28 switches and fewer, each for both parties.
-    more = sum(3.0 * max(1, size / 5) for size in network(57).sizes)
-    assert many.steps[2].computing - few.steps[2].computing == pytest.approx(2 * more)
-    assert many.steps[4:] == few.steps[4:]
+    with_ = _estimate.estimates(config, public, calibration=calibration)
+    without = _estimate.estimates(config, public, calibration=made_up(config, public))
+    for step, n in ((2, 57), (4, 25)):
+        # Each layer for both parties.
+        more = 2 * sum(3.0 * max(1, size / 5) for size in network(n).sizes)
+        computing = without.steps[step].computing + more
+        assert with_.steps[step].computing == pytest.approx(computing)
 
 
 @pytest.mark.parametrize("engine", ["crypten", "spu-cheetah", "spu-aby3"])

@@ -349,9 +349,8 @@ def run_set(engine, scores, k):
 
 @pytest.fixture(params=[False, True])
 def switching(request, monkeypatch):
-    """Few scores go through switches, too, where the engine has these."""
-    if request.param:
-        monkeypatch.setattr(KINDS["spu-cheetah"], "switches_from", 0)
+    """Scores go through the parties' switches, or SPU shuffles them."""
+    monkeypatch.setattr(KINDS["spu-cheetah"], "switches", request.param)
     return request.param
 
 
@@ -377,8 +376,7 @@ def run_shuffled(engine, scores, k):
     return [each for each in opened if each.dtype == bool]
 
 
-def test_switches_hide_whose_score_is_where(monkeypatch):
-    monkeypatch.setattr(KINDS["spu-cheetah"], "switches_from", 0)
+def test_switches_hide_whose_score_is_where():
     both = play("spu-cheetah", run_shuffled, np.arange(12.0), 4)
     first = [tuple(each) for each in both[0] if len(each) >= 11]
     assert first == [tuple(each) for each in both[1] if len(each) >= 11]

@@ -35,7 +35,7 @@ from ._compat import import_spu
 from ._connect import connected, explain
 from ._log import Traffic
 from ._lower import compile_program, described
-from ._shares import packed, unpacked
+from ._shares import bit_share, hidden, packed, unpacked
 from ._watch import Watch
 
 # Words that an operation holds for each number of its operands, rounded up from what
@@ -165,15 +165,13 @@ class SpuEngine(Engine):
 
     def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
         secret, mine = import_spu().Visibility.VIS_SECRET, self.rank == owner
-        bits = array.bits if isinstance(array, Unseen) else array.dtype == np.bool_
-        kind = np.bool_ if bits else np.float64
         if owner in (*self.private, *self.spread):
             # What a party does not have stands as zeros, which no message fills.
-            values = array if mine else np.zeros(array.shape)
-            values = np.ascontiguousarray(values, kind)
+            values = np.asarray(array, np.float64) if mine else np.zeros(array.shape)
+            values = np.ascontiguousarray(values)
             share = self._io.MakeShares(values, secret, owner)[self.rank]
         elif mine:
-            values = np.ascontiguousarray(array, kind)
+            values = np.ascontiguousarray(array, np.float64)
             shares = self._io.MakeShares(values, secret, -1)
             for rank, each in enumerate(shares):
                 if rank != self.rank:
@@ -181,7 +179,7 @@ class SpuEngine(Engine):
             share = shares[self.rank]
         else:
             share = unpacked(self._receive(owner))
-        given = self._named(share, array.shape, kind)
+        given = self._named(share, array.shape, np.float64)
         if owner not in self.spread:
             return given
         if self._zero is None:
@@ -391,9 +389,20 @@ class CheetahEngine(SpuEngine):
         f"SPU 0.9.5, Cheetah, between two parties, over TLS:\n{_HONEST}"
     )
     protocol: ClassVar[str] = "CHEETAH"
-    # From here on a layer of switches fills its ciphertexts, and takes half as much as
-    # SPU's own shuffle, which multiplies shares by shares.
-    switches_from: ClassVar[float] = 10_000
+    switches: ClassVar[bool] = True  # 16 bytes each; SPU's shuffle takes 340
+
+    def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
+        bits = array.bits if isinstance(array, Unseen) else array.dtype == np.bool_
+        if not bits:
+            return super()._share(owner, array)
+        # SPU shares private bits as numbers, and takes 460 bytes to make bits of each.
+        if not isinstance(array, Unseen):
+            message, own = hidden(array)
+            self._send(1 - owner, message)
+        else:
+            own = np.frombuffer(self._receive(owner), np.uint8)
+        share = bit_share(self._io, own, array.shape)
+        return self._named(share, array.shape, np.bool_)
 
 
 class Aby3Engine(SpuEngine):
