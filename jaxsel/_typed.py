@@ -105,6 +105,11 @@ def platform_dependent(
     return lax.platform_dependent(*operands, default=default, **others)
 
 
+def swap_devices(array: jax.Array, axis: str, split: int, join: int) -> jax.Array:
+    """Send each device its part of an array's axis: `jax.lax.all_to_all`, tiled."""
+    return lax.all_to_all(array, axis, split, join, tiled=True)
+
+
 def sum_devices(tree: _T, axis: Any) -> _T:
     """Return the sum of a tree over devices: `jax.lax.psum`."""
     return lax.psum(tree, axis)

@@ -294,18 +294,20 @@ def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
 
 def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
     from ._ledger import Ledger
+    from ._network import Layer, Network
     from ._programs import Sum, Switched
 
     ledger = Ledger(engine)
 
     def made(size: int) -> Callable[[], None]:
+        layer = Layer(1, 2 * size, ((0, size),))
+        net = Network(2 * size, 2 * size, (layer,))
         parts = [_shared(engine, owner, [(2 * size,)])[0] for owner in (0, 1)]
         keys = ledger.run(Sum(), *parts)
         mine = engine.rank == MODEL_OWNER
         bits = np.zeros(size, bool) if mine else Unseen((size,), bits=True)
         (stand,) = engine.share(MODEL_OWNER, bits)
-        wires = np.stack([np.arange(2 * size)] * 2)
-        return lambda: ledger.run(Switched((size,)), keys, stand, wires) and None
+        return lambda: ledger.run(Switched(net), keys, stand) and None
 
     return made
 

@@ -151,10 +151,10 @@ def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
     """Return the keys in an order that this party alone knows."""
     engine, net = ledger.engine, network(n)
     mine = engine.rank == party
-    switches = route(draw(n)) if mine else Unseen((sum(net.sizes),), bits=True)
+    switches = route(draw(n)) if mine else Unseen((net.switches,), bits=True)
     with ledger.step("choice", "switch"):
         (stand,) = engine.share(party, switches)
-    return ledger.run(Switched(net.sizes), keys, stand, net.wires)
+    return ledger.run(Switched(net), keys, stand)
 
 
 def _highest(keys: Any, n: int, k: int, ledger: Ledger) -> np.ndarray:

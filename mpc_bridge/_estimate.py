@@ -107,7 +107,8 @@ def estimates(
             scoring = calibration.scoring(i, left, batch)
             choosing = calibration.choosing(choice.passes, choice.comparisons)
             if leak == "set" and engine_of(name).switches:
-                choosing += calibration.shuffling(network_for(left).sizes)
+                layers = [layer.size for layer in network_for(left).layers]
+                choosing += calibration.shuffling(layers)
         what = f"phase {i + 1}: score {left:,} by {batch:,}"
         steps.append(Step(what, forward.all, scoring))
         what = f"phase {i + 1}: choose {phase.keep:,}"

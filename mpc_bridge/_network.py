@@ -1,10 +1,10 @@
 """Networks of switches, which bring n numbers into an order that one party knows.
 
-A switch exchanges two numbers or leaves them. Beneš's network does so with the n inputs
-two by two, gives the first of each pair to one network of half the size and the second
-to another, and switches what comes out of these two by two. Of an odd number the last
-goes to the second network, which is larger by one, and comes from there. Which numbers
-meet is public; how the switches stand, `route`, is not.
+A switch exchanges two numbers or leaves them. Beneš's network does so with each number
+of the first half and its like of the second, sends both halves through networks of half
+the size, and switches their outputs likewise. Of an odd number the last goes to the
+second half, which is larger by one, and comes from there. Which numbers meet is public;
+how the switches stand, `route`, is not.
 """
 
 from __future__ import annotations
@@ -15,52 +15,78 @@ import secrets
 
 import numpy as np
 
+_WIDEST = 32  # numbers of a row
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Network:
-    """A network for n numbers, as layers of switches.
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Switches that stand side by side.
+
+    Numbers are laid out in rows, and each row has the same pairs of columns: of each
+    part that starts at a column, those of its first half and of its second.
 
     Attributes:
-        sizes: Switches of each layer.
-        wires: `[len(sizes) + 1, n]` int32: what comes to each place before a layer, by
-            its place behind the one before; and at last what comes out. The first
-            numbers of a layer's pairs come first, then the second ones, then those that
-            pass by.
+        rows: How many there are.
+        width: Numbers of a row.
+        parts: First column, and half the width, of each part that is switched.
     """
 
-    sizes: tuple[int, ...]
-    wires: np.ndarray
+    rows: int
+    width: int
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many switches it has."""
+        return self.rows * sum(half for _, half in self.parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network for n numbers, which are filled up to rows of equal width.
+
+    Attributes:
+        n: Numbers.
+        total: Numbers with those that fill up, which stay behind the others.
+        layers: Its layers, from the first to the last.
+    """
+
+    n: int
+    total: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def switches(self) -> int:
+        """How many switches there are in all."""
+        return sum(layer.size for layer in self.layers)
 
 
 @functools.lru_cache(maxsize=4)
 def network(n: int) -> Network:
-    """Return the network for n numbers: n log₂ n switches, less n / 2."""
-    inward = _inward(n)
-    # Behind the middle all is mirrored; a network of two needs one switch only.
-    sizes: list[int] = []
-    wires: list[np.ndarray] = []
-    place = np.arange(n)  # where what stands at a place of a layer is by now
-    for bounds in inward:
-        first, second, rest = _pairs(bounds)
-        order = np.concatenate([first, second, rest])
-        wires.append(place[order])
-        sizes.append(len(first))
-        behind = np.empty(n, np.int64)
-        behind[order] = np.arange(n)
-        place = behind[_halves(bounds)]
-    for bounds in inward[-2::-1]:
-        first, second, rest = _pairs(bounds, outward=True)
-        back = np.empty(n, np.int64)
-        back[_halves(bounds)] = np.arange(n)
-        place = place[back]
-        order = np.concatenate([first, second, rest])
-        wires.append(place[order])
-        sizes.append(len(first))
-        behind = np.empty(n, np.int64)
-        behind[order] = np.arange(n)
-        place = behind
-    wires.append(place)
-    return Network(tuple(sizes), np.stack(wires).astype(np.int32))
+    """Return the network for n numbers: about n log₂ n switches."""
+    rows = 1
+    while -(-n // rows) > _WIDEST:
+        rows *= 2
+    width = -(-n // rows)
+    total = rows * width
+    inward, outward = [], []
+    for level in range(rows.bit_length() - 1):
+        layer = Layer(2**level, total >> level, ((0, total >> (level + 1)),))
+        inward.append(layer)
+        outward.append(layer)
+    parts = [(0, width)]
+    while max(size for _, size in parts) > 1:
+        # A network of two is one switch: none follows.
+        for layers, least in ((inward, 2), (outward, 3)):
+            halves = tuple((at, size // 2) for at, size in parts if size >= least)
+            layers.append(Layer(rows, width, halves))
+        parts = [
+            half
+            for at, size in parts
+            for half in ((at, size // 2), (at + size // 2, size - size // 2))
+            if half[1]
+        ]
+    return Network(n, total, (*inward, *outward[-2::-1]))
 
 
 def route(order: np.ndarray) -> np.ndarray:
@@ -72,33 +98,31 @@ def route(order: np.ndarray) -> np.ndarray:
     Returns:
         Whether each switch exchanges its two numbers, layer by layer, bool.
     """
-    order = np.asarray(order)
-    n = len(order)
-    inward = _inward(n)
+    net = network(len(order))
+    order = np.concatenate([order, np.arange(net.n, net.total)]).astype(np.int64)
+    middle = len(net.layers) // 2
     before: list[np.ndarray] = []
     after: list[np.ndarray] = []
-    for level, bounds in enumerate(inward):
-        first, second, _ = _pairs(bounds)
-        down = _sides(order, bounds)  # by place of the outputs: from the second half
-        came = np.empty(n, bool)
+    for level, layer in enumerate(net.layers[: middle + 1]):
+        first, second = _pairs(layer)
+        down = _sides(order, first, second)
+        came = np.empty(net.total, bool)
         came[order] = down
         before.append(came[first])
-        if level == len(inward) - 1:
+        if level == middle:
             break
-        out, _, _ = _pairs(bounds, outward=True)
-        after.append(down[out])
-        # What the halves are to do: their outputs, and where their inputs stand.
-        halves = _halves(bounds)
-        stood = np.arange(n)
+        # What the halves are to do: where numbers stand by then, and where they go.
+        stood = np.arange(net.total)
         stood[first] = np.where(came[first], second, first)
         stood[second] = np.where(came[first], first, second)
-        stands = np.empty(n, np.int64)
-        stands[stood[halves]] = np.arange(n)
-        leaves = np.arange(n)
-        pair, other, _ = _pairs(bounds, outward=True)
-        leaves[pair] = np.where(down[pair], other, pair)
-        leaves[other] = np.where(down[pair], pair, other)
-        order = stands[order[leaves[halves]]]
+        stands = np.empty(net.total, np.int64)
+        stands[stood] = np.arange(net.total)
+        out, other = _pairs(net.layers[-1 - level])
+        after.append(down[out])
+        leaves = np.arange(net.total)
+        leaves[out] = np.where(down[out], other, out)
+        leaves[other] = np.where(down[out], out, other)
+        order = stands[order[leaves]]
     return np.concatenate([*before, *after[::-1], np.zeros(0, bool)])
 
 
@@ -108,50 +132,19 @@ def draw(n: int) -> np.ndarray:
     return np.lexsort(words)
 
 
-def _inward(n: int) -> list[np.ndarray]:
-    """Return the bounds of the networks, `[networks + 1]`, of levels to the middle."""
-    levels = []
-    bounds = np.array([0, n])
-    while (np.diff(bounds) > 1).any():
-        levels.append(bounds)
-        start, size = bounds[:-1], np.diff(bounds)
-        bounds = np.append(np.stack([start, start + size // 2], 1).ravel(), n)
-    return levels
-
-
-def _pairs(
-    bounds: np.ndarray, *, outward: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first and the second place of each switch, and the other places.
-
-    `outward`: of the switches behind the halves; a network of two has none.
-    """
-    start, size = bounds[:-1], np.diff(bounds)
-    at = np.arange(bounds[-1])
-    of = np.repeat(np.arange(len(size)), size)
-    within = at - start[of]
-    paired = within < size[of] // 2 * 2
-    if outward:
-        paired &= size[of] > 2
+def _pairs(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and the second place of each switch."""
+    at = np.arange(layer.rows * layer.width).reshape(layer.rows, layer.width)
+    none = at[:, :0]
+    first = [at[:, start : start + half] for start, half in layer.parts]
+    second = [at[:, start + half : start + 2 * half] for start, half in layer.parts]
     return (
-        at[paired & (within % 2 == 0)],
-        at[paired & (within % 2 == 1)],
-        at[~paired],
+        np.concatenate([none, *first], axis=1).ravel(),
+        np.concatenate([none, *second], axis=1).ravel(),
     )
 
 
-def _halves(bounds: np.ndarray) -> np.ndarray:
-    """Return, by place in the halves, the place of the network that leads there."""
-    start, size = bounds[:-1], np.diff(bounds)
-    at = np.arange(bounds[-1])
-    of = np.repeat(np.arange(len(size)), size)
-    within, half = at - start[of], size[of] // 2
-    first = within < half
-    inside = np.where(first, 2 * within, 2 * (within - half) + 1)
-    return start[of] + np.minimum(inside, size[of] - 1)
-
-
-def _sides(order: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+def _sides(order: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return which outputs, `[n]` bool, come from the second half.
 
     Inputs of a pair go to different halves, and outputs of a pair come from different
@@ -160,7 +153,6 @@ def _sides(order: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     output looks along its path, twice as far in each step.
     """
     n = len(order)
-    first, second, _ = _pairs(bounds)
     mate = np.arange(n)  # of a place in its pair; itself if alone
     mate[first], mate[second] = second, first
     place = np.empty(n, np.int64)

@@ -20,6 +20,7 @@ from jaxsel.proxy import (
     secure_steps,
 )
 
+from ._network import Network
 from .engines import Engine, Program
 
 Cat = Callable[[Sequence[Any]], Any]
@@ -152,29 +153,44 @@ class Keys(Program):
 class Switched(Program):
     """Keys in the order that a party's switches bring them into, `[n]`.
 
-    Operands: keys `[n]`; how the switches of `network(n)` stand, `[switches]`; its
-    wires, `[layers + 1, n]`, public.
+    Operands: keys `[n]`; how the network's switches stand, `[switches]`.
 
     Attributes:
-        sizes: Switches of each layer.
+        network: For n numbers.
     """
 
     place: ClassVar[str] = "choice"
     name: ClassVar[str] = "switch"
-    sizes: tuple[int, ...]
+    network: Network
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
-        keys, switches, wires = operands
-        at = 0
-        for layer, size in enumerate(self.sizes):
-            keys = keys[wires[layer]]
-            first, second = keys[:size], keys[size : 2 * size]
-            stand = switches[at : at + size]
+        keys, switches = operands
+        net, at = self.network, 0
+        if net.total > net.n:
+            keys = cat([keys, keys[: net.total - net.n]])
+        for layer in net.layers:
+            rows = keys.reshape(layer.rows, layer.width)
+            pairs = [
+                (slice(at, at + half), slice(at + half, at + 2 * half))
+                for at, half in layer.parts
+            ]
+            first = cat([rows[:, one] for one, _ in pairs])
+            second = cat([rows[:, two] for _, two in pairs])
+            stand = switches[at : at + layer.size].reshape(layer.rows, -1)
+            at += layer.size
             call = Call(self.place, self.name, "select", (stand, second - first))
             change = yield call
-            keys = cat([first + change, second - change, keys[2 * size :]])
-            at += size
-        return keys[wires[len(self.sizes)]]
+            first, second = first + change, second - change
+            parts, column, done = [], 0, 0
+            for one, two in pairs:
+                half = one.stop - one.start
+                parts.append(rows[:, column : one.start])
+                parts.append(first[:, done : done + half])
+                parts.append(second[:, done : done + half])
+                column, done = two.stop, done + half
+            parts.append(rows[:, column:])
+            keys = cat([part for part in parts if part.shape[1]]).reshape(net.total)
+        return keys[: net.n]
 
 
 @dataclasses.dataclass(frozen=True)

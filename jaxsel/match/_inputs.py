@@ -64,12 +64,18 @@ def as_oracle(
     return map_leaves(lambda leaf: jnp.asarray(whole(leaf)), oracle)
 
 
+def is_elsewhere(value: Any) -> bool:
+    """Return whether an array is spread over processes."""
+    if isinstance(value, Tracer):
+        return False
+    return not getattr(value, "is_fully_addressable", True)
+
+
 def whole_unless(value: Any, mesh: jax.sharding.Mesh | None) -> Any:
     """Bring an array that is spread over processes here, unless it is on the mesh."""
-    if is_on(value, mesh) or not isinstance(value, jax.Array):
+    if is_on(value, mesh) or not is_elsewhere(value):
         return value
-    traced = isinstance(value, Tracer)
-    return value if traced or value.is_fully_addressable else whole(value)
+    return whole(value)
 
 
 def penalty_diagonal(

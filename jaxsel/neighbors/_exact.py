@@ -28,7 +28,7 @@ from jax import lax
 
 from jaxsel import _native
 from jaxsel._platform import on_platform, take
-from jaxsel._typed import cond, map_rows
+from jaxsel._typed import all_devices, cond, map_rows, swap_devices
 
 from ._together import once, repeat
 
@@ -347,7 +347,7 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
 
 def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
     """Return squared distances `[w]` of points, each from the device that has it."""
-    asked: jax.Array = lax.all_gather(index, axis)  # [devices, w]
+    asked = all_devices(index, axis)  # [devices, w]
     own = asked - lax.axis_index(axis) * len(exact.points)
     mine = (own >= 0) & (own < len(exact.points))
 
@@ -357,7 +357,7 @@ def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
         return jnp.sum(by**2, axis=-1)
 
     found = map_rows(of_device, (jnp.where(mine, own, 0), exact.query))
-    answers = lax.all_to_all(jnp.where(mine, found, 0), axis, 0, 0, tiled=True)
+    answers = swap_devices(jnp.where(mine, found, 0), axis, 0, 0)
     return jnp.sum(answers, axis=0)  # one device has each point: all others send 0
 
 

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsel._typed import sum_devices
+
 # The name that `jax.vmap` gives the rows of a device, where devices work together: what
 # one row wants all take part in, so that no loop has to choose row by row.
 ROWS = "rows of a device"
@@ -66,5 +68,4 @@ def repeat(
 
 
 def _any_wants(wanted: jax.Array, axis: str) -> jax.Array:
-    wishes: jax.Array = lax.psum(wanted.astype(jnp.int32), (axis, ROWS))
-    return wishes > 0
+    return sum_devices(wanted.astype(jnp.int32), (axis, ROWS)) > 0

@@ -14,6 +14,7 @@ from ._traffic import EngineName, Traffic
 _COMPARED = primitives.COMPARE + primitives.OPEN
 
 _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
+_ROW = 32  # numbers at most of a row of a network of switches
 _FRAME = 58  # bytes of a message with shares, beside them
 # From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
 _LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
@@ -103,11 +104,18 @@ def _set_of_two(
 def switches(n: int) -> list[int]:
     """Return how many switches each layer of Beneš's network for n numbers has.
 
-    Half of the numbers go to each of two networks, of an odd number one more to the
-    second, and meet again behind them; a network of two is one switch.
+    The numbers are filled up to rows of 17 to 32, or fewer in one row. Each half of
+    them goes to a network of its own, of an odd number one more to the second, and they
+    meet again behind these; a network of two is one switch.
     """
-    inward, outward = [], []
-    sizes = {n: 1}
+    rows = 1
+    while -(-n // rows) > _ROW:
+        rows *= 2
+    width = -(-n // rows)
+    levels = rows.bit_length() - 1
+    inward = [rows * width // 2] * levels
+    outward = list(inward)
+    sizes = {width: rows}
     while max(sizes) > 1:
         inward.append(sum(size // 2 * many for size, many in sizes.items()))
         outward.append(sum(s // 2 * many for s, many in sizes.items() if s > 2))

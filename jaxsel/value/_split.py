@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxsel._chunk import chunk_rows
 from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import compiled, map_leaves, sum_devices
 from jaxsel._types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
@@ -95,7 +94,7 @@ def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
 
     def one(array: Any) -> np.ndarray:
         # A view of one of several copies would keep them all.
-        several = isinstance(array, jax.Array) and len(array.sharding.device_set) > 1
+        several = isinstance(array, jax.Array) and array.sharding.num_devices > 1
         return aligned(np.array(array) if several else np.asarray(array))
 
     if mesh.devices.flat[0].platform == "cpu":
@@ -141,8 +140,7 @@ def _step(
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
-            marks: jax.Array = lax.psum(marked.astype(jnp.int32), AXIS)
-            again = marks > 0
+            again = sum_devices(marked.astype(jnp.int32), AXIS) > 0
         share = len(own[0])
         result = map_leaves(partial(columns_of, share=share), result)
         if plan.reduce:

@@ -83,7 +83,8 @@ def test_switches_are_computed_too(files):
     without = _estimate.estimates(config, public, calibration=made_up(config, public))
     for step, n in ((2, 57), (4, 25)):
         # Each layer for both parties.
-        more = 2 * sum(3.0 * max(1, size / 5) for size in network(n).sizes)
+        layers = network(n).layers
+        more = 2 * sum(3.0 * max(1, layer.size / 5) for layer in layers)
         computing = without.steps[step].computing + more
         assert with_.steps[step].computing == pytest.approx(computing)
 

@@ -108,7 +108,7 @@ def run_openings(rank):
 
 def test_what_is_not_allowed_stays_closed():
     said, sent, opened, value, allowed = both(run_openings)[0]
-    usual = "('pivot', 'rows', 'mean', 'above')"
+    usual = "('pivot', 'shuffled', 'rows', 'mean', 'above')"
     assert said == [
         f"kind must be one of {usual}, got 'scores'",
         f"kind must be one of {usual}, got 'all'",

@@ -158,14 +158,13 @@ def test_programs_have_no_form_that_the_parser_does_not_know():
     numbers = jax.ShapeDtypeStruct((20,), np.float64)
     rows = jax.ShapeDtypeStruct((8,), np.int32)
     one, net = jax.ShapeDtypeStruct((1,), np.int32), network(20)
-    stand = jax.ShapeDtypeStruct((sum(net.sizes),), np.bool_)
-    wires = jax.ShapeDtypeStruct(net.wires.shape, np.int32)
+    stand = jax.ShapeDtypeStruct((net.switches,), np.bool_)
     for program, shapes in (
         (Above(), [numbers, rows, one, jax.ShapeDtypeStruct((8,), np.float64)]),
         (Keys(5), [numbers, numbers]),
         (Rows(5), [numbers, rows]),
         (Highest(5, 64, 4), [numbers]),
-        (Switched(net.sizes), [numbers, stand, wires]),
+        (Switched(net), [numbers, stand]),
     ):
         assert "chlo." not in lower(program, shapes)
 
