@@ -143,8 +143,8 @@ def test_a_set_costs_a_shuffle_more(engine):
             proxy.choice_cost(n, n // 4, engine=engine, leak=leak).expected.total
             for leak in ("rank", "set")
         )
-        if engine == "spu-cheetah":
-            assert by_set > 10 * by_rank
+        if engine == "spu-cheetah":  # n log n switches, for each of two parties
+            assert 1.2 * by_rank < by_set < 4 * by_rank
         else:  # which does not lengthen what it compares
             assert 0.5 * by_rank < by_set < 2 * by_rank
 

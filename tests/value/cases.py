@@ -10,8 +10,8 @@ import references as ref
 
 import jaxsel
 from jaxsel import neighbors
-from jaxsel.neighbors._distance import prepare_exact
-from jaxsel.value import _accumulate
+from jaxsel.neighbors import Exact
+from jaxsel.neighbors._distance import error_parts, prepare_exact
 
 RADIUS = {"l2": 2.0, "cosine": 0.5}
 ABSENT = 7  # a validation label that no training point has
@@ -130,7 +130,7 @@ def computed(x, x_val):
     (points, queries), given = prepare_exact(x, x_val, metric="l2")
     norms = neighbors.squared_norms(points)
     near = neighbors.distances(points, queries, norms=norms)
-    return near, _accumulate._exact(*given, norms, queries, "l2")
+    return near, Exact(*given, *error_parts(norms, queries, "l2"), cosine=False)
 
 
 def computed_for_one(x, query):
