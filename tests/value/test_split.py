@@ -459,28 +459,6 @@ def test_no_device_has_the_features_of_another(monkeypatch):
         assert f"{kind}[{n},{width}]" not in text
 
 
-@pytest.mark.every(2)
-@pytest.mark.parametrize(("thorough", "most"), [(False, 33), (True, 65)])
-def test_memory_of_rows_in_flight(monkeypatch, thorough, most):
-    """As docs/scaling.md says: 17 and 57 bytes a pair, and what XLA does not fuse.
-
-    Found were 23 and 57, and 29 and 61 in a process that had compiled much before.
-    """
-    n, programs, step = 20_000, [], cast(Any, _split._step)
-
-    def watched(*operands, plan, thorough):
-        del thorough
-        given = {"plan": plan, "thorough": asked}
-        programs.append(step.lower(*operands, **given).compile())
-        return step(*operands, **given)
-
-    asked = thorough
-    monkeypatch.setattr(_split, "_step", watched)
-    jaxsel.knn_shapley(*points(n, 8), mesh=make_mesh(), split="training", chunk_size=8)
-    memory = programs[0].memory_analysis()
-    assert memory.temp_size_in_bytes < most * n
-
-
 # Compiled operations and processes
 
 
