@@ -4,11 +4,6 @@ Near ties are compared with sums of squared differences in float64.
 """
 
 import functools
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -459,7 +454,7 @@ def test_no_device_has_the_features_of_another(monkeypatch):
         assert f"{kind}[{n},{width}]" not in text
 
 
-# Compiled operations and processes
+# Compiled operations
 
 
 @pytest.mark.skipif(not _native.available(), reason="not built")
@@ -484,43 +479,3 @@ def test_values_of_a_known_order(average):
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     with pytest.raises(ValueError, match="ranked needs rows of one length"):
         _native.ranked(order[0, :3], None, gains[0], table.weight, table.drop)
-
-
-@pytest.mark.slow
-@pytest.mark.multihost
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_that_have_parts_of_the_features(tmp_path, count):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    tests = Path(mesh_cases.__file__).parent
-    given = {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
-    given["PYTHONPATH"] = f"{tests.parent}{os.pathsep}{tests}"
-    script = [sys.executable, tests / "split_processes.py", str(port), str(count)]
-    processes = [
-        subprocess.Popen(
-            [*script, str(process), tmp_path],
-            env=os.environ | given,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for process in range(count)
-    ]
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=500)
-            assert process.returncode == 0, errors[-2000:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    import split_processes
-
-    for process in range(count):
-        found = np.load(tmp_path / f"{process}.npz")
-        for name, wanted in split_processes.on_one_device().items():
-            for axis in ("rows", "columns"):
-                limit = 1e-6 * np.abs(wanted).max()
-                np.testing.assert_allclose(found[f"{name} {axis}"], wanted, atol=limit)
-            mine = np.split(wanted, count)[process]
-            np.testing.assert_allclose(found[f"{name} split"], mine, atol=limit)
