@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +184,18 @@ def test_fixed_mutants_that_fit_no_more_are_refused(checkout):
     (checkout / "tiny/__init__.py").write_text(MODULE.replace("n += 1", "n = n + 1"))
     with pytest.raises(ValueError, match=r"0 times: 'n \+= 1'"):
         run(checkout)
+
+
+def test_fixed_mutants_and_explanations_fit_this_checkout():
+    here = Path(__file__).parent
+    root, settings = here.parents[1], sample.Settings.load(here)
+    assert sample.fixed(root, settings, list(settings.rooms))
+    stale = [
+        f"{file}: {old}"
+        for file, _, old, _ in settings.why
+        if old not in (root / file).read_text()
+    ]
+    assert not stale
 
 
 def test_samples_are_the_same_for_a_seed_and_spread_over_files(checkout):
