@@ -51,13 +51,17 @@ class RayExecutor:
         self._options = {"max_retries": 0, **options}
         self._sent: Sent | None = None
         self._reference: Any = None
+        self._task: tuple[Any, Any] = None, None
 
     def __repr__(self) -> str:
         return f"RayExecutor({self._max_workers} workers, {self._options})"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> RayFuture:
         """Start a function as a task."""
-        task = self._ray.remote(**self._options)(fn)
+        known, task = self._task  # at once, since several threads may submit
+        if known is not fn:  # Ray sends each task that is made to every worker
+            task = self._ray.remote(**self._options)(fn)
+            self._task = fn, task
         return RayFuture(self._ray, task.remote(*map(self._shared, args)))
 
     def _shared(self, arg: Any) -> Any:

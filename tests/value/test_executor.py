@@ -14,6 +14,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
 )
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -430,6 +431,26 @@ def test_ray(tmp_path):
 def test_ray_is_asked_for_only():
     code = "import jaxsel.value, sys; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)
+
+
+def test_ray_makes_one_task_of_a_function(monkeypatch):
+    made = []
+
+    def remote(**options):
+        return lambda fn: made.append(fn) or SimpleNamespace(remote=fn)
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        cluster_resources=lambda: {"CPU": 2},
+        remote=remote,
+        get=lambda reference: reference,
+        exceptions=SimpleNamespace(RayTaskError=RuntimeError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    executor = value.RayExecutor()
+    assert [executor.submit(abs, -i).result() for i in range(3)] == [0, 1, 2]
+    assert executor.submit(str, 3).result() == "3"
+    assert made == [abs, str]
 
 
 def test_ray_that_is_missing_is_named(monkeypatch):
