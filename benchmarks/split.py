@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _in_a_process(n: int, m: int, d: int, devices: int) -> dict[str, Any]:
     count = f"--xla_force_host_platform_device_count={devices}"
     given = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": count}
+    # Else glibc keeps what arrays of up to 32 MB have left, some 150 MB here.
+    given["MALLOC_MMAP_THRESHOLD_"] = str(1 << 20)
     size = [str(number) for number in (n, m, d, devices)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.split", "--here", "--size", *size],

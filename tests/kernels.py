@@ -15,7 +15,7 @@ import jax
 import kernels_retraining as retraining
 import numpy as np
 
-from jaxsel import filter, gradients, match, neighbors, proxy, retrieve, value
+from jaxsel import filter, gradients, market, match, neighbors, proxy, retrieve, value
 
 N, D, K = 40, 3, 5
 TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -208,6 +208,11 @@ KERNELS = [
     ),
     Kernel("pursue", _pursue, _gradients),
     Kernel("pursue-factored", _pursue_factored, _factors),
+    Kernel(
+        "frank_wolfe_design",
+        partial(market.frank_wolfe_design, steps=5),
+        lambda rng: (_points(rng)[0], np.eye(D, dtype=np.float32), np.float32(0)),
+    ),
     Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
     Kernel("median_distance", match.median_distance, _points),
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),

@@ -1,6 +1,11 @@
 """A trainer and owners of data: what is asked, what is sent, and whose data helps."""
 
 from ._answer import Answer as Answer
+from ._design import Design as Design, optimal_design as optimal_design
+from ._frank_wolfe import (
+    Weighed as Weighed,
+    frank_wolfe_design as frank_wolfe_design,
+)
 from ._hard import HardSet as HardSet, hard_set as hard_set
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse

@@ -1,0 +1,240 @@
+"""What to buy for predictions at known points whose labels nobody has."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import (
+    as_array,
+    check_count,
+    check_features,
+    check_finite,
+    check_positive,
+)
+from jaxsel._typed import compiled
+from jaxsel._types import Selection
+
+from ._frank_wolfe import Weighed, frank_wolfe_design
+
+# Directions in which samples vary less than this, beside the most, count as none.
+_FLAT = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """How to share money out among samples on offer.
+
+    Attributes:
+        shares: Array of shape `[n]`: the share of the money for each sample; sums to 1.
+        gains: Array of shape `[n]`: how fast the objective falls in each one's share.
+            At the best design no gain exceeds the objective.
+        taken: Array of shape `[n]`: whether any step was towards it. What is left of
+            the equal shares at the start is spread over all others.
+        prices: Array of shape `[n]`.
+        objective: Array of shape `[steps + 1]`: the mean squared error of predictions
+            by least squares that a unit of money leaves, in units of the noise's
+            variance: of equal shares, and after each step.
+        reach: The share of the validation points' squared length, each feature divided
+            by its root mean square, that lies within the span of the samples. Beyond it
+            nothing on offer can teach anything.
+    """
+
+    shares: np.ndarray
+    gains: np.ndarray
+    taken: np.ndarray
+    prices: np.ndarray
+    objective: np.ndarray
+    reach: float
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def __repr__(self) -> str:
+        return (
+            f"Design({int(self.taken.sum())} of {len(self)} samples, "
+            f"{len(self.objective) - 1} steps: objective {self.objective[0]:.4g} to "
+            f"{self.objective[-1]:.4g}, at least {self.efficiency:.1%} of the best)"
+        )
+
+    @property
+    def efficiency(self) -> float:
+        """A bound on how good it is: no design's objective is less than this times."""
+        return float(min(1.0, self.objective[-1] / self.gains.max()))
+
+    def buy(self, money: float) -> Selection:
+        """Choose what to buy, each sample once at most.
+
+        Samples are taken by their weight, the share over the price, largest first, and
+        those that no step was towards after these, by their gain. What costs more than
+        is left is passed over.
+
+        Args:
+            money: In the unit of the prices.
+
+        Returns:
+            A `Selection` in that order, with weights 1.
+
+        Raises:
+            ValueError: If `money` is not positive, or buys nothing.
+        """
+        money = check_positive("money", money)
+        weight = np.where(self.taken, self.shares / self.prices, 0)
+        order = np.lexsort((-self.gains, -weight))
+        affordable = _within(self.prices[order], money)
+        if not affordable.any():
+            raise ValueError(
+                f"money must pay for the cheapest sample, {self.prices.min():g}, got "
+                f"{money:g}"
+            )
+        chosen = order[affordable]
+        return Selection(
+            indices=jnp.asarray(chosen, jnp.int32),
+            weights=jnp.ones(len(chosen)),
+            n_valid=jnp.int32(len(chosen)),
+            method=f"optimal_design, money={money:g}",
+        )
+
+
+def optimal_design(
+    x: npt.ArrayLike | jax.Array,
+    x_val: npt.ArrayLike | jax.Array,
+    *,
+    prices: npt.ArrayLike | jax.Array | None = None,
+    steps: int = 500,
+    tolerance: float = 0.01,
+    intercept: bool = False,
+) -> Design:
+    """Share money out among samples on offer, by features alone.
+
+    The mean squared error of a linear model that is fitted to what is bought is, in
+    units of the noise's variance, `E x₀ᵀ (Σ wᵢ xᵢ xᵢᵀ)⁻¹ x₀` over the validation points
+    x₀: no label is needed to make it small. A sample's weight is its share of the money
+    over its price, so that a cheap sample is bought sooner than a dear one that tells
+    as much. `Design.buy` makes a purchase of it.
+
+    Costs O(n·d) for each step and O(n·d²) now and then: 1.4 CPU seconds for 100,000
+    samples of 30 features and 500 steps. Memory for three copies of the samples.
+
+    Args:
+        x: Samples on offer, `[n, d]`: features in which the target is about linear,
+            such as those of a network's last layer.
+        x_val: Points to predict at, `[m, d]`.
+        prices: What each sample costs, `[n]`; 1 if None.
+        steps: Frank-Wolfe steps at most. Each adds at most one sample, so that a
+            purchase of more samples than steps goes on by `Design.gains`.
+        tolerance: It stops once the objective is at most `1 + tolerance` times the
+            best.
+        intercept: Whether the model has a constant beside the features.
+
+    Returns:
+        A `Design`.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes don't fit, a number is out of range or not finite, or the
+            samples have nothing in common with the validation points.
+
+    References:
+        Lu, Huang and Karimireddy et al., Data acquisition via experimental design for
+        data markets (DAVED), NeurIPS 2024. A price enters through the sample's length
+        there as here, and steps move money; the line search follows the objective.
+    """
+    given = np.asarray(check_features("x", x), np.float64)
+    asked = np.asarray(check_features("x_val", x_val), np.float64)
+    if given.shape[1] != asked.shape[1]:
+        raise ValueError(
+            f"x_val must have as many features as x, {given.shape[1]}, got "
+            f"{asked.shape[1]}"
+        )
+    steps = check_count("steps", steps)
+    tolerance = check_positive("tolerance", tolerance, zero=True)
+    each = _prices(prices, len(given))
+    if intercept:
+        given, asked = (
+            np.pad(a, ((0, 0), (0, 1)), constant_values=1) for a in (given, asked)
+        )
+    # The unit of a feature is without effect, but for what is taken for rounding.
+    unit = _spread(given)
+    unit = np.where(unit > 0, unit, _spread(asked))
+    unit = np.where(unit > 0, unit, 1)
+    given, asked = given / unit, asked / unit
+    rows = given / np.sqrt(each)[:, None]
+    # In a basis of the samples' span in which equal shares have a second moment of I.
+    moment = rows.T @ rows / len(rows)
+    size, basis = np.linalg.eigh(moment)
+    there = size > _FLAT**2 * max(size[-1], 0)
+    basis, size = basis[:, there], size[there]
+    seen = asked @ basis
+    length, reach = np.sum(asked**2), 0.0
+    if length > 0 and size.size:
+        reach = float(min(1.0, np.sum(seen**2) / length))
+    if reach <= _FLAT:
+        raise ValueError(
+            "x must have something in common with x_val, but no sample has any part "
+            "along a validation point"
+        )
+    seen = seen / np.sqrt(size)
+    found = _design(
+        jnp.asarray(rows @ (basis / np.sqrt(size)), jnp.float32),
+        jnp.asarray(seen.T @ seen / len(seen), jnp.float32),
+        jnp.float32(tolerance),
+        steps=steps,
+    )
+    made = int(found.steps)
+    return Design(
+        shares=np.asarray(found.shares),
+        gains=np.asarray(found.gains),
+        taken=np.asarray(found.taken),
+        prices=each,
+        objective=np.asarray(found.objective)[: made + 1],
+        reach=reach,
+    )
+
+
+@compiled(static_argnames="steps")
+def _design(
+    x: jax.Array, moment: jax.Array, tolerance: jax.Array, *, steps: int
+) -> Weighed:
+    return frank_wolfe_design(x, moment, tolerance, steps=steps)
+
+
+def _spread(x: np.ndarray) -> np.ndarray:
+    """Return each feature's root mean square, `[d]`."""
+    return np.sqrt(np.mean(x**2, axis=0))
+
+
+def _prices(prices: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
+    if prices is None:
+        return np.ones(n)
+    each = np.asarray(as_array("prices", prices))
+    if each.shape != (n,):
+        raise ValueError(
+            f"prices must have shape ({n},), one a sample, got {each.shape}"
+        )
+    check_finite("prices", each)
+    each = each.astype(np.float64)
+    if (each <= 0).any():
+        at = int(np.argmax(each <= 0))
+        raise ValueError(
+            f"prices must be positive, but that of sample {at} is {each[at]:g}"
+        )
+    return each
+
+
+def _within(prices: np.ndarray, money: float) -> np.ndarray:
+    """Return which are bought, one after the other, as long as the money lasts."""
+    bought = np.zeros(len(prices), bool)
+    left, cheapest = money, np.minimum.accumulate(prices[::-1])[::-1]
+    # Nothing that comes later can be paid for once the cheapest of them cannot.
+    for i, price in enumerate(prices):
+        if cheapest[i] > left:
+            break
+        if price <= left:
+            bought[i] = True
+            left -= price
+    return bought
