@@ -10,8 +10,9 @@ from jaxtyping import Float
 
 from jaxsel._typed import cholesky, cond, while_loop
 
-# Steps between two inversions, which take back what rounding has added.
-_AFRESH = 50
+# Steps between two inversions, which take back what rounding has added; or fewer, where
+# less than this is left of the weights of the last one, and digits cancel.
+_AFRESH, _FADED = 50, 0.25
 # No step leaves less than this of the weights, so that the inverse stays finite.
 _LEFT = 1e-3
 
@@ -41,6 +42,7 @@ class _State(NamedTuple):
     taken: jax.Array
     inverse: jax.Array
     objective: jax.Array
+    left: jax.Array
     t: jax.Array
 
 
@@ -56,7 +58,8 @@ def frank_wolfe_design(
     Frank-Wolfe from equal weights: each step moves towards the sample with the largest
     gain `xᵢᵀ M⁻¹ S M⁻¹ xᵢ`, as far as is best, in closed form. The inverse and all
     gains follow by updates of rank one, O(n·d) a step, and are computed anew every 50
-    steps and at the end, O(n·d²). Memory for 3·n numbers beside `x`: nothing is n × n.
+    steps, where steps are long, and at the end, O(n·d²). Memory for 3·n numbers beside
+    `x`: nothing is n × n.
 
     Since the objective is convex, and a multiple of all weights divides it, no weights
     reach less than `objective² / max(gains)`.
@@ -85,6 +88,7 @@ def frank_wolfe_design(
         taken=jnp.zeros(n, bool),
         inverse=inverse,
         objective=empty.at[0].set(_inner(inverse, moment)),
+        left=jnp.ones((), x.dtype),
         t=jnp.int32(0),
     )
 
@@ -97,12 +101,14 @@ def frank_wolfe_design(
 
     def mended(state: _State) -> _State:
         inverse, gains = _afresh(x, moment, state.shares)
-        return state._replace(inverse=inverse, gains=gains)
+        left = jnp.ones_like(state.left)
+        return state._replace(inverse=inverse, gains=gains, left=left)
 
     def body(state: _State) -> _State:
         state = _step(x, moment, state)
         # It ends by what has been computed anew only.
         due = (state.t % _AFRESH == 0) | (state.t == steps) | close(state)
+        due |= state.left < _FADED
         state = cond(due, mended, lambda state: state, state)
         now = _inner(state.inverse, moment)
         return state._replace(objective=state.objective.at[state.t].set(now))
@@ -128,6 +134,7 @@ def _step(x: jax.Array, moment: jax.Array, state: _State) -> _State:
         gains=gains / keep**2,
         taken=state.taken.at[j].set(True),
         inverse=(state.inverse - fall * jnp.outer(v, v)) / keep,
+        left=state.left * keep,
         t=state.t + 1,
     )
 

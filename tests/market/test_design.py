@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from jaxsel import market
 
@@ -44,22 +44,45 @@ def test_as_good_as_any_design(n, d, m, priced):
     assert design.efficiency >= 1 / (1 + 5e-3) - 1e-6
 
 
-def test_every_step_is_the_best_towards_its_sample():
+def plainly(x, x_val, steps):
+    """Take each step by an inverse of its own, and the best of many lengths."""
+    shares = np.full(len(x), 1 / len(x))
+    objectives = [objective(x, x_val, shares)]
+    for _ in range(steps):
+        inverse = np.linalg.inv(x.T @ (shares[:, None] * x))
+        j = np.argmax(np.mean((x @ inverse @ x_val.T) ** 2, axis=1))
+
+        def along(alpha, j=j, shares=shares):
+            return objective(
+                x, x_val, (1 - alpha) * shares + alpha * (np.arange(len(x)) == j)
+            )
+
+        alpha = minimize_scalar(along, bounds=(0, 0.999), method="bounded").x
+        shares = (1 - alpha) * shares
+        shares[j] += alpha
+        objectives.append(along(0, shares=shares))
+    return shares, np.array(objectives)
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(40, 4, 7), (60, 8, 1), (25, 2, 30)])
+def test_steps_are_those_of_plain_frank_wolfe(n, d, m):
     rng = np.random.default_rng(1)
-    x, x_val = rng.normal(size=(40, 4)), rng.normal(size=(7, 4))
-    before = np.full(40, 1 / 40)
-    for steps in range(1, 6):
-        design = market.optimal_design(x, x_val, steps=steps, tolerance=0)
-        (j,) = np.flatnonzero(
-            design.shares - before * design.shares.min() / before.min() > 1e-6
-        )
-        alphas = np.linspace(0, 0.99, 2000)
-        towards = np.eye(40)[j]
-        along = [objective(x, x_val, (1 - a) * before + a * towards) for a in alphas]
-        assert design.objective[-1] == pytest.approx(min(along), rel=1e-4)
-        inverse = np.linalg.inv(x.T @ (before[:, None] * x))
-        assert j == np.argmax(np.mean((x @ inverse @ x_val.T) ** 2, axis=1))
-        before = design.shares.astype(np.float64)
+    x, x_val = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+    shares, objectives = plainly(x, x_val, 30)
+    design = market.optimal_design(x, x_val, steps=30, tolerance=0)
+    np.testing.assert_allclose(design.objective, objectives, rtol=1e-4)
+    np.testing.assert_allclose(design.shares, shares, atol=2e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_ends_by_gains_that_are_right(seed):
+    rng = np.random.default_rng(seed)
+    x, x_val = rng.normal(size=(20, 1)), rng.normal(size=(3, 1))
+    design = market.optimal_design(x, x_val, tolerance=0.02)
+    assert len(design.objective) < 20
+    inverse = np.linalg.inv(x.T @ (design.shares[:, None] * x))
+    gains = np.mean((x @ inverse @ x_val.T) ** 2, axis=1)
+    np.testing.assert_allclose(design.gains, gains, rtol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [49, 50, 51, 130])
@@ -149,6 +172,8 @@ def test_a_purchase_is_the_heaviest_that_fits():
     assert sorted(np.asarray(everything.indices)) == list(range(30))
     with pytest.raises(ValueError, match="money must pay for the cheapest sample"):
         design.buy(prices.min() * 0.9)
+    whole = market.optimal_design(x, x_val, prices=np.full(30, 2.0), steps=20)
+    assert len(whole.buy(10.0)) == 5
 
 
 def test_what_is_bought_predicts_better_than_what_is_drawn():
