@@ -31,6 +31,7 @@ from ._estimator import (
     ENDS,
     PART,
     SUMS,
+    TAKEN,
     Estimator,
     Part,
     State,
@@ -137,7 +138,7 @@ def _sampled(
             for part in parts(state, info.samples, more):
                 state = {k: v for k, v in state.items() if not k.startswith(PART)}
                 if part.sums is not None:
-                    state |= added(state, part.sums)
+                    state |= added(estimator, state, part.sums)
                 state["run_samples"] = np.array(info.samples + part.samples)
                 state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
                 info = _look(estimator, state)
@@ -178,7 +179,8 @@ def _source(
     if executor is None:
         yield partial(_parts, estimator, work)
         return
-    fixed = (k for k in state if k not in SUMS and not k.startswith((PART, "run_")))
+    changing = PART, TAKEN, "run_"
+    fixed = (k for k in state if k not in SUMS and not k.startswith(changing))
     spread = Spread(
         executor,
         SentRun(estimator, work, {name: state[name] for name in fixed}),
