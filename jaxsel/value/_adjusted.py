@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from jaxsel._checks import check_choice
 from jaxsel._mesh import along
@@ -36,6 +37,7 @@ def adjusted_semivalue(
     alpha: float = 16.0,
     beta: float = 1.0,
     stop: StoppingRule = _DEFAULT,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -64,6 +66,9 @@ def adjusted_semivalue(
         alpha: First parameter of "beta", in the convention of Kwon and Zou.
         beta: Second parameter of "beta".
         stop: When to stop: asked after every 256 samples.
+        owners: The owner of each point, `[n]`, by labels of any kind: values are then
+            those of owners, as players who bring all of their points. `Values.index`
+            has their labels, by first appearance.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
@@ -101,7 +106,7 @@ def adjusted_semivalue(
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
     method = f"adjusted_semivalue(kind={kind!r}"
     strata = Strata(work.n, kind)
     if kind == "beta":

@@ -103,6 +103,7 @@ def run(
         m2=jnp.asarray(np.asarray(m2, np.float32)),
         method=estimator.method,
         provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
+        index=getattr(work, "index", None),
     )
 
 

@@ -227,9 +227,7 @@ def test_too_few_samples_to_say():
 def test_utilities_that_are_not_numbers_are_refused():
     game = Game(6)
     game.table[13] = np.nan
-    with pytest.raises(
-        ValueError, match="got nan for a coalition of 3"
-    ):
+    with pytest.raises(ValueError, match="got nan for a coalition of 3"):
         adjusted(game, ("shapley",), 100)
     for wrong, message in (
         ({"kind": "loo"}, "kind must be"),
