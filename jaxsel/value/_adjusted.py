@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,7 @@ from ._utility import Utility
 from ._weights import check_beta
 
 _DEFAULT = MaxSamples(1000)
+_SMALL = 64  # samples whose matrices are not split among threads anyway
 
 
 def adjusted_semivalue(
@@ -184,4 +187,17 @@ def _estimate(strata: Strata, worth: bytes, packed: bytes) -> Estimate:
     y = np.frombuffer(worth)
     bits = np.frombuffer(packed, np.uint8).reshape(len(y), -(-strata.n // 8))
     masks = np.unpackbits(bits, axis=1, count=strata.n).astype(bool)
-    return adjusted(strata, strata.order(len(y))[0], y, masks)
+    with _one_thread() if len(y) > _SMALL else contextlib.nullcontext():
+        return adjusted(strata, strata.order(len(y))[0], y, masks)
+
+
+def _one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which small matrices are not split among threads.
+
+    These wait for each other: on a busy machine decompositions take 20 times as long.
+    """
+    try:
+        import threadpoolctl
+    except ImportError:  # it comes with scikit-learn
+        return contextlib.nullcontext()
+    return threadpoolctl.threadpool_limits(1, "blas")
