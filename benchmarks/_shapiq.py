@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
-NAMES = (
-    "KernelSHAP",
-    "UnbiasedKernelSHAP",
-    "LeverageSHAP",
-    "kADDSHAP",
-    "RegressionMSR",
-    "ProxySHAP",
-    "SVARM",
-    "StratifiedSVARM",
-    "PermutationSamplingSV",
-    "StratifiedSamplingSV",
-    "OwenSamplingSV",
-)
+# Of pairs of coalitions and their complements where it can, which is never worse here.
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "KernelSHAP": {"pairing_trick": True},
+    "UnbiasedKernelSHAP": {"pairing_trick": True},
+    "kADDSHAP": {"max_order": 2, "pairing_trick": True},
+    "SVARM": {"pairing_trick": True},
+    "PermutationSamplingSV": {},
+    "StratifiedSamplingSV": {},
+    "OwenSamplingSV": {},
+    "ProxySPEX": {"index": "SV", "max_order": 1},
+    "RegressionMSR": {},
+}
 
 
 def main(path: str, n: int, budget: int, seeds: int) -> None:
@@ -38,34 +37,24 @@ def main(path: str, n: int, budget: int, seeds: int) -> None:
     none = table[0]
 
     def game(coalitions: Any) -> np.ndarray:
-        return table[np.asarray(coalitions, bool) @ powers] - none
+        return table[np.atleast_2d(np.asarray(coalitions, bool)) @ powers] - none
 
     errors: dict[str, float] = {}
-    for name in NAMES:
-        make = getattr(found, name, None)
-        if make is None:
-            continue
+    for name, options in ESTIMATORS.items():
+        make = getattr(found, name, getattr(found.regression, name, None))
         squares: list[float] = []
-        for seed in range(seeds):
+        for seed in range(seeds if make is not None else 0):
             try:
-                result = _make(make, n, seed).approximate(budget + 2, game)
+                estimator = make(n=n, random_state=seed, **options)
+                result = estimator.approximate(budget + 2, game)
                 values = np.array([result[(i,)] for i in range(n)])
             except Exception as error:
                 print(f"{name}: {error!r}"[:200], file=sys.stderr)
                 break
             squares.append(float(np.mean((values - exact) ** 2)))
-        if len(squares) == seeds:
+        if squares and len(squares) == seeds:
             errors[f"shapiq {name}"] = float(np.mean(squares))
     print(json.dumps(errors))
-
-
-def _make(make: Any, n: int, seed: int) -> Any:
-    for options in ({"index": "SV", "max_order": 1}, {"index": "SV"}, {}):
-        try:
-            return make(n=n, random_state=seed, **options)
-        except (TypeError, ValueError):
-            continue
-    return make(n=n, random_state=seed)
 
 
 if __name__ == "__main__":

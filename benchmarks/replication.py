@@ -1,6 +1,6 @@
 """Gains of an owner that copies its data: `python -m benchmarks.replication`.
 
-Eight owners of digits. Each in turn hands in its points k times; the others do not.
+Six owners of digits. Each in turn hands in its points k times; the others do not.
 The table has its value then, as a multiple of its value with one copy: the ratio of the
 means over owners and draws of the data. `--write` keeps it as REPLICATION.md.
 """
@@ -20,7 +20,7 @@ from jaxsel import value
 
 from . import _retrain
 
-OWNERS, POINTS, COPIES, K = 8, 12, (1, 2, 3, 5, 10), 5
+OWNERS, POINTS, COPIES, K = 6, 16, (1, 2, 5, 10), 5
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Value = Callable[[Data, np.ndarray], Any]
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replication")
     add = parser.add_argument
     add("--quick", action="store_true", help="one draw, two owners, two copies")
-    add("--draws", type=int, default=5, help="of the data (5)")
+    add("--draws", type=int, default=3, help="of the data (3)")
     add("--write", action="store_true", help="write REPLICATION.md")
     args = parser.parse_args(argv)
     copies = COPIES[:2] if args.quick else COPIES

@@ -63,7 +63,7 @@ class OwnerUtility:
 
     @property
     def failures(self) -> Failures | None:
-        """What the utility counts of its learner's failures, or None."""
+        """Count of its learner's failures, where the utility has one, or None."""
         return getattr(self.utility, "failures", None)
 
     @functools.cached_property

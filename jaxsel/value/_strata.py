@@ -66,7 +66,7 @@ class Strata:
 
     @property
     def paired(self) -> bool:
-        """Whether units are coalitions with their complements."""
+        """True if units are coalitions with their complements."""
         return self.kind != "beta" or self.alpha == self.beta
 
     @functools.cached_property

@@ -103,8 +103,8 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
     values, variances = np.zeros(n), np.zeros(n)
     parity = np.arange(count) % 2
     models = _models(strata, y, members, sizes)
-    told = [_Told(strata, model, y, members, sizes) for model in models]
-    apart = np.where(parity == 0, told[0].apart, told[1].apart)
+    predicted = [_Predicted(strata, model, y, members, sizes) for model in models]
+    apart = np.where(parity == 0, predicted[0].apart, predicted[1].apart)
     common = (apart**2).mean() if count > 1 else np.nan
     inside, outside = strata.weights
     for g, group in enumerate(strata.groups):
@@ -117,7 +117,7 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
         weight = np.where(masks[here], inside[size, None], -outside[size, None])
         weight *= (strata.factor[size] / chance)[:, None]
         rest = 1 - taken / group.total
-        for half, each in enumerate(told):
+        for half, each in enumerate(predicted):
             values += each.sums(group.sizes, here, weight, group.total, parity == half)
         spread = weight * apart[here, None]
         values += rest * spread.mean(0)
@@ -129,8 +129,8 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
     return Estimate(values, variances)
 
 
-class _Told:
-    """What a model says of all units taken.
+class _Predicted:
+    """Predictions of a model for all units taken.
 
     Attributes:
         apart: Utility of each less what is expected by a model of the others, `[m]`.
