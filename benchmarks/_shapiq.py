@@ -22,7 +22,6 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "PermutationSamplingSV": {},
     "StratifiedSamplingSV": {},
     "OwenSamplingSV": {},
-    "ProxySPEX": {"index": "SV", "max_order": 1},
     "RegressionMSR": {},
 }
 

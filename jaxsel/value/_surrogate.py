@@ -9,6 +9,7 @@ points (hypergeometric), so the semivalue of a model is exact.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ._strata import Strata
 MOST = 1024  # units that a model is fitted to
 _TUNED = 512  # units by which it is chosen
 _FEW = 8
+_CHUNK = 4096
 _BORROWED = 4.0
 _WIDE = 128  # points beyond which models are linear
 _NOISE = 10.0 ** np.array([-6, -4, -3, -2, -1, 0, 1])
@@ -139,10 +141,9 @@ class _Predicted:
     def __init__(self, strata: Strata, model: Model, y: Any, members: Any, sizes: Any):
         self._strata, self._model = strata, model
         self._fitted = len(model.coefficients)
-        basis = members[: self._fitted], sizes[: self._fitted]
-        self._basis = basis
-        self._near = _covariances(model.covariance, strata, (members, sizes), basis)
-        self._residual = y - self._near @ model.coefficients
+        self._members, self._sizes, self._worth = members, sizes, y
+        told = [near @ model.coefficients for _, near in self._near(np.arange(len(y)))]
+        self._residual = y - np.concatenate([*told, np.zeros(0)])
         left_out = model.coefficients / np.diag(model.inverse)
         self.apart = np.append(left_out, self._residual[self._fitted :])
 
@@ -157,14 +158,25 @@ class _Predicted:
         model, taken = self._model, len(here)
         mine = here[half[here]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
-        members, sizes = self._basis
-        exact = np.where(members > 0, known[1][sizes, None], known[0][sizes, None])
-        drawn = weight.T @ self._near[here] / total
+        members, size = self._members[: self._fitted], self._sizes[: self._fitted]
+        left = np.where(members > 0, known[1][size, None], known[0][size, None]).T
+        if np.isfinite(total):
+            for rows, near in self._near(here):
+                left -= weight[rows].T @ near / total
         moved = np.zeros(self._fitted)
         fitted = mine[mine < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
-        found = exact.T @ model.coefficients + weight.T @ self._residual[here] / total
-        return found * (len(mine) / taken) - (exact.T - drawn) @ (model.inverse @ moved)
+        # What the model says of units not taken, and of those taken what they are.
+        found = left @ model.coefficients + weight.T @ self._worth[here] / total
+        return found * (len(mine) / taken) - left @ (model.inverse @ moved)
+
+    def _near(self, which: Any) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield covariances of some units with those fitted to, a chunk at a time."""
+        basis = self._members[: self._fitted], self._sizes[: self._fitted]
+        for first in range(0, len(which), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            unit = self._members[which[rows]], self._sizes[which[rows]]
+            yield rows, _covariances(self._model.covariance, self._strata, unit, basis)
 
 
 def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:

@@ -14,7 +14,7 @@ from jaxsel.value import _run
 from jaxsel.value._strata import Strata
 from jaxsel.value._surrogate import Covariance, _known
 
-from .games import Game, enumerate_values, saturating, weight
+from .games import Compiled, Game, enumerate_values, saturating, weight
 
 KEY = jax.random.key(5)
 KINDS = [("shapley",), ("banzhaf",), ("beta", 4, 2), ("beta", 16, 1), ("beta", 2, 2)]
@@ -250,6 +250,16 @@ def test_learners_that_fail_count_as_told():
         found = adjusted(utility, ("shapley",), 40)
     assert np.isfinite(found.values).all()
     assert utility.failures.failed > 0
+
+
+def test_eight_devices_and_no_second_trace():
+    game = Compiled(9, table=saturating(9).table)
+    expected = adjusted(game, ("shapley",), 64)
+    mesh = jaxsel.make_mesh()
+    found = adjusted(game, ("shapley",), 64, mesh=mesh, batch_size=24)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-5, atol=1e-6)
+    with jax.no_tracing(True):
+        adjusted(game, ("shapley",), 64, key=jax.random.key(8))
 
 
 def test_double_precision_changes_nothing():
