@@ -28,6 +28,7 @@ from .retrieve import (
     retrieve_nearest as retrieve_nearest,
 )
 from .value import (
+    adjusted_semivalue as adjusted_semivalue,
     banzhaf as banzhaf,
     beta_shapley as beta_shapley,
     data_oob as data_oob,

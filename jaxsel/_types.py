@@ -73,8 +73,8 @@ class Values:
         provenance: What they were computed from, by which `merge` knows what was
             counted already; None if unknown, such as after `jax.jit`.
         index: The labels of the rows where the training points came as a DataFrame with
-            an index of its own, else None. `to_pandas` uses it; all else counts by
-            position.
+            an index of its own, or of owners where these were valued, else None.
+            `to_pandas` uses it; all else counts by position.
     """
 
     values: jax.Array
@@ -207,6 +207,21 @@ class Values:
         for other in others:
             merged = merged._merge_one(other)
         return merged
+
+    def by_owner(self, owners: npt.ArrayLike) -> Values:
+        """Return the sum over the points of each owner, with `index` their labels.
+
+        Standard errors are lost: those of sums do not follow from those of points.
+
+        Args:
+            owners: The owner of each point, `[n]`, by labels of any kind.
+
+        Raises:
+            ValueError: With `reduce="max"`, or not one label for each point.
+        """
+        from ._owners import sums
+
+        return sums(self, owners)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file, without pickle, and return its path."""

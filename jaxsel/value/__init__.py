@@ -1,5 +1,6 @@
 """Data values: KNN semivalues, values that retrain models, and their kernels."""
 
+from ._adjusted import adjusted_semivalue as adjusted_semivalue
 from ._exact import (
     exact_semivalue as exact_semivalue,
     exact_shapley as exact_shapley,
@@ -18,6 +19,7 @@ from ._knn import (
     knn_shapley as knn_shapley,
     soft_knn_shapley as soft_knn_shapley,
 )
+from ._knn_utility import KnnUtility as KnnUtility, knn_utility as knn_utility
 from ._learners import (
     KNN as KNN,
     Curvature as Curvature,
@@ -36,6 +38,7 @@ from ._metrics import SCORERS as SCORERS
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
 from ._options import KnnOptions as KnnOptions
+from ._owner_utility import OwnerUtility as OwnerUtility, by_owner as by_owner
 from ._permutation import (
     beta_shapley as beta_shapley,
     tmc_shapley as tmc_shapley,

@@ -7,8 +7,10 @@ mesh, validation points are split over the devices; each keeps its own running r
 and these are merged once, at the end. Or training points are split: see `_split`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +29,7 @@ from jaxsel._mesh import (
     replicate,
     shard,
 )
+from jaxsel._owners import check_owners
 from jaxsel._progress import track
 from jaxsel._typed import compiled
 from jaxsel._types import Reduce, Values
@@ -56,6 +59,7 @@ def accumulate(
     axis: str | None,
     split: Split,
     gather: bool,
+    owners: Any,
     progress: bool,
 ) -> Values:
     """Map a kernel over all validation points and combine what it returns.
@@ -77,6 +81,7 @@ def accumulate(
         axis: Name of the axis of the mesh to split over, or None.
         split: Which points to split: "validation" or "training".
         gather: Whether to return the result whole, or split over the devices.
+        owners: The owner of each training point, by which to sum, or None.
         progress: Whether to show a bar.
     """
     check_choice("reduce", reduce, ("mean", "max", None))
@@ -87,12 +92,22 @@ def accumulate(
         raise ValueError("split must be 'validation' without a mesh, got 'training'")
     if not gather:
         _check_split(len(x), devices, given, reduce)
-    m = len(x_val)
+    m, length, index = len(x_val), len(x), None
+    if owners is not None:
+        if split == "training" or not gather:
+            raise ValueError(
+                "owners must be None with split='training' or gather=False: sum the "
+                "values themselves, by Values.by_owner"
+            )
+        codes, index = check_owners(owners, len(x))
+        length = len(index)
+        kernel, params = _Sums(kernel, length), (params, codes)
+        method = f"{method[:-1]}, owners={length})"
     plan = Plan(kernel, metric, reduce, certified, chunk_size, mesh)
     if mesh is not None and split == "training" and devices > 1:
         layout = ByTraining(plan, mesh, params, x, train, x_val)
     else:
-        layout = _ByValidation(plan, params, x, train, x_val)
+        layout = _ByValidation(plan, params, x, train, x_val, length)
     state, result, every_row = layout.start(), None, []
     chunks = track(
         chunk_slices(m, layout.rows),
@@ -111,7 +126,7 @@ def accumulate(
         if reduce:
             state = result
         else:
-            cut = itemgetter((slice(filled), slice(len(x))))
+            cut = itemgetter((slice(filled), slice(length)))
             every_row.append(jax.tree.map(cut, to_hosts(result)))
 
     if reduce:
@@ -133,10 +148,32 @@ def accumulate(
         error_bound=bound,
         method=method,
         reduce=reduce,
+        index=index,
         provenance=counted(
             kernel, params, x, train, x_val, query, sample=layout.sample
         ),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sums:
+    """A kernel whose values are summed over the points of each owner."""
+
+    kernel: Kernel
+    count: int
+
+    @property
+    def orders(self) -> bool:
+        """True if the kernel takes nothing but the order from the distances."""
+        return getattr(self.kernel, "orders", False)
+
+    def __call__(
+        self, params: Any, distances: jax.Array, train: Any, query: Any, exact: Any
+    ) -> tuple[jax.Array, jax.Array | None]:
+        inner, codes = params
+        values, bound = self.kernel(inner, distances, train, query, exact)
+        total = partial(jax.ops.segment_sum, num_segments=self.count)
+        return total(values, codes), None if bound is None else total(bound, codes)
 
 
 class _ByValidation:
@@ -151,9 +188,10 @@ class _ByValidation:
         x: np.ndarray | jax.Array,
         train: Any,
         x_val: np.ndarray | jax.Array,
+        length: int,
     ) -> None:
         """Put what all validation points share on every device."""
-        self._plan, self._n = plan, len(x)
+        self._plan, self._n = plan, length
         (features, queries), source = prepare_exact(x, x_val, metric=plan.metric)
         self.queries = np.asarray(queries)
         points, self.asked = (None, None) if source is None else source

@@ -16,6 +16,7 @@ Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
 ENDS = "ends"  # in a state: the utility of no points and of all
 PART = "part_"  # how names of what samples that have begun know start, in a state
 SUMS = "count", "mean", "m2"  # the running moments in a state
+TAKEN = "taken_"  # how names of what an estimator keeps of its samples start, there
 
 
 class Batch(NamedTuple):
@@ -87,7 +88,9 @@ class Estimator(Protocol):
     def init(self, work: Any) -> State:
         """Return the state before the first sample: a dict of arrays.
 
-        Its `count`, `mean` and `m2` are running moments. All else stays as it is.
+        Its `count`, `mean` and `m2` are running moments. All else stays as it is, but
+        for names that start with `TAKEN`, of an estimator that has a method
+        `added(state, sums)`: it returns these with the samples of a part.
         """
         ...
 
@@ -98,8 +101,8 @@ class Estimator(Protocol):
     def sample(self, work: Any, state: State, batch: Batch) -> Iterator[Part]:
         """Yield what a batch has begun, after some utilities, and last what it adds.
 
-        The state is that of `init`, but for the moments, which may be missing. It may
-        hold what a part of this batch has `begun`.
+        The state is that of `init`, but for what samples change, which may be missing.
+        It may hold what a part of this batch has `begun`.
         """
         ...
 
@@ -148,8 +151,11 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return a[0] + b[0], mean, a[2] + b[2] + delta**2 * (a[0] * b[0] / total)
 
 
-def added(state: State, sums: Moments) -> State:
-    """Return the running moments of a state with those of more samples."""
+def added(estimator: Estimator, state: State, sums: Moments) -> State:
+    """Return what a state has of its samples with that of more samples."""
+    own: Callable[[State, Moments], State] | None = getattr(estimator, "added", None)
+    if own is not None:
+        return own(state, sums)
     count, mean, m2 = (state[name] for name in SUMS)
     merged = merge_moments((count, mean, m2), sums)
     return dict(zip(SUMS, map(np.asarray, merged), strict=True))

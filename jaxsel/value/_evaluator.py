@@ -15,6 +15,7 @@ from jaxsel._mesh import along, gather, n_shards, shard
 from jaxsel._typed import compiled, map_leaves
 
 from ._failures import Failures
+from ._owner_utility import by_owner
 
 KEY = "key"  # the name under which it is described
 _ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
@@ -30,9 +31,11 @@ class Evaluator:
         batch_size: Coalitions of a call, or None to choose.
         mesh: Devices to split each call's coalitions over.
         draws: Whether coalitions are drawn, which takes a key.
+        owners: The owner of each point, where these are the players, or None.
 
     Attributes:
-        n: Number of training points.
+        n: Number of players: of training points, or of their owners.
+        index: The players' labels, or None.
         key: Of the samples, if there is one.
         rows: Coalitions of a call.
         mesh: Devices, or None.
@@ -47,14 +50,18 @@ class Evaluator:
         batch_size: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         draws: bool = True,
+        owners: Any = None,
     ):
+        if owners is not None:
+            utility = by_owner(utility, owners)
         if not callable(utility) or not hasattr(utility, "n"):
             raise TypeError(
                 "utility must be a ModelUtility, or a function wrapped by "
                 f"as_utility(function, n), got {utility!r}"
             )
         self.n = check_count("utility.n", utility.n)  # pyright: ignore
-        self.rows = batch_rows(batch_size, self.n)
+        self.index: tuple[Any, ...] | None = getattr(utility, "index", None)
+        self.rows = batch_rows(batch_size, getattr(utility, "width", self.n))
         self._own, self._given = None, {"n": str(self.n)}
         if draws or key is not None:
             self.key, self._own = _split(check_key(key))

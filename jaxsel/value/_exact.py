@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from jaxsel._checks import check_choice
@@ -21,7 +22,7 @@ from ._utility import Utility
 from ._weights import check_beta
 
 Kind = Literal["shapley", "banzhaf", "beta"]
-_MOST = 16
+_MOST = 20
 
 
 def exact_semivalue(
@@ -31,15 +32,16 @@ def exact_semivalue(
     alpha: float = 16.0,
     beta: float = 1.0,
     key: jax.Array | None = None,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
     progress: bool = False,
 ) -> Values:
-    """Return a semivalue of each of at most 16 training points, exactly.
+    """Return a semivalue of each of at most 20 training points, exactly.
 
-    Use it for checks, or for a few groups of points: it calls the utility with all 2**n
-    coalitions.
+    Use it for checks, or for a few owners of points (`owners=`): it calls the utility
+    with all 2**n coalitions.
 
     Args:
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
@@ -48,6 +50,9 @@ def exact_semivalue(
         beta: Second parameter of "beta".
         key: Source of the utility's key; needed by utilities that draw, such as those
             of a `FlaxLearner`.
+        owners: The owner of each point, `[n]`, by labels of any kind: values are then
+            those of owners, as players who bring all of their points. `Values.index`
+            has their labels, by first appearance.
         batch_size: Coalitions of a call; 1024 if None.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         axis: Which axis of the mesh; its only one, or "data", if None.
@@ -69,7 +74,9 @@ def exact_semivalue(
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
+    work = Evaluator(
+        utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
+    )
     n, total = work.n, 1 << work.n
     if n > _MOST:
         raise ValueError(
@@ -89,7 +96,7 @@ def exact_semivalue(
     tell(work.failures)
     table = np.concatenate(parts)[:total]
     index = np.arange(total)
-    size = (index[:, None] >> np.arange(n) & 1).sum(1)
+    size = np.bitwise_count(index)
     weights = _weights(n, kind, alpha, beta)
     values = np.empty(n)
     for i in range(n):
@@ -103,6 +110,7 @@ def exact_semivalue(
         values=jnp.asarray(values, jnp.float32),
         count=jnp.asarray(total // 2, jnp.int32),
         method=method + ")",
+        index=work.index,
     )
 
 
@@ -110,18 +118,20 @@ def exact_shapley(
     utility: Utility,
     *,
     key: jax.Array | None = None,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
     progress: bool = False,
 ) -> Values:
-    """Return the Shapley value of each of at most 16 training points, exactly.
+    """Return the Shapley value of each of at most 20 training points, exactly.
 
     Arguments, result and errors as for `exact_semivalue`, with `kind="shapley"`.
     """
     return exact_semivalue(
         utility,
         key=key,
+        owners=owners,
         batch_size=batch_size,
         mesh=along(mesh, axis),
         progress=progress,

@@ -49,6 +49,7 @@ def linear_values(
     axis: str | None,
     split: Split,
     gather: bool,
+    owners: Any,
     progress: bool,
     n_classes: int | None = None,
     offset: Callable[[int, int, int], tuple[float, float]] | None = None,
@@ -111,10 +112,11 @@ def linear_values(
         axis=axis,
         split=split,
         gather=gather,
+        owners=owners,
         progress=progress,
     )
     check_weighted(values, weights)
-    return dataclasses.replace(values, index=index)
+    return dataclasses.replace(values, index=values.index or index)
 
 
 def _reach(omega: np.ndarray) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from jaxsel._mesh import along
 from jaxsel._progress import track
@@ -20,6 +21,7 @@ def loo(
     utility: Utility,
     *,
     key: jax.Array | None = None,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -34,6 +36,9 @@ def loo(
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         key: Source of the utility's key; needed by utilities that draw, such as those
             of a `FlaxLearner`.
+        owners: The owner of each point, `[n]`, by labels of any kind: values are then
+            those of owners, as players who bring all of their points. `Values.index`
+            has their labels, by first appearance.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
@@ -48,7 +53,9 @@ def loo(
         ValueError: If the utility is not finite, or `key` is missing.
     """
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh, draws=False)
+    work = Evaluator(
+        utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
+    )
     n = work.n
     rows = -(-n // -(-n // work.rows))  # about as many in every call
     whole, params = work.evaluate(jnp.ones((1, n), bool))
@@ -67,6 +74,7 @@ def loo(
         values=jnp.asarray(whole[0] - worth, jnp.float32),
         count=jnp.asarray(1, jnp.int32),
         method="loo",
+        index=work.index,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from jaxsel._mesh import along
 from jaxsel._types import Values
@@ -28,6 +29,7 @@ def banzhaf(
     *,
     key: jax.Array,
     stop: StoppingRule = _DEFAULT,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -47,6 +49,9 @@ def banzhaf(
         key: Draws the coalitions, and is the source of the utility's own key. Sample t
             depends on the key and t alone.
         stop: When to stop: asked after every 1024 coalitions. Samples are coalitions.
+        owners: The owner of each point, `[n]`, by labels of any kind: values are then
+            those of owners, as players who bring all of their points. `Values.index`
+            has their labels, by first appearance.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
@@ -72,7 +77,7 @@ def banzhaf(
         learning, AISTATS 2023 (the MSR estimator).
     """
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
     return run(
         _Reuse(),
         work,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypedDict, get_type_hints
 
 import jax
+import numpy.typing as npt
 
 from jaxsel._mesh import is_on, whole
 from jaxsel._types import Reduce, Values
@@ -56,6 +57,12 @@ class KnnOptions(TypedDict, total=False):
             stays on the devices, `[n]` split over the axis, of which n must be a
             multiple, and so that no process holds all of it. Needs a mesh, and "mean"
             or "max".
+        owners: The owner of each training point, `[n]`, by labels of any kind. Values
+            are then sums over the points of each owner, `[owners]`, with the standard
+            errors of these sums; `Values.index` has the labels, by first appearance.
+            Shapley values add up, so a sum is what the points of an owner are worth one
+            by one; for owners as players who bring all their points at once see
+            `jaxsel.value.knn_utility`. Not with `split="training"` or `gather=False`.
         progress: Whether to show a progress bar; not by default.
     """
 
@@ -69,6 +76,7 @@ class KnnOptions(TypedDict, total=False):
     axis: str | None
     split: Split
     gather: bool
+    owners: npt.ArrayLike | None
     progress: bool
 
 
@@ -83,6 +91,7 @@ DEFAULTS: KnnOptions = {
     "axis": None,
     "split": "validation",
     "gather": True,
+    "owners": None,
     "progress": False,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from jaxsel._checks import check_count, check_positive
@@ -35,6 +36,7 @@ def tmc_shapley(
     stop: StoppingRule = _DEFAULT,
     tolerance: float = 0.01,
     patience: int = 5,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -61,6 +63,9 @@ def tmc_shapley(
         tolerance: A permutation ends when the utility of its prefixes differs from that
             of all points by at most this share of the difference between all and none.
         patience: How many prefixes in a row must do so; the empty one does not count.
+        owners: The owner of each point, `[n]`, by labels of any kind: values are then
+            those of owners, as players who bring all of their points. `Values.index`
+            has their labels, by first appearance.
         batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
             sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
@@ -87,7 +92,7 @@ def tmc_shapley(
     tolerance = check_positive("tolerance", tolerance, zero=True)
     patience = check_count("patience", patience)
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
     estimator = _Permutations(
         method=f"tmc_shapley(tolerance={tolerance:g}, patience={patience})",
         tolerance=tolerance,
@@ -110,6 +115,7 @@ def beta_shapley(
     alpha: float = 16.0,
     beta: float = 1.0,
     stop: StoppingRule = _DEFAULT,
+    owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -133,6 +139,7 @@ def beta_shapley(
         alpha: First parameter, above zero, in the convention of Kwon and Zou.
         beta: Second parameter, above zero.
         stop: When to stop; samples are permutations.
+        owners: The owner of each point, where owners are valued.
         batch_size: Coalitions of a call.
         mesh: Devices.
         axis: Which axis of the mesh; its only one, or "data", if None.
@@ -146,7 +153,7 @@ def beta_shapley(
     """
     check_beta(alpha, beta)
     mesh = along(mesh, axis)
-    work = Evaluator(utility, key, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
     estimator = _Permutations(
         method=f"beta_shapley(alpha={alpha:g}, beta={beta:g})",
         parameters=(float(alpha), float(beta)),

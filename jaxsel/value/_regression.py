@@ -90,6 +90,7 @@ def _values(
     axis: str | None,
     split: Split,
     gather: bool,
+    owners: Any,
     progress: bool,
 ) -> Values:
     check_choice("ties", ties, ("stable",))
@@ -129,9 +130,10 @@ def _values(
         axis=axis,
         split=split,
         gather=gather,
+        owners=owners,
         progress=progress,
     )
-    return dataclasses.replace(values, index=index)
+    return dataclasses.replace(values, index=values.index or index)
 
 
 @partial(

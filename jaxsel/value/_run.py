@@ -31,6 +31,7 @@ from ._estimator import (
     ENDS,
     PART,
     SUMS,
+    TAKEN,
     Estimator,
     Part,
     State,
@@ -102,6 +103,7 @@ def run(
         m2=jnp.asarray(np.asarray(m2, np.float32)),
         method=estimator.method,
         provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
+        index=getattr(work, "index", None),
     )
 
 
@@ -137,7 +139,7 @@ def _sampled(
             for part in parts(state, info.samples, more):
                 state = {k: v for k, v in state.items() if not k.startswith(PART)}
                 if part.sums is not None:
-                    state |= added(state, part.sums)
+                    state |= added(estimator, state, part.sums)
                 state["run_samples"] = np.array(info.samples + part.samples)
                 state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
                 info = _look(estimator, state)
@@ -178,7 +180,8 @@ def _source(
     if executor is None:
         yield partial(_parts, estimator, work)
         return
-    fixed = (k for k in state if k not in SUMS and not k.startswith((PART, "run_")))
+    changing = PART, TAKEN, "run_"
+    fixed = (k for k in state if k not in SUMS and not k.startswith(changing))
     spread = Spread(
         executor,
         SentRun(estimator, work, {name: state[name] for name in fixed}),

@@ -87,6 +87,7 @@ def _values(
     axis: str | None,
     split: Split,
     gather: bool,
+    owners: Any,
     progress: bool,
 ) -> Values:
     check_choice("ties", ties, ("stable", "average"))
@@ -124,10 +125,11 @@ def _values(
         axis=axis,
         split=split,
         gather=gather,
+        owners=owners,
         progress=progress,
     )
     check_weighted(values, weights)
-    return dataclasses.replace(values, index=index)
+    return dataclasses.replace(values, index=values.index or index)
 
 
 def threshold_shapley(

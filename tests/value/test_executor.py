@@ -51,6 +51,7 @@ ESTIMATORS = {
     "beta_shapley": (value.beta_shapley, 150),
     "banzhaf": (value.banzhaf, 1500),
     "group_testing_shapley": (value.group_testing_shapley, 1500),
+    "adjusted_semivalue": (value.adjusted_semivalue, 200),
     "data_oob": (oob, 300),
     "g_shapley": (gradients, 300),
 }
