@@ -352,6 +352,8 @@ def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
     assert not source.read
     with pytest.raises(ValueError, match="holds a run with other data"):
         retrieve_nearest(rows, queries[::-1], BUDGET, **options)
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        retrieve_nearest(rows, queries, BUDGET, **options | {"chunk_size": 9})
 
 
 def test_the_slower_method_keeps_classes(tmp_path, monkeypatch):
