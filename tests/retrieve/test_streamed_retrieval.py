@@ -356,6 +356,17 @@ def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
         retrieve_nearest(rows, queries, BUDGET, **options | {"chunk_size": 9})
 
 
+def test_the_slower_method_visits_hard_samples_in_their_order(monkeypatch):
+    """Though it computes the distances of three at a time."""
+    queries = np.eye(M, D + 3, dtype=np.float32)
+    x = np.concatenate([queries[::-1], queries + 1])
+    expected = chosen(retrieve_nearest(x, queries, M, metric="l2"))
+    assert expected == [*range(M)][::-1]
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", 3 * len(x))
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._SPARE", N)
+    assert chosen(retrieve_nearest(x, queries, M, metric="l2")) == expected
+
+
 def test_the_slower_method_keeps_classes(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", 1)
     x, y = arrays()
