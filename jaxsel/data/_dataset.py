@@ -130,7 +130,17 @@ class Dataset:
                 f"fit_on must hold rows of {self.x.shape[1]} columns, "
                 f"got shape {base.x.shape}"
             )
-        mean = base.x.mean(axis=0, dtype=np.float64)
-        scale = base.x.std(axis=0, dtype=np.float64)
-        scale[scale == 0] = 1
-        return ((self.x - mean) / scale).astype(np.float32)
+        return standardized(self.x, *mean_and_scale(base.x))
+
+
+def mean_and_scale(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the standard deviation, 1 if that is 0, of each column."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    scale = x.std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1
+    return mean, scale
+
+
+def standardized(x: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the columns of x, less their mean, over their scale, as float32."""
+    return ((x - mean) / scale).astype(np.float32)

@@ -109,7 +109,7 @@ def open_rows(
 def _open_paths(
     paths: list[Path], features: Any, labels: Any, decode: Any, batched: bool
 ) -> Source:
-    kind, files = _listed(paths)
+    kind, files = listed(paths)
     if batched:
         raise ValueError("batched must be False for files, got True")
     if kind == "zarr":
@@ -157,7 +157,7 @@ def _files(kind: str, files: Sequence[File]) -> Files:
     return found
 
 
-def _listed(paths: list[Path]) -> tuple[str, list[Path]]:
+def listed(paths: list[Path]) -> tuple[str, list[Path]]:
     """Return the kind of files at some paths, and the files."""
     kinds: dict[str, list[Path]] = {}
     suffixes = {"npy": _NPY, "parquet": _PARQUET, "array_record": _RECORDS}
@@ -165,7 +165,7 @@ def _listed(paths: list[Path]) -> tuple[str, list[Path]]:
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there")
         if path.is_dir():
-            if _zarr_version(path):
+            if zarr_version(path):
                 kinds.setdefault("zarr", []).append(path)
                 continue
             inside = {kind: files_of(path, ends) for kind, ends in suffixes.items()}
@@ -189,10 +189,19 @@ def _listed(paths: list[Path]) -> tuple[str, list[Path]]:
     return kind, files
 
 
-def _zarr_version(folder: Path) -> int:
+def zarr_version(folder: Path) -> int:
+    """Return the zarr format of a folder, 0 if it is neither array nor group."""
     if (folder / "zarr.json").is_file():
         return 3
     return 2 if any((folder / name).is_file() for name in (".zarray", ".zgroup")) else 0
+
+
+def is_zarr_group(folder: Path) -> bool:
+    """Return whether a zarr folder is a group of arrays."""
+    if zarr_version(folder) == 3:
+        meta = json.loads((folder / "zarr.json").read_text())
+        return meta.get("node_type") == "group"
+    return not (folder / ".zarray").is_file()
 
 
 def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
@@ -201,7 +210,7 @@ def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
         if key is not None and not isinstance(key, str) and name == "features":
             raise TypeError(f"{name} must be a name in the group, got {key!r}")
     found = _zarr_array(path if features is None else path / features)
-    inside = isinstance(labels, str) and bool(_zarr_version(path / labels))
+    inside = isinstance(labels, str) and bool(zarr_version(path / labels))
     if inside:
         return Paired(found, _zarr_array(path / labels))
     return _with_labels(found, labels)
@@ -210,15 +219,11 @@ def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
 def _zarr_array(path: Path) -> Source:
     import tensorstore as ts  # comes with orbax
 
-    version = _zarr_version(path)
+    version = zarr_version(path)
     if not version:
         raise ValueError(f"{path} is no zarr array")
-    meta = path / "zarr.json"
-    is_group = not (path / ".zarray").is_file()
-    if version == 3:
-        is_group = json.loads(meta.read_text()).get("node_type") == "group"
-    if is_group:
-        names = sorted(p.name for p in path.iterdir() if _zarr_version(p))
+    if is_zarr_group(path):
+        names = sorted(p.name for p in path.iterdir() if zarr_version(p))
         raise ValueError(
             f"{path} is a group, of {', '.join(names) or 'nothing'}: name the array to "
             "read, as in open_rows(..., features=...)"
