@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel.data._dataset import mean_and_scale, standardized
+from jaxsel._row_paths import is_zarr_group, listed, zarr_version
+from jaxsel._scale import mean_and_scale, standardized
 
 from ._output import fingerprint, fingerprint_files
 from ._read import STREAMED, read_array
@@ -151,8 +152,6 @@ def describe_streamed(args: argparse.Namespace, rows: Rows) -> list[dict[str, An
 
 
 def _fingerprint(source: str) -> dict[str, Any]:
-    from jaxsel.data._open_rows import listed, zarr_version
-
     path = Path(source)
     if path.is_file():
         return fingerprint(path)
@@ -167,14 +166,11 @@ def _fingerprint(source: str) -> dict[str, Any]:
 
 
 def _kind(args: argparse.Namespace) -> tuple[str, list[Path]]:
-    from jaxsel.data._open_rows import listed
-
     return listed([Path(args.val)])
 
 
 def _open(args: argparse.Namespace, train: Dataset) -> Rows:
     from jaxsel.data import open_rows
-    from jaxsel.data._open_rows import is_zarr_group
 
     kind, files = _kind(args)
     labels: Any = args.val_labels
