@@ -82,6 +82,7 @@ class Case(Generic[I]):
         contenders: In the order of the table.
         targets: Figures to reach.
         platforms: Where the case runs, as JAX names platforms; everywhere if empty.
+        elsewhere: Whether it runs on other platforms, too, where `--only` names it.
         rounds: How often each contender is timed.
         probed: Whether memory and compilation are measured, in more processes.
     """
@@ -97,6 +98,7 @@ class Case(Generic[I]):
     contenders: Sequence[Contender[I]]
     targets: Sequence[Target] = ()
     platforms: Sequence[str] = ()
+    elsewhere: bool = False
     rounds: int = 7
     probed: bool = True
 

@@ -61,7 +61,11 @@ def main(
         unknown = sorted(set(args.only) - set(names))
         if unknown:
             parser.error(f"--only {unknown[0]}: expected one of {', '.join(names)}")
-        chosen = [case for case in chosen if case.name in args.only]
+        chosen = [
+            dataclasses.replace(case, platforms=()) if case.elsewhere else case
+            for case in chosen
+            if case.name in args.only
+        ]
     elif args.quick:
         chosen = [case for case in chosen if case.name not in alike]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxsel.data import open_rows
-from jaxsel.retrieve import Nearest, nearest
+from jaxsel.retrieve import Nearest, binning_distance, nearest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +92,15 @@ def from_disk(pool: Pool, kind: str) -> Callable[[], Nearest]:
     else:
         features = open_rows(path)
     return lambda: nearest(features, pool.hard, pool.k, metric="l2")
+
+
+def binning_rows(pool: Pool) -> Callable[[], Any]:
+    """Return the binning distance of a table in a file, in the page cache."""
+    path = _folder() / f"table-{len(pool.x)}.npy"
+    if not path.exists():
+        np.save(path, pool.x)
+    rows = open_rows(path)
+    return lambda: binning_distance(rows, pool.hard)
 
 
 def table(n: int, m: int, columns: int, *, seed: int = 0) -> Pool:

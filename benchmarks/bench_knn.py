@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 import jaxsel
-from jaxsel import _native
+from jaxsel import _native, neighbors
 from jaxsel.neighbors import Sort
 from jaxsel.neighbors._exact import Exact
+from jaxsel.neighbors._select import smallest
 from jaxsel.value import RankTable, rank_table, semivalue, shapley_weights
 from jaxsel.value._accumulate import accumulate
 
@@ -35,7 +36,7 @@ Reference = Callable[[Points, int], np.ndarray]
 _points = functools.lru_cache(maxsize=1)(_knn.mixture)
 
 
-def cases(*, quick: bool = False) -> list[Case]:
+def cases(*, quick: bool = False) -> list[Case[Any]]:
     """Return the cases, or tiny ones of the same kind."""
     shrink = 20 if quick else 1
     n, m = 10_000 // shrink, 1_000 // shrink
@@ -131,6 +132,7 @@ def cases(*, quick: bool = False) -> list[Case]:
             platforms=["gpu"],
             rounds=5,
         ),
+        *(_smallest(many, large, k) for k in (100, 1000)),
     ]
 
 
@@ -158,6 +160,82 @@ def _case(
         platforms=platforms,
         rounds=rounds,
     )
+
+
+def _smallest(m: int, n: int, k: int) -> Case[jax.Array]:
+    """Return the k smallest of each of m rows of n, some rows at a time."""
+
+    def mapped(row: Callable[..., Any], **options: Any) -> Any:
+        def make(rows: jax.Array) -> Call:
+            run = jax.jit(jax.vmap(functools.partial(row, **options)))
+            at_once = max(1, 2**26 // n)  # a chunk on an accelerator
+            parts = [rows[i : i + at_once] for i in range(0, m, at_once)]
+            return lambda: [run(part) for part in parts]
+
+        return make
+
+    def contender(name: str, row: Callable[..., Any], note: str, **more: Any) -> Any:
+        return Contender(
+            name=name,
+            make=mapped(row, k=k),
+            check=_few_smallest,
+            limits={"wrong": 0},
+            note=note,
+            **more,
+        )
+
+    return Case(
+        name=f"smallest {k}",
+        title=f"smallest {k}: of each of {m:,} rows of {n:,} distances",
+        inputs=functools.partial(_distances, m, n),
+        tiny=functools.partial(_distances, 8, 2000),
+        work=n * m,
+        unit="distance",
+        bytes=4,
+        contenders=[
+            contender("top_k", neighbors.top_k, "what jaxsel takes on this platform"),
+            contender("digits", _by_digits, "neighbors._select, which is off"),
+            contender("jax.lax.top_k", _lax_top_k, "XLA's", peer=True),
+            contender("whole sort", _whole_sort, "stable, of pairs", peer=True),
+        ],
+        platforms=["gpu"],
+        elsewhere=True,
+        rounds=5,
+    )
+
+
+def _by_digits(row: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    return smallest(row, k)
+
+
+def _lax_top_k(row: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    top, index = jax.lax.top_k(-row, k)
+    return -top, index
+
+
+def _whole_sort(row: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    order = neighbors.argsort(row, sort="pairs")[:k]
+    return row[order], order
+
+
+@functools.lru_cache(maxsize=1)
+def _distances(m: int, n: int) -> jax.Array:
+    """Draw squared distances in 64 dimensions, about as dense as those of points."""
+    rows = jax.random.gamma(jax.random.key(0), 32.0, (m, n), "float32")
+    return jax.block_until_ready(rows)
+
+
+def _few_smallest(rows: jax.Array, found: Any) -> dict[str, float]:
+    """Compare the first hundred rows with a stable sort."""
+    near, index = (
+        np.concatenate([*map(np.asarray, part)]) for part in zip(*found, strict=True)
+    )
+    k = index.shape[1]
+    for row, mine, whose in zip(np.asarray(rows[:100]), near, index, strict=False):
+        order = np.argsort(row, kind="stable")[:k]
+        if (order != whose).any() or (row[order] != mine).any():
+            return {"wrong": 1.0}
+    return {"wrong": 0.0}
 
 
 # Contenders of our own. On a CPU the features are NumPy arrays, as a user has them; on

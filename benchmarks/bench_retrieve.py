@@ -143,6 +143,15 @@ def _binning(n: int) -> Case[Pool]:
             ours("hamming"),
             ours("per_feature"),
             Contender(
+                name="streamed",
+                make=_retrieval.binning_rows,
+                check=lambda pool, result: _differs(
+                    result, _retrieval.binning(pool, "hamming")
+                ),
+                limits={"wrong": 0},
+                note="hamming of open_rows, an .npy file, in three passes",
+            ),
+            Contender(
                 name="NumPy loop",
                 make=_retrieval.hamming_loop,
                 check=lambda pool, result: _differs(

@@ -97,8 +97,11 @@ def each_seed(
         workers: Where they run; threads, one for each processor, if None.
 
     Raises:
+        ValueError: If there are no seeds.
         RuntimeError: If the worker of an experiment is lost again and again.
     """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
     jobs = work.make(*work.arguments)
     pairs = [(name, int(seed)) for seed in seeds for name in jobs]
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}

@@ -1,5 +1,6 @@
 """One call of every public function that takes a mesh: small, and of uneven lengths."""
 
+import dataclasses
 import inspect
 
 import jax
@@ -122,6 +123,23 @@ CALLS = {
     "match.omp": lambda **options: match.omp(X, X_VAL.mean(0), 6, **options),
     "match.grad_match": _matched("grad_match"),
     "match.func_feat": _matched("func_feat", X, X_VAL),
+    "match.herding": lambda **options: match.herding(X, X_VAL.mean(0), 6, **options),
+    "match.log_det": lambda **options: match.log_det(X, 6, **options),
+    "match.facility_location": lambda **options: match.facility_location(
+        X, 6, **options
+    ),
+    "match.influence_scores": lambda **options: match.influence_scores(
+        X, X_VAL[:2], **options
+    ),
+    "match.influence_topk": lambda **options: match.influence_topk(
+        X, X_VAL.mean(0), 6, normalise=True, **options
+    ),
+    "match.submodularity": lambda **options: dataclasses.astuple(
+        match.submodularity(X, 6, penalty=Y, **options)
+    ),
+    "match.choose_checkpoint": lambda **options: (
+        match.choose_checkpoint([(X, X_VAL), (X + 1, X_VAL)], 6, **options).errors
+    ),
     "filter.streamed_losses": lambda **options: filters.streamed_losses(
         loss, PARAMS, (ROWS, ROWS.labels), **options
     ),

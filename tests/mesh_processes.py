@@ -1,6 +1,7 @@
 """Run by each of two processes: arrays of which it has only a part.
 
-Its arguments are a port, which process this is, and a folder for the results.
+Its arguments are a port, how many processes there are, which one this is, and a folder
+for the results.
 """
 
 import sys
@@ -13,8 +14,8 @@ import jaxsel
 from jaxsel import retrieve
 
 
-def main(port, process, folder):
-    jaxsel.init_multihost(f"localhost:{port}", 2, int(process))
+def main(port, count, process, folder):
+    jaxsel.init_multihost(f"localhost:{port}", int(count), int(process))
     import mesh_cases as cases  # which computes something
 
     kind = AxisType.Explicit

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax._src import monitoring
 
-from jaxsel import _progress, value
+from jaxsel import _progress, gradients, match, value
 from jaxsel._progress import first_step, track
 
 TEXT = "compiling ..."
@@ -152,3 +152,26 @@ def test_values_say_so(at_once, capfd):
     assert TEXT in seen[0]
     assert not any(TEXT in shown for shown in seen[2:])
     np.testing.assert_array_equal(loud.values, quiet.values)
+
+
+def test_matching_says_so(at_once, capfd):
+    """While it reads what it compares with, too, before the first choice."""
+    rows = np.eye(12, dtype=np.float32)
+    seen = []
+
+    def load(i):
+        if len(i) > 1:  # not to see what they are like
+            if not seen:
+                compiling(40.0)
+            seen.append(capfd.readouterr().err)
+        return gradients.dense(rows[i])
+
+    stream = gradients.streamed(load, 12, chunk_size=4)
+    quiet = match.omp(stream, rows.sum(0), 4)
+    seen.clear()
+    before = listeners()
+    found = match.omp(stream, rows.sum(0), 4, progress=True)
+    assert TEXT in seen[0]
+    assert TEXT not in seen[-1]
+    assert listeners() == before
+    np.testing.assert_array_equal(found.indices, quiet.indices)

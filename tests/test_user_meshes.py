@@ -2,16 +2,13 @@
 
 import functools
 import inspect
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import mesh_cases as cases
 import numpy as np
 import pytest
+from in_processes import in_processes
 from jax.sharding import AxisType
 
 import jaxsel
@@ -60,7 +57,7 @@ def _on_one_device(name):
     return cases.CALLS[name]()
 
 
-@pytest.mark.every(5)  # with 24 calls: each call once
+@pytest.mark.every(5)  # with 31 calls: each call once
 @each_call
 @pytest.mark.parametrize("where", MESHES)
 def test_any_mesh_changes_nothing(name, where):
@@ -177,30 +174,7 @@ def test_candidates_there_that_are_refused(wrong, metric, message, kept):
 @pytest.mark.slow
 @pytest.mark.multihost
 def test_processes_that_have_parts_of_the_arrays(tmp_path):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    here = Path(__file__).parent
-    given = {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
-    given["PYTHONPATH"] = f"{here.parent}{os.pathsep}{here}"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, here / "mesh_processes.py", str(port), process, tmp_path],
-            env=os.environ | given,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for process in ("0", "1")
-    ]
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=400)
-            assert process.returncode == 0, errors[-2000:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
+    in_processes(Path(__file__).parent / "mesh_processes.py", 2, tmp_path)
     x, y, x_val, y_val = cases.shared()
     values = jaxsel.knn_shapley(x, y, x_val, y_val, k=3).values
     labels = {"labels": y, "hard_labels": y_val, "metric": "l2"}

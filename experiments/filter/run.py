@@ -94,8 +94,6 @@ def run_filtering(
         Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
         Learning, ICPR 2021.
     """
-    if not len(seeds):
-        raise ValueError("seeds must hold at least one seed")
     sizes = FULL_FILTER if full else FilterSizes()
     targets = (*_OTHERS,) if full else ("mnist",)
     variants = (*VARIANTS,) if full else ("plain",)

@@ -89,8 +89,6 @@ def run_mycroft(
         Sarwar et al., Mycroft: Towards Effective and Efficient External Data
         Augmentation, arXiv:2410.08432.
     """
-    if not len(seeds):
-        raise ValueError("seeds must hold at least one seed")
     sizes, backgrounds = (FULL, FULL_SIZES) if full else (Sizes(), SIZES)
     sized = experiments(sizes, backgrounds, full=full)
     folder = Path(folder) / ("full" if full else "default")

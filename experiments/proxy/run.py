@@ -124,8 +124,6 @@ def run_proxies(
         Ouyang et al., SelectFormer, section 5; its proxies as the guide to proxies
         settles them.
     """
-    if not len(seeds):
-        raise ValueError("seeds must hold at least one seed")
     made, compared = candidates(full=full), points(full=full)
     about = {
         "candidates": {name: repr(one) for name, one in made.items()},

@@ -92,8 +92,6 @@ def run_study(
         Jia et al., Scalability vs. utility: do we have to sacrifice one for the other
         in data importance quantification?, CVPR 2021.
     """
-    if not len(seeds):
-        raise ValueError("seeds must hold at least one seed")
     sizes, ranks, times = (
         (FULL, FULL_RANKS, FULL_RUNTIME)
         if full

@@ -150,6 +150,23 @@ def fingerprint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest}
 
 
+def fingerprint_files(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
+    """Return size and sha256 of files, each and all, in their order.
+
+    Args:
+        folder: What their names are relative to.
+        files: At least one.
+    """
+    shards = [{"file": os.path.relpath(f, folder), **fingerprint(f)} for f in files]
+    sums = [shard["sha256"] for shard in shards]
+    found: dict[str, Any] = {"bytes": sum(shard["bytes"] for shard in shards)}
+    if None in sums:
+        found |= {"sha256": None, "note": "not hashed: files above 1 GiB"}
+    else:
+        found["sha256"] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    return {**found, "shards": shards}
+
+
 def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
     """Return size and sha256 of the arrays of a prepared data set, as `fingerprint`."""
     import numpy as np

@@ -21,6 +21,8 @@ from jaxsel.data import Dataset, load
 
 ARRAYS = (".npz", ".npy")
 TABLES = (".csv", ".parquet")
+STREAMED = (".array_record", ".arrayrecord", ".zarr")
+"""What is read a chunk at a time, besides folders."""
 
 # The version in "name:1.0.0:train" belongs to the name.
 _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
@@ -62,6 +64,12 @@ def read_samples(
         ImportError: If a table is to be read and pandas or pyarrow is missing.
     """
     suffix = Path(source).suffix.lower()
+    if Path(source).is_dir() or suffix in STREAMED:
+        raise ValueError(
+            f"{source} must be one file that fits in memory, or NAME:SPLIT: only VAL "
+            "of `jaxsel value` may be a folder of .npy or parquet files, zarr, or "
+            "array_record"
+        )
     if suffix not in ARRAYS + TABLES:
         match = _NAME_AND_SPLIT.fullmatch(source)
         if match is None:

@@ -49,6 +49,7 @@ _RECORDED = (
     "label_column",
     "drop",
     "standardize",
+    "decode",
 )
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -76,12 +77,23 @@ def run(args: argparse.Namespace) -> None:
         force=args.force,
     )
     from ._read import paired_features, read_values
+    from ._streams import describe_streamed, read_streamed, streams, valued_in_chunks
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
-    train, val = _read(args)
-    x, x_val = paired_features(train, val, standardize=args.standardize)
-    inputs = [*_describe(args, "train", train), *_describe(args, "val", val)]
+    in_chunks = streams(args)
+    train = _read_train(args)
+    validation: tuple[Any, ...]
+    if in_chunks:
+        x, scale, rows = read_streamed(args, train)
+        validation, of_val = (rows,), describe_streamed(args, rows)
+        valued = valued_in_chunks(args, function, options, scale)
+    else:
+        val = _read_val(args, train)
+        x, x_val = paired_features(train, val, standardize=args.standardize)
+        validation, of_val = (x_val, val.y), _describe(args, "val", val)
+        valued = functools.partial(function, **options, chunk_size=args.chunk_size)
+    inputs = [*_describe(args, "train", train), *of_val]
     if merge is not None and previous is not None:
         if (len(previous), previous.reduce) != (len(x), options["reduce"]):
             raise ValueError(
@@ -91,14 +103,8 @@ def run(args: argparse.Namespace) -> None:
         inputs.append(describe_merged(merge, inputs))
 
     mesh, devices = _mesh(args.devices)
-    call = functools.partial(
-        function,
-        **options,
-        chunk_size=args.chunk_size,
-        mesh=mesh,
-        progress=show_progress() and not args.no_progress,
-    )
-    values, checks = _explain(call, x, train.y, x_val, val.y)
+    call = functools.partial(valued, mesh=mesh, progress=_progress(args))
+    values, checks = _explain(call, x, train.y, *validation)
     k = options.get("k", 0)
     if k > len(x) / 2:
         checks.append(
@@ -180,20 +186,30 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
     return paths
 
 
-def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
+def _progress(args: argparse.Namespace) -> bool:
+    return show_progress() and not args.no_progress
+
+
+def _reader(args: argparse.Namespace) -> Callable[..., Dataset]:
     from ._read import read_samples
 
-    read = functools.partial(
+    return functools.partial(
         read_samples,
         label_column=args.label_column,
         drop=args.drop,
         data_dir=args.data_dir,
-        progress=show_progress() and not args.no_progress,
+        progress=_progress(args),
     )
-    train = read(
+
+
+def _read_train(args: argparse.Namespace) -> Dataset:
+    return _reader(args)(
         args.train, labels=args.train_labels, x_key=args.x_key, y_key=args.y_key
     )
-    val = read(
+
+
+def _read_val(args: argparse.Namespace, train: Dataset) -> Dataset:
+    return _reader(args)(
         args.val,
         labels=args.val_labels,
         x_key=args.val_x_key or args.x_key,
@@ -201,7 +217,6 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, Dataset]:
         # By name, whatever their order there; not those of a prepared data set.
         columns=None if train.name else train.feature_names,
     )
-    return train, val
 
 
 def _describe(
@@ -239,9 +254,7 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
     return (None if wanted == 1 else make_mesh(found[:wanted])), wanted
 
 
-def _explain(
-    call: Callable[..., Values], *arrays: np.ndarray
-) -> tuple[Values, list[str]]:
+def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
     """Call, and say in errors and warnings what the arrays are called here."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
@@ -261,7 +274,7 @@ def _explain(
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    return values, checks
+    return values, list(dict.fromkeys(checks))  # a chunk of VAL may repeat another's
 
 
 def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:

@@ -27,6 +27,12 @@ TRAIN and VAL are each one of
                 first line of a CSV names the columns. Encode categories beforehand
   NAME:SPLIT    a data set of `jaxsel data list`, such as digits:train
 
+VAL may be larger than memory, and is then read a chunk at a time. It is
+  FOLDER        of .npy files, with --val-labels, or of parquet files
+  FOLDER.zarr   a group of arrays x and y, or an array with --val-labels
+  FILE.array_record, or a folder of these, with --decode
+  FILE.npy or FILE.parquet as above, with --checkpoint
+
 Distances decide, so features should be embeddings, or columns of like scale: see
 --standardize. Writes OUT.npz, for `jaxsel select` and jaxsel.Values.load, and beside it
 OUT.json, which records how it came about."""
@@ -36,7 +42,8 @@ examples:
   jaxsel value digits:train digits:test --out values.npz --plot values.png
   jaxsel value train.npz val.npz --k 10 --metric cosine --out values.npz
   jaxsel value pool.csv val.csv --label-column income --standardize --out values.npz
-  jaxsel value train.npz more.npz --merge values.npz --out all.npz"""
+  jaxsel value train.npz more.npz --merge values.npz --out all.npz
+  jaxsel value train.npz val/ --val-labels val_y/ --checkpoint kept --out v.npz"""
 
 
 def add_options(parser: Parser) -> None:
@@ -103,7 +110,8 @@ def add_options(parser: Parser) -> None:
         group.add_argument(
             f"--{side}-labels",
             metavar="FILE",
-            help=f"labels of {side.upper()}, or class probabilities: .npy, or .npz",
+            help=f"labels of {side.upper()}, or class probabilities: .npy, or .npz"
+            + ("; a folder, where VAL is one" if side == "val" else ""),
         )
     for key in ("x", "y"):
         group.add_argument(
@@ -124,6 +132,13 @@ def add_options(parser: Parser) -> None:
         help="files: centre each column, and divide by its standard deviation in TRAIN",
     )
 
+    group.add_argument(
+        "--decode",
+        metavar="MODULE:FUNCTION",
+        help="array_record: a function that returns the features and the label of a "
+        "record, given its bytes; of a module here or installed",
+    )
+
     group = parser.add_argument_group("what to write")
     group.add_argument("--out", metavar="OUT.npz", required=True, help="the values")
     group.add_argument(
@@ -140,13 +155,27 @@ def add_options(parser: Parser) -> None:
     )
     add_force(parser)
 
+    group = parser.add_argument_group("VAL larger than memory")
+    group.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="keep the values so far there; the same command goes on from them after "
+        "it was cut off",
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        type=int,
+        metavar="N",
+        help="chunks between two saves (default: 16)",
+    )
+
     group = parser.add_argument_group("speed")
     group.add_argument(
         "--chunk-size",
         type=int,
         metavar="N",
         help="samples of VAL at a time; sets memory and speed, not results (default: "
-        "by the size of TRAIN)",
+        "by the size of TRAIN; 4096 where VAL is larger than memory)",
     )
     group.add_argument(
         "--devices",

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._scale import mean_and_scale, standardized
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
@@ -130,7 +132,4 @@ class Dataset:
                 f"fit_on must hold rows of {self.x.shape[1]} columns, "
                 f"got shape {base.x.shape}"
             )
-        mean = base.x.mean(axis=0, dtype=np.float64)
-        scale = base.x.std(axis=0, dtype=np.float64)
-        scale[scale == 0] = 1
-        return ((self.x - mean) / scale).astype(np.float32)
+        return standardized(self.x, *mean_and_scale(base.x))

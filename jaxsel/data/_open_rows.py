@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,18 +10,12 @@ from typing import Any
 import numpy as np
 
 from jaxsel._checks import check_numeric
+from jaxsel._row_paths import ALLOWED, is_zarr_group, listed, zarr_version
 from jaxsel._rows import Rows, Source
 
-from ._row_files import File, Files, NpyFile, Stamp, Tree, files_of
+from ._row_files import File, Files, NpyFile, Stamp, Tree
 from ._row_objects import Arrays, Iterated, Key, Paired, Records
 from ._row_parquet import ParquetFile
-
-_NPY, _PARQUET = (".npy",), (".parquet", ".pq")
-_RECORDS = (".array_record", ".arrayrecord")
-_ALLOWED = (
-    "an .npy, .parquet or .array_record file, a list or folder of these, or a zarr "
-    "array"
-)
 
 Path_ = str | os.PathLike[str]
 
@@ -92,7 +85,7 @@ def open_rows(
         found = Iterated(kind, source, **options, batched=_flag(batched))
     else:
         raise TypeError(
-            f"source must be {_ALLOWED}; an array; or have __getitem__ and __len__, or "
+            f"source must be {ALLOWED}; an array; or have __getitem__ and __len__, or "
             f"__iter__, got {type(source).__name__}"
         )
     check_numeric("features", np.empty(0, found.dtype))
@@ -109,7 +102,7 @@ def open_rows(
 def _open_paths(
     paths: list[Path], features: Any, labels: Any, decode: Any, batched: bool
 ) -> Source:
-    kind, files = _listed(paths)
+    kind, files = listed(paths)
     if batched:
         raise ValueError("batched must be False for files, got True")
     if kind == "zarr":
@@ -157,51 +150,13 @@ def _files(kind: str, files: Sequence[File]) -> Files:
     return found
 
 
-def _listed(paths: list[Path]) -> tuple[str, list[Path]]:
-    """Return the kind of files at some paths, and the files."""
-    kinds: dict[str, list[Path]] = {}
-    suffixes = {"npy": _NPY, "parquet": _PARQUET, "array_record": _RECORDS}
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path} is not there")
-        if path.is_dir():
-            if _zarr_version(path):
-                kinds.setdefault("zarr", []).append(path)
-                continue
-            inside = {kind: files_of(path, ends) for kind, ends in suffixes.items()}
-            if not any(inside.values()):
-                raise ValueError(f"{path} has no file to read: it must be {_ALLOWED}")
-        else:
-            end = path.suffix.lower()
-            inside = {kind: [path] for kind, ends in suffixes.items() if end in ends}
-            if not inside:
-                raise ValueError(f"{path} must be {_ALLOWED}")
-        for kind, files in inside.items():
-            if files:
-                kinds.setdefault(kind, []).extend(files)
-    if len(kinds) != 1:
-        raise ValueError(
-            f"source must hold files of one kind, got {', '.join(sorted(kinds))}"
-        )
-    ((kind, files),) = kinds.items()
-    if kind == "zarr" and len(files) > 1:
-        raise ValueError("source must be one zarr array, got several")
-    return kind, files
-
-
-def _zarr_version(folder: Path) -> int:
-    if (folder / "zarr.json").is_file():
-        return 3
-    return 2 if any((folder / name).is_file() for name in (".zarray", ".zgroup")) else 0
-
-
 def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
     """Open an array of a folder; its files are watched from its first chunk on."""
     for name, key in (("features", features), ("labels", labels)):
         if key is not None and not isinstance(key, str) and name == "features":
             raise TypeError(f"{name} must be a name in the group, got {key!r}")
     found = _zarr_array(path if features is None else path / features)
-    inside = isinstance(labels, str) and bool(_zarr_version(path / labels))
+    inside = isinstance(labels, str) and bool(zarr_version(path / labels))
     if inside:
         return Paired(found, _zarr_array(path / labels))
     return _with_labels(found, labels)
@@ -210,15 +165,11 @@ def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
 def _zarr_array(path: Path) -> Source:
     import tensorstore as ts  # comes with orbax
 
-    version = _zarr_version(path)
+    version = zarr_version(path)
     if not version:
         raise ValueError(f"{path} is no zarr array")
-    meta = path / "zarr.json"
-    is_group = not (path / ".zarray").is_file()
-    if version == 3:
-        is_group = json.loads(meta.read_text()).get("node_type") == "group"
-    if is_group:
-        names = sorted(p.name for p in path.iterdir() if _zarr_version(p))
+    if is_zarr_group(path):
+        names = sorted(p.name for p in path.iterdir() if zarr_version(p))
         raise ValueError(
             f"{path} is a group, of {', '.join(names) or 'nothing'}: name the array to "
             "read, as in open_rows(..., features=...)"

@@ -249,15 +249,6 @@ def _read_header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype
     return shape, fortran, dtype
 
 
-def files_of(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the files of a folder that end in one of these, by name."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in suffixes and not path.name.startswith((".", "_"))
-    )
-
-
 class Tree:
     """Sizes and times of change of all files in a folder, and those below it."""
 

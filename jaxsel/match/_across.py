@@ -52,10 +52,17 @@ def entries(
 
 def without(mask: jax.Array, j: jax.Array, axis: str | None) -> jax.Array:
     """Return a mask with entry j set to False."""
+    return replaced(mask, j, False, axis)
+
+
+def replaced(
+    array: jax.Array, j: jax.Array, value: float, axis: str | None
+) -> jax.Array:
+    """Return an array with another value at entry j."""
     if axis is None:
-        return mask.at[j].set(False)
-    place, own = _own(mask.shape[0], j, axis)
-    return mask.at[jnp.where(own, place, mask.shape[0])].set(False, mode="drop")
+        return array.at[j].set(value)
+    place, own = _own(array.shape[0], j, axis)
+    return array.at[jnp.where(own, place, array.shape[0])].set(value, mode="drop")
 
 
 def any_of(mask: jax.Array, axis: str | None) -> jax.Array:

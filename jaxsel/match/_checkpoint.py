@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel.gradients import squared_norm
+from jaxsel._mesh import along
+from jaxsel._typed import map_pairs
+from jaxsel.gradients import Gradient, squared_norm
 
 from ._grad_match import check_alike, take
 from ._inputs import Candidates, as_oracle
 from ._omp import omp
+from ._resident import Resident, laid_out
+from ._types import Match
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,8 @@ def choose_checkpoint(
     *,
     l2: float = 0.5,
     positive: bool = True,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
 ) -> CheckpointChoice:
     """Choose the checkpoint whose matches generalise best to other hard samples.
 
@@ -51,6 +58,8 @@ def choose_checkpoint(
         budget: How many candidates to match with.
         l2: As in `omp`.
         positive: As in `omp`.
+        mesh: As in `omp`; hard samples that are spread over it stay there, too.
+        axis: As in `omp`.
 
     Returns:
         The index of the checkpoint with the smallest error, and all errors.
@@ -59,22 +68,36 @@ def choose_checkpoint(
         TypeError: If an argument has the wrong type.
         ValueError: If there is no checkpoint, or fewer than two hard samples.
     """
+    mesh = along(mesh, axis)
     errors: list[jax.Array] = []
     for candidates, target in checkpoints:
-        oracle, hard = as_oracle("candidates", candidates), as_oracle("target", target)
+        oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
+        hard = as_oracle("target", target, mesh)
         check_alike(oracle, hard)
         if len(hard) < 2:
             raise ValueError(
                 f"target must have at least 2 hard samples, got {len(hard)}"
             )
         halves = [take(hard, np.arange(i, len(hard), 2)).mean() for i in (0, 1)]
-        match = omp(oracle, halves[0], budget, l2=l2, positive=positive)
-        atoms = oracle.take(match.indices)
-        w, norm = match.weights, squared_norm(halves[1])
-        through = jnp.matmul(atoms.gram(atoms), w, precision="highest")
-        fit = jnp.vdot(w, through - 2 * atoms.corr(halves[1]), precision="highest")
-        errors.append(jnp.where(norm > 0, 1 + fit / norm, jnp.inf))
+        match = omp(oracle, halves[0], budget, l2=l2, positive=positive, mesh=mesh)
+        norm = squared_norm(halves[1])
+        error = _error(oracle, match, halves[1]) / norm
+        errors.append(jnp.where(norm > 0, error, jnp.inf))
     if not errors:
         raise ValueError("checkpoints must hold at least one checkpoint")
     found = np.asarray(jnp.stack(errors))
     return CheckpointChoice(index=int(np.argmin(found)), errors=found)
+
+
+def _error(oracle: Any, match: Match, target: Gradient) -> jax.Array:
+    """Return the squared distance of a match from a target."""
+    w = match.weights
+    if isinstance(oracle, Resident):
+        weights = np.zeros(len(oracle))
+        weights[np.asarray(match.indices)[: len(match)]] = w[: len(match)]
+        sums = oracle.combine(weights)
+        return squared_norm(map_pairs(jnp.subtract, sums, target))
+    atoms = oracle.take(match.indices)
+    through = jnp.matmul(atoms.gram(atoms), w, precision="highest")
+    fit = jnp.vdot(w, through - 2 * atoms.corr(target), precision="highest")
+    return squared_norm(target) + fit

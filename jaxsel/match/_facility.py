@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -12,11 +11,14 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive, widen
 from jaxsel._chunk import chunk_slices
+from jaxsel._mesh import AXIS, along, gather, replicate, shard
 from jaxsel._progress import track
-from jaxsel._typed import compiled
+from jaxsel._typed import compiled, sum_devices
 from jaxsel._types import Selection
 
+from ._across import columns, entries, replaced
 from ._inputs import Candidates, as_oracle
+from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, lengths, on_parts
 from ._usable import check_products, usable
 
 Search = Literal["lazy", "stochastic"]
@@ -33,6 +35,8 @@ def facility_location(
     epsilon: float = 0.01,
     key: jax.Array | None = None,
     squared: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
     progress: bool = False,
 ) -> Selection:
     """Choose representatives, such that every candidate has one near it.
@@ -56,6 +60,10 @@ def facility_location(
         epsilon: Above zero and below 1; for "stochastic".
         key: Of the random candidates; needed for "stochastic".
         squared: Whether to sum squared distances.
+        mesh: Devices to share the candidates among. Those whose arrays are spread over
+            these stay there: some at a time go to all devices, and every process gets
+            the squared lengths. Must be None for candidates in files.
+        axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
 
     Returns:
@@ -73,7 +81,8 @@ def facility_location(
         algorithms, 1978 (lazy). Mirzasoleiman et al., Lazier than lazy greedy, AAAI
         2015 (stochastic).
     """
-    oracle = as_oracle("candidates", candidates)
+    mesh = along(mesh, axis)
+    oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
     n = len(oracle)
     k = min(check_count("budget", budget), n)
     check_choice("search", search, ("lazy", "stochastic"))
@@ -87,7 +96,8 @@ def facility_location(
     )
     if key is not None and not typed:
         raise TypeError(f"key must be a key as of jax.random.key(0), got {key!r}")
-    places = _Places(oracle, squared=squared)
+    kind = _Across if isinstance(oracle, Resident) else _Places
+    places = kind(oracle, squared=squared)
     room, n = k, int(places.usable.sum())
     k = min(k, n)
     if search == "lazy" or key is None:
@@ -108,7 +118,7 @@ class _Places:
 
     def __init__(self, oracle: Any, *, squared: bool):
         self.oracle, self.squared = oracle, squared
-        self.diag = widen(oracle.diag())
+        self.diag = widen(jnp.asarray(oracle.diag()))
         self.usable = np.asarray(usable(self.diag))
         # Farther than any distance but 0: nobody is represented yet.
         reach = 4.1 * self.diag
@@ -126,8 +136,7 @@ class _Places:
             # A power of two, so that few programs serve all numbers of candidates.
             size = min(1 << (len(part) - 1).bit_length(), self.block)
             padded = np.pad(part, (0, size - len(part)), mode="edge")
-            gain = _gain(self._distances(padded), self.nearest)
-            gains.append(np.asarray(gain)[: len(part)])
+            gains.append(self._gains(padded)[: len(part)])
         return np.concatenate(gains)
 
     def add(self, j: int, rank: int) -> None:
@@ -138,17 +147,119 @@ class _Places:
     def counts(self, k: int) -> np.ndarray:
         return np.bincount(np.asarray(self.owner)[self.usable], minlength=k)
 
+    def _gains(self, ids: np.ndarray) -> np.ndarray:
+        return np.asarray(_gain(self._distances(ids), self.nearest))
+
     def _distances(self, ids: np.ndarray) -> jax.Array:
         columns = widen(self.oracle.columns(jnp.asarray(ids)))
         return _lengths(columns, self.diag, jnp.asarray(ids), squared=self.squared)
 
 
-def _distance(columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: bool):
-    square = jnp.maximum(diag[ids][:, None] + diag - 2 * columns, 0)
+class _Across(_Places):
+    """The same of candidates that lie on the devices of a mesh."""
+
+    def __init__(self, candidates: Resident, *, squared: bool):
+        super().__init__(candidates, squared=squared)
+        self.mesh, self._is_one = candidates.mesh, candidates.places >= 0
+        # Rows that fill up are represented already: nothing brings them closer.
+        nearest = shard(candidates.laid(np.asarray(self.nearest)), self.mesh)
+        owner = shard(np.zeros(len(self._is_one), np.int32), self.mesh)
+        squares = lengths(candidates.oracle, self.mesh)
+        self._rows = squares, nearest, owner
+
+    def add(self, j: int, rank: int) -> None:
+        at, which = replicate((np.int32(j), np.int32(rank)), self.mesh)
+        nearest, owner = _represent(
+            self.oracle.oracle,
+            at,
+            which,
+            self._rows,
+            squared=self.squared,
+            mesh=self.mesh,
+        )
+        self._rows = self._rows[0], nearest, owner
+
+    def counts(self, k: int) -> np.ndarray:
+        owner = gather(self._rows[2])[self._is_one]
+        return np.bincount(owner[self.usable], minlength=k)
+
+    def _gains(self, ids: np.ndarray) -> np.ndarray:
+        everywhere = replicate(ids.astype(np.int32), self.mesh)
+        return gather(
+            _gain_across(
+                self.oracle.oracle,
+                everywhere,
+                self._rows[:2],
+                squared=self.squared,
+                mesh=self.mesh,
+            )
+        )
+
+
+_Rows = tuple[jax.Array, jax.Array, jax.Array]
+"""Of each row: squared length, distance to its representative, which that is."""
+
+
+@compiled(static_argnames=("squared", "mesh"))
+def _gain_across(
+    oracle: Any,
+    ids: jax.Array,
+    rows: tuple[jax.Array, jax.Array],
+    *,
+    squared: bool,
+    mesh: Mesh,
+) -> jax.Array:
+    def own(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
+        squares, nearest = rows
+        distances = _own_distances(oracle, squares, ids, squared=squared)
+        gain = jnp.nansum(jnp.maximum(nearest - distances, 0), axis=-1)
+        return sum_devices(gain, AXIS)
+
+    return on_parts(own, oracle, mesh, ids, rows, out=ALL)
+
+
+@compiled(static_argnames=("squared", "mesh"))
+def _represent(
+    oracle: Any,
+    j: jax.Array,
+    rank: jax.Array,
+    rows: _Rows,
+    *,
+    squared: bool,
+    mesh: Mesh,
+) -> tuple[jax.Array, jax.Array]:
+    def own(oracle: Any, at: tuple[jax.Array, jax.Array], rows: _Rows) -> Any:
+        (j, rank), (squares, nearest, owner) = at, rows
+        distance = _own_distances(oracle, squares, j[None], squared=squared)[0]
+        distance = replaced(distance, j, -1, AXIS)
+        owner = jnp.where(distance < nearest, rank, owner)
+        return jnp.fmin(nearest, distance), owner
+
+    return on_parts(own, oracle, mesh, (j, rank), rows, out=(SPLIT, SPLIT))
+
+
+def _own_distances(
+    oracle: Any, squares: jax.Array, ids: jax.Array, *, squared: bool
+) -> jax.Array:
+    """Return the distances of some candidates to those of this device, `[m, n]`."""
+    (some,) = entries((squares,), ids, AXIS)
+    found = widen(columns(oracle, ids, AXIS))
+    return _distance(found, some, squares, squared=squared)
+
+
+def _distance(
+    products: jax.Array, some: jax.Array, diag: jax.Array, *, squared: bool
+) -> jax.Array:
+    """Return distances, `[m, n]`, by inner products and squared lengths."""
+    square = jnp.maximum(some[:, None] + diag - 2 * products, 0)
     return square if squared else jnp.sqrt(square)
 
 
-_lengths: Callable[..., jax.Array] = jax.jit(_distance, static_argnames="squared")
+@compiled(static_argnames="squared")
+def _lengths(
+    columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: bool
+) -> jax.Array:
+    return _distance(columns, diag[ids], diag, squared=squared)
 
 
 @compiled()

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from jaxsel._checks import check_count
+from jaxsel._mesh import AXIS, along, gather, replicate, shard
 from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
-from ._across import largest
+from ._across import any_of, columns, largest, without
 from ._inputs import Candidates, as_oracle, check_target
+from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, on_parts
 from ._usable import check_products, correlations, usable
 
 _State = tuple[jax.Array, jax.Array, jax.Array]
 """The sum of the chosen columns, who is free, and the order of choice."""
 
 
-def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
+def herding(
+    candidates: Candidates,
+    target: Gradient,
+    budget: int,
+    *,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> Selection:
     """Choose candidates whose unweighted mean follows a target.
 
     Each step takes the candidate with the largest inner product with
@@ -30,6 +41,10 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
             with a NaN are refused in an array; in an oracle they are never chosen.
         target: The mean to follow, in the oracle's form.
         budget: How many to choose, k, at most n.
+        mesh: Devices to share the candidates among. Those whose arrays are spread over
+            these stay there, and no process gets all of them. Must be None for
+            candidates in files.
+        axis: Which axis of the mesh; its only one, or "data", if None.
 
     Returns:
         A `Selection` in the order of choice, with weights 1/k. If fewer than k can be
@@ -44,12 +59,15 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
         Welling, Herding dynamical weights to learn, ICML 2009. Chen, Welling and Smola,
         Super-samples from kernel herding, UAI 2010 (with replacement there).
     """
-    oracle = as_oracle("candidates", candidates)
+    mesh = along(mesh, axis)
+    oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
     k = min(check_count("budget", budget), len(oracle))
     target, several = check_target(oracle, target)
     if several:
         raise ValueError("target must be a single gradient for herding")
-    if isinstance(oracle, Streamed):
+    if isinstance(oracle, Resident):
+        corr, state = _across_devices(oracle, target, k)
+    elif isinstance(oracle, Streamed):
         corr = correlations(oracle, target)
         state = _begin(corr, k)
         for t in range(k - 1):
@@ -74,28 +92,70 @@ def herding(candidates: Candidates, target: Gradient, budget: int) -> Selection:
 
 @compiled(static_argnames="budget")
 def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> tuple[jax.Array, _State]:
+    return _follow(oracle, target, True, budget, None)
+
+
+def _across_devices(
+    candidates: Resident, target: Gradient, budget: int
+) -> tuple[jax.Array, _State]:
+    """Choose among candidates where they are; every process gets n products."""
+    mesh, is_one = candidates.mesh, candidates.places >= 0
+    given = replicate(target, mesh), shard(is_one, mesh)
+    found = _herd_across(candidates.oracle, *given, budget=budget, mesh=mesh)
+    corr, (total, free, order) = gather(found)
+    return jnp.asarray(corr[is_one]), (
+        jnp.asarray(total[is_one]),
+        jnp.asarray(free[is_one]),
+        jnp.asarray(candidates.places[order], jnp.int32),
+    )
+
+
+@compiled(static_argnames=("budget", "mesh"))
+def _herd_across(
+    oracle: Oracle, target: Gradient, valid: jax.Array, *, budget: int, mesh: Mesh
+) -> tuple[jax.Array, _State]:
+    def own(oracle: Oracle, target: Gradient, valid: jax.Array) -> Any:
+        return _follow(oracle, target, valid, budget, AXIS)
+
+    out = (SPLIT, (SPLIT, SPLIT, ALL))
+    return on_parts(own, oracle, mesh, target, valid, out=out)
+
+
+def _follow(
+    oracle: Oracle,
+    target: Gradient,
+    valid: jax.Array | bool,
+    budget: int,
+    axis: str | None,
+) -> tuple[jax.Array, _State]:
     corr = correlations(oracle, target)
 
     def step(t: jax.Array, state: _State) -> _State:
-        j = _best(corr, state, t)
-        return _taken(state, t, j, oracle.column(j))
+        j = _best(corr, state, t, axis)
+        return _taken(state, t, j, columns(oracle, j[None], axis)[0], axis)
 
-    return corr, fori_loop(0, budget, step, _begin(corr, budget))
-
-
-def _begin(corr: jax.Array, budget: int) -> _State:
-    return jnp.zeros_like(corr), usable(corr), jnp.zeros(budget, jnp.int32)
+    return corr, fori_loop(0, budget, step, _begin(corr, budget, valid))
 
 
-def _best(corr: jax.Array, state: _State, t: jax.Array | int) -> jax.Array:
+def _begin(corr: jax.Array, budget: int, valid: jax.Array | bool = True) -> _State:
+    return jnp.zeros_like(corr), usable(corr) & valid, jnp.zeros(budget, jnp.int32)
+
+
+def _best(
+    corr: jax.Array, state: _State, t: jax.Array | int, axis: str | None = None
+) -> jax.Array:
     total, free, _ = state
-    return largest(jnp.where(free, (t + 1) * corr - total, -jnp.inf), None)[0]
+    return largest(jnp.where(free, (t + 1) * corr - total, -jnp.inf), axis)[0]
 
 
 def _taken(
-    state: _State, t: jax.Array | int, j: jax.Array, column: jax.Array
+    state: _State,
+    t: jax.Array | int,
+    j: jax.Array,
+    column: jax.Array,
+    axis: str | None = None,
 ) -> _State:
     total, free, order = state
     # With nobody free, j is anybody, and its column may be NaN.
-    total = total + jnp.where(jnp.any(free), column.astype(total.dtype), 0)
-    return total, free.at[j].set(False), order.at[t].set(j.astype(jnp.int32))
+    total = total + jnp.where(any_of(free, axis), column.astype(total.dtype), 0)
+    return total, without(free, j, axis), order.at[t].set(j.astype(jnp.int32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._progress import first_step
 from jaxsel.gradients import Gradient, Streamed
 
 from ._column_cache import ColumnCache, empty_cache, put
@@ -53,11 +55,26 @@ _refresh: Callable[..., Pursuit] = jax.jit(refresh, donate_argnames="state")
 _finish: Callable[..., Match] = jax.jit(finish)
 
 
-def on_host(
+def on_host(oracle: Any, target: Gradient, *, several: bool, **options: Any) -> Match:
+    """Match with the loop on the host, which reads candidates as columns are wanted.
+
+    Args:
+        oracle: The candidates.
+        target: One target, or several stacked ones.
+        several: Whether they are several.
+        options: Of one match, all of them: see `_match`.
+    """
+    if not several:
+        return _match(oracle, target, **options)
+    targets = range(len(jax.tree.leaves(target)[0]))
+    parts = [_match(oracle, one_of(target, t), **options) for t in targets]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+
+
+def _match(
     oracle: Any,
     target: Gradient,
     *,
-    several: bool,
     size: int,
     extra: np.ndarray,
     valid: np.ndarray,
@@ -67,43 +84,28 @@ def on_host(
     positive: bool,
     score: Score,
 ) -> Match:
-    """Match with the loop on the host, which reads candidates as columns are wanted."""
-    if several:
-        parts = [
-            on_host(
-                oracle,
-                one_of(target, t),
-                several=False,
-                size=size,
-                extra=extra,
-                valid=valid,
-                progress=progress,
-                l2=l2,
-                tol=tol,
-                positive=positive,
-                score=score,
-            )
-            for t in range(len(jax.tree.leaves(target)[0]))
-        ]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     from tqdm.auto import tqdm
 
-    problem: Problem = pose(
-        oracle,
-        target,
-        l2=l2,
-        extra=jnp.asarray(extra),
-        valid=jnp.asarray(valid),
-        tol=tol,
-        limit=size,
-    )
     sizes = stages(size)
     rule: Any = {"positive": positive, "score": score}
-    state: Pursuit = _start(problem, size=sizes[0], **rule)
     # Looking ahead saves passes over files; what is in memory needs none.
     many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
-    cache = empty_cache(len(oracle), problem.diag.dtype, many)
-    with tqdm(total=size, desc="Chosen", leave=False, disable=not progress) as bar:
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(
+            tqdm(total=size, desc="Chosen", leave=False, disable=not progress)
+        )
+        done = stack.enter_context(first_step(bar)) if progress else None
+        problem: Problem = pose(
+            oracle,
+            target,
+            l2=l2,
+            extra=jnp.asarray(extra),
+            valid=jnp.asarray(valid),
+            tol=tol,
+            limit=size,
+        )
+        state: Pursuit = _start(problem, size=sizes[0], **rule)
+        cache = empty_cache(len(oracle), problem.diag.dtype, many)
         for room in sizes:
             state = _grow(state, size=room)
             while bool(running(state)):
@@ -118,4 +120,6 @@ def on_host(
                 if int(state.steps) == int(until):
                     state = _refresh(state)
                 bar.update(int(state.steps) - bar.n)
+                if done is not None:
+                    done()
     return _finish(problem, state)

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import check_count, widen
+from jaxsel._mesh import along
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._inputs import Candidates, as_oracle, check_target, one_of
+from ._resident import Resident, laid_out
 from ._usable import check_products, correlations, usable
 
 
@@ -23,6 +25,8 @@ def influence_scores(
     *,
     learning_rates: Sequence[float] | None = None,
     normalise: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
 ) -> jax.Array:
     """Return how much a training step on each sample lowers the target's loss.
 
@@ -37,6 +41,10 @@ def influence_scores(
         learning_rates: The learning rate at each checkpoint; 1 if None.
         normalise: Whether to use the cosine instead of the inner product, as LESS does
             for texts of different lengths; pass `projected` gradients for it.
+        mesh: Devices to share the candidates among, at each checkpoint. Those whose
+            arrays are spread over these stay there, and every process gets their
+            scores. Must be None for candidates in files.
+        axis: Which axis of the mesh; its only one, or "data", if None.
 
     Returns:
         Array of shape `[n]`, higher is better; NaN where a gradient of an oracle has
@@ -71,9 +79,10 @@ def influence_scores(
         )
     if not np.isfinite(steps).all():
         raise ValueError(f"learning_rates must be finite, got {steps}")
+    mesh = along(mesh, axis)
     total: Any = None
     for rate, pool, b in zip(steps, oracles, targets, strict=True):
-        oracle = as_oracle("candidates", pool)
+        oracle = laid_out(as_oracle("candidates", pool, mesh), mesh)
         wanted, several = check_target(oracle, b)
         if several:
             parts = [one_of(wanted, t) for t in range(len(jax.tree.leaves(wanted)[0]))]
@@ -81,12 +90,15 @@ def influence_scores(
             parts = [wanted]
         lengths = None
         if normalise:
-            squares = widen(oracle.diag())
+            squares = widen(jnp.asarray(oracle.diag()))
             check_products(squares)
             lengths = jnp.sqrt(squares)
         scores: list[jax.Array] = []
         for part in parts:
-            score = correlations(oracle, part)
+            if isinstance(oracle, Resident):
+                score = jnp.asarray(oracle.corr(part))
+            else:
+                score = correlations(oracle, part)
             if lengths is not None:
                 length = lengths * jnp.sqrt(squared_norm(part))
                 score = jnp.where(length == 0, 0, score / length)
@@ -109,6 +121,8 @@ def influence_topk(
     *,
     learning_rates: Sequence[float] | None = None,
     normalise: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
 ) -> Selection:
     """Choose the samples of highest influence on a target.
 
@@ -121,6 +135,8 @@ def influence_topk(
         budget: How many to choose at most.
         learning_rates: As in `influence_scores`.
         normalise: As in `influence_scores`.
+        mesh: As in `influence_scores`.
+        axis: As in `influence_scores`.
 
     Returns:
         A `Selection`, best first, ties by index; weights 1.
@@ -132,7 +148,12 @@ def influence_topk(
     k = check_count("budget", budget)
     scores = np.asarray(
         influence_scores(
-            candidates, target, learning_rates=learning_rates, normalise=normalise
+            candidates,
+            target,
+            learning_rates=learning_rates,
+            normalise=normalise,
+            mesh=mesh,
+            axis=axis,
         )
     )
     order = np.argsort(-scores, kind="stable")[:k]  # NaN comes last

@@ -27,7 +27,9 @@ from jaxsel._mesh import (
     whole,
 )
 from jaxsel._typed import compiled, map_leaves, sum_devices
-from jaxsel.gradients import Gradient, Oracle
+from jaxsel.gradients import Gradient, Oracle, Streamed
+
+from ._usable import correlations
 
 Mesh = jax.sharding.Mesh
 _T = TypeVar("_T")
@@ -92,8 +94,13 @@ class Resident:
 
     def diag(self) -> np.ndarray:
         """Return each candidate's squared length, `[n]`, to every process."""
-        squares = gather(_diag(self.oracle, self.mesh))
+        squares = gather(lengths(self.oracle, self.mesh))
         return squares[self.places >= 0]
+
+    def corr(self, target: Gradient) -> np.ndarray:
+        """Return each candidate's `correlations` with a target, `[n]`, likewise."""
+        products = gather(_corr(self.oracle, replicate(target, self.mesh), self.mesh))
+        return products[self.places >= 0]
 
     def combine(self, weights: np.ndarray) -> Gradient:
         """Return `sum_i w_i g_i`, for weights `[n]`, to every process."""
@@ -182,6 +189,19 @@ class Resident:
         return _move(parts, lists, shifts, share, self.mesh)
 
 
+def laid_out(oracle: Any, mesh: Mesh | None) -> Any:
+    """Lay candidates out on a mesh, if there is one, and they do not lie there yet.
+
+    Raises:
+        ValueError: If they are in files.
+    """
+    if mesh is None or isinstance(oracle, Resident):
+        return oracle
+    if isinstance(oracle, Streamed):
+        raise ValueError("mesh must be None for streamed candidates")
+    return Resident.of(oracle, mesh)
+
+
 def rounded(n: int) -> int:
     """Round up to a power of two, or, above 1024, one of four sizes between two."""
     bits = max((n - 1).bit_length(), 6)
@@ -219,17 +239,53 @@ def parts_of(oracle: Any) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
     return oracle.per_candidate(), shared, together
 
 
-_SPLIT, _ALL = jax.P(AXIS), jax.P()
+SPLIT, ALL = jax.P(AXIS), jax.P()
+
+
+def on_parts(
+    function: Callable[[Any, Any, Any], Any],
+    oracle: Any,
+    mesh: Mesh,
+    same: Any = (),
+    split: Any = (),
+    *,
+    out: Any,
+) -> Any:
+    """Have every device apply a function to the candidates that it has.
+
+    Args:
+        function: Of an oracle, of `same` and of `split`.
+        oracle: All candidates, their rows split over the mesh.
+        mesh: The devices.
+        same: Arrays that are the same on all of them.
+        split: Arrays with an entry for each row, split as they are.
+        out: How results are split: `SPLIT`, or `ALL` if they are the same everywhere.
+    """
+    parts, shared, together = parts_of(oracle)
+
+    def own(parts: Any, shared: Any, same: Any, split: Any) -> Any:
+        return function(together(parts, shared), same, split)
+
+    run = by_shards(own, mesh, (SPLIT, ALL, ALL, SPLIT), out)
+    return run(parts, shared, same, split)
 
 
 @compiled(static_argnums=1)
-def _diag(oracle: Oracle, mesh: Mesh) -> jax.Array:
-    parts, shared, together = parts_of(oracle)
+def lengths(oracle: Oracle, mesh: Mesh) -> jax.Array:
+    """Return the squared length of each row, split as they are."""
 
-    def own(parts: Any, shared: Any) -> jax.Array:
-        return widen(together(parts, shared).diag())
+    def own(oracle: Any, *_: Any) -> jax.Array:
+        return widen(oracle.diag())
 
-    return by_shards(own, mesh, (_SPLIT, _ALL), _SPLIT)(parts, shared)
+    return on_parts(own, oracle, mesh, out=SPLIT)
+
+
+@compiled(static_argnums=2)
+def _corr(oracle: Oracle, target: Gradient, mesh: Mesh) -> jax.Array:
+    def own(oracle: Any, target: Gradient, _: Any) -> jax.Array:
+        return correlations(oracle, target)
+
+    return on_parts(own, oracle, mesh, target, out=SPLIT)
 
 
 @compiled(static_argnums=2)
@@ -243,7 +299,7 @@ def _combine(oracle: Oracle, weights: jax.Array, mesh: Mesh) -> Gradient:
         total = map_leaves(lambda leaf: jnp.where(none, 0, leaf), total)
         return sum_devices(total, AXIS)
 
-    run = by_shards(own, mesh, (_SPLIT, _ALL, _SPLIT), _ALL)
+    run = by_shards(own, mesh, (SPLIT, ALL, SPLIT), ALL)
     return run(parts, shared, weights)
 
 
@@ -252,7 +308,7 @@ def _pick(parts: Any, rows: jax.Array, mesh: Mesh) -> Any:
     def own(parts: Any, rows: jax.Array) -> Any:
         return map_leaves(lambda array: array[rows[0]], parts)
 
-    return by_shards(own, mesh, (_SPLIT, _SPLIT), _SPLIT)(parts, rows)
+    return by_shards(own, mesh, (SPLIT, SPLIT), SPLIT)(parts, rows)
 
 
 @compiled(static_argnums=(2, 3, 4))
@@ -271,7 +327,7 @@ def _move(parts: Any, lists: Any, shifts: Any, share: int, mesh: Mesh) -> Any:
 
         return map_leaves(moved, parts)
 
-    return by_shards(own, mesh, (_SPLIT, _SPLIT), _SPLIT)(parts, lists)
+    return by_shards(own, mesh, (SPLIT, SPLIT), SPLIT)(parts, lists)
 
 
 def _grouped(oracle: Any, rows: np.ndarray, shares: jax.Array) -> Any:
@@ -286,5 +342,5 @@ def _group(oracle: Any, shares: jax.Array, mesh: Mesh) -> Any:
         rows = np.arange(shares.size).reshape(shares.shape)
         return _grouped(together(parts, shared), rows, shares).per_candidate()
 
-    run = by_shards(own, mesh, (_SPLIT, _ALL, _SPLIT), _SPLIT)
+    run = by_shards(own, mesh, (SPLIT, ALL, SPLIT), SPLIT)
     return run(parts, shared, shares)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_positive, widen
+from jaxsel._mesh import along
 
 from ._inputs import Candidates, as_oracle, penalty_diagonal
+from ._resident import laid_out
 from ._usable import check_products, usable
 
 
@@ -43,6 +46,8 @@ def submodularity(
     l2: float = 0.5,
     penalty: npt.ArrayLike | jax.Array | None = None,
     penalty_l2: float = 1.0,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
 ) -> Submodularity:
     """Compute the weak submodularity of matching for given candidates.
 
@@ -57,6 +62,8 @@ def submodularity(
         l2: As in `omp`.
         penalty: Optional ψ, `[n]`.
         penalty_l2: As in `omp`.
+        mesh: As in `omp`.
+        axis: As in `omp`.
 
     Returns:
         Bounds on the objective, the submodularity ratio, and what OMP reaches by it.
@@ -69,11 +76,12 @@ def submodularity(
         Sarwar et al., Mycroft, 2024, Theorem 3.1 and Appendix B. Elenberg et al.,
         Restricted strong convexity implies weak submodularity, 2016.
     """
-    oracle = as_oracle("candidates", candidates)
+    mesh = along(mesh, axis)
+    oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
     k = check_count("budget", budget)
     l2 = check_positive("l2", l2, zero=True)
     extra = penalty_diagonal(penalty, penalty_l2, len(oracle))
-    squares = widen(oracle.diag())
+    squares = widen(jnp.asarray(oracle.diag()))
     check_products(squares)
     # Candidates with a NaN are never chosen.
     longest = float(np.max(np.asarray(squares)[np.asarray(usable(squares))], initial=0))

@@ -11,6 +11,7 @@ is far faster than the others (measured in benchmarks/bench_knn.py):
   suffices, takes a quarter of the time off.
 """
 
+import os
 from functools import partial
 from typing import Any, Literal
 
@@ -26,6 +27,11 @@ from jaxsel._typed import platform_dependent
 
 from ._exact import Exact, nearest, settle
 from ._ranks import settle_ranks
+from ._select import smallest
+
+# From which k on `top_k` goes by digits where the compiled operations do not serve it;
+# never if 0. It is off until somebody has measured it on a GPU: see benchmarks.
+_DIGITS_FROM = int(os.environ.get("JAXSEL_DIGITS_FROM", "0"))
 
 Sort = Literal["auto", "native", "packed", "pairs"]
 SORTS = ("auto", "native", "packed", "pairs")
@@ -223,6 +229,8 @@ def _nearest(
 
 
 def _top_k(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    if _DIGITS_FROM and k >= _DIGITS_FROM and distances.dtype == jnp.float32:
+        return smallest(distances, k)
     top, index = lax.top_k(-distances, k)
     # Without barriers XLA's CPU compiler sorts everything once a caller slices this;
     # with one barrier over both it crashes inside shard_map (jax 0.10 and 0.11).

@@ -17,8 +17,10 @@ from jax import lax
 from jaxtyping import Int32, Integer
 
 from jaxsel._checks import check_choice, check_concrete, check_count
+from jaxsel._rows import Rows
 from jaxsel._types import Selection
 
+from ._binned_rows import row_columns
 from ._retrieve import selection
 from ._table import MISSING, Column, read_columns
 
@@ -34,13 +36,15 @@ _ROWS = 2**16
 
 
 def binning_distance(
-    table: Table,
+    table: Table | Rows,
     hard_table: Table,
     *,
     mode: Mode = "hamming",
     bins: int | None = None,
     categorical: Sequence[Hashable] | None = None,
     edges_from: npt.ArrayLike | None = None,
+    chunk_size: int | None = None,
+    progress: bool = False,
 ) -> jax.Array:
     """Return the distance of each row of a table from the nearest hard sample, in bins.
 
@@ -55,10 +59,17 @@ def binning_distance(
     differences in bins, so a row can match different hard samples in different columns.
     Two different categories, or a missing and a known value, are then one bin apart.
 
-    Costs O(n·m·columns) for "hamming" and O((n + m)·columns) for "per_feature".
+    `Rows`, whose columns are numbers or categories that are numbers, are read in
+    passes: one for the edges, one for the numbers of bins if `bins` is None, and one
+    for the distances. A column that is categorical takes part in the last only. The
+    result is that of the whole array.
+
+    Costs O(n·m·columns) for "hamming" and O((n + m)·columns) for "per_feature". Memory
+    for codes of the whole table, or, with `Rows`, for three chunks and the result.
 
     Args:
-        table: The owner's samples, n rows.
+        table: The owner's samples, n rows: a table in memory, or `Rows` `[n, columns]`
+            of `data.open_rows`.
         hard_table: The hard samples, m rows with the same columns.
         mode: "hamming", as in the paper, or "per_feature", as in its public code.
         bins: Bins in each column of numbers; None takes for each the first of 200, 100,
@@ -68,14 +79,18 @@ def binning_distance(
             type: text and objects other than numbers are categories.
         edges_from: Row numbers, or a mask `[n]`: the owner's samples that, with the
             hard samples, set edges and numbers of bins; all of them if None. Numbers
-            beyond the edges get a bin of their own at either side.
+            beyond the edges get a bin of their own at either side. Must be None for
+            `Rows` of an iterator.
+        chunk_size: Rows of `Rows` at a time, or None to choose: changes speed and
+            memory, not the result.
+        progress: Whether to show a progress bar for each pass over `Rows`.
 
     Returns:
         Array of shape `[n]`, int32.
 
     Raises:
         ValueError: If a table is empty or not two-dimensional, columns differ, a column
-            of numbers has infinities, or an option is out of range.
+            of numbers has infinities, an option is out of range, or a source changed.
         TypeError: If a column holds neither numbers nor categories.
 
     References:
@@ -83,25 +98,29 @@ def binning_distance(
         Algorithm 4.
     """
     check_choice("mode", mode, MODES)
-    columns = read_columns(
-        table,
-        hard_table,
-        bins=None if bins is None else check_count("bins", bins),
-        categorical=categorical,
-        edges_from=_edge_rows(edges_from, _length(table)),
-    )
-    if mode == "per_feature":
-        return jnp.asarray(_per_feature(columns), jnp.int32)
-    codes, hard_codes = _compact(columns)
-    parts = [
-        _fewest(codes[start : start + _ROWS], hard_codes)
-        for start in range(0, len(codes), _ROWS)
-    ]
-    return jnp.concatenate(parts)
+    bins = None if bins is None else check_count("bins", bins)
+    if chunk_size is not None:
+        chunk_size = check_count("chunk_size", chunk_size)
+    options: Any = {"bins": bins, "categorical": categorical}
+    if isinstance(table, Rows):
+        if table.n is None and edges_from is not None:
+            raise ValueError(
+                "edges_from must be None for rows of an iterator, got "
+                f"{type(edges_from).__name__}"
+            )
+        n = 0 if table.n is None else table.n
+        options |= {"chunk_size": chunk_size, "progress": progress}
+        edges = _edge_rows(edges_from, n)
+        parts = row_columns(table, hard_table, edges_from=edges, **options)
+    else:
+        edges = _edge_rows(edges_from, _length(table))
+        parts = iter([read_columns(table, hard_table, edges_from=edges, **options)])
+    found = [_distances(columns, mode) for columns in parts]
+    return jnp.asarray(np.concatenate(found))
 
 
 def retrieve_binned(
-    table: Table,
+    table: Table | Rows,
     hard_table: Table,
     budget: int,
     *,
@@ -109,19 +128,23 @@ def retrieve_binned(
     bins: int | None = None,
     categorical: Sequence[Hashable] | None = None,
     edges_from: npt.ArrayLike | None = None,
+    chunk_size: int | None = None,
+    progress: bool = False,
 ) -> Selection:
     """Choose the rows of a table with the least binning distance to the hard samples.
 
     Arguments and errors as for `binning_distance`, and:
 
     Args:
-        table: The owner's samples, n rows.
+        table: The owner's samples, n rows: a table, or `Rows`.
         hard_table: The hard samples, m rows with the same columns.
         budget: How many rows to choose.
         mode: "hamming" or "per_feature".
         bins: Bins in each column of numbers, or None to choose for each.
         categorical: Columns that hold categories.
         edges_from: Rows of the table that set the edges.
+        chunk_size: Rows of `Rows` at a time, or None to choose.
+        progress: Whether to show progress bars.
 
     Returns:
         Indices `[budget]`, nearest first, ties by lower index, with weight 1. With
@@ -139,6 +162,8 @@ def retrieve_binned(
         bins=bins,
         categorical=categorical,
         edges_from=edges_from,
+        chunk_size=chunk_size,
+        progress=progress,
     )
     check_concrete("table", near)
     order = np.argsort(np.asarray(near), kind="stable")[:budget]
@@ -195,6 +220,18 @@ def _edge_rows(edges_from: Any, n: int) -> np.ndarray | slice:
             f"{rows.max()}"
         )
     return rows
+
+
+def _distances(columns: list[Column], mode: Mode) -> np.ndarray:
+    """Return the distances of some rows, `[b]` int32."""
+    if mode == "per_feature":
+        return _per_feature(columns).astype(np.int32)
+    codes, hard_codes = _compact(columns)
+    parts = [
+        np.asarray(_fewest(codes[start : start + _ROWS], hard_codes))
+        for start in range(0, len(codes), _ROWS)
+    ]
+    return np.concatenate(parts)
 
 
 def _compact(columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:

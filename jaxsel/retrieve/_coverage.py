@@ -6,13 +6,13 @@ its nearest candidate before any has its second nearest.
 
 So a candidate's turn is decided by its best rank over the hard samples, then by its
 distance there, then by the hard sample's number. `coverage` reads turns off the lists
-of nearest neighbours; where these would be too long for memory, `coverage_by_rank`
-folds one hard sample after the other into each candidate's best turn so far.
+of nearest neighbours; where these would be too long for memory, `Turns` folds one hard
+sample after the other into each candidate's best turn so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -61,34 +61,49 @@ def coverage(
     return chosen, jnp.minimum(turn[-1] + 1, budget)
 
 
-def coverage_by_rank(
-    rows: Iterable[np.ndarray], n: int, budget: int
-) -> tuple[np.ndarray, int]:
-    """Choose as `coverage` does with lists of all n candidates, in O(n) memory.
+@dataclasses.dataclass
+class Turns:
+    """The best turn of each candidate over the hard samples so far, in O(n) memory.
 
-    Args:
-        rows: Distances of one hard sample after the other to every candidate, `[n]`;
-            infinite where a candidate does not count.
-        n: How many candidates there are.
-        budget: How many to choose.
+    Chooses as `coverage` does with lists of all n candidates.
 
-    Returns:
-        The indices chosen, in order, at most `budget` of them, and their number.
+    Attributes:
+        rank: At which rank it comes, `[n]` int32; n where it does not count.
+        near: Its distance there, `[n]`.
+        hard: The hard sample that gives it, `[n]` int32.
     """
-    rank = np.full(n, n, np.int64)
-    near = np.full(n, np.inf)
-    hard = np.zeros(n, np.int64)
-    position = np.arange(n)
-    for h, row in enumerate(rows):
-        here = np.empty(n, np.int64)
-        here[np.asarray(_order(jnp.asarray(row)))] = position
+
+    rank: np.ndarray
+    near: np.ndarray
+    hard: np.ndarray
+
+    @classmethod
+    def none(cls, n: int, dtype: np.dtype) -> Turns:
+        """Return the turns before any hard sample."""
+        rank = np.full(n, n, np.int32)
+        return cls(rank, np.full(n, np.inf, dtype), np.zeros(n, np.int32))
+
+    def fold(self, h: int, row: np.ndarray) -> None:
+        """Take another hard sample into account, after those of lower numbers.
+
+        Args:
+            h: Its number.
+            row: Its distances to every candidate, `[n]`; infinite where a candidate
+                does not count.
+        """
+        n = len(row)
+        here = np.empty(n, np.int32)
+        here[np.asarray(_order(jnp.asarray(row)))] = np.arange(n, dtype=np.int32)
         # A later hard sample must be strictly better: ties go to the lower number.
-        better = (here < rank) | ((here == rank) & (row < near))
+        better = (here < self.rank) | ((here == self.rank) & (row < self.near))
         better &= np.isfinite(row)
-        rank[better], near[better], hard[better] = here[better], row[better], h
-    order = np.lexsort((hard, near, rank))[:budget]
-    order = order[rank[order] < n]
-    return order.astype(np.int32), len(order)
+        self.rank[better], self.near[better] = here[better], row[better]
+        self.hard[better] = h
+
+    def first(self, budget: int) -> np.ndarray:
+        """Return the candidates whose turns are first, in order, at most `budget`."""
+        order = np.lexsort((self.hard, self.near, self.rank))[:budget]
+        return order[self.rank[order] < len(self.rank)].astype(np.int32)
 
 
 @compiled()

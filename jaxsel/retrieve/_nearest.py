@@ -34,7 +34,7 @@ from jaxsel.neighbors import (
 
 from ._chunks import Part, load_chunks, rows_at_once
 from ._resident import Resident
-from ._saved import saved_pass
+from ._saved import check_folder, saved_pass
 from ._stream import Shared, Stream, open_stream
 
 if TYPE_CHECKING:
@@ -197,11 +197,7 @@ def find_nearest(
     shared = replicate(stream.shared(), mesh)
     rows = rows_at_once(stream, chunk_size=chunk_size, devices=devices)
     if mesh is not None and is_on(stream.features, mesh):
-        if checkpoint is not None:
-            raise ValueError(
-                "checkpoint must be None for candidates that are on the devices "
-                f"already, got {checkpoint!r}"
-            )
+        check_folder(checkpoint, stream, mesh)
         state = shard(lists, mesh)
         resident = Resident.of(stream, rows, mesh)
         step = _resident_step(mesh, resident.share, resident.rows, stream.metric)
@@ -422,14 +418,18 @@ def iterate_distances(
     stream: Stream,
     chunk_size: int | None,
     *,
+    start: int = 0,
     progress: bool = False,
     label: str = "",
 ) -> Iterator[tuple[slice, jax.Array]]:
-    """Yield distances `[m, b]` chunk by chunk; infinite between different classes."""
+    """Yield distances `[m, b]` chunk by chunk; infinite between different classes.
+
+    Candidates before `start`, which is 0 for iterators, are left out.
+    """
     rows = rows_at_once(stream, chunk_size=chunk_size, devices=1)
     shared = stream.shared()
-    total = None if stream.is_iterator else -(-stream.n // rows)
-    with closing(load_chunks(stream, rows, mesh=None)) as chunks:
+    total = None if stream.is_iterator else -(-(stream.n - start) // rows)
+    with closing(load_chunks(stream, rows, mesh=None, start={"row": start})) as chunks:
         for chunk, part, shift, filled in track(
             chunks, progress=progress, label=label, total=total
         ):

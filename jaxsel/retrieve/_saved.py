@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxsel._fingerprint import fingerprint
+from jaxsel._mesh import is_on
 from jaxsel._rows import Rows
 from jaxsel._saved_stream import SavedStream
 
@@ -20,7 +21,7 @@ def saved_pass(
     folder: str | os.PathLike[str] | None,
     every: int,
     stream: Stream,
-    shape: tuple[int, ...],
+    shape: tuple[int | str, ...],
 ) -> SavedStream:
     """Return where the lists of neighbours of a pass are kept.
 
@@ -50,6 +51,19 @@ def saved_pass(
     return SavedStream(folder, every, settings, arrays)
 
 
+def check_folder(
+    folder: str | os.PathLike[str] | None,
+    stream: Stream,
+    mesh: jax.sharding.Mesh | None,
+) -> None:
+    """Refuse to keep a search of candidates that no host has."""
+    if folder is not None and mesh is not None and is_on(stream.features, mesh):
+        raise ValueError(
+            "checkpoint must be None for candidates that are on the devices already, "
+            f"got {folder!r}"
+        )
+
+
 def about(features: np.ndarray | jax.Array | Rows) -> Any:
     """Return what identifies candidates: all of them, or the file that they are in."""
     if isinstance(features, Rows):
@@ -61,6 +75,7 @@ def about(features: np.ndarray | jax.Array | Rows) -> Any:
     return fingerprint(np.asarray(features))
 
 
-def of_pass(folder: str | os.PathLike[str] | None, k: int) -> Path | None:
-    """Return the folder of the pass that finds k neighbours."""
-    return None if folder is None else Path(folder) / f"neighbours_{k}"
+def of_pass(folder: str | os.PathLike[str] | None, k: int | None) -> Path | None:
+    """Return the folder of the pass that finds k neighbours, or that ranks all."""
+    name = "by_rank" if k is None else f"neighbours_{k}"
+    return None if folder is None else Path(folder) / name

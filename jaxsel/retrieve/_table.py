@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MISSING = -2  # below the bin for numbers under the lowest edge, -1
 # Without `bins`: the first of these that fills at most so many bins of a column.
-_BINS, _FILLED = (200, 100, 50, 20, 10, 5), 6
+BINS, FILLED = (200, 100, 50, 20, 10, 5), 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,27 @@ def read_columns(
         edges_from: Rows of the table whose numbers set the edges, with all of the hard
             samples'.
     """
-    names, columns, kinds = _split("table", table)
-    hard_names, hard_columns, hard_kinds = _split("hard_table", hard_table)
+    names, columns, kinds = split_columns("table", table)
+    hard_names, hard_columns, hard_kinds = split_columns("hard_table", hard_table)
+    check_same_columns(names, hard_names)
+    chosen = kinds | hard_kinds if categorical is None else choose(categorical, names)
+    result: list[Column] = []
+    for j, (name, *pair) in enumerate(zip(names, columns, hard_columns, strict=True)):
+        values, missing = zip(*(gaps(column) for column in pair), strict=True)
+        as_category = j in chosen
+        if categorical is None and not as_category:
+            pairs = zip(values, missing, strict=True)
+            as_category = not all(is_numeric(v[~gap]) for v, gap in pairs)
+        if as_category:
+            codes = _categories(name, values, missing)
+        else:
+            codes = _bins(name, values, missing, bins, edges_from)
+        result.append(Column(*codes, ordered=not as_category))
+    return result
+
+
+def check_same_columns(names: list[Hashable], hard_names: list[Hashable]) -> None:
+    """Refuse two tables of different columns."""
     if len(names) != len(hard_names):
         raise ValueError(
             "table and hard_table must have the same columns, got "
@@ -71,23 +90,9 @@ def read_columns(
             "table and hard_table must have the same columns in the same order, got "
             f"{names} and {hard_names}"
         )
-    chosen = kinds | hard_kinds if categorical is None else _choose(categorical, names)
-    result: list[Column] = []
-    for j, (name, *pair) in enumerate(zip(names, columns, hard_columns, strict=True)):
-        values, missing = zip(*(_gaps(column) for column in pair), strict=True)
-        as_category = j in chosen
-        if categorical is None and not as_category:
-            pairs = zip(values, missing, strict=True)
-            as_category = not all(_is_numeric(v[~gap]) for v, gap in pairs)
-        if as_category:
-            codes = _categories(name, values, missing)
-        else:
-            codes = _bins(name, values, missing, bins, edges_from)
-        result.append(Column(*codes, ordered=not as_category))
-    return result
 
 
-def _split(
+def split_columns(
     argument: str, table: Any
 ) -> tuple[list[Hashable], list[np.ndarray], set[int]]:
     """Return the names (or numbers) of a table's columns, and their values.
@@ -142,7 +147,8 @@ def _named(names: list[Hashable]) -> bool:
     return names != list(range(len(names)))
 
 
-def _choose(categorical: Sequence[Hashable], names: list[Hashable]) -> set[int]:
+def choose(categorical: Sequence[Hashable], names: list[Hashable]) -> set[int]:
+    """Return the places of the columns that the caller calls categorical."""
     if isinstance(categorical, str) or not isinstance(categorical, Sequence):
         raise TypeError(
             "categorical must be a list of column names or numbers, got "
@@ -154,7 +160,7 @@ def _choose(categorical: Sequence[Hashable], names: list[Hashable]) -> set[int]:
     return {names.index(name) for name in categorical}
 
 
-def _gaps(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gaps(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a column and where its values are missing: NaN, None, NA or ""."""
     if column.dtype.kind == "f":
         return column, np.isnan(column)
@@ -176,7 +182,7 @@ def _is_missing(value: Any) -> bool:
         return False
 
 
-def _is_numeric(values: np.ndarray) -> bool:
+def is_numeric(values: np.ndarray) -> bool:
     """Return whether a column, without its gaps, is numeric; text never is."""
     if values.dtype.kind == "O":
         return all(isinstance(value, numbers.Real) for value in values)
@@ -185,26 +191,46 @@ def _is_numeric(values: np.ndarray) -> bool:
 
 def _categories(name: Hashable, values: Any, missing: Any) -> list[np.ndarray]:
     """Number the categories of both tables together."""
-    # NumPy's scalars and Python's compare alike; 1 and "1" are two categories.
     number: dict[Any, int] = {}
-    result: list[np.ndarray] = []
-    for column, gap in zip(values, missing, strict=True):
-        codes = np.full(len(column), MISSING, np.int64)
-        try:
-            if column.dtype.kind == "O":
-                known = [number.setdefault(v, len(number)) for v in column[~gap]]
-            else:
-                distinct, inverse = np.unique(column[~gap], return_inverse=True)
-                table = [number.setdefault(v, len(number)) for v in distinct.tolist()]
-                known = np.asarray(table, np.int64)[inverse]
-        except TypeError as error:
-            raise TypeError(
-                f"column {name!r} must hold categories that can be compared, got "
-                f"{error}"
-            ) from error
-        codes[~gap] = known
-        result.append(codes)
-    return result
+    pairs = zip(values, missing, strict=True)
+    return [number_categories(name, v, gap, number) for v, gap in pairs]
+
+
+def number_categories(
+    name: Hashable,
+    column: np.ndarray,
+    gap: np.ndarray,
+    number: dict[Any, int],
+    *,
+    more: bool = True,
+) -> np.ndarray:
+    """Return the numbers of the categories of a column, `MISSING` where it has a gap.
+
+    Args:
+        name: Of the column, for errors.
+        column: Its values, `[n]`.
+        gap: Where they are missing, `[n]`.
+        number: The categories known so far.
+        more: Whether to add others to these; they get -1 if not.
+    """
+
+    # NumPy's scalars and Python's compare alike; 1 and "1" are two categories.
+    def of(value: Any) -> int:
+        return number.setdefault(value, len(number)) if more else number.get(value, -1)
+
+    codes = np.full(len(column), MISSING, np.int64)
+    try:
+        if column.dtype.kind == "O":
+            known = [of(value) for value in column[~gap]]
+        else:
+            distinct, inverse = np.unique(column[~gap], return_inverse=True)
+            known = np.asarray([of(v) for v in distinct.tolist()], np.int64)[inverse]
+    except TypeError as error:
+        raise TypeError(
+            f"column {name!r} must hold categories that can be compared, got {error}"
+        ) from error
+    codes[~gap] = known
+    return codes
 
 
 def _bins(
@@ -218,45 +244,52 @@ def _bins(
 
     Numbers outside the edges, which only `edges_from` allows, get a bin at either side.
     """
-    columns: list[np.ndarray] = []
-    for column, gap in zip(values, missing, strict=True):
-        floats = np.full(len(column), np.nan)
-        try:
-            floats[~gap] = column[~gap].astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise TypeError(
-                f"column {name!r} must hold numbers, got {error}: list it in "
-                "`categorical`"
-            ) from error
-        columns.append(floats)
-    table, hard = columns
+    pairs = zip(values, missing, strict=True)
+    table, hard = (as_floats(name, column, gap) for column, gap in pairs)
     known = np.concatenate([table[edges_from], hard])
     known = known[~np.isnan(known)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    check_range(name, low, high, finite=not np.isinf(table).any())
+    if bins is None:
+        bins = _choose_bins(known, low, high)
+    return [digitise(column, low, high, bins) for column in (table, hard)]
+
+
+def as_floats(name: Hashable, column: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """Return a column of numbers as float64, NaN where it has a gap."""
+    floats = np.full(len(column), np.nan)
+    try:
+        floats[~gap] = column[~gap].astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"column {name!r} must hold numbers, got {error}: list it in `categorical`"
+        ) from error
+    return floats
+
+
+def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> None:
+    """Refuse a column of numbers that no bins of equal width can hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         width = high - low
-    if not np.isfinite(width) or np.isinf(table).any():
+    if not (finite and np.isfinite(width)):
         raise ValueError(
             f"column {name!r} must hold finite numbers whose range fits float64"
         )
-    if bins is None:
-        bins = _choose_bins(known, low, high)
-    return [_digitise(column, low, high, bins) for column in columns]
 
 
 def _choose_bins(known: np.ndarray, low: float, high: float) -> int:
     # What some values fill already, all of them fill too.
     some = known[:500]
-    for bins in _BINS[:-1]:
+    for bins in BINS[:-1]:
         if all(
-            len(np.unique(_digitise(part, low, high, bins))) <= _FILLED
+            len(np.unique(digitise(part, low, high, bins))) <= FILLED
             for part in (some, known)
         ):
             return bins
-    return _BINS[-1]
+    return BINS[-1]
 
 
-def _digitise(values: np.ndarray, low: float, high: float, bins: int) -> np.ndarray:
+def digitise(values: np.ndarray, low: float, high: float, bins: int) -> np.ndarray:
     """Return bins from 0 on; -1 and `bins` outside the edges, `MISSING` for NaN.
 
     A number on an edge belongs to the bin above it, the highest edge to the last bin,

@@ -26,7 +26,7 @@ CASES = [
         bench_retrieve,
     )
     for case in bench.cases(quick=True)
-    if not case.platforms
+    if not case.platforms or case.elsewhere
 ]
 
 

@@ -29,6 +29,7 @@ def test_full_size_cases_are_those_of_the_issue():
     assert work == {
         **dict.fromkeys(["exact", "hybrid", "sort-free"], 10**7),
         **{"memory": 5 * 10**7, "million": 10**8, "gpu": 5 * 10**8},
+        **dict.fromkeys(["smallest 100", "smallest 1000"], 5 * 10**8),
     }
     limits = {
         (name, target.level, target.contender, target.quantity, target.limit)

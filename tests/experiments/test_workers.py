@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import spread_jobs
+from in_processes import run_script
 
 from experiments import seeds, store
 from experiments.seeds import Work, Workers, each_seed
@@ -181,18 +182,7 @@ ray.shutdown()
 @pytest.mark.multihost
 def test_ray(tmp_path):
     pytest.importorskip("ray", reason="comes with the ray extra")
-    script = tmp_path / "on_ray.py"
-    script.write_text(_ON_RAY)
-    paths = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(_ON_RAY, tmp_path, Path(__file__).parent)
 
 
 def test_sources_are_told_apart(tmp_path):

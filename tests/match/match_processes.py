@@ -60,9 +60,16 @@ def results(part, few, *, all_of_them=True, **options):
                 x, hard, 9, labels=y, hard_labels=Y[HARD], batch_size=2, **options
             ),
             "features": match.func_feat(x, hard, x, hard, K, **options),
+            "herding": match.herding(layer, layer.mean(), K, **options),
+            "log_det": match.log_det(few(X[:42]), K, **options),
+            "facility": match.facility_location(x, K, **options),
+            "influence": match.influence_topk(x, TARGET, K, **options),
         }
     found = {name: (f.indices, f.weights) for name, f in found.items()}
     found["losses"] = losses
+    if all_of_them:
+        pairs = [(x, hard), (layer, layer)]
+        found["checkpoints"] = match.choose_checkpoint(pairs, K, **options).errors
     if all_of_them:
         found |= _from_losses(x, y, few, **options)
     return {

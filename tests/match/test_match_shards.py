@@ -13,7 +13,14 @@ from match_cases import K
 
 import jaxsel
 from jaxsel import gradients, match
-from jaxsel.match import _compute, _inputs, _resident
+from jaxsel.match import (
+    _compute,
+    _facility,
+    _herding,
+    _inputs,
+    _log_det,
+    _resident,
+)
 
 N, P, D = 48, 20, 8
 LAYOUTS = {
@@ -52,7 +59,8 @@ def kept(monkeypatch):
 
     for module in (_resident, _inputs):
         monkeypatch.setattr(module, "whole", guard(module.whole))
-    monkeypatch.setattr(_resident, "gather", guard(_resident.gather))
+    for module in (_resident, _facility, _herding, _log_det):
+        monkeypatch.setattr(module, "gather", guard(module.gather))
 
 
 def shared(**given):
@@ -204,6 +212,12 @@ def test_overflow_is_named_by_candidate():
         match.omp(put(a, "over the other axis"), b, K, **shared())
 
 
+def lengths_in(text):
+    """Return the lengths of all axes of the arrays of a program."""
+    shapes = set(re.findall(r"\b[a-z]+\d*\[([\d,]+)\]", text))
+    return {int(d) for shape in shapes for d in shape.split(",")}
+
+
 @pytest.mark.parametrize("score", ["omp", "ols"])
 def test_no_device_has_more_than_its_part(score, monkeypatch):
     """Neither gradients nor columns, nor anything else of length n."""
@@ -220,13 +234,143 @@ def test_no_device_has_more_than_its_part(score, monkeypatch):
     found = match.omp(put(a), b, k, score=score, **shared())
     cases.same(found, match.omp(a, b, k, score=score))
     (text,) = texts
-    shapes = set(re.findall(r"\b[a-z]+\d*\[([\d,]+)\]", text))
-    lengths = {int(d) for shape in shapes for d in shape.split(",")}
+    lengths = lengths_in(text)
     assert n // 4 in lengths
     assert n not in lengths
     for name in ("all-gather", "all-to-all", "collective-permute"):
         sizes = re.findall(rf"= \(?\w+\[([\d,]*)\][^=]*? {name}(?:-start)?\(", text)
         assert all(np.prod([int(d) for d in s.split(",") if d]) <= 4 for s in sizes)
+
+
+# Choosers with one column at a time, or all of them some at a time.
+
+CHOOSERS = {
+    "herding": lambda a, b, **options: match.herding(a, b, K, **options),
+    "log_det": lambda a, b, **options: match.log_det(a, K, **options),
+    "log_det, no ridge": lambda a, b, **options: match.log_det(a, K, l2=0, **options),
+    "influence_topk": lambda a, b, **options: match.influence_topk(a, b, K, **options),
+    "cosines": lambda a, b, **options: match.influence_topk(
+        [a, a], [np.stack([b, -b]), np.stack([b, b])], K, normalise=True, **options
+    ),
+    "facility": lambda a, b, **options: match.facility_location(a, K, **options),
+    "stochastic": lambda a, b, **options: match.facility_location(
+        a, K, search="stochastic", key=jax.random.key(0), squared=True, **options
+    ),
+}
+each_chooser = pytest.mark.parametrize("name", CHOOSERS)
+
+
+def same_choice(found, one):
+    assert found.indices.is_fully_addressable
+    np.testing.assert_array_equal(found.indices, one.indices)
+    np.testing.assert_allclose(found.weights, one.weights, rtol=1e-6)
+    assert int(found.n_valid) == int(one.n_valid)
+    assert found.method == one.method
+
+
+@pytest.mark.every(2)
+@each_chooser
+@each_layout
+def test_choosers_choose_as_on_one_device(name, layout):
+    n = 46 if layout in ("over the other axis", "everywhere") else N
+    a, b = cases.pool(n, P)
+    one = CHOOSERS[name](a, b)
+    same_choice(CHOOSERS[name](put(a, layout), b, **shared()), one)
+
+
+@each_chooser
+def test_choosers_lay_out_what_the_process_has(name):
+    """More devices than candidates: some have none, and repeat the last one's."""
+    a, b = cases.pool(5, P)
+    one = CHOOSERS[name](a, b)
+    same_choice(CHOOSERS[name](a, b, mesh=jaxsel.make_mesh()), one)
+    assert sorted(np.asarray(one.indices)[: len(one)]) == [*range(5)]
+
+
+@each_chooser
+def test_choosers_pass_over_nan(name):
+    a, b = cases.pool(N, P)
+    a[np.arange(N) % 9 > 0, 3] = np.nan  # six are left, fewer than are asked for
+    one = CHOOSERS[name](gradients.Dense(jnp.asarray(a)), b)
+    assert len(one) == 6
+    same_choice(CHOOSERS[name](gradients.Dense(put(a)), b, **shared()), one)
+
+
+@pytest.mark.parametrize("name", [c for c in CHOOSERS if c != "influence_topk"])
+def test_choosers_name_what_overflows(name):
+    a, b = cases.pool(46, P)
+    a[45] *= 1e25
+    with pytest.raises(ValueError, match="but candidate 45 is longer"):
+        CHOOSERS[name](put(a, "over the other axis"), b, **shared())
+
+
+@each_chooser
+def test_choosers_refuse_candidates_in_files_with_a_mesh(name):
+    a, b = cases.pool(N, P)
+    stream = gradients.streamed(lambda i: gradients.dense(a[i]), N)
+    with pytest.raises(ValueError, match="mesh must be None for streamed candidates"):
+        CHOOSERS[name](stream, b, mesh=jaxsel.make_mesh())
+
+
+def test_choosers_take_gradients_of_any_kind():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(N, 3)), rng.integers(0, 3, N)
+    features = rng.normal(size=(N, D)).astype(np.float32)
+    one = gradients.last_layer(logits, labels, features)
+    spread = gradients.last_layer(put(logits), put(labels), put(features))
+    target = one.take(np.arange(5)).mean()
+    for choose in CHOOSERS.values():
+        if choose is not CHOOSERS["cosines"]:
+            same_choice(choose(spread, target, **shared()), choose(one, target))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "kernel"),
+    [
+        ("herding", _herding, "_herd_across"),
+        ("log_det", _log_det, "_factorise_across"),
+        ("facility", _facility, "_gain_across"),
+        ("facility", _facility, "_represent"),
+    ],
+)
+def test_of_choosers_no_device_has_more_than_its_part(
+    name, module, kernel, monkeypatch
+):
+    n, p = 512, 24
+    a, b = cases.pool(n, p)
+    monkeypatch.setattr(_facility, "_ENTRIES", 8 * n)  # eight columns at a time
+    texts, run = [], getattr(module, kernel)
+
+    def look(*arguments, **options):
+        if not texts:
+            texts.append(run.lower(*arguments, **options).compile().as_text())
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(module, kernel, look)
+    same_choice(CHOOSERS[name](put(a), b, **shared()), CHOOSERS[name](a, b))
+    lengths = lengths_in(texts[0])
+    assert n // 4 in lengths
+    assert n not in lengths
+
+
+def test_numbers_about_spread_candidates():
+    a, b = cases.pool(46, P)
+    psi = np.resize(cases.psi(), 46)
+    found, one = (
+        match.submodularity(x, K, penalty=psi, **options)
+        for x, options in ((put(a, "over the other axis"), shared()), (a, {}))
+    )
+    np.testing.assert_allclose(
+        dataclasses.astuple(found), dataclasses.astuple(one), rtol=1e-6
+    )
+    hard = cases.normal(13, P, seed=1)
+    pairs = [(a, hard), (np.where(np.arange(46)[:, None] < 40, 0, a), hard)]
+    one = match.choose_checkpoint(pairs, K)
+    spread = [(put(x, "over the other axis"), h) for x, h in pairs]
+    for given in (spread, [(x, put(h, "everywhere")) for x, h in spread]):
+        found = match.choose_checkpoint(given, K, **shared())
+        np.testing.assert_allclose(found.errors, one.errors, rtol=1e-4)
+        assert found.index == one.index
 
 
 def test_the_kernel_wants_one_column_at_a_time_there():

@@ -1,17 +1,17 @@
-"""Run by each of two processes: rows of a source, of which it reads its own.
+"""Run by each of several processes: rows of a source, of which it reads its own.
 
-Its arguments are a port, which process this is, and a folder with the data and for the
-results.
+Its arguments are a port, how many processes there are, which one this is, and a folder
+with the data and for the results.
 """
 
 import sys
 
-import jax
 import numpy as np
 
 import jaxsel
 from jaxsel import retrieve
 from jaxsel.data import open_rows
+from jaxsel.retrieve import _retrieve
 
 
 class Dies(Exception):
@@ -32,11 +32,13 @@ class Counted:
         return self.x[rows]
 
 
-def main(port, process, folder):
-    jaxsel.init_multihost(f"localhost:{port}", 2, int(process))
+def main(port, count, process, folder):
+    count = int(count)
+    jaxsel.init_multihost(f"localhost:{port}", count, int(process))
     given = np.load(f"{folder}/data.npz")
     x, y, hard, names = (given[name] for name in ("x", "y", "hard", "names"))
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jaxsel.make_mesh()
+    assert mesh.size == 2 * count
     source = Counted(x)
     rows = open_rows(source, labels=y)
     found = {}
@@ -48,6 +50,10 @@ def main(port, process, folder):
         found[f"{what}, distances"] = near.distances
         found[f"{what}, read"] = np.array(source.read)
     found["chosen"] = jaxsel.retrieve_nearest(rows, hard, 30, mesh=mesh).indices
+    lists, _retrieve._LISTS = _retrieve._LISTS, 1  # the slower method, kept by all
+    slower = {"mesh": mesh, "checkpoint": f"{folder}/by rank", "checkpoint_every": 3}
+    found["by rank"] = jaxsel.retrieve_nearest(rows, hard, 30, **slower).indices
+    _retrieve._LISTS = lists
 
     options = {"chunk_size": 16, "mesh": mesh, "checkpoint": f"{folder}/kept"}
     options["checkpoint_every"] = 2

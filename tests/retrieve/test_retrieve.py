@@ -18,7 +18,7 @@ from jaxsel.retrieve import (
     nearest,
     retrieve_nearest,
 )
-from jaxsel.retrieve._coverage import coverage_by_rank
+from jaxsel.retrieve._coverage import Turns
 
 
 @METRICS
@@ -367,7 +367,11 @@ def test_both_ways_to_cover_agree(budget, near):
     order = np.argsort(near, axis=1, kind="stable").astype(np.int32)
     lists = np.take_along_axis(near, order, axis=1)
     by_list, n_valid = _cover(lists, order, budget=budget)
-    by_rank, count = coverage_by_rank(near, n, budget)
+    turns = Turns.none(n, near.dtype)
+    for h, row in enumerate(near):
+        turns.fold(h, row)
+    by_rank = turns.first(budget)
+    count = len(by_rank)
     assert n_valid == count == min(budget, np.isfinite(near).any(axis=0).sum())
     assert by_list[:count].tolist() == by_rank.tolist()
     # Again as the algorithm is written.

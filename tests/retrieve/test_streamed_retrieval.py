@@ -321,6 +321,68 @@ def test_several_passes_are_kept(tmp_path):
     assert not source.read
 
 
+@pytest.mark.parametrize("lists", [1, 3 * N])  # one hard sample a pass, or three
+@pytest.mark.parametrize("after", [2, 9, 13, 17])
+def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
+    x, _ = arrays()
+    queries, _ = hard()
+    queries[4:] = queries[:4]  # of equal distances the first hard sample's counts
+    expected = chosen(retrieve_nearest(x, queries, BUDGET))
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", lists)
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._SPARE", N)
+    source = Mortal(x)
+    rows = open_rows(source)
+    source.read.clear()
+    assert chosen(retrieve_nearest(rows, queries, BUDGET, chunk_size=18)) == expected
+    total = len(source.read)
+
+    options = {"chunk_size": 18, "checkpoint": tmp_path / "c", "checkpoint_every": 4}
+    for kept in (after // 4 * 4, after // 4 * 4 * 2):
+        source.left = after
+        with pytest.raises(Dies):
+            retrieve_nearest(rows, queries, BUDGET, **options)
+        source.left = None
+        if kept + after >= total:
+            break
+    source.read.clear()
+    assert chosen(retrieve_nearest(rows, queries, BUDGET, **options)) == expected
+    assert len(source.read) == total - kept
+    source.read.clear()
+    assert chosen(retrieve_nearest(rows, queries, BUDGET, **options)) == expected
+    assert not source.read
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        retrieve_nearest(rows, queries[::-1], BUDGET, **options)
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        retrieve_nearest(rows, queries, BUDGET, **options | {"chunk_size": 9})
+
+
+def test_the_slower_method_visits_hard_samples_in_their_order(monkeypatch):
+    """Though it computes the distances of three at a time."""
+    queries = np.eye(M, D + 3, dtype=np.float32)
+    x = np.concatenate([queries[::-1], queries + 1])
+    expected = chosen(retrieve_nearest(x, queries, M, metric="l2"))
+    assert expected == [*range(M)][::-1]
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", 3 * len(x))
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._SPARE", N)
+    assert chosen(retrieve_nearest(x, queries, M, metric="l2")) == expected
+
+
+def test_the_slower_method_keeps_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", 1)
+    x, y = arrays()
+    queries, names = hard()
+    expected = chosen(retrieve_nearest(x, queries, BUDGET, labels=y, hard_labels=names))
+    source = Mortal(x)
+    rows = open_rows(source, labels=y)
+    options = {"labels": rows.labels, "hard_labels": names, "chunk_size": 18}
+    options |= {"checkpoint": tmp_path / "c", "checkpoint_every": 1}
+    source.left = 15
+    with pytest.raises(Dies):
+        retrieve_nearest(rows, queries, BUDGET, **options)
+    source.left = None
+    assert chosen(retrieve_nearest(rows, queries, BUDGET, **options)) == expected
+
+
 @pytest.mark.parametrize(
     "change",
     ["data", "array", "queries", "k", "chunk_size", "metric", "labels", "shard"],
@@ -381,6 +443,10 @@ def test_checkpoints_of_arrays_on_devices_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="checkpoint must be None for candidates that"):
         nearest(x, hard()[0], 3, mesh=mesh, checkpoint=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxsel.retrieve._retrieve._LISTS", 1)  # the slower method
+        with pytest.raises(ValueError, match="checkpoint must be None for candidates"):
+            retrieve_nearest(x, hard()[0], 3, mesh=mesh, checkpoint=tmp_path)
     with pytest.raises(ValueError, match="checkpoint_every must be at least 1, got 0"):
         nearest(np.asarray(x), hard()[0], 3, checkpoint=tmp_path, checkpoint_every=0)
 

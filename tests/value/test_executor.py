@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from in_processes import run_script
 
 from jaxsel import _executor, value
 from jaxsel._types import Values
@@ -375,17 +376,7 @@ if __name__ == "__main__":
 @pytest.mark.multihost
 def test_two_processes_equal_one(tmp_path):
     """In a process of its own, whose workers compile with the same options."""
-    script = tmp_path / "compared.py"
-    script.write_text(_COMPARED)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(_COMPARED, tmp_path)
     for name in ("tmc", "oob"):
         one, two = (Values.load(tmp_path / f"{name}-{n}.npz") for n in ("one", "two"))
         identical(one, two)
@@ -415,18 +406,7 @@ ray.shutdown()
 @pytest.mark.multihost
 def test_ray(tmp_path):
     pytest.importorskip("ray", reason="comes with the ray extra")
-    script = tmp_path / "on_ray.py"
-    script.write_text(_ON_RAY)
-    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(_ON_RAY, tmp_path)
 
 
 def test_ray_is_asked_for_only():
