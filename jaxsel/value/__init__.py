@@ -70,8 +70,12 @@ from ._stopping import (
 )
 from ._streamed_values import streamed_values as streamed_values
 from ._threshold import (
-    harmonic_numbers as harmonic_numbers,
+    threshold_counts as threshold_counts,
     threshold_knn_shapley as threshold_knn_shapley,
+)
+from ._threshold_kernel import (
+    counted_shapley as counted_shapley,
+    harmonic_numbers as harmonic_numbers,
     threshold_shapley as threshold_shapley,
 )
 from ._utility import (
