@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -217,8 +217,8 @@ class _Reply:
     task: str
     owners: tuple[str, ...]
 
-    _kind = ""
-    _arrays: tuple[str, ...] = ()
+    _kind: ClassVar[str]
+    _arrays: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_id("task", self.task)
