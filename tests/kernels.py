@@ -58,6 +58,11 @@ def _matches(rng):
     return _distances(rng), rng.integers(0, 2, N).astype(np.float32)
 
 
+def _counts(rng):
+    near, gains = _matches(rng)
+    return near < 9, gains, np.int32(N + 5), np.float32(12)
+
+
 def _targets(rng):
     return _distances(rng), rng.normal(size=N).astype(np.float32), np.float32(0.5)
 
@@ -201,6 +206,7 @@ KERNELS = [
         ),
         _matches,
     ),
+    Kernel("counted_shapley", partial(value.counted_shapley, prior=0.5), _counts),
     Kernel(
         "regression_shapley",
         partial(value.regression_shapley, table=value.regression_table(N, K)),
