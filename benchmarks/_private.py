@@ -1,4 +1,4 @@
-"""Owners with data for the benchmark of values across owners, and what is right there."""
+"""Owners with data for the benchmark of values across owners, and what is right."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from jaxsel.filter import (
 from . import _filter, _private
 from ._case import Case, Contender, Target, faster
 from ._filter import Losses, LossFile
-from ._private import Owners
 from ._harness import main
+from ._private import Owners
 
 EXACT = {"error": 1e-6, "worse": 1e-6}
 _CLIENTS, _REPLICATES = 100, 200

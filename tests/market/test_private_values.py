@@ -32,7 +32,7 @@ def draw(n, seed=0):
 
 
 X_VAL, Y_VAL = draw(20, 1)
-DATA = {name: draw(30 + 10 * i, i) for i, name in enumerate(NAMES)}
+DATA = {name: draw(50 if i else 30, i) for i, name in enumerate(NAMES)}
 
 
 def ask(**options):
@@ -352,7 +352,7 @@ def test_messages_of_another_valuation_are_refused():
         new.sum()
     wrong = [dataclasses.replace(one, round=2) for one in fresh.keys]
     with pytest.raises(ValueError, match="another round"):
-        ValueOwner(new.valuation, *DATA["ada"], owner="ada").share(wrong) or None
+        Session(new.valuation).owners["ada"].share(wrong)
 
 
 def test_strangers_and_repeats_are_refused():
@@ -471,14 +471,17 @@ def test_edges():
     """One validation point, one point an owner, repeated rows, texts as labels."""
     x = np.zeros((1, 2), np.float32)
     data = {name: (x, ["yes" if i else "no"]) for i, name in enumerate(NAMES)}
-    valuation = ask_values(x, ["yes"], radius=0.0, owners=NAMES, classes=["no", "yes"])
+    x_val = np.array([[1, 0]], np.float32)
+    valuation = ask_values(
+        x_val, ["yes"], radius=1.0, owners=NAMES, classes=["no", "yes"]
+    )
     with pytest.raises(ValueError, match="must share a label"):
         private_values(valuation, data)
     data["ada"] = np.zeros((2, 2), np.float32), ["no", "yes"]
     found, sums = private_values(valuation, data)
     assert sums.sums.tolist() == [[5, 1]]
     every = jaxsel.threshold_knn_shapley(
-        np.zeros((6, 2)), ["no", *["yes"] * 5], x, ["yes"], radius=0.0
+        np.zeros((6, 2)), ["no", *["yes"] * 5], x_val, ["yes"], radius=1.0
     )
     np.testing.assert_allclose(found["ada"].values, every.values[:2], atol=1e-7)
 
