@@ -56,6 +56,7 @@ class Owners:
             radius=self.radius,
             owners=[*self.data()],
             epsilon=epsilon,
+            classes=range(_CLASSES),
         )
 
 
@@ -100,6 +101,7 @@ def against_pooled(data: Owners, found: Result) -> dict[str, float]:
         data.x_val,
         data.y_val,
         radius=data.radius,
+        n_classes=_CLASSES,
     ).values
     own = np.concatenate([np.asarray(found[0][name].values) for name in data.data()])
     largest = float(np.abs(pooled).max())

@@ -7,10 +7,80 @@ has no licence, and is not used.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+
+import jaxsel
+
+from . import _knn
+from ._knn import Points
+
+BITS, WIDTH = 3, 5.0
+WHICH = range(0, 2000, 100)
+"""Ranks of the points whose values the peer computes, for one validation point."""
+
+CHECKED = [0, 1]
+"""Points whose values are compared, over all validation points."""
+
+
+def draw(n: int, m: int, d: int, *, k: int = 5) -> Points:
+    """Draw points of two classes, each of five Gaussians."""
+    points = _knn.mixture(n, m, d, k=k)
+    y, y_val = points.y % 2, points.y_val % 2
+    return dataclasses.replace(points, y=y, y_val=y_val, n_classes=2)
+
+
+def ours(points: Points, **options: Any) -> Callable[[], jaxsel.Values]:
+    """Return jaxsel's values of the mean over validation points."""
+    arrays = points.x, points.y, points.x_val, points.y_val
+    common: dict[str, Any] = {"k": points.k, "bits": BITS, "weights": _weights}
+    return lambda: jaxsel.weighted_knn_shapley(*arrays, **common, **options)
+
+
+def loop(points: Points) -> Callable[[], np.ndarray]:
+    """Return the published algorithm, for a few points and one validation point."""
+    which = [i for i in WHICH if i < len(points.x)]
+
+    def call() -> np.ndarray:
+        query, label = points.x_val[0], int(points.y_val[0])
+        _, votes = votes_of(points.x, points.y, query, label, WIDTH, BITS)
+        return published(votes, points.k, which)
+
+    return call
+
+
+def error(points: Points, found: Any) -> dict[str, float]:
+    """Compare with the published algorithm: of the largest value."""
+    if isinstance(found, np.ndarray):
+        return {"error": float(np.abs(found - loop(points)()).max())}
+    values = np.asarray(found.values)
+    if found.error_bound is None:
+        off = np.abs(values[CHECKED] - _expected(points)).max()
+        return {"error": float(off / np.abs(values).max())}
+    off = float(np.abs(values - np.asarray(ours(points)().values)).max())
+    bound = float(np.asarray(found.error_bound).max())
+    return {"certified": bound, "off": off, "beyond": max(0.0, off - bound)}
+
+
+@functools.cache
+def _expected(points: Points) -> np.ndarray:
+    """Return the values of a few points, the mean over all validation points."""
+    every: list[np.ndarray] = []
+    for query, label in zip(points.x_val, points.y_val.tolist(), strict=True):
+        order, votes = votes_of(points.x, points.y, query, label, WIDTH, BITS)
+        which = [int(np.flatnonzero(order == i)[0]) for i in CHECKED]
+        every.append(published(votes, points.k, which))
+    return np.mean(every, axis=0)
+
+
+def _weights(distance: Any) -> Any:
+    return jnp.exp(-distance / WIDTH)
 
 
 def votes_of(
