@@ -33,7 +33,7 @@ _T = TypeVar("_T", bound="_Reply")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Valuation:
-    """What owners are asked to value their points by; `ask_values` makes one.
+    """Question to owners, by which they value their points; `ask_values` makes one.
 
     Attributes:
         id: 32 hexadecimal digits, drawn at random.
@@ -280,7 +280,7 @@ class _Reply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Survivors(_Reply):
-    """Whose masked counts have come.
+    """Message to owners that says whose masked counts have come.
 
     Attributes:
         task: The valuation's.

@@ -316,7 +316,7 @@ def _by_rank(
     far = (k - 1) * levels
     sums = jnp.arange(-far, far + 1)
     kinds = jnp.arange(-levels, levels + 1)
-    wins = sums + kinds[:, None] >= 0  # [votes, s]: with one vote more
+    wins = (sums[None] + kinds[:, None] >= 0).astype(jnp.float32)  # one vote more
     start = (sums == 0).astype(jnp.float32)
     state = _State(
         points=jnp.zeros((), jnp.int32),
@@ -328,14 +328,14 @@ def _by_rank(
     def step(state: _State, point: Any) -> tuple[_State, jax.Array]:
         vote, here = point
         rank = (state.points + 1).astype(jnp.float32)
-        change = wins.astype(jnp.float32) - (sums + vote >= 0)
+        change = wins - (sums + vote >= 0).astype(jnp.float32)[None]
         flips = jnp.sum(state.less[:, k - 1] * change, axis=1)
         weight = jnp.where(
             here & (rank > k), k / (rank * jnp.maximum(rank - 1, 1)), 0.0
         )
         first = (kinds == vote) & ~state.seen
         grown = _add(state.less, vote, state.points - 1, levels)
-        less = jnp.where(first[:, None, None], state.all, grown)
+        less = jnp.where(first[:, None, None], state.all[None], grown)
         less = jnp.where((state.seen | first)[:, None, None], less, 0.0)
         after = _State(
             points=state.points + 1,
@@ -351,8 +351,8 @@ def _by_rank(
     total = jnp.sum(here, dtype=jnp.int32)
     n_here = jnp.maximum(total, 1).astype(jnp.float32)
     # Sets smaller than K. Of a vote not seen yet nothing has to be left out.
-    less = jnp.where(last.seen[:, None, None], last.less, last.all)
-    gain = wins.astype(jnp.float32) - (sums >= 0)
+    less = jnp.where(last.seen[:, None, None], last.less, last.all[None])
+    gain = wins - (sums >= 0).astype(jnp.float32)[None]
     small = jnp.sum(less * gain[:, None], axis=(1, 2)) / n_here
     later = jax.vmap(reverse_sum, in_axes=1, out_axes=1)(taken)
     later = jnp.pad(later, ((0, n - looked), (0, 0)))
@@ -370,7 +370,7 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
     Of count + 1 points, j have it among them with the probability j / (count + 1).
     """
     k, s = table.shape[-2:]
-    drawn = jnp.arange(k, dtype=jnp.float32)[:, None]
+    drawn = jnp.arange(k, dtype=jnp.float32).reshape((1,) * (table.ndim - 2) + (k, 1))
     number = jnp.maximum(count + 1, 1).astype(jnp.float32)
     wide = jnp.pad(table, ((0, 0),) * (table.ndim - 1) + ((levels, levels),))
     moved = lax.dynamic_slice_in_dim(wide, levels - vote, s, axis=-1)
