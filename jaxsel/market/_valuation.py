@@ -136,7 +136,7 @@ class Valuation:
 
     @property
     def slack(self) -> int:
-        """How far noise may lead the sum of all owners' counts."""
+        """Largest number by which noise may change a sum of all owners' counts."""
         return math.ceil(_SIGMAS * math.sqrt(len(self.owners) * self.variance))
 
     @property
