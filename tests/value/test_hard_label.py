@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +67,13 @@ def enumerate_points(data, k, weights, bits, n_classes, metric="l2"):
     return np.array(every)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
-@pytest.mark.parametrize("levels", [1, 3])
-def test_kernel_is_the_enumeration(k, levels):
-    rng = np.random.default_rng([k, levels])
-    for n in (1, 2, 4, 7):
+@pytest.mark.parametrize(
+    ("n", "k", "levels"),
+    [(1, 1, 3), (1, 5, 1), (2, 2, 3), (4, 9, 1), (7, 1, 3), (7, 3, 1), (7, 5, 3)],
+)
+def test_kernel_is_the_enumeration(n, k, levels):
+    rng = np.random.default_rng([n, k])
+    for _ in range(5):
         votes = rng.integers(-levels, levels + 1, n)
         distances = rng.permutation(n).astype(np.float32)
         found = weighted_shapley(distances, votes.astype(np.int32), k=k, levels=levels)
@@ -78,19 +81,18 @@ def test_kernel_is_the_enumeration(k, levels):
         cases.close(np.asarray(found)[order], enumerate_votes(votes[order], k), 2e-7)
 
 
-@pytest.mark.parametrize("votes", [*itertools.product([-1, 0, 1], repeat=4)])
-@pytest.mark.every(9)
-def test_all_votes_of_four_points(votes):
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_all_votes_of_four_points(k):
     """Ties of votes among them, which count as right."""
-    votes = np.array(votes)
-    for k in (1, 2, 3):
-        found = weighted_shapley(np.arange(4.0), votes.astype(np.int32), k=k, levels=1)
-        cases.close(found, enumerate_votes(votes, k), 2e-7)
+    every = np.array([*itertools.product([-1, 0, 1], repeat=4)])
+    one = partial(weighted_shapley, np.arange(4.0), k=k, levels=1)
+    found = jax.vmap(one)(every.astype(np.int32))
+    cases.close(found, [enumerate_votes(votes, k) for votes in every], 2e-7)
 
 
 @pytest.mark.parametrize("make", [cases.random, cases.grid])
 @pytest.mark.parametrize(
-    ("k", "weights", "bits"), [(1, fade, 2), (3, fade, 3), (3, None, 3), (4, fade, 1)]
+    ("k", "weights", "bits"), [(1, fade, 2), (3, fade, 3), (4, None, 3)]
 )
 def test_function_is_the_enumeration(make, k, weights, bits):
     data = make(7, 4)
@@ -128,7 +130,7 @@ def test_the_published_loop_is_the_enumeration(k):
         np.testing.assert_allclose(found, enumerate_votes(votes, k), atol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "k", "bits"), [(60, 5, 3), (120, 3, 2), (90, 12, 2)])
+@pytest.mark.parametrize(("n", "k", "bits"), [(60, 5, 3), (90, 12, 2)])
 def test_kernel_is_the_published_loop(n, k, bits):
     rng = np.random.default_rng(n)
     levels = 2**bits - 1
@@ -163,7 +165,7 @@ def test_values_sum_to_the_utility_of_all():
         assert abs(total - (float(votes.sum() >= 0) - 1)) < 2e-5
 
 
-@pytest.mark.parametrize("reach", [1, 4, 5, 6, 20, 79])
+@pytest.mark.parametrize("reach", [1, 5, 20, 79])
 def test_the_bound_holds(reach):
     data = two_classes(80, 12)
     options = {"k": 5, "weights": fade, "reduce": None}
