@@ -25,6 +25,7 @@ import numpy as np
 from jaxsel._checks import check_count, check_positive
 
 _BINS = 100  # of privacy losses, for each standard deviation of one count's
+_MOST = 10**12  # variance of a sum: its distribution is an array
 
 
 def privacy_epsilon(variance: int, n_val: int, *, delta: float, honest: int) -> float:
@@ -54,6 +55,11 @@ def privacy_epsilon(variance: int, n_val: int, *, delta: float, honest: int) -> 
     variance = check_count("variance", variance)
     n_val, honest = check_count("n_val", n_val), check_count("honest", honest)
     delta = _check_delta(delta)
+    if honest * variance > _MOST:
+        raise ValueError(
+            f"variance must be at most {_MOST // honest} where {honest} owners' noise "
+            f"counts, got {variance}"
+        )
     sigma = math.sqrt(honest * variance)
     far = _sum_distance(variance, honest) * n_val
     one = accounting.from_discrete_gaussian_mechanism(
@@ -80,7 +86,7 @@ def noise_variance(epsilon: float, n_val: int, *, delta: float, honest: int) -> 
         TypeError: If a count is no whole number.
         ValueError: If an argument is out of range.
     """
-    from scipy import optimize, stats
+    from scipy import stats
 
     epsilon, delta = check_positive("epsilon", epsilon), _check_delta(delta)
     n_val, honest = check_count("n_val", n_val), check_count("honest", honest)
@@ -92,8 +98,11 @@ def noise_variance(epsilon: float, n_val: int, *, delta: float, honest: int) -> 
         far = stats.norm.logcdf(-ratio / 2 - epsilon / ratio)
         return float(near - np.exp(epsilon + far)) - delta
 
-    root: Any = optimize.brentq(excess, -30, 10)
-    ratio = math.exp(root)
+    low, high = -30.0, 10.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+    ratio = math.exp(low)
     variance = max(1, math.ceil(n_val / ratio**2 / honest))
     while privacy_epsilon(variance, n_val, delta=delta, honest=honest) > epsilon:
         variance += max(1, variance // 10_000)

@@ -14,7 +14,15 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_same_length
-from jaxsel._wire import MAX_BYTES, check_fields, check_id, pack, reading, write
+from jaxsel._wire import (
+    MAX_BYTES,
+    check_fields,
+    check_id,
+    check_text,
+    pack,
+    reading,
+    write,
+)
 from jaxsel.filter import Counted
 from jaxsel.neighbors import METRICS
 
@@ -76,10 +84,9 @@ class Valuation:
         n = len(self.owners)
         if n < 2 or len(set(self.owners)) < n:
             raise ValueError(f"owners must be two or more distinct names, got {n}")
-        for name in ("needed", "max_points"):
+        for name in ("needed", "max_points", "colluding"):
             check_count(name, getattr(self, name))
-        for name in ("colluding", "variance"):
-            check_count(name, getattr(self, name), minimum=0)
+        check_count("variance", self.variance, minimum=0)
         if not n < 2 * self.needed <= 2 * n:
             raise ValueError(
                 f"needed must be more than half of the {n} owners, and no more than "
@@ -330,6 +337,7 @@ class CountSums(_Reply):
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+    if not isinstance(value, list):
         raise ValueError("owners must be a list of names")
-    return tuple(value)
+    names: list[Any] = value
+    return tuple(check_text("owners", name, longest=100) for name in names)

@@ -195,9 +195,14 @@ def private_values(
         TypeError: As `ValueOwner`.
         ValueError: As `ValueOwner`, `ValueOwner.values` and `sum_counts`.
     """
-    limits = {"min_owners": min_owners, "max_epsilon": max_epsilon}
     owners = {
-        name: ValueOwner(valuation, *own, owner=name, **limits)
+        name: ValueOwner(
+            valuation,
+            *own,
+            owner=name,
+            min_owners=min_owners,
+            max_epsilon=max_epsilon,
+        )
         for name, own in data.items()
     }
     keys = [owner.keys() for owner in owners.values()]

@@ -40,7 +40,7 @@ from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._labels import make_labels
 from ._linear import Array, check_pair, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
-from ._plan import Split
+from ._plan import Split, entries
 from ._semivalue import reverse_sum, settled_argsort
 from ._tables import row_index, warn_if_same
 
@@ -148,10 +148,15 @@ def _values(
         )
     warn_if_same(x, labels.train, x_val, labels.query)
     traced, captured = trace_weights(weights, len(x))
+    levels = 1 if weights is None else 2**bits - 1
+    if chunk_size is None:
+        # What a validation point has in memory, besides its row of distances.
+        held = (2 * levels + 1) * k * (2 * (k - 1) * levels + 1)
+        chunk_size = max(1, 2 * entries() // max(held, 2 * len(x)))
     values = accumulate(
         _Votes(
             k=k,
-            levels=1 if weights is None else 2**bits - 1,
+            levels=levels,
             n_classes=labels.n_classes,
             reach=min(reach, len(x)) if method == "hybrid" else None,
             weights=traced,
@@ -343,8 +348,7 @@ def _by_rank(
             less=less,
             seen=state.seen | first,
         )
-        after = jax.tree.map(lambda new, old: jnp.where(here, new, old), after, state)
-        return after, weight * flips
+        return _State(*map(partial(jnp.where, here), after, state)), weight * flips
 
     looked = n if reach is None else reach
     last, taken = lax.scan(step, state, (votes[:looked], here[:looked]))

@@ -134,6 +134,8 @@ def test_refused():
             privacy_epsilon(10, 5, **options)
         with pytest.raises(ValueError, match=next(iter(wrong))):
             noise_variance(1.0, 5, **options)
+    with pytest.raises(ValueError, match="variance must be at most"):
+        privacy_epsilon(10**12, 5, delta=1e-6, honest=2)
     for epsilon in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="epsilon"):
             noise_variance(epsilon, 5, delta=1e-6, honest=2)

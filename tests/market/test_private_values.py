@@ -267,6 +267,12 @@ def test_what_can_not_be_asked(options, message):
         ask(**options)
 
 
+def test_each_owner_knows_its_own_noise():
+    """So that a question which forgets that is none."""
+    with pytest.raises(ValueError, match="colluding must be"):
+        dataclasses.replace(ask(), colluding=0)
+
+
 def test_limits_of_owners():
     pytest.importorskip("dp_accounting")
     x, y = DATA["ada"]

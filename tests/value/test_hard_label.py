@@ -237,6 +237,16 @@ def test_zero_weights_vote_for_nobody():
     assert not np.asarray(none.values).any()
 
 
+def test_many_levels():
+    """A few validation points at a time, for what each has in memory."""
+    data = cases.random(7, 6)
+    expected = enumerate_points(data, 2, fade, 6, data.n_classes)
+    found = weighted_knn_shapley(
+        *data.classes(), k=2, weights=fade, bits=6, reduce=None
+    )
+    cases.close(found.values, expected, 3e-7)
+
+
 def test_float64_mode():
     data = two_classes(30, 4)
     plain = weighted_knn_shapley(*data, weights=fade)
