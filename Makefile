@@ -100,7 +100,7 @@ $(STAMPS)/secure: $(BUILD) | $(BIN)/python
 
 $(STAMPS)/test: $(BUILD) | $(BIN)/python
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[data,report,text,stream,federated,mpc,spu,bench,dev,docs]'
+	$(PIP) --editable '.[data,report,text,stream,federated,private,mpc,spu,bench,dev,docs]'
 	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
 	-$(PIP) --no-deps spu==0.9.5
 	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/secure $(STAMPS)/docs

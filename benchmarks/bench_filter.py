@@ -18,10 +18,11 @@ from jaxsel.filter import (
     loss_threshold,
 )
 
-from . import _filter
+from . import _filter, _private
 from ._case import Case, Contender, Target, faster
 from ._filter import Losses, LossFile
 from ._harness import main
+from ._private import Owners
 
 EXACT = {"error": 1e-6, "worse": 1e-6}
 _CLIENTS, _REPLICATES = 100, 200
@@ -38,6 +39,7 @@ def cases(*, quick: bool = False) -> list[Case]:
         _band(100_000 // shrink),
         _stream(100_000_000 // shrink**2),
         _clients(100_000 // shrink),
+        _values(10_000 // shrink, 1000 // shrink),
     ]
 
 
@@ -148,6 +150,43 @@ def _clients(n: int) -> Case[Losses]:
         ],
         targets=[
             _at_most("federated_threshold", "bytes", 10_000, "10 KB a client and round")
+        ],
+        rounds=3,
+    )
+
+
+def _values(n: int, m: int) -> Case[Owners]:
+    owners = 10
+    noisy = [
+        Contender(
+            name=f"epsilon = {epsilon:g}",
+            make=functools.partial(_private.values, epsilon=epsilon),
+            check=lambda data, found: {"auc": _private.auc(data, found)},
+            limits={},
+        )
+        for epsilon in _private.EPSILONS
+    ]
+    return Case(
+        name="private",
+        title=f"private: values across {owners} owners of {n:,} points, {m:,} "
+        "validation points",
+        inputs=functools.partial(_private.draw, owners, n, m),
+        tiny=functools.partial(_private.draw, 4, 50, 5),
+        work=owners * n * m,
+        unit="pair",
+        contenders=[
+            Contender(
+                name="exact",
+                make=functools.partial(_private.values, epsilon=None),
+                check=_private.against_pooled,
+                limits={"error": 1e-5},
+            ),
+            *noisy,
+        ],
+        targets=[
+            _at_most("exact", "cpu_s", 10, "ten seconds, all owners together"),
+            _at_most("exact", "bytes", 16_384, "16 KB that a client sends"),
+            _at_most("epsilon = 1", "cpu_s", 10, "ten seconds, all owners together"),
         ],
         rounds=3,
     )

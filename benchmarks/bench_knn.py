@@ -18,7 +18,7 @@ from jaxsel.neighbors._select import smallest
 from jaxsel.value import RankTable, rank_table, semivalue, shapley_weights
 from jaxsel.value._accumulate import accumulate
 
-from . import _knn, _peers
+from . import _knn, _peers, _weighted
 from ._case import Case, Contender, Target, at_most, faster
 from ._harness import main
 from ._knn import Points
@@ -107,6 +107,7 @@ def cases(*, quick: bool = False) -> list[Case[Any]]:
             ],
             rounds=5,
         ),
+        _weighted_case(2000 // shrink, 200 // shrink),
         _case(
             "gpu",
             (large, many, 512),
@@ -200,6 +201,44 @@ def _smallest(m: int, n: int, k: int) -> Case[jax.Array]:
         ],
         platforms=["gpu"],
         elsewhere=True,
+        rounds=5,
+    )
+
+
+def _weighted_case(n: int, m: int) -> Case[Points]:
+    few = len([i for i in _weighted.WHICH if i < n])
+    return Case(
+        name="weighted",
+        title=f"weighted: hard labels, {n:,} × {m:,}, d = 64, K = 5, "
+        f"{_weighted.BITS} bits",
+        inputs=functools.partial(_weighted.draw, n, m, 64),
+        tiny=functools.partial(_weighted.draw, 60, 3, 64),
+        work=n * m,
+        unit="pair",
+        contenders=[
+            Contender(
+                name="weighted",
+                make=_weighted.ours,
+                check=_weighted.error,
+                limits=OURS,
+            ),
+            Contender(
+                name="reach 256",
+                make=lambda points: _weighted.ours(points, method="hybrid", reach=256),
+                check=_weighted.error,
+                limits={"beyond": 0.0},
+            ),
+            Contender(
+                name="published loop",
+                make=_weighted.loop,
+                check=_weighted.error,
+                limits={"error": 0.0},
+                share=few / (n * m),
+                peer=True,
+                note=f"{few} of {n} points, one of {m} validation points",
+            ),
+        ],
+        targets=[faster("weighted", "published loop", "goal", 100)],
         rounds=5,
     )
 

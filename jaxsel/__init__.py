@@ -48,6 +48,7 @@ from .value import (
     streamed_values as streamed_values,
     threshold_knn_shapley as threshold_knn_shapley,
     tmc_shapley as tmc_shapley,
+    weighted_knn_shapley as weighted_knn_shapley,
 )
 
 _ROOMS = (

@@ -58,6 +58,15 @@ def _matches(rng):
     return _distances(rng), rng.integers(0, 2, N).astype(np.float32)
 
 
+def _counts(rng):
+    near, gains = _matches(rng)
+    return near < 9, gains, np.int32(N + 5), np.float32(12)
+
+
+def _votes(rng):
+    return _distances(rng), rng.integers(-3, 4, N).astype(np.int32)
+
+
 def _targets(rng):
     return _distances(rng), rng.normal(size=N).astype(np.float32), np.float32(0.5)
 
@@ -201,6 +210,8 @@ KERNELS = [
         ),
         _matches,
     ),
+    Kernel("counted_shapley", partial(value.counted_shapley, prior=0.5), _counts),
+    Kernel("weighted_shapley", partial(value.weighted_shapley, k=K, levels=3), _votes),
     Kernel(
         "regression_shapley",
         partial(value.regression_shapley, table=value.regression_table(N, K)),

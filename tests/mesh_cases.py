@@ -95,6 +95,8 @@ CALLS = {
     **{f"value.{name}": _knn(name, k=3) for name in KNN},
     "value.knn_semivalue": _knn("knn_semivalue", rank_weights=_harmonic),
     "value.threshold_knn_shapley": _knn("threshold_knn_shapley", radius=1.5),
+    "value.threshold_counts": _knn("threshold_counts", radius=1.5),
+    "value.weighted_knn_shapley": _knn("weighted_knn_shapley", k=3),
     "value.knn_regression_shapley": _knn("knn_regression_shapley", y=T, y_val=T_VAL),
     "value.banzhaf": _game("banzhaf", stop=FEW),
     "value.beta_shapley": _game("beta_shapley", stop=FEW),

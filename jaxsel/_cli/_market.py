@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _market_rank
+from . import _market_rank, _market_value
 from ._market_data import (
     describe,
     plain_labels,
@@ -57,6 +57,7 @@ def add(commands: Commands[Parser]) -> None:
     add_request(actions).set_defaults(run=_request)
     add_answer(actions).set_defaults(run=_answer)
     _market_rank.add(actions)
+    _market_value.add(actions)
 
 
 def _request(args: argparse.Namespace) -> None:

@@ -23,19 +23,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxsel._checks import check_count
+from jaxsel._wire import check_fields, pack, unpacking
 
-from ._messages import Counted, FromClient
+from ._messages import FORMAT, MAX_BYTES, Counted, FromClient
 from ._secure_messages import Keys, Revealed, Shares
 from ._shamir import LENGTH, split
 
 # Every key seals one share only.
 _NONCE = bytes(12)
+_STATE = "state of a client"
 
 
 class SecureClient:
@@ -188,6 +190,61 @@ class SecureClient:
         ]
         return Revealed(**self._sender, others=names, shares=_rows(parts))
 
+    def to_bytes(self) -> bytes:
+        """Return all that the client knows, to go on in another process.
+
+        Its keys and counts are among it: nobody else may see these bytes, and they must
+        be replaced by newer ones before what a method returned is sent. A client that
+        goes on twice from the same bytes may open both of its masks.
+        """
+        held = sorted(self._held)
+        known = sorted(self._keys)
+        secret = [*(key.private_bytes_raw() for key in self._secret), self._own]
+        fields = {
+            **self._sender,
+            "needed": self._needed,
+            "stage": self._stage,
+            "known": known,
+            "held": held,
+        }
+        arrays = {
+            "counts": self._counted.counts,
+            "secret": _rows(secret),
+            "keys": np.stack([np.zeros((2, 32), np.uint8)] + _public(self._keys)),
+            "shares": _rows([bytes(2 * LENGTH), *(self._held[n] for n in held)]),
+        }
+        return pack(FORMAT, _STATE, fields, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SecureClient:
+        """Return the client that `to_bytes` was called of.
+
+        Args:
+            data: What it returned.
+
+        Raises:
+            ValueError: If it is anything else, or damaged.
+        """
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        names = ("counts", "secret", "keys", "shares")
+        with unpacking(FORMAT, data, _STATE, names, MAX_BYTES) as (fields, arrays):
+            check_fields(
+                "fields",
+                fields,
+                {"task", "round", "client", "needed", "stage", "known", "held"},
+            )
+            sender = {name: fields[name] for name in ("task", "round", "client")}
+            client = cls(Counted(**sender, counts=arrays["counts"]), fields["needed"])
+            *secret, client._own = (row.tobytes() for row in arrays["secret"])
+            client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
+            for name, pair in zip(fields["known"], arrays["keys"][1:], strict=True):
+                client._keys[name] = Keys(**sender | {"client": name}, keys=pair)
+            for name, both in zip(fields["held"], arrays["shares"][1:], strict=True):
+                client._held[name] = both.tobytes()
+            client._stage = check_count("stage", fields["stage"], minimum=0)
+            return client
+
     @property
     def _sender(self) -> dict[str, Any]:
         one = self._counted
@@ -268,6 +325,11 @@ def _opened(cipher: Any, sealed: bytes, client: str) -> bytes:
         return cipher.decrypt(_NONCE, sealed, None)
     except InvalidTag as error:
         raise ValueError(f"the share of {client!r} was changed on its way") from error
+
+
+def _public(keys: Mapping[str, Keys]) -> list[np.ndarray]:
+    """Return public keys, `[2, 32]` each, in the order of names."""
+    return [keys[name].keys for name in sorted(keys)]
 
 
 def _rows(parts: Sequence[bytes]) -> np.ndarray:

@@ -9,6 +9,10 @@ from ._frank_wolfe import (
 from ._hard import HardSet as HardSet, hard_set as hard_set
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
+from ._privacy import (
+    noise_variance as noise_variance,
+    privacy_epsilon as privacy_epsilon,
+)
 from ._ranking import (
     Ranking as Ranking,
     RankingAgreement as RankingAgreement,
@@ -28,3 +32,14 @@ from ._small_model import (
     standardized_model as standardized_model,
 )
 from ._trainer import Trainer as Trainer
+from ._valuation import (
+    CountSums as CountSums,
+    Survivors as Survivors,
+    Valuation as Valuation,
+)
+from ._value_owner import ValueOwner as ValueOwner
+from ._values import (
+    ask_values as ask_values,
+    private_values as private_values,
+    sum_counts as sum_counts,
+)

@@ -9,6 +9,10 @@ from ._examples import Examples as Examples, Learner as Learner
 from ._executor import Executor as Executor
 from ._g_shapley import g_shapley as g_shapley, linear_passes as linear_passes
 from ._group_testing import group_testing_shapley as group_testing_shapley
+from ._hard_label import (
+    weighted_knn_shapley as weighted_knn_shapley,
+    weighted_shapley as weighted_shapley,
+)
 from ._hybrid import semivalue_hybrid as semivalue_hybrid
 from ._influence import influence as influence
 from ._knn import (
@@ -73,8 +77,12 @@ from ._stopping import (
 )
 from ._streamed_values import streamed_values as streamed_values
 from ._threshold import (
-    harmonic_numbers as harmonic_numbers,
+    threshold_counts as threshold_counts,
     threshold_knn_shapley as threshold_knn_shapley,
+)
+from ._threshold_kernel import (
+    counted_shapley as counted_shapley,
+    harmonic_numbers as harmonic_numbers,
     threshold_shapley as threshold_shapley,
 )
 from ._utility import (

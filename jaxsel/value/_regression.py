@@ -27,14 +27,13 @@ from jaxsel._checks import (
 from jaxsel._platform import take
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, Sort, unsort
-from jaxsel.neighbors._order import settled_argsort
 
 from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights
 from ._linear import Array, check_pair, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
 from ._plan import Split
-from ._semivalue import reverse_sum
+from ._semivalue import reverse_sum, settled_argsort
 from ._tables import row_index, warn_if_same
 
 

@@ -24,7 +24,11 @@ from jaxsel._checks import check_row
 from jaxsel._platform import on_platform, scatter_index, take
 from jaxsel.neighbors import Exact, Sort, argsort, top_k, unsort
 from jaxsel.neighbors._exact import settle
-from jaxsel.neighbors._order import check_sort, ranked
+from jaxsel.neighbors._order import (
+    check_sort,
+    ranked,
+    settled_argsort as settled_argsort,
+)
 
 from ._weights import RankTable, check_table, difference
 

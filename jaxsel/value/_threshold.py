@@ -11,22 +11,23 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Real
+import numpy.typing as npt
 
-from jaxsel import _native
-from jaxsel._checks import check_choice, check_positive, check_row
-from jaxsel._platform import on_platform, take
+from jaxsel._checks import check_choice, check_positive
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Exact, Metric
+from jaxsel.neighbors import Metric
 
 from ._accumulate import accumulate
-from ._ball import in_ball, in_balls, make_ball
+from ._ball import make_ball
 from ._distance_weights import DistanceWeights, trace_weights
 from ._labels import make_labels
 from ._linear import Array, Gains, check_pair, check_weighted, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
 from ._plan import Split
 from ._tables import row_index, warn_if_same
+from ._threshold_kernel import Marks, OfCounts, Threshold, harmonic_numbers
+
+_COUNTED = 1 << 24  # pairs of points whose marks are in memory at once
 
 
 @with_defaults
@@ -38,6 +39,7 @@ def threshold_knn_shapley(
     *,
     radius: float,
     n_classes: int | None = None,
+    counts: npt.ArrayLike | None = None,
     **options: Unpack[KnnOptions],
 ) -> Values:
     """Return the Shapley value for a classifier that votes within a radius.
@@ -59,6 +61,12 @@ def threshold_knn_shapley(
             another number in float32 than in float64). With "cosine" it is the chord,
             `sqrt(2 * radius)`, that is two epsilons longer.
         n_classes: Number of classes; those found in y and y_val together if None.
+        counts: Where x is one of several parts of the training data: for each
+            validation point, how many points of all parts are in its ball with its
+            label, and with another one, `[m, 2]`, whole numbers. The sum over all
+            parts of `jaxsel.value.threshold_counts`. The values are then those that
+            the points of x have among all points. `n_classes` must be given, labels
+            must be hard, and there are no `weights`.
         **options: As for all KNN values: see `KnnOptions`. `ties` and `method` have no
             effect: there is no order, and the value is always exact.
 
@@ -66,7 +74,16 @@ def threshold_knn_shapley(
         Wang et al., Threshold KNN-Shapley, NeurIPS 2023.
     """
     radius = check_positive("radius", radius, zero=True)
-    return _values(x, y, x_val, y_val, radius=radius, n_classes=n_classes, **options)
+    return _values(
+        x,
+        y,
+        x_val,
+        y_val,
+        radius=radius,
+        n_classes=n_classes,
+        counts=counts,
+        **options,
+    )
 
 
 def _values(
@@ -77,6 +94,7 @@ def _values(
     *,
     radius: float,
     n_classes: int | None,
+    counts: npt.ArrayLike | None,
     metric: Metric,
     ties: Ties,
     reduce: Reduce,
@@ -97,6 +115,17 @@ def _values(
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     warn_if_same(x, labels.train, x_val, labels.query)
     traced, captured = trace_weights(weights, len(x))
+    kernel = Threshold(Gains(labels.gains, traced, metric))
+    query: Any = labels.query
+    if counts is not None:
+        if weights is not None or not labels.binary or n_classes is None:
+            raise ValueError(
+                "counts need n_classes, hard labels and no weights, got n_classes = "
+                f"{n_classes}, {'hard' if labels.binary else 'soft'} labels and "
+                f"{'no ' if weights is None else ''}weights"
+            )
+        kernel = OfCounts(kernel.gains)
+        query = query, *_check_counts(counts, len(x_val))
     params = (
         make_ball(x, x_val, radius, metric),
         jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
@@ -104,12 +133,12 @@ def _values(
         captured,
     )
     values = accumulate(
-        _Threshold(Gains(labels.gains, traced, metric)),
+        kernel,
         params,
         x,
         labels.train,
         x_val,
-        labels.query,
+        query,
         metric=metric,
         reduce=reduce,
         certified=False,
@@ -119,6 +148,7 @@ def _values(
             metric=metric,
             n_classes=labels.n_classes,
             weights=weights,
+            counts=None if counts is None else "given",
         ),
         chunk_size=chunk_size,
         mesh=mesh,
@@ -129,119 +159,96 @@ def _values(
         progress=progress,
     )
     check_weighted(values, weights)
+    if counts is not None and not bool(jnp.isfinite(values.values).all()):
+        raise ValueError(
+            "counts must include the points of x, but for some validation point they "
+            "are fewer than those of x alone"
+        )
     return dataclasses.replace(values, index=values.index or index)
 
 
-def threshold_shapley(
-    distances: Real[jax.Array, " n"],
-    gains: Real[jax.Array, " n"],
-    radius: Real[jax.Array, ""] | float,
-    harmonic: Float[jax.Array, " n+1"],
-    prior: Real[jax.Array, ""] | float,
-) -> Float[jax.Array, " n"]:
-    """Value every training point for one validation point: a pure kernel.
+def _check_counts(counts: npt.ArrayLike, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts of points in each ball, and of those of the right label."""
+    pairs = np.asarray(counts)
+    if pairs.shape != (m, 2) or pairs.dtype.kind not in "iu":
+        raise ValueError(
+            f"counts must be whole numbers of shape [m, 2] = [{m}, 2], got shape "
+            f"{pairs.shape} and dtype {pairs.dtype}"
+        )
+    low, high = pairs.min(), pairs.max()
+    if low < 0 or high >= 1 << 30:
+        raise ValueError(
+            f"counts must lie between 0 and 2^30, got {low if low < 0 else high}"
+        )
+    pairs = pairs.astype(np.int32)
+    return pairs.sum(axis=1, dtype=np.int32), pairs[:, 0]
 
-    The utility is the mean gain of the points within the closed ball, and `prior`
-    (1 / number of classes) of none.
+
+def threshold_counts(
+    x: Array,
+    y: Array,
+    x_val: Array,
+    y_val: Array,
+    *,
+    radius: float,
+    metric: Metric = "l2",
+    chunk_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> np.ndarray:
+    """Count the training points in the ball around each validation point, by label.
+
+    The sum over several parts of the training data is all that
+    `threshold_knn_shapley(counts=...)` needs to know of the others to value one part.
 
     Args:
-        distances: Array of shape `[n]`.
-        gains: Array of shape `[n]`.
-        radius: Scalar, on the scale of `distances` (squared for "l2").
-        harmonic: Array of shape `[n + 1]`: `harmonic_numbers(n)`.
-        prior: Scalar: the utility of the empty set.
+        x: Training features, `[n, d]`.
+        y: Training labels, `[n]`.
+        x_val: Validation features, `[m, d]`.
+        y_val: Validation labels, `[m]`.
+        radius: As for `threshold_knn_shapley`, to which the same points are inside.
+        metric: Distance.
+        chunk_size: Validation points at a time, or None to choose.
+        mesh: Devices to split validation points over, or None.
+        axis: Name of the axis of the mesh to split over, or None.
 
     Returns:
-        Array of shape `[n]`, 0 outside the ball. Costs O(n), exact.
+        Points of the validation point's label, and points of another one, `[m, 2]`
+        int64. Costs as much as the values.
 
     Raises:
-        ValueError: If a shape is not as stated.
+        ValueError: As `threshold_knn_shapley`.
+        TypeError: As `threshold_knn_shapley`.
     """
-    (n,) = check_row("distances", distances)
-    check_row("gains", gains, n=n)
-    if jnp.shape(harmonic) != (n + 1,):
-        raise ValueError(
-            f"harmonic must have shape [n + 1] = [{n + 1}], got {jnp.shape(harmonic)}"
+    radius = check_positive("radius", radius, zero=True)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split="validation")
+    labels = make_labels(x, y, x_val, y_val, n_classes=None)
+    if not labels.binary:
+        raise ValueError("y and y_val must be labels, got class probabilities")
+    ball = make_ball(x, x_val, radius, metric)
+    found: list[np.ndarray] = []
+    rows = max(1, _COUNTED // len(x))
+    for start in range(0, len(x_val), rows):
+        part = slice(start, start + rows)
+        marks = accumulate(
+            Marks(Gains(labels.gains, None, metric)),
+            (ball,),
+            x,
+            labels.train,
+            x_val[part],
+            labels.query[part],
+            metric=metric,
+            reduce=None,
+            certified=False,
+            method="threshold_counts",
+            chunk_size=chunk_size,
+            mesh=mesh,
+            axis=axis,
+            split="validation",
+            gather=True,
+            owners=None,
+            progress=False,
         )
-    return _shapley_of(distances <= radius, gains, harmonic, prior)
-
-
-def _shapley_of(
-    inside: jax.Array,
-    gains: jax.Array,
-    harmonic: jax.Array,
-    prior: jax.Array | float,
-) -> jax.Array:
-    """Value the points in a ball, `[n]`, by how many there are and what they gain."""
-    size = jnp.sum(inside, dtype=jnp.int32)
-    total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)
-    # Affine in the gain, with coefficients that all points in the ball share.
-    count = jnp.maximum(size, 1).astype(jnp.float32)
-    others = jnp.maximum(count - 1, 1)
-    later = jnp.where(size > 1, take(harmonic, size) - 1, 0.0)
-    slope = (1 + later + later / others) / count
-    level = (prior + later * total / others) / count
-    return jnp.where(inside, slope * gains - level, 0.0)
-
-
-def harmonic_numbers(n: int) -> np.ndarray:
-    """Return 0, 1, 1 + 1/2, ..., H_n, `[n + 1]`, float64.
-
-    Args:
-        n: Number of training points.
-    """
-    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
-
-
-@dataclasses.dataclass(frozen=True)
-class _Threshold:
-    gains: Gains
-
-    @property
-    def orders(self) -> bool:
-        """True if float32 distances will do as they are: the border is settled."""
-        return self.gains.weights is None
-
-    def decide(self, params: Any, distances: jax.Array, exact: Exact) -> jax.Array:
-        """Move distances `[m, n]` to the side of the radius where they belong.
-
-        By as little as it takes: weights change by a rounding. So a device settles the
-        border of points whose features no other device has.
-        """
-        ball = params[0]
-        inside = in_balls(distances, ball, exact)
-        beyond = jnp.nextafter(ball.reach, jnp.float32(jnp.inf))
-        return jnp.where(
-            inside,
-            jnp.minimum(distances, ball.reach),
-            jnp.maximum(distances, beyond),
-        )
-
-    def __call__(
-        self,
-        params: Any,
-        distances: jax.Array,
-        train: Any,
-        query: Any,
-        exact: Exact | None,
-    ) -> tuple[jax.Array, None]:
-        gains = self.gains(distances, train, query, params[-1])
-        operands = distances, gains, params[:-1], exact
-        if not _native.available():
-            return _in_jax(*operands), None
-        return on_platform(_compiled, _in_jax, *operands), None
-
-
-def _compiled(
-    distances: jax.Array, gains: jax.Array, params: Any, exact: Exact | None
-) -> jax.Array:
-    (reach, limit), harmonic, prior = params
-    return _native.threshold(distances, gains, reach, limit, harmonic, prior, exact)
-
-
-def _in_jax(
-    distances: jax.Array, gains: jax.Array, params: Any, exact: Exact | None
-) -> jax.Array:
-    ball, harmonic, prior = params
-    inside = in_ball(distances, ball, exact)
-    return _shapley_of(inside, gains, harmonic, prior)
+        rows_of = np.asarray(marks.values)
+        found.append(np.stack([(rows_of == 2).sum(1), (rows_of == 1).sum(1)], axis=1))
+    return np.concatenate(found).astype(np.int64)

@@ -30,6 +30,7 @@ def test_full_size_cases_are_those_of_the_issue():
         **dict.fromkeys(["exact", "hybrid", "sort-free"], 10**7),
         **{"memory": 5 * 10**7, "million": 10**8, "gpu": 5 * 10**8},
         **dict.fromkeys(["smallest 100", "smallest 1000"], 5 * 10**8),
+        "weighted": 4 * 10**5,
     }
     limits = {
         (name, target.level, target.contender, target.quantity, target.limit)
@@ -47,6 +48,7 @@ def test_full_size_cases_are_those_of_the_issue():
         ("memory", "must", "jaxsel", "peak_mb", 200),
         ("million", "must", "jaxsel", "peak_mb", 500),
         ("million", "goal", "jaxsel", "cpu_s", 10),
+        ("weighted", "goal", "weighted", "ratio", 100),
         ("gpu", "goal", "jaxsel", "rate", 5e9),
     }
 

@@ -1,0 +1,518 @@
+"""Values across owners: equal to the pooled ones, and what goes wrong on the way."""
+
+import dataclasses
+import stat
+import warnings
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import jaxsel
+from jaxsel.filter import SecureClient
+from jaxsel.market import (
+    CountSums,
+    Survivors,
+    Valuation,
+    ValueOwner,
+    ask_values,
+    private_values,
+    sum_counts,
+)
+
+NAMES = ("ada", "bo", "cy", "di", "ed")
+RADIUS = 1.5
+
+
+def draw(n, seed=0):
+    rng = np.random.default_rng([n, seed])
+    y = rng.integers(0, 3, n)
+    return (rng.normal(size=(n, 4)) + y[:, None]).astype(np.float32), y
+
+
+X_VAL, Y_VAL = draw(20, 1)
+DATA = {name: draw(50 if i else 30, i) for i, name in enumerate(NAMES)}
+
+
+def ask(**options):
+    options = {"radius": RADIUS, "owners": NAMES} | options
+    return ask_values(X_VAL, Y_VAL, **options)
+
+
+def pooled(names=NAMES, **options):
+    x, y = (np.concatenate([DATA[name][i] for name in names]) for i in (0, 1))
+    values = jaxsel.threshold_knn_shapley(
+        x, y, X_VAL, Y_VAL, radius=RADIUS, n_classes=3, **options
+    )
+    ends = np.cumsum([len(DATA[name][0]) for name in names])[:-1]
+    return dict(zip(names, np.split(np.asarray(values.values), ends), strict=True))
+
+
+class Session:
+    """Owners up to the point where the sums are opened, with each message in reach."""
+
+    def __init__(self, valuation, data=DATA, **limits):
+        self.valuation, self.data = valuation, data
+        self.owners = {
+            name: ValueOwner(valuation, *own, owner=name, **limits)
+            for name, own in data.items()
+        }
+        self.keys = [owner.keys() for owner in self.owners.values()]
+
+    def share(self):
+        self.shares = [owner.share(self.keys) for owner in self.owners.values()]
+        return self
+
+    def mask(self, silent=()):
+        self.alive = [name for name in self.owners if name not in silent]
+        self.masked = [self.owners[name].masked(self.shares) for name in self.alive]
+        self.survivors = self.valuation.survivors(self.masked)
+        return self
+
+    def reveal(self, late=()):
+        self.revealed = [
+            self.owners[name].reveal(self.survivors)
+            for name in self.alive
+            if name not in late
+        ]
+        return self
+
+    def sum(self):
+        return sum_counts(
+            self.valuation, self.keys, self.shares, self.masked, self.revealed
+        )
+
+    def values(self, name, sums):
+        return self.owners[name].values(sums, *self.data[name])
+
+
+def whole(valuation=None, **limits):
+    return Session(valuation or ask(), **limits).share().mask().reveal()
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_values_are_the_pooled_ones(metric):
+    found, sums = private_values(ask(metric=metric), DATA)
+    expected = pooled(metric=metric)
+    for name in NAMES:
+        np.testing.assert_allclose(
+            found[name].values, expected[name], rtol=0, atol=2e-8
+        )
+    assert sums.owners == NAMES
+    assert max(np.abs(v).max() for v in expected.values()) > 1e-3
+
+
+def test_sums_are_counted_by_hand():
+    _, sums = private_values(ask(), DATA)
+    near = right = 0
+    for x, y in DATA.values():
+        gaps = X_VAL[:, None].astype(float) - x[None].astype(float)
+        inside = np.linalg.norm(gaps, axis=-1) <= RADIUS
+        match = Y_VAL[:, None] == y[None]
+        right = right + (inside & match).sum(1)
+        near = near + inside.sum(1)
+    np.testing.assert_array_equal(sums.sums, np.stack([right, near - right], axis=1))
+
+
+@pytest.mark.parametrize("silent", [("bo",), ("ada",)])
+def test_owners_that_drop_out(silent):
+    found, sums = private_values(ask(), DATA, silent=silent)
+    left = [name for name in NAMES if name not in silent]
+    assert [*sums.owners] == left
+    expected = pooled(left)
+    for name in left:
+        np.testing.assert_allclose(
+            found[name].values, expected[name], rtol=0, atol=2e-8
+        )
+    # One that dropped out is valued as if it had joined those who are left.
+    alone = pooled([*left, *silent])[silent[0]]
+    np.testing.assert_allclose(found[silent[0]].values, alone, rtol=0, atol=2e-8)
+
+
+def test_too_few_are_left():
+    with pytest.raises(ValueError, match="4 or more of those asked"):
+        private_values(ask(), DATA, silent=("ada", "bo"))
+    late = Session(ask()).share().mask().reveal(late=("ada", "bo"))
+    with pytest.raises(ValueError, match="of 4 clients or more"):
+        late.sum()
+    late = Session(ask()).share().mask().reveal(late=("ada",))
+    np.testing.assert_array_equal(late.sum().sums, whole().sum().sums)
+
+
+def test_in_processes_of_their_own(tmp_path):
+    """Each step begins with what the one before has saved."""
+    valuation = Valuation.load(ask().save(tmp_path / "asked.npz"))
+
+    def again(session):
+        for name, owner in session.owners.items():
+            path = owner.save(tmp_path / name)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            session.owners[name] = ValueOwner.load(path, valuation)
+
+    session = Session(valuation)
+    again(session)
+    session.share()
+    again(session)
+    session.mask(silent=("cy",))
+    again(session)
+    path = session.survivors.save(tmp_path / "left")
+    session.survivors = Survivors.load(path, valuation)
+    session.reveal()
+    again(session)
+    sums = CountSums.load(session.sum().save(tmp_path / "sums"), valuation)
+    expected = pooled([*(n for n in NAMES if n != "cy"), "cy"])
+    rest = pooled([n for n in NAMES if n != "cy"])
+    for name in NAMES:
+        value = expected[name] if name == "cy" else rest[name]
+        found = session.values(name, sums)
+        np.testing.assert_allclose(found.values, value, rtol=0, atol=2e-8)
+    for name in session.alive:
+        with pytest.raises(ValueError, match="in this order, once each"):
+            session.owners[name].reveal(session.survivors)
+    assert b"secret" not in (tmp_path / "ada.npz").read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_is_in_the_sums_and_of_the_size_asked_for(seed):
+    pytest.importorskip("dp_accounting")
+    valuation = ask(epsilon=0.5)
+    assert valuation.epsilon <= 0.5
+    _, exact = private_values(ask(), DATA)
+    _, sums = private_values(valuation, DATA)
+    noise = (sums.sums - exact.sums).ravel().astype(float)
+    variance = len(NAMES) * valuation.variance
+    # 40 draws: within six standard deviations of their squares' mean.
+    ratio = np.mean(noise**2) / variance
+    assert abs(ratio - 1) < 6 * np.sqrt(2 / noise.size)
+    assert np.unique(noise).size > 20
+
+
+def test_an_owner_meets_only_the_noise_of_others():
+    """What it sends is subtracted as it was sent, so that values gain by that."""
+    pytest.importorskip("dp_accounting")
+    valuation = ask(epsilon=20.0)
+    session = whole(valuation)
+    sums = session.sum()
+    found = session.values("ada", sums)
+    sent = {name: owner._sent for name, owner in session.owners.items()}
+    np.testing.assert_array_equal(sums.sums, sum(sent.values()))
+    others = np.maximum(sum(sent.values()) - sent["ada"], 0)
+    x, y = DATA["ada"]
+    own = jaxsel.value.threshold_counts(x, y, X_VAL, Y_VAL, radius=RADIUS)
+    expected = jaxsel.threshold_knn_shapley(
+        x, y, X_VAL, Y_VAL, radius=RADIUS, n_classes=3, counts=own + others
+    )
+    np.testing.assert_array_equal(found.values, expected.values)
+
+
+def test_noise_allows_for_dropouts_and_colluders():
+    pytest.importorskip("dp_accounting")
+    one = ask(epsilon=1.0, needed=4, colluding=1)
+    two = ask(epsilon=1.0, needed=4, colluding=2)
+    assert two.variance == pytest.approx(1.5 * one.variance, rel=0.02)
+    fewer = ask(epsilon=1.0, needed=3, colluding=1)
+    assert fewer.variance == pytest.approx(1.5 * one.variance, rel=0.02)
+
+
+# What is refused.
+
+
+def test_two_owners():
+    two = {"owners": NAMES[:2]}
+    with pytest.raises(ValueError, match="each sees the other's counts"):
+        ask(**two)
+    with pytest.raises(ValueError, match="each sees the other's counts"):
+        ask(needed=2, owners=NAMES[:3])
+    with pytest.warns(UserWarning, match="each sees the other's counts"):
+        valuation = ask(**two, allow_two=True)
+    data = {name: DATA[name] for name in NAMES[:2]}
+    with pytest.raises(ValueError, match="min_owners = 3"):
+        private_values(valuation, data)
+    found, sums = private_values(valuation, data, min_owners=2)
+    expected = pooled(NAMES[:2])
+    np.testing.assert_allclose(found["bo"].values, expected["bo"], rtol=0, atol=2e-8)
+    # It is true: one sees the other's.
+    other = jaxsel.value.threshold_counts(*data["ada"], X_VAL, Y_VAL, radius=RADIUS)
+    own = jaxsel.value.threshold_counts(*data["bo"], X_VAL, Y_VAL, radius=RADIUS)
+    np.testing.assert_array_equal(sums.sums - own, other)
+
+
+def test_three_owners_are_all_needed():
+    assert ask(owners=NAMES[:3]).needed == 3
+    assert ask(owners=NAMES).needed == 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(owners=NAMES[:3])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radius": -1.0}, "radius"),
+        ({"radius": np.nan}, "radius"),
+        ({"owners": ["a", "a", "b"]}, "distinct"),
+        ({"owners": ["a"]}, "needed"),
+        ({"needed": 6}, "needed"),
+        ({"owners": [*NAMES, "fy"], "needed": 3}, "more than half"),
+        ({"colluding": 4}, "colluding"),
+        ({"colluding": 0}, "colluding"),
+        ({"max_points": 1 << 28}, "2\\^30"),
+        ({"metric": "l1"}, "metric"),
+        ({"classes": [0, 1]}, "classes"),
+    ],
+)
+def test_what_can_not_be_asked(options, message):
+    with pytest.raises(ValueError, match=message):
+        ask(**options)
+
+
+def test_each_owner_knows_its_own_noise():
+    """So that a question which forgets that is none."""
+    with pytest.raises(ValueError, match="colluding must be"):
+        dataclasses.replace(ask(), colluding=0)
+
+
+def test_limits_of_owners():
+    pytest.importorskip("dp_accounting")
+    x, y = DATA["ada"]
+    with pytest.raises(ValueError, match="max_epsilon is 1"):
+        ValueOwner(ask(), x, y, owner="ada", max_epsilon=1)
+    with pytest.raises(ValueError, match="max_epsilon is 1"):
+        ValueOwner(ask(epsilon=1.1), x, y, owner="ada", max_epsilon=1)
+    ValueOwner(ask(epsilon=1.0), x, y, owner="ada", max_epsilon=1)
+    with pytest.raises(ValueError, match="owner must be one of those asked"):
+        ValueOwner(ask(), x, y, owner="zoe")
+    with pytest.raises(ValueError, match="at most 29 points"):
+        ValueOwner(ask(max_points=29), x, y, owner="ada")
+    ValueOwner(ask(max_points=30), x, y, owner="ada")
+
+
+def test_labels_and_points_of_another_kind():
+    x, y = DATA["ada"]
+    make = lambda x, y: ValueOwner(ask(), x, y, owner="ada")
+    with pytest.raises(ValueError, match="classes of the request"):
+        make(x, y + 1)
+    with pytest.raises(ValueError, match="integers"):
+        make(x, y.astype(str))
+    with pytest.raises(ValueError, match="shape"):
+        make(x[:, :3], y)
+    with pytest.raises(TypeError, match="convert x first"):
+        make(x.astype(np.float64) + 1e-12, y)
+    with pytest.raises(ValueError, match="finite"):
+        make(np.where(x == x[0, 0], np.nan, x), y)
+    with pytest.raises(ValueError, match="same length"):
+        make(x, y[:-1])
+    # Labels that no validation point has.
+    elsewhere = ask_values(
+        X_VAL, np.zeros(20, int), radius=1.0, owners=NAMES, classes=[0, 1]
+    )
+    with pytest.raises(ValueError, match="must share a label"):
+        ValueOwner(elsewhere, x, np.ones(len(x), int), owner="ada")
+    # What float32 holds exactly may come in other types.
+    np.testing.assert_array_equal(
+        make(x.astype(np.float64), y.astype(float))._counts, make(x, y)._counts
+    )
+
+
+def test_columns_are_matched_by_name():
+    names = [*"abcd"]
+    x_val = pd.DataFrame(X_VAL, columns=names)
+    valuation = ask_values(x_val, Y_VAL, radius=RADIUS, owners=NAMES)
+    moved = {
+        name: (pd.DataFrame(x, columns=names)[[*"cbda"]], y)
+        for name, (x, y) in DATA.items()
+    }
+    found, _ = private_values(valuation, moved)
+    np.testing.assert_allclose(found["cy"].values, pooled()["cy"], rtol=0, atol=2e-8)
+    x, y = DATA["ada"]
+    other = pd.DataFrame(x, columns=[*"abce"])
+    with pytest.raises(ValueError, match="columns of the valuation"):
+        ValueOwner(valuation, other, y, owner="ada")
+
+
+def test_owners_that_were_asked_different_things_have_no_sum():
+    valuation = ask()
+    reordered = dataclasses.replace(valuation, x=valuation.x[:, ::-1].copy())
+    wider = dataclasses.replace(valuation, radius=valuation.radius * 2)
+    louder = dataclasses.replace(valuation, variance=4)
+    for other in (reordered, wider, louder):
+        assert other.task != valuation.task
+        session = Session(valuation)
+        session.keys[1] = ValueOwner(other, *DATA["bo"], owner="bo").keys()
+        with pytest.raises(ValueError, match="'bo' is of another round"):
+            session.share()
+
+
+def test_messages_of_another_valuation_are_refused():
+    old, new = whole(), whole()
+    with pytest.raises(ValueError, match="another valuation"):
+        new.valuation.survivors(old.masked)
+    with pytest.raises(ValueError, match="another valuation"):
+        new.values("ada", old.sum())
+    fresh = Session(new.valuation).share().mask()
+    with pytest.raises(ValueError, match="another valuation"):
+        fresh.owners["ada"].reveal(old.survivors)
+    new.keys[0] = old.keys[0]
+    with pytest.raises(ValueError, match="another round"):
+        new.sum()
+    wrong = [dataclasses.replace(one, round=2) for one in fresh.keys]
+    with pytest.raises(ValueError, match="another round"):
+        Session(new.valuation).owners["ada"].share(wrong)
+
+
+def test_strangers_and_repeats_are_refused():
+    session = Session(ask())
+    stranger = dataclasses.replace(session.keys[1], client="zoe")
+    with pytest.raises(ValueError, match="zoe"):
+        session.owners["ada"].share([session.keys[0], stranger, *session.keys[2:]])
+    session = Session(ask()).share().mask()
+    twice = [*session.masked, session.masked[0]]
+    with pytest.raises(ValueError, match="distinct"):
+        session.valuation.survivors(twice)
+    foreign = dataclasses.replace(session.masked[0], client="zoe")
+    with pytest.raises(ValueError, match="of those asked"):
+        session.valuation.survivors([foreign, *session.masked[1:]])
+    short = dataclasses.replace(session.masked[0], counts=np.zeros(3, np.uint32))
+    with pytest.raises(ValueError, match="another valuation"):
+        session.valuation.survivors([short, *session.masked[1:]])
+
+
+def test_tampered_shares_are_named():
+    session = Session(ask()).share()
+    sealed = session.shares[1].sealed.copy()
+    sealed[0, 5] ^= 1
+    session.shares[1] = dataclasses.replace(session.shares[1], sealed=sealed)
+    with pytest.raises(ValueError, match="share of 'bo' was changed"):
+        session.mask()
+    session = whole()
+    shares = session.revealed[2].shares.copy()
+    shares[0, 60] ^= 1
+    session.revealed[2] = dataclasses.replace(session.revealed[2], shares=shares)
+    with pytest.raises(ValueError, match="where 'cy' revealed them"):
+        session.sum()
+
+
+def hostile(monkeypatch, change):
+    """Let bo mask other counts than it has."""
+    real = SecureClient.__init__
+
+    def lie(self, counted, needed):
+        if counted.client == "bo":
+            counts = change(counted.counts.astype(np.int64)).astype(np.uint32)
+            counted = dataclasses.replace(counted, counts=counts)
+        real(self, counted, needed)
+
+    monkeypatch.setattr(SecureClient, "__init__", lie)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c + 1_000,  # more than all owners may have
+        lambda c: c - 100_000,  # negative sums
+        lambda c: c + (1 << 30),
+        lambda c: c + (1 << 31),
+    ],
+)
+def test_counts_out_of_range_are_refused(monkeypatch, change):
+    hostile(monkeypatch, change)
+    with pytest.raises(ValueError, match="sums must lie between 0 and 350"):
+        whole(ask(max_points=70)).sum()
+
+
+def test_a_ball_with_more_points_than_there_are_is_refused(monkeypatch):
+    hostile(monkeypatch, lambda c: 0 * c + 200)
+    with pytest.raises(ValueError, match="at most 350 points in a ball"):
+        whole(ask(max_points=70)).sum()
+
+
+def test_sums_below_the_own_counts_are_refused():
+    session = whole()
+    sums = session.sum()
+    own = session.owners["ada"]._counts
+    fewer = dataclasses.replace(sums, sums=np.maximum(own - 1, 0))
+    with pytest.raises(ValueError, match="leave to the other owners is -1"):
+        session.values("ada", fewer)
+    more = dataclasses.replace(sums, owners=NAMES[:4])
+    with pytest.raises(ValueError, match="that it was told are left"):
+        session.values("ada", more)
+    for wrong in (sums.sums[:-1], sums.sums.astype(float), sums.sums[:, :1]):
+        with pytest.raises(ValueError, match="int64 of shape"):
+            session.values("ada", dataclasses.replace(sums, sums=wrong))
+
+
+def test_other_points_than_those_counted():
+    session = whole()
+    sums = session.sum()
+    x, y = DATA["ada"]
+    for wrong in ((x[::-1], y[::-1]), (x, np.roll(y, 1)), (x[:-1], y[:-1])):
+        with pytest.raises(ValueError, match="what was counted"):
+            session.owners["ada"].values(sums, *wrong)
+
+
+def test_files_that_were_changed(tmp_path):
+    valuation = ask()
+    path = valuation.save(tmp_path / "asked.npz")
+    good = path.read_bytes()
+    for at in (100, len(good) // 2, len(good) - 200):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match="is refused"):
+            Valuation.load(path)
+    path.write_bytes(good)
+    assert Valuation.load(path).task == valuation.task
+    sums = whole(valuation).sum().save(tmp_path / "sums.npz")
+    with pytest.raises(ValueError, match="another valuation"):
+        CountSums.load(sums, ask())
+    with pytest.raises(ValueError, match="holds 'sums'"):
+        Survivors.load(sums, valuation)
+    state = Session(valuation).owners["ada"].save(tmp_path / "state.npz")
+    with pytest.raises(ValueError, match="another valuation"):
+        ValueOwner.load(state, ask())
+
+
+def test_edges():
+    """One validation point, one point an owner, repeated rows, texts as labels."""
+    x = np.zeros((1, 2), np.float32)
+    data = {name: (x, ["yes" if i else "no"]) for i, name in enumerate(NAMES)}
+    x_val = np.array([[1, 0]], np.float32)
+    valuation = ask_values(
+        x_val, ["yes"], radius=1.0, owners=NAMES, classes=["no", "yes"]
+    )
+    with pytest.raises(ValueError, match="must share a label"):
+        private_values(valuation, data)
+    data["ada"] = np.zeros((2, 2), np.float32), ["no", "yes"]
+    found, sums = private_values(valuation, data)
+    assert sums.sums.tolist() == [[5, 1]]
+    every = jaxsel.threshold_knn_shapley(
+        np.zeros((6, 2)), ["no", *["yes"] * 5], x_val, ["yes"], radius=1.0
+    )
+    np.testing.assert_allclose(found["ada"].values, every.values[:2], atol=1e-7)
+
+
+def test_in_float64():
+    data = {name: (x.astype(np.float64), y) for name, (x, y) in DATA.items()}
+    with jax.enable_x64(True):
+        valuation = ask_values(
+            X_VAL.astype(np.float64), Y_VAL, radius=RADIUS, owners=NAMES
+        )
+        found, _ = private_values(valuation, data)
+    expected = pooled()
+    np.testing.assert_allclose(found["ed"].values, expected["ed"], rtol=0, atol=2e-8)
+
+
+def test_reductions():
+    valuation = ask()
+    session = whole(valuation)
+    sums = session.sum()
+    for reduce in ("max", None):
+        x, y = (np.concatenate([DATA[name][i] for name in NAMES]) for i in (0, 1))
+        every = jaxsel.threshold_knn_shapley(
+            x, y, X_VAL, Y_VAL, radius=RADIUS, reduce=reduce
+        )
+        found = session.owners["ada"].values(sums, *DATA["ada"], reduce=reduce)
+        np.testing.assert_allclose(
+            found.values, every.values[..., : len(DATA["ada"][0])], rtol=0, atol=1e-7
+        )
