@@ -74,10 +74,12 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out)
     names = [_TABLE, *([_PAGE, _NUMBERS] if report else []), _MANIFEST]
     files = [folder / name for name in names]
-    folder.mkdir(parents=True, exist_ok=True)
     given = (args.table, args.labels, args.features, args.pred_probs)
     sources = [source for source in given if source is not None]
-    check_outputs(files, inputs=sources, force=args.force)
+    if folder.is_dir():
+        check_outputs(files, inputs=sources, force=args.force)
+    elif folder.exists():
+        raise FileExistsError(f"{folder} is a file: --out names a folder")
 
     data, texts = _read(args)
     probs = None
@@ -89,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
     errors, checks = _find(args, data, features, probs)
     checks += [] if features is None else _check_scales(features)
 
+    folder.mkdir(parents=True, exist_ok=True)
     paths = dict(zip(names, files, strict=True))
     with staged(files) as parts:
         part = dict(zip(names, parts, strict=True))
@@ -278,7 +281,13 @@ def _write_table(errors: LabelErrors, path: Path) -> None:
         for i, wrong in zip(errors.indices.tolist(), errors.wrong, strict=True):
             score = float(errors.scores[i])
             table.writerow(
-                [i, errors.given[i], errors.suggested[i], f"{score:.6g}", f"{wrong:.4f}"]
+                [
+                    i,
+                    errors.given[i],
+                    errors.suggested[i],
+                    f"{score:.6g}",
+                    f"{wrong:.4f}",
+                ]
             )
 
 

@@ -87,7 +87,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--pred-probs",
         metavar="FILE",
-        help="out-of-sample probabilities of a model of your own, one column a class in "
+        help="out-of-sample probabilities of your own model, one column a class in "
         "sorted order: .npy, or .npz (array pred_probs)",
     )
 
@@ -107,7 +107,7 @@ def add_options(parser: Parser) -> None:
         action="append",
         metavar="RANKING",
         help=f"what scores labels: {', '.join(RANKINGS)}; may be repeated, and ranks "
-        "are averaged then (default: normalized_margin)",
+        "are averaged then (default: self_confidence)",
     )
     group.add_argument(
         "--folds", type=int, default=5, metavar="N", help="of the samples (default: 5)"
@@ -115,8 +115,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--metric",
         choices=("l2", "cosine"),
-        default="l2",
-        help="distance of neighbours (default: l2)",
+        help="distance of neighbours (default: the one that predicts labels better)",
     )
     group.add_argument(
         "--min-per-class",
@@ -129,7 +128,7 @@ def add_options(parser: Parser) -> None:
         "--seed",
         type=int,
         metavar="N",
-        help="shuffle the samples before they are dealt out to folds; data_oob needs it",
+        help="shuffle samples before they are dealt out to folds; data_oob needs it",
     )
 
     group = parser.add_argument_group("what to write")
@@ -140,7 +139,9 @@ def add_options(parser: Parser) -> None:
         help="where to write (default: errors)",
     )
     group.add_argument(
-        "--no-report", action="store_true", help="write no report, which needs matplotlib"
+        "--no-report",
+        action="store_true",
+        help="write no report, which needs matplotlib",
     )
     add_force(parser)
     group.add_argument(

@@ -1,4 +1,4 @@
-"""Wrong labels in anybody's table: which they are, how many, and what they should be."""
+"""Wrong labels: which they are, how many, and what they should be."""
 
 from ._filters import FILTERS as FILTERS, label_issues as label_issues
 from ._find import RANKINGS as RANKINGS, find_label_errors as find_label_errors

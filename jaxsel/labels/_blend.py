@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsel.neighbors import METRICS, Metric
+
+from ._hinges import with_hinges
 from ._logistic import tuned_logistic
-from ._neighbours import Near, votes
+from ._neighbours import Near, nearest_others, votes
 from ._pool import pool
 
-NEIGHBOURS = (5, 10, 20, 50)
+NEIGHBOURS = (5, 10, 20, 50, 100)
 SHARPNESS = (0.0, 1.0, 3.0)
+_TRIED = 1024  # samples whose neighbours decide between metrics
 
 
 class Blended(NamedTuple):
@@ -36,8 +40,9 @@ def blend(
     """Return held-out probabilities of the default model.
 
     Logistic regression predicts each fold from the others, its penalty being that of
-    the greatest held-out likelihood. Neighbours vote on each sample, their number and
-    weights chosen likewise. Both are pooled by powers of the greatest likelihood.
+    the greatest held-out likelihood; columns of a table may bend (`with_hinges`).
+    Neighbours vote on each sample, their number and weights chosen likewise. Both are
+    pooled by powers of the greatest likelihood.
 
     Args:
         x: `[n, ...]`.
@@ -46,28 +51,41 @@ def blend(
         fold: Of each sample, `[n]`.
         near: Each sample's nearest others; None leaves them out.
     """
-    tuned = tuned_logistic(x, codes, n_classes, fold)
+    rows = with_hinges(x) if x.ndim == 2 else x
+    tuned = tuned_logistic(rows, codes, n_classes, fold)
     about = f"logistic regression with l2={tuned.l2:.3g}"
     members = [tuned.log_probs]
     if near is not None:
-        k, sharpness, voted = _best_votes(near, codes, n_classes)
-        members.append(voted)
+        every = np.arange(len(codes))
+        _, k, sharpness, voted = _best_votes(near, codes, n_classes, every)
+        members.append(np.log(voted).astype(np.float32))
         about += f" and {k} neighbours of sharpness {sharpness:g}"
     probs, powers = pool(members, codes)
     weights = ", ".join(f"{power:.2f}" for power in powers)
     return Blended(probs, f"{about}, powers {weights}")
 
 
+def likelier_metric(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Metric:
+    """Return the distance whose neighbours predict some of the labels better."""
+    rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
+    loss: dict[Metric, float] = {}
+    for metric in METRICS:
+        near = nearest_others(x, max(NEIGHBOURS), metric=metric, rows=rows)
+        loss[metric] = _best_votes(near, codes, n_classes, rows)[0]
+    return min(loss, key=lambda metric: loss[metric])
+
+
 def _best_votes(
-    near: Near, codes: np.ndarray, n_classes: int
-) -> tuple[int, float, np.ndarray]:
+    near: Near, codes: np.ndarray, n_classes: int, rows: np.ndarray
+) -> tuple[float, int, float, np.ndarray]:
+    """Return the loss of the likeliest votes, their parameters, and the votes."""
     best: tuple[float, int, float, np.ndarray] | None = None
-    rows = np.arange(len(codes))
+    right = np.arange(len(rows)), codes[rows]
     for k in sorted({min(k, near.indices.shape[1]) for k in NEIGHBOURS}):
         for sharpness in SHARPNESS:
             voted = votes(near, codes, n_classes, k=k, sharpness=sharpness)
-            loss = -float(np.mean(np.log(voted[rows, codes])))
+            loss = -float(np.mean(np.log(voted[right])))
             if best is None or loss < best[0]:
                 best = loss, k, sharpness, voted
     assert best is not None
-    return best[1], best[2], np.log(best[3]).astype(np.float32)
+    return best

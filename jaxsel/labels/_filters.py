@@ -103,7 +103,7 @@ def suspects(
     min_per_class: int = 1,
     noise_share: float = 1.0,
 ) -> np.ndarray:
-    """Return the mask of a filter, of arguments that are checked; see `label_issues`."""
+    """Return the mask of `label_issues`, of arguments that are checked."""
     differs = _differs(codes, seen)
     confident = (seen.guess >= 0) & (seen.guess != codes) & differs
     if filter_by == "confident_learning":

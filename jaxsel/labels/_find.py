@@ -15,12 +15,12 @@ from jaxsel._fingerprint import plain_repr
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.value import Learner
 
-from ._blend import blend
+from ._blend import blend, likelier_metric
 from ._filters import Filter, check_filter, suspects
 from ._folds import check_probabilistic, check_samples, deal, predict_folds
 from ._inputs import check_row_order, number_labels, probs_and_labels, row_index
 from ._joint import joint_of, look
-from ._neighbours import Near, conflicts, nearest_others
+from ._neighbours import conflicts, nearest_others
 from ._posterior import wrong_probability
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
@@ -39,12 +39,12 @@ def find_label_errors(
     folds: int = 5,
     key: jax.Array | None = None,
     filter_by: Filter = "prune_by_noise_rate",
-    rank_by: str | Sequence[str] = "normalized_margin",
+    rank_by: str | Sequence[str] = "self_confidence",
     min_per_class: int = 1,
     noise_share: float = 1.0,
     classes: npt.ArrayLike | None = None,
-    k: int = 50,
-    metric: Metric = "l2",
+    k: int = 100,
+    metric: Metric | None = None,
     duplicates: float | None = 0.1,
     progress: bool = False,
 ) -> LabelErrors:
@@ -68,7 +68,7 @@ def find_label_errors(
         key: Shuffles samples before they are dealt out; if None, those of a class take
             turns. Learners that draw, and "data_oob", need one.
         filter_by: Which labels to suspect; see `labels.label_issues`.
-        rank_by: What scores labels: "normalized_margin", "self_confidence" or
+        rank_by: What scores labels: "self_confidence", "normalized_margin" or
             "confidence_weighted_entropy" of the probabilities (`labels.label_scores`);
             "knn_shapley", what a sample is worth to the neighbours' predictions of the
             other folds; "data_oob", how often models that were not trained on it agree
@@ -78,7 +78,8 @@ def find_label_errors(
         classes: The class of each column of `pred_probs`, `[K]`. If None, whole numbers
             from 0 to K - 1 are columns, and other labels stand in sorted order.
         k: Neighbours of each sample: at most, for the default learner.
-        metric: Their distance, "l2" or "cosine".
+        metric: Their distance, "l2" or "cosine". If None, that whose neighbours predict
+            some of the labels better, or "l2" where the default learner has no part.
         duplicates: Near-duplicates are samples nearer than this share of the median
             distance to the nearest other one. None does not look for them.
         progress: Whether to show a bar.
@@ -101,7 +102,7 @@ def find_label_errors(
     """
     names = check_rankings(rank_by)
     check_filter(filter_by, min_per_class, noise_share)
-    check_choice("metric", metric, METRICS)
+    check_choice("metric", metric, (None, *METRICS))
     if duplicates is not None:
         check_positive("duplicates", duplicates, zero=True)
     if pred_probs is not None and learner is not None:
@@ -132,16 +133,23 @@ def find_label_errors(
     if key is not None:
         key, own, bags = jax.random.split(key, 3)
     near = None
-    needed = duplicates is not None or (pred_probs is None and learner is None)
-    if samples is not None and needed:
-        near = _neighbours(samples, k, metric, progress)
+    blended = pred_probs is None and learner is None
+    if samples is not None and (blended or duplicates is not None):
+        flat = samples.reshape(len(samples), -1)
+        if float(len(flat)) ** 2 * flat.shape[1] <= _SEARCH:
+            if metric is None and blended:
+                metric = likelier_metric(flat, codes, len(known))
+            near = nearest_others(flat, k, metric=metric or "l2", progress=progress)
+    metric = metric or "l2"
     fold = None
     if samples is not None:
         fold = deal(codes, folds, key)
     if pred_probs is None:
-        assert samples is not None and fold is not None
+        assert samples is not None
+        assert fold is not None
         if learner is None:
             probs, about = blend(samples, codes, len(known), fold, near)
+            about += "" if near is None else f", metric={metric!r}"
         else:
             check_probabilistic(learner)
             probs = predict_folds(learner, samples, codes, len(known), fold, own)
@@ -197,15 +205,6 @@ def check_rankings(rank_by: str | Sequence[str]) -> list[str]:
     for name in names:
         check_choice("rank_by", name, RANKINGS)
     return names
-
-
-def _neighbours(
-    samples: np.ndarray, k: int, metric: Metric, progress: bool
-) -> Near | None:
-    flat = samples.reshape(len(samples), -1)
-    if float(len(flat)) ** 2 * flat.shape[1] > _SEARCH:
-        return None
-    return nearest_others(flat, k, metric=metric, progress=progress)
 
 
 def _valued(

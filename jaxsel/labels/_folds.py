@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,9 +18,10 @@ from jaxsel._checks import (
     check_same_length,
 )
 from jaxsel._typed import compiled, map_rows
-from jaxsel.value import Examples, Learner
+from jaxsel.value import Examples, Learner, LogisticRegression
 
 from ._inputs import number_labels
+from ._logistic import logistic_folds
 
 _ENTRIES = 1 << 23  # scores in memory at once
 _ROWS = 256
@@ -68,8 +68,7 @@ def cross_val_probs(
 ) -> np.ndarray:
     """Predict every sample by a model trained on the other folds, `[n, K]`.
 
-    All folds are coalitions of one program that trains them together; a learner that
-    can start from others' parameters begins with those of all samples. A class that
+    All folds are coalitions of one program that trains them together. A class that
     occurs in one fold only gets no probability there.
 
     Args:
@@ -141,6 +140,8 @@ def predict_folds(
     key: jax.Array | None,
 ) -> np.ndarray:
     """Return probabilities `[n, K]` of arguments that are checked."""
+    if isinstance(learner, LogisticRegression) and x.ndim == 2:
+        return logistic_folds(x, codes, n_classes, fold, learner)
     data = Examples(
         x=jnp.asarray(x), y=jnp.asarray(codes.astype(np.int32)), n_classes=n_classes
     )
@@ -168,11 +169,7 @@ def _train(
 ) -> jax.Array:
     n = len(fold)
     seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
-    start = None
-    if learner.warm:
-        whole = learner.fit(data, jnp.ones((1, n), jnp.float32), key)
-        start = jax.tree.map(partial(jnp.repeat, repeats=folds, axis=0), whole)
-    params = learner.fit(data, seen, key, start)
+    params = learner.fit(data, seen, key)
 
     def part(given: tuple[jax.Array, jax.Array]) -> jax.Array:
         x, own = given

@@ -87,9 +87,8 @@ def number_labels(
     labels = np.asarray(as_array("y", y))
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f"y must be labels of shape [n], got {labels.shape}")
-    if classes is None and n_classes is not None and labels.dtype.kind in "iu":
-        if labels.min() >= 0 and labels.max() < n_classes:
-            return labels.astype(np.intp), np.arange(n_classes)
+    if classes is None and _are_columns(labels, n_classes):
+        return labels.astype(np.intp), np.arange(n_classes or 0)
     if labels.dtype == bool and n_classes == 2 and classes is None:
         return labels.astype(np.intp), np.array([False, True])
     if labels.dtype == object:
@@ -126,6 +125,13 @@ def number_labels(
             f"{show_labels(np.unique(labels[codes < 0]).tolist())}"
         )
     return codes, known
+
+
+def _are_columns(labels: np.ndarray, n_classes: int | None) -> bool:
+    """Return whether labels are numbers of columns."""
+    if n_classes is None or labels.dtype.kind not in "iu":
+        return False
+    return bool(labels.min() >= 0 and labels.max() < n_classes)
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ class ConfidentJoint:
     """Counts of given and true labels, and the noise that follows from them.
 
     Attributes:
-        counts: `[K, K]` whole numbers: how many samples labelled i are of class j, row i
-            adding up to the number of labels i.
+        counts: `[K, K]` whole numbers: how many samples labelled i are of class j. Row
+            i adds up to the number of labels i.
         confident: `[K, K]`: those samples alone that are counted with confidence, at
             least 1 on the diagonal.
         thresholds: `[K]`: the probability from which a sample is counted as a class.
@@ -58,7 +58,7 @@ class ConfidentJoint:
 
 
 class Looked(NamedTuple):
-    """What filters ask of each sample's probabilities.
+    """Properties of each sample's probabilities that filters ask for.
 
     Attributes:
         own: Of the given label, `[n]`.
@@ -128,7 +128,7 @@ def look(probs: np.ndarray, codes: np.ndarray) -> Looked:
 
 
 def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return what samples are counted as whose most likely class is no confident one."""
+    """Return classes of samples whose most likely one is not confident."""
     first = confident.argmax(axis=1)
     found = np.where(confident[np.arange(len(first)), first], first, -1)
     several = np.flatnonzero(found >= 0)

@@ -116,12 +116,24 @@ def conflicts(
 
 
 def nearest_others(
-    x: np.ndarray, k: int, *, metric: Metric = "l2", progress: bool = False
+    x: np.ndarray,
+    k: int,
+    *,
+    metric: Metric = "l2",
+    rows: np.ndarray | None = None,
+    progress: bool = False,
 ) -> Near:
     """Find the k nearest other samples of each; fewer where there are fewer.
 
     The search is by float32 distances; those found are then put in order by distances
     computed in float64.
+
+    Args:
+        x: `[n, d]`.
+        k: How many.
+        metric: "l2" or "cosine".
+        rows: Whose neighbours to find, `[m]`; those of all if None.
+        progress: Whether to show a bar.
     """
     n = len(x)
     if n < 2:
@@ -130,44 +142,40 @@ def nearest_others(
     (points,) = prepare_features(x, metric=metric)
     points = points.astype(jnp.float32)
     norms = squared_norms(points)
-    rows = min(n, max(1, _ENTRIES // n))
+    rows = np.arange(n) if rows is None else rows
+    size = min(len(rows), max(1, _ENTRIES // n))
     found = []
-    parts = [*chunk_slices(n, rows)]
+    parts = [*chunk_slices(len(rows), size)]
     for part in track(parts, progress=progress, label="neighbours"):
-        start = min(part.start, n - rows)  # the last part begins earlier
-        near = _search(points, norms, np.int32(start), rows=rows, k=k, metric=metric)
+        start = min(part.start, len(rows) - size)  # the last part begins earlier
+        mine = rows[start : start + size].astype(np.int32)
+        near = _search(points, norms, mine, k=k, metric=metric)
         found.append(np.asarray(near)[part.start - start :])
-    return _settled(x, np.concatenate(found), metric)
+    return _settled(x, rows, np.concatenate(found), metric)
 
 
-@compiled(static_argnames=("rows", "k", "metric"))
+@compiled(static_argnames=("k", "metric"))
 def _search(
-    points: jax.Array,
-    norms: jax.Array,
-    start: jax.Array,
-    *,
-    rows: int,
-    k: int,
-    metric: Metric,
+    points: jax.Array, norms: jax.Array, mine: jax.Array, *, k: int, metric: Metric
 ) -> jax.Array:
-    queries = jax.lax.dynamic_slice_in_dim(points, start, rows)
-    near = distances(points, queries, metric=metric, norms=norms)
-    mine = start + jnp.arange(rows)
-    near = near.at[jnp.arange(rows), mine].set(jnp.inf)
+    near = distances(points, points[mine], metric=metric, norms=norms)
+    near = near.at[jnp.arange(len(mine)), mine].set(jnp.inf)
     return jax.vmap(lambda row: top_k(row, k)[1])(near)
 
 
-def _settled(x: np.ndarray, indices: np.ndarray, metric: Metric) -> Near:
+def _settled(
+    x: np.ndarray, rows: np.ndarray, indices: np.ndarray, metric: Metric
+) -> Near:
     """Compute the distances of neighbours in float64, and put them in order."""
     n, k = indices.shape
     lengths = np.empty((n, k))
-    flat = x.reshape(n, -1)
+    flat = x.reshape(len(x), -1)
     if metric == "cosine":
         wide = flat.astype(np.float64)
         size = np.sqrt((wide * wide).sum(1, keepdims=True))
         flat = wide / np.where(size > 0, size, 1)
     for part in chunk_slices(n, max(1, (1 << 20) // (k * flat.shape[1]))):
-        here = flat[part].astype(np.float64)[:, None]
+        here = flat[rows[part]].astype(np.float64)[:, None]
         away = here - flat[indices[part]].astype(np.float64)
         lengths[part] = np.einsum("ikd,ikd->ik", away, away)
         if metric == "cosine":  # half the squared difference of unit rows
@@ -183,7 +191,7 @@ def _settled(x: np.ndarray, indices: np.ndarray, metric: Metric) -> Near:
 def votes(
     near: Near, codes: np.ndarray, n_classes: int, *, k: int, sharpness: float
 ) -> np.ndarray:
-    """Return the share of each class among a sample's neighbours, `[n, K]`.
+    """Return the share of each class among samples' neighbours, `[m, K]`.
 
     Neighbours weigh exp(-sharpness d² / the k-th one's d²), and one more vote goes to
     the classes by their shares of all labels, so that none has probability 0.
@@ -191,10 +199,11 @@ def votes(
     far, who = near.distances[:, :k], codes[near.indices[:, :k]]
     scale = far[:, -1:]
     weight = np.exp(-sharpness * far / np.where(scale > 0, scale, 1))
-    n = len(codes)
-    table = np.zeros((n, n_classes))
-    np.add.at(table, (np.arange(n)[:, None], who), weight)
-    prior = np.bincount(codes, minlength=n_classes) / n
+    place = np.arange(len(who))[:, None] * n_classes + who
+    table = np.bincount(
+        place.ravel(), weights=weight.ravel(), minlength=len(who) * n_classes
+    ).reshape(len(who), n_classes)
+    prior = np.bincount(codes, minlength=n_classes) / len(codes)
     return (table + prior) / (weight.sum(1, keepdims=True) + 1)
 
 

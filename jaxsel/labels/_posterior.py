@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_STEPS = 30
+_STEPS = 10
 _TINY = 1e-12
 
 

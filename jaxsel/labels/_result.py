@@ -1,4 +1,4 @@
-"""What a search for wrong labels returns."""
+"""The result of a search for wrong labels."""
 
 from __future__ import annotations
 

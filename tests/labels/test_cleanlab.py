@@ -74,8 +74,6 @@ def test_order(kind, rank_by):
         np.testing.assert_array_equal(found, theirs)
         slow = reference.scores(y, probs, rank_by)
         np.testing.assert_allclose(slow, theirs, rtol=1e-4, atol=1e-6)
-        wanted = find_label_issues(
-            y, probs, n_jobs=1, return_indices_ranked_by=rank_by
-        )
+        wanted = find_label_issues(y, probs, n_jobs=1, return_indices_ranked_by=rank_by)
         errors = labels.find_label_errors(None, y, pred_probs=probs, rank_by=rank_by)
         np.testing.assert_array_equal(errors.indices, wanted)
