@@ -107,13 +107,14 @@ def sklearn_probs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     fold = labels.deal_folds(y, folds=FOLDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it stops after 100 steps
-        return cross_val_predict(
+        found: Any = cross_val_predict(
             LogisticRegression(),
             x,
             y,
             cv=PredefinedSplit(fold),
             method="predict_proba",
         )
+    return found
 
 
 def cleanlab_issues(task: Predicted) -> Call:
@@ -122,17 +123,17 @@ def cleanlab_issues(task: Predicted) -> Call:
     Raises:
         ImportError: If cleanlab is not installed.
     """
-    from cleanlab.filter import find_label_issues
+    from cleanlab.filter import find_label_issues  # pyright: ignore
 
     return lambda: find_label_issues(
-        task.y, task.probs, n_jobs=1, return_indices_ranked_by="normalized_margin"
+        task.y, task.probs, n_jobs=1, return_indices_ranked_by="self_confidence"
     )
 
 
 def cleanlab_search(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return cleanlab's scores `[n]`, and the labels that it takes, the worst first."""
-    from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
+    from cleanlab.filter import find_label_issues  # pyright: ignore
+    from cleanlab.rank import get_label_quality_scores  # pyright: ignore
 
     probs = sklearn_probs(x, y)
     found = find_label_issues(

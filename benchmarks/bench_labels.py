@@ -74,7 +74,7 @@ def _same(task: Predicted, found: Any) -> Mapping[str, float]:
     """Count the places at which the order is not that of the simplest way."""
     rows = found.indices if isinstance(found, labels.LabelErrors) else found
     mask = labels.label_issues(task.probs, task.y)
-    scores = labels.label_scores(task.probs, task.y)
+    scores = labels.label_scores(task.probs, task.y, rank_by="self_confidence")
     wanted = np.flatnonzero(mask)
     wanted = wanted[np.argsort(scores[wanted])]
     same = len(rows) == len(wanted) and (rows == wanted).all()
@@ -133,7 +133,7 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
         return call
 
     def theirs(task: Labelled) -> Call:
-        import cleanlab  # noqa: F401
+        import cleanlab  # noqa: F401  # pyright: ignore
 
         return lambda: [
             _labels.cleanlab_search(task.x, task.flipped(seed)[0])
@@ -212,7 +212,8 @@ def _judge(task: Labelled, found: Any, other: Any) -> dict[str, float]:
             theirs = wrong[their_rows].mean() if len(their_rows) else 0.0
             gained.append([auc - their_auc, ap - their_ap, precision - theirs])
     names = ("auc", "ap", "precision", "recall")
-    figures = dict(zip(names, np.mean(measured, axis=0).tolist(), strict=True))
+    figures: dict[str, float] = {}
+    figures |= zip(names, np.mean(measured, axis=0).tolist(), strict=True)
     figures["loss"] = 0.0
     if gained:
         mean = np.mean(gained, axis=0)

@@ -163,12 +163,12 @@ def _by_margin(
     enough = (lead > 2 * CLOSE).sum(axis=1) >= many
     for j in others:
         if enough[j]:
-            cut = first_of(-lead[j], many[j], exact=False)
+            cut = first_of(-lead[j], int(many[j]), exact=False)
             if cut is not None:
                 found[open_[cut]] = True
                 continue
         margin = probs[rows, j] - probs[rows, k]
-        found |= first_of(-margin, many[j])
+        found |= first_of(-margin, int(many[j]))
     return found
 
 

@@ -87,7 +87,7 @@ def find_label_errors(
     Returns:
         The suspected labels with suggestions, scores of all labels, and estimates.
 
-    The default learner costs the training of `folds` models for each of six penalties,
+    The default learner costs the training of `folds` models for each of five penalties,
     all in one program, and n² d multiply-adds for neighbours. These are left out, with
     the duplicates, where that is above 1e12.
 

@@ -150,7 +150,9 @@ def predict_folds(
     if learner.host:
         return _on_host(learner, data, fold, folds, key)
     rows = max(_ROWS, _ENTRIES // max(folds * n_classes, len(codes)))
-    found = _train(learner, data, fold, key, folds=folds, rows=min(rows, len(codes)))
+    found = _train(
+        learner, data, jnp.asarray(fold), key, folds=folds, rows=min(rows, len(codes))
+    )
     probs = np.array(found[: len(codes)])
     if not np.isfinite(probs).all():
         raise ValueError(f"learner must predict finite numbers, got {learner!r}")

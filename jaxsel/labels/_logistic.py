@@ -11,11 +11,14 @@ import numpy as np
 from jaxsel._typed import compiled, fori_loop
 from jaxsel.value import Curvature, LogisticRegression, fit_softmax
 
-GRID = (10.0, 3.0, 1.0, 0.3, 0.1, 0.01)
+from ._two_classes import fit_two
+
+GRID = (10.0, 3.0, 1.0, 0.3, 0.1)
 """Penalties as shares of the features' total variance."""
 
 LEAST = -30.0  # log probabilities: a class that a fold lacks has none
-_TOL = 1e-3
+_TOL = 1e-2
+_EXPLICIT = 256  # columns up to which Hessians of two classes are formed
 _ENTRIES = 1 << 25  # probabilities of all penalties in memory
 
 
@@ -33,8 +36,42 @@ def logistic_folds(
     """
     centred = x - x.mean(axis=0, dtype=np.float64)
     rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
+    if n_classes == 2 and rows.shape[1] <= _EXPLICIT and _both_everywhere(codes, fold):
+        return np.asarray(
+            _two(
+                jnp.asarray(rows),
+                jnp.asarray(codes.astype(np.float32)),
+                jnp.asarray(fold),
+                jnp.float32(learner.l2),
+                folds=int(fold.max()) + 1,
+                tol=learner.tol,
+            )
+        )
     found, _ = _fit(rows, codes, n_classes, fold, (learner.l2,), learner.tol)
     return np.where(found[0] > LEAST, np.exp(found[0]), 0)
+
+
+def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
+    """Return whether every fold is predicted from samples of both classes."""
+    return all(0 < codes[fold != i].mean() < 1 for i in range(fold.max() + 1))
+
+
+@compiled(static_argnames=("folds", "tol"))
+def _two(
+    x: jax.Array,
+    y: jax.Array,
+    fold: jax.Array,
+    l2: jax.Array,
+    *,
+    folds: int,
+    tol: float,
+) -> jax.Array:
+    """Return held-out probabilities of two classes, `[n, 2]`."""
+    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    penalty = jnp.append(jnp.full(x.shape[1] - 1, l2), jnp.float32(0))
+    theta = fit_two(x, y, seen, penalty, tol)
+    z = jnp.sum(theta[fold] * x, axis=1)
+    return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1)
 
 
 class Tuned(NamedTuple):

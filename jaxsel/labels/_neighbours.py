@@ -149,7 +149,7 @@ def nearest_others(
     for part in track(parts, progress=progress, label="neighbours"):
         start = min(part.start, len(rows) - size)  # the last part begins earlier
         mine = rows[start : start + size].astype(np.int32)
-        near = _search(points, norms, mine, k=k, metric=metric)
+        near = _search(points, norms, jnp.asarray(mine), k=k, metric=metric)
         found.append(np.asarray(near)[part.start - start :])
     return _settled(x, rows, np.concatenate(found), metric)
 
@@ -180,8 +180,9 @@ def _settled(
         lengths[part] = np.einsum("ikd,ikd->ik", away, away)
         if metric == "cosine":  # half the squared difference of unit rows
             lengths[part] /= 2
-            nothing = ~here[:, 0].any(1)[:, None] | ~flat[indices[part]].any(2)
-            lengths[part][nothing] = 1
+            zero = np.logical_not(here.any(axis=2))
+            zero = zero | np.logical_not(flat[indices[part]].any(axis=2))
+            lengths[part][zero] = 1
     order = np.lexsort((indices, lengths))
     return Near(
         np.take_along_axis(lengths, order, 1), np.take_along_axis(indices, order, 1)

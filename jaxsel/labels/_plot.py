@@ -46,7 +46,7 @@ def plot_errors(
     with style():
         left.hist(
             parts,
-            bins=np.linspace(0, 1, _BINS + 1),
+            bins=np.linspace(0, 1, _BINS + 1).tolist(),
             stacked=True,
             color=[COLORS[0], COLORS[1]],
             label=["Others", "Suspected"],
@@ -57,7 +57,7 @@ def plot_errors(
         left.legend(loc="upper left")
         pairs = errors.confused[:_PAIRS][::-1]
         names = [f"{_cut(p.given)} → {_cut(p.true)}" for p in pairs]
-        right.barh(np.arange(len(pairs)), [p.count for p in pairs], color=COLORS[1])
+        right.barh(np.arange(len(pairs)), [p.n for p in pairs], color=COLORS[1])
         right.set_yticks(np.arange(len(pairs)), names)
         right.set_xlabel("Estimated wrong labels, given → true")
         right.grid(visible=False, axis="y")

@@ -36,7 +36,7 @@ def pool(
 
     def loss(powers: np.ndarray) -> tuple[float, np.ndarray]:
         z = np.tensordot(powers, some, 1)
-        whole = special.logsumexp(z, axis=1)
+        whole = np.asarray(special.logsumexp(z, axis=1))
         chance = np.exp(z - whole[:, None])
         mean = np.einsum("nk,mnk->m", chance, some) / len(y)
         return float(np.mean(whole) - powers @ right.mean(1)), mean - right.mean(1)

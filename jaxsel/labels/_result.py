@@ -29,13 +29,13 @@ class Confusion(NamedTuple):
     Attributes:
         given: The label.
         true: What the samples are, by the confident joint.
-        count: Estimated number of samples.
+        n: Estimated number of samples.
         share: Of all samples with that label.
     """
 
     given: Any
     true: Any
-    count: int
+    n: int
     share: float
 
 
@@ -94,8 +94,8 @@ class LabelErrors:
         if self.confused:
             lines += ["", "classes that are confused:"]
             lines += [
-                f"  {count} labelled {_short(given)} are {_short(true)} ({share:.1%})"
-                for given, true, count, share in self.confused[:_PAIRS]
+                f"  {n} labelled {_short(given)} are {_short(true)} ({share:.1%})"
+                for given, true, n, share in self.confused[:_PAIRS]
             ]
         if self.duplicates is not None and len(self.duplicates):
             i, j = self.duplicates.pairs[0]
@@ -200,12 +200,12 @@ class LabelErrors:
         return chapter(self, samples, budget=budget)
 
     def _table(self) -> list[str]:
-        rows = [("row", "given", "suggested", "score", "wrong")]
+        rows = [["row", "given", "suggested", "score", "wrong"]]
         for place, i in enumerate(self.indices[:_ROWS]):
             name = i if self.index is None else self.index[i]
             labels = self.given[i], self.suggested[i]
             numbers = f"{self.scores[i]:.3f}", f"{self.wrong[place]:.0%}"
-            rows.append((_short(name), *map(_short, labels), *numbers))
+            rows.append([_short(name), *map(_short, labels), *numbers])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))

@@ -176,9 +176,9 @@ def test_probability_of_a_wrong_label_is_bayes_rule():
     for given in range(3):
         found = _posterior.wrong_probability(probs, np.full(3, given), noise)
         wanted = 1 - true[:, given] * noise[given, given] / probs[:, given]
-        np.testing.assert_allclose(found, wanted, atol=0.03)
+        np.testing.assert_allclose(found, wanted, atol=0.04)
     none = _posterior.wrong_probability(true, np.zeros(3, int), np.eye(3))
-    np.testing.assert_allclose(none, 0, atol=1e-9)
+    np.testing.assert_allclose(none, 0, atol=1e-6)
 
 
 def test_figures_and_tables(digits, errors):
@@ -199,10 +199,10 @@ def test_figures_and_tables(digits, errors):
     pair = errors.confused[0]
     assert (
         counts[pair.given, pair.true]
-        == pair.count
+        == pair.n
         == max(counts[i, j] for i in range(10) for j in range(10) if i != j)
     )
-    assert pair.share == pair.count / counts[pair.given].sum()
+    assert pair.share == pair.n / counts[pair.given].sum()
     every = errors.to_pandas(every=True)
     assert every["suspected"].sum() == len(errors)
     assert every["score"].tolist() == errors.scores.tolist()

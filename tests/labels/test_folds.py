@@ -55,7 +55,7 @@ def test_rows_at_once_change_nothing(monkeypatch):
     monkeypatch.setattr(_folds, "_ENTRIES", 1)
     monkeypatch.setattr(_folds, "_ROWS", 7)  # 90 is no multiple
     found = labels.cross_val_probs(learner, x, y)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-9)
 
 
 def test_folds_are_even_in_every_class():
