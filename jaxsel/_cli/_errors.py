@@ -129,6 +129,9 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, np.ndarray | None]:
     # Features from elsewhere: the table has labels, and texts to show.
     elsewhere = args.features is not None or args.encoder is not None
     unused = table and (elsewhere or args.pred_probs is not None)
+    texts = _texts(args)
+    if texts is not None:
+        return texts, texts.x
     data = read_samples(
         args.table,
         labels=args.labels,
@@ -149,6 +152,25 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, np.ndarray | None]:
         return data, _column(args.table, args.text)
     texts = data.x if data.x.dtype.kind in "OU" else None
     return data, texts
+
+
+def _texts(args: argparse.Namespace) -> Dataset | None:
+    """Return the samples of a file of texts; None of any other."""
+    import numpy as np
+
+    from jaxsel.data import Dataset
+
+    from ._read import ARRAYS, read_array
+
+    if Path(args.table).suffix.lower() not in ARRAYS:
+        return None
+    x = np.asarray(read_array(args.table, args.x_key))
+    if x.ndim != 1 or x.dtype.kind != "U":
+        return None
+    if args.labels is None and Path(args.table).suffix.lower() == ".npy":
+        raise ValueError(f"{args.table} holds texts only: give its --labels")
+    y = np.asarray(read_array(args.labels or args.table, args.y_key))
+    return Dataset(x=x, y=y)
 
 
 def _column(path: str, name: str) -> np.ndarray:

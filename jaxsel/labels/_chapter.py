@@ -11,6 +11,7 @@ from jaxsel._checks import check_count
 from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
 
 from ._plot import plot_errors
+from ._words import short
 
 if TYPE_CHECKING:
     from ._result import LabelErrors
@@ -131,11 +132,11 @@ def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Fig
     rows, captions = [], []
     for i in shown:
         rows.append(i)
-        captions.append(f"{i}: {_cut(str(errors.given[i]), 8)}?")
+        captions.append(f"{i}: {_name(errors.given[i])}?")
         for label in (errors.given[i], errors.suggested[i]):
             like = sure[numbers[label.item() if hasattr(label, "item") else label]]
             rows.append(i if like is None else like)
-            captions.append("none" if like is None else f"a {_cut(str(label), 8)}")
+            captions.append("none" if like is None else f"a {_name(label)}")
     pictures = images[np.array(rows)].astype(np.float32)
     if pictures.ndim == 4:
         pictures = pictures.mean(axis=-1)
@@ -155,5 +156,9 @@ def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Fig
     )
 
 
-def _cut(text: str, most: int = _TEXT) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def _name(label: object) -> str:
+    return short(label, 8).replace("$", r"\$")  # or it would be set as a formula
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

@@ -21,7 +21,6 @@ from ._folds import check_probabilistic, check_samples, deal, predict_folds
 from ._inputs import check_row_order, number_labels, probs_and_labels, row_index
 from ._joint import joint_of, look
 from ._neighbours import conflicts, nearest_others
-from ._posterior import wrong_probability
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
 
@@ -180,7 +179,6 @@ def find_label_errors(
     given = known[codes]
     return LabelErrors(
         indices=rows,
-        wrong=wrong_probability(probs[rows], codes[rows], joint.noise_matrix),
         scores=scores,
         given=given,
         suggested=known[seen.top],

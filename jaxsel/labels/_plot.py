@@ -9,6 +9,8 @@ import numpy as np
 
 from jaxsel.report import COLORS, style
 
+from ._words import short
+
 if TYPE_CHECKING:
     import matplotlib.axes
 
@@ -65,5 +67,5 @@ def plot_errors(
 
 
 def _cut(label: object) -> str:
-    text = str(label).replace("$", r"\$")  # or it would be set as a formula
-    return text if len(text) <= 16 else f"{text[:13]}..."
+    text = short(label, 16)
+    return text.replace("$", r"\$")  # or it would be set as a formula

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,8 @@ from jaxsel._show import SHOWN, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
+from ._posterior import wrong_probability
+from ._words import short
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -47,7 +50,6 @@ class LabelErrors:
 
     Attributes:
         indices: `[k]`: rows whose labels are suspected, the most suspicious first.
-        wrong: `[k]`: the estimated probability that each of these is wrong.
         scores: `[n]`: quality of every label, from 0 (worst) to 1.
         given: `[n]`: the labels as given.
         suggested: `[n]`: the likeliest class of every sample.
@@ -60,7 +62,6 @@ class LabelErrors:
     """
 
     indices: np.ndarray
-    wrong: np.ndarray
     scores: np.ndarray
     given: np.ndarray
     suggested: np.ndarray
@@ -94,7 +95,7 @@ class LabelErrors:
         if self.confused:
             lines += ["", "classes that are confused:"]
             lines += [
-                f"  {n} labelled {_short(given)} are {_short(true)} ({share:.1%})"
+                f"  {n} labelled {short(given)} are {short(true)} ({share:.1%})"
                 for given, true, n, share in self.confused[:_PAIRS]
             ]
         if self.duplicates is not None and len(self.duplicates):
@@ -102,8 +103,8 @@ class LabelErrors:
             lines += [
                 "",
                 f"{len(self.duplicates)} pairs of near-duplicates have different "
-                f"labels, as rows {i} ({_short(self.given[i])}) and {j} "
-                f"({_short(self.given[j])})",
+                f"labels, as rows {i} ({short(self.given[i])}) and {j} "
+                f"({short(self.given[j])})",
             ]
         return "\n".join(lines)
 
@@ -113,6 +114,23 @@ class LabelErrors:
         found = np.zeros(len(self.given), bool)
         found[self.indices] = True
         return found
+
+    @functools.cached_property
+    def wrong(self) -> np.ndarray:
+        """Estimated probability that each suspected label is wrong, `[k]`.
+
+        From the probabilities and the noise of the joint, by Bayes' rule. Where classes
+        overlap, the joint takes what is merely unlikely for noise, and these estimates
+        are too high.
+        """
+        classes = self.joint.classes
+        numbers = {label: i for i, label in enumerate(classes.tolist())}
+        codes = [numbers[label] for label in self.given[self.indices].tolist()]
+        return wrong_probability(
+            self.pred_probs[self.indices],
+            np.array(codes, np.intp),
+            self.joint.noise_matrix,
+        )
 
     @property
     def precision(self) -> float:
@@ -205,15 +223,9 @@ class LabelErrors:
             name = i if self.index is None else self.index[i]
             labels = self.given[i], self.suggested[i]
             numbers = f"{self.scores[i]:.3f}", f"{self.wrong[place]:.0%}"
-            rows.append([_short(name), *map(_short, labels), *numbers])
+            rows.append([short(name), *map(short, labels), *numbers])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))
             for row in rows
         ]
-
-
-def _short(label: Any) -> str:
-    """Return a label as text for one line, not a long one."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
-    return text if len(text) <= 24 else f"{text[:21]}..."
