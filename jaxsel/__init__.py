@@ -11,6 +11,10 @@ from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh
 from ._types import Selection as Selection, Values as Values
 from ._version import __version__ as __version__
 from .filter import LossThreshold as LossThreshold, loss_threshold as loss_threshold
+from .labels import (
+    LabelErrors as LabelErrors,
+    find_label_errors as find_label_errors,
+)
 from .match import (
     Match as Match,
     facility_location as facility_location,
@@ -56,6 +60,7 @@ _ROOMS = (
     "demo",
     "filter",
     "gradients",
+    "labels",
     "market",
     "match",
     "models",
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
         demo as demo,
         filter as filter,
         gradients as gradients,
+        labels as labels,
         market as market,
         match as match,
         models as models,

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ._cli import _data, _demo, _info, _market, _models, _select, _value
+from ._cli import _data, _demo, _errors, _info, _market, _models, _select, _value
 from ._cli._parser import Parser as Parser
 from ._cli._programs import keep_no_programs, keep_programs
 from ._cli._reported import (
@@ -29,6 +29,7 @@ only."""
 _EXAMPLES = """\
 start here:
   jaxsel demo                                                 the whole story, a report
+  jaxsel errors customers.csv --label segment                 which labels are wrong?
   jaxsel value digits:train digits:test --out values.npz      what is each sample worth?
   jaxsel select values.npz --budget 200 --out selection.npz   the best 200"""
 
@@ -109,6 +110,6 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"jaxsel {__version__}")
     add_debug(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (_value, _select, _market, _data, _models, _demo, _info):
+    for command in (_errors, _value, _select, _market, _data, _models, _demo, _info):
         command.add(commands)
     return parser

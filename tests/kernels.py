@@ -15,7 +15,17 @@ import jax
 import kernels_retraining as retraining
 import numpy as np
 
-from jaxsel import filter, gradients, market, match, neighbors, proxy, retrieve, value
+from jaxsel import (
+    filter,
+    gradients,
+    labels,
+    market,
+    match,
+    neighbors,
+    proxy,
+    retrieve,
+    value,
+)
 
 N, D, K = 40, 3, 5
 TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -116,6 +126,11 @@ def _merge_nearest(features, queries, metric):
     none = retrieve.empty_nearest(len(queries), K)
     allowed = np.arange(len(features)) % 3 > 0
     return retrieve.merge_nearest(none, features, queries, 0, allowed, metric=metric)
+
+
+def _labelled(rng):
+    probs = rng.dirichlet(np.ones(K), N).astype(np.float32)
+    return probs, rng.integers(0, K, N).astype(np.int32)
 
 
 _TABLE = value.rank_table(value.shapley_weights(N, K))
@@ -231,6 +246,15 @@ KERNELS = [
     Kernel("merge_nearest-cosine", partial(_merge_nearest, metric="cosine"), _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
     Kernel("ks_threshold", filter.ks_threshold, lambda rng: _matches(rng)[::-1]),
+    Kernel("confident_counts", labels.confident_counts, _labelled),
+    *(
+        Kernel(
+            f"label_quality-{method}",
+            partial(labels.label_quality, method=method),
+            _labelled,
+        )
+        for method in labels.QUALITIES
+    ),
     Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),
     Kernel("mlp", _mlp, lambda rng: _points(rng)[:1]),
     Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),

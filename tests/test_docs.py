@@ -29,6 +29,7 @@ ROOMS = (
     "match",
     "retrieve",
     "filter",
+    "labels",
     "market",
     "data",
     "models",

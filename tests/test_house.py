@@ -22,6 +22,7 @@ ROOMS = (
     "proxy",
     "market",
     "report",
+    "labels",
     "tasks",
     "demo",
     "cli",

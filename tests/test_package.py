@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxsel
-from jaxsel import _native, match, neighbors, retrieve, value
+from jaxsel import _native, labels, match, neighbors, retrieve, value
 
 PACKAGE = Path(jaxsel.__file__).parent
 ROOMS = jaxsel._ROOMS
@@ -89,9 +89,11 @@ def test_all_rooms_are_attributes():
             assert {alias.asname for alias in node.names} == {*ROOMS}
 
 
-@pytest.mark.parametrize("room", [match, retrieve, value], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "room", [labels, match, retrieve, value], ids=lambda m: m.__name__
+)
 def test_the_top_level_has_what_answers_a_question(room):
-    answers = {"Values", "Selection", "Match"}
+    answers = {"Values", "Selection", "Match", "LabelErrors"}
     for name, item in inspect.getmembers(room, inspect.isfunction):
         returned = inspect.signature(item).return_annotation
         is_answer = getattr(returned, "__name__", returned) in answers

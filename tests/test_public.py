@@ -14,6 +14,7 @@ from jaxsel import (
     Values,
     filter,
     gradients,
+    labels,
     market,
     match,
     neighbors,
@@ -22,7 +23,10 @@ from jaxsel import (
     value,
 )
 
-ROOMS = [value, neighbors, gradients, match, retrieve, filter, proxy, market]
+ROOMS = [
+    *(value, neighbors, gradients, match, retrieve, filter, proxy, market),
+    labels,
+]
 DOCS = Path(__file__).parents[1] / "docs"
 
 # What the tests call a kernel, and the docs another name, or two.
@@ -40,6 +44,9 @@ RESULTS = (
     filter.LossThreshold,
     filter.ClassThresholds,
     gradients.Oracle,
+    labels.LabelErrors,
+    labels.ConfidentJoint,
+    labels.Duplicates,
 )
 DEFERRED = re.compile(
     r"arguments(?:, result and errors| and result)\s+as\s+for\s+`(\w+)`", re.IGNORECASE

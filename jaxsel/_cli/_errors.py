@@ -1,0 +1,360 @@
+"""`jaxsel errors`: which labels of a table are probably wrong."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import importlib
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxsel._staged import staged
+
+from ._errors_options import DESCRIPTION, EXAMPLES, add_options
+from ._output import (
+    Record,
+    check_outputs,
+    fingerprint,
+    fingerprint_dataset,
+    say,
+    say_checks,
+    show_progress,
+)
+from ._parser import Commands, Parser
+from ._programs import ignore_failures
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxsel.data import Dataset
+    from jaxsel.labels import LabelErrors
+
+# What the manifest records of how labels were looked for.
+_RECORDED = (
+    "filter_by",
+    "rank_by",
+    "folds",
+    "metric",
+    "min_per_class",
+    "label_column",
+    "text",
+    "encoder",
+    "x_key",
+    "y_key",
+    "drop",
+    "as_is",
+)
+_TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
+_MANIFEST = "manifest.json"
+_UNLIKE = 1e3  # deviations of columns that differ by more are not of like scale
+
+
+def add(commands: Commands[Parser]) -> None:
+    parser = commands.add_parser(
+        "errors",
+        help="find wrong labels",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
+    parser.set_defaults(run=run)
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    report = not args.no_report
+    if report:
+        importlib.import_module("matplotlib")  # rather than fail after the work
+    folder = Path(args.out)
+    names = [_TABLE, *([_PAGE, _NUMBERS] if report else []), _MANIFEST]
+    files = [folder / name for name in names]
+    given = (args.table, args.labels, args.features, args.pred_probs)
+    sources = [source for source in given if source is not None]
+    if folder.is_dir():
+        check_outputs(files, inputs=sources, force=args.force)
+    elif folder.exists():
+        raise FileExistsError(f"{folder} is a file: --out names a folder")
+
+    data, texts = _read(args)
+    probs = None
+    if args.pred_probs is not None:
+        from ._read import read_array
+
+        probs = read_array(args.pred_probs, "pred_probs")
+    features = _features(args, data, texts, needed=probs is None)
+    errors, checks = _find(args, data, features, probs)
+    checks += [] if features is None else _check_scales(features)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = dict(zip(names, files, strict=True))
+    with staged(files) as parts:
+        part = dict(zip(names, parts, strict=True))
+        _write_table(errors, part[_TABLE])
+        if report:
+            _write_report(args, errors, data, texts, part[_PAGE], part[_NUMBERS])
+        record = Record(
+            command=args.command_line,
+            config={name: getattr(args, name) for name in _RECORDED},
+            started=started,
+            inputs=_describe(args, data),
+            seeds=None if args.seed is None else [args.seed],
+            checks=checks,
+        )
+        written = {paths[name]: part[name] for name in names[:-1]}
+        part[_MANIFEST].write_text(record.manifest(written))
+    say_checks(checks)
+    say(
+        str(errors),
+        "",
+        f"{time.perf_counter() - started:.1f} s, wrote {', '.join(map(str, files))}",
+    )
+
+
+def _read(args: argparse.Namespace) -> tuple[Dataset, np.ndarray | None]:
+    """Return the samples, and their texts if they have any."""
+    import numpy as np
+
+    from ._read import TABLES, read_samples
+
+    table = Path(args.table).suffix.lower() in TABLES
+    drop = [*args.drop, *([] if args.text is None else [args.text])]
+    if args.text is not None and not table:
+        raise ValueError(f"--text names a column of a table, and {args.table} is none")
+    # Features from elsewhere: the table has labels, and texts to show.
+    elsewhere = args.features is not None or args.encoder is not None
+    unused = table and (elsewhere or args.pred_probs is not None)
+    texts = _texts(args)
+    if texts is not None:
+        return texts, texts.x
+    data = read_samples(
+        args.table,
+        labels=args.labels,
+        label_column=args.label_column,
+        columns=() if unused else None,
+        drop=() if unused else drop,
+        x_key=args.x_key,
+        y_key=args.y_key,
+        data_dir=args.data_dir,
+        progress=show_progress() and not args.no_progress,
+    )
+    if data.y.ndim != 1:
+        raise ValueError(f"{args.table} must have labels of shape [n]")
+    if data.class_names is not None and data.y.min(initial=-1) >= 0:
+        # By their names, which the report shows.
+        data = dataclasses.replace(data, y=np.asarray(data.class_names)[data.y])
+    if args.text is not None:
+        return data, _column(args.table, args.text)
+    texts = data.x if data.x.dtype.kind in "OU" else None
+    return data, texts
+
+
+def _texts(args: argparse.Namespace) -> Dataset | None:
+    """Return the samples of a file of texts; None of any other."""
+    import numpy as np
+
+    from jaxsel.data import Dataset
+
+    from ._read import ARRAYS, read_array
+
+    if Path(args.table).suffix.lower() not in ARRAYS:
+        return None
+    x = np.asarray(read_array(args.table, args.x_key))
+    if x.ndim != 1 or x.dtype.kind != "U":
+        return None
+    if args.labels is None and Path(args.table).suffix.lower() == ".npy":
+        raise ValueError(f"{args.table} holds texts only: give its --labels")
+    y = np.asarray(read_array(args.labels or args.table, args.y_key))
+    return Dataset(x=x, y=y)
+
+
+def _column(path: str, name: str) -> np.ndarray:
+    """Return a column of a table as texts."""
+    import pandas as pd
+
+    is_csv = path.lower().endswith(".csv")
+    frame = pd.read_csv(path, low_memory=False) if is_csv else pd.read_parquet(path)
+    frame.columns = [str(column) for column in frame.columns]
+    if name not in frame.columns:
+        raise ValueError(
+            f"{path} has no column {name!r}; it has {', '.join(frame.columns)}"
+        )
+    return frame[name].fillna("").astype(str).to_numpy(object)
+
+
+def _features(
+    args: argparse.Namespace, data: Dataset, texts: Any, *, needed: bool
+) -> np.ndarray | None:
+    """Return features `[n, d]`; None where probabilities suffice."""
+    import numpy as np
+
+    from ._read import TABLES, read_array
+
+    if args.features is not None:
+        if args.encoder is not None:
+            raise ValueError("--features and --encoder must not both be given")
+        return np.asarray(read_array(args.features, args.x_key))
+    if args.encoder is not None:
+        if texts is None:
+            raise ValueError(
+                "--encoder is for texts: those of a data set, an array, or --text"
+            )
+        return _encode(args, texts)
+    if texts is not None and args.text is None:
+        if needed:
+            raise ValueError(
+                f"{args.table} holds texts, which have no features: give --encoder "
+                "minilm, or features or probabilities of your own by --features or "
+                "--pred-probs"
+            )
+        return None
+    if not data.x.size:
+        if needed:
+            raise ValueError(f"{args.table} has no columns that could be features")
+        return None
+    table = Path(args.table).suffix.lower() in TABLES
+    if data.name or data.x.ndim > 2 or (table and not args.as_is):
+        return data.as_features()
+    return np.asarray(data.x)
+
+
+def _encode(args: argparse.Namespace, texts: Any) -> np.ndarray:
+    from jaxsel import models
+
+    known = {model.name: model for model in models.available_models()}
+    if args.encoder not in known:
+        raise ValueError(
+            f"--encoder must be one of {', '.join(known)}, got {args.encoder!r}"
+        )
+    if known[args.encoder].path is None:
+        raise FileNotFoundError(
+            f"{args.encoder} is not prepared: run `jaxsel models prepare "
+            f"{args.encoder}` first"
+        )
+    return models.text_features(
+        [str(text) for text in texts],
+        models.load_target(models.prepare_model(args.encoder)),
+        cache=models.cache_folder("features"),
+        progress=show_progress() and not args.no_progress,
+    )
+
+
+def _find(
+    args: argparse.Namespace, data: Dataset, features: Any, probs: Any
+) -> tuple[LabelErrors, list[str]]:
+    """Call, and say in errors and warnings what the arrays are called here."""
+    import jax
+
+    import jaxsel
+
+    names = " (x, y: TABLE)"
+    options: dict[str, Any] = {}
+    if args.rank_by:
+        options["rank_by"] = args.rank_by
+    if probs is not None and data.class_names is not None:
+        options["classes"] = data.class_names  # in the order of their numbers
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            ignore_failures()
+            found = jaxsel.find_label_errors(
+                features,
+                data.y,
+                pred_probs=probs,
+                folds=args.folds,
+                key=None if args.seed is None else jax.random.key(args.seed),
+                filter_by=args.filter_by,
+                min_per_class=args.min_per_class,
+                metric=args.metric,
+                progress=show_progress() and not args.no_progress,
+                **options,
+            )
+    except (ValueError, TypeError) as error:
+        if re.match(r"[xy]\b", str(error)) is None:
+            raise
+        raise ValueError(f"{error}{names}") from error
+    return found, [str(each.message) for each in caught]
+
+
+def _check_scales(features: np.ndarray) -> list[str]:
+    import numpy as np
+
+    if features.ndim != 2 or len(features) < 2:
+        return []
+    spread = np.asarray(features, np.float64).std(axis=0)
+    spread = spread[spread > 0]
+    if not len(spread) or spread.max() <= _UNLIKE * spread.min():
+        return []
+    return [
+        f"columns of the features differ in scale by {spread.max() / spread.min():.0e}:"
+        " those that vary most decide which samples are near"
+    ]
+
+
+def _write_table(errors: LabelErrors, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["row", "given", "suggested", "score", "wrong"])
+        for i, wrong in zip(errors.indices.tolist(), errors.wrong, strict=True):
+            score = float(errors.scores[i])
+            table.writerow(
+                [
+                    i,
+                    errors.given[i],
+                    errors.suggested[i],
+                    f"{score:.6g}",
+                    f"{wrong:.4f}",
+                ]
+            )
+
+
+def _write_report(
+    args: argparse.Namespace,
+    errors: LabelErrors,
+    data: Dataset,
+    texts: Any,
+    page: Path,
+    numbers: Path,
+) -> None:
+    from jaxsel.report import Report
+
+    samples = texts
+    if samples is None and data.x.ndim >= 3:
+        samples = data.x
+    report = Report(
+        title=f"Wrong labels of {Path(args.table).name}",
+        summary=str(errors).splitlines()[0] + ".",
+        chapters=[errors.chapter(samples)],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        made = report.save(folder)
+        for file, path in zip(made, (page, numbers), strict=True):
+            path.write_bytes(file.read_bytes())
+
+
+def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
+    """Return the manifest's entries of what was read."""
+    own: Callable[[], dict[str, Any]] = (
+        (lambda: fingerprint_dataset(data))
+        if data.name
+        else (lambda: fingerprint(args.table))
+    )
+    entries = [
+        {
+            "role": "table",
+            "source": args.table,
+            "x_shape": list(data.x.shape),
+            "y_shape": list(data.y.shape),
+            **own(),
+        }
+    ]
+    for role in ("labels", "features", "pred_probs"):
+        source = getattr(args, role)
+        if source is not None:
+            entries.append({"role": role, "source": source, **fingerprint(source)})
+    return entries

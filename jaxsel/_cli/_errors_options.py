@@ -1,0 +1,149 @@
+"""The options of `jaxsel errors`, and the help that explains them."""
+
+from __future__ import annotations
+
+from ._parser import Parser, add_force, add_reading_options
+
+FILTERS = (
+    "prune_by_noise_rate",
+    "prune_by_class",
+    "both",
+    "confident_learning",
+    "predicted_neq_given",
+    "low_normalized_margin",
+    "low_self_confidence",
+)
+RANKINGS = (
+    "normalized_margin",
+    "self_confidence",
+    "confidence_weighted_entropy",
+    "knn_shapley",
+    "data_oob",
+)
+
+DESCRIPTION = """\
+Find the labels of TABLE that are probably wrong. No clean samples are needed: every
+sample is predicted by models that have not seen its label.
+
+TABLE is one of
+  FILE.csv      or FILE.parquet: --label, and numeric columns of features, which are
+                standardized; the first line of a CSV names the columns
+  FILE.npz      arrays x (one row a sample; images, too) and y; other names with
+                --x-key, --y-key
+  FILE.npy      features or images, with --labels for the labels
+  NAME:SPLIT    a data set of `jaxsel data list`, such as digits:train
+
+Writes into the folder of --out errors.csv (row, counted from 0, given and suggested
+label, score, and the estimated probability that it is wrong), report.html with pictures
+or texts beside the labels, report.json, and manifest.json, which records how all this
+came about."""
+
+EXAMPLES = """\
+examples:
+  jaxsel errors customers.csv --label segment --out errors
+  jaxsel errors digits:train
+  jaxsel errors pictures.npy --labels y.npy --pred-probs model.npy
+  jaxsel errors reviews.csv --label stars --text review --encoder minilm"""
+
+
+def add_options(parser: Parser) -> None:
+    parser.add_argument("table", metavar="TABLE", help="the labelled samples")
+
+    group = add_reading_options(parser)
+    group.add_argument(
+        "--label",
+        dest="label_column",
+        metavar="COLUMN",
+        help="the same as --label-column",
+    )
+    group.add_argument("--labels", metavar="FILE", help="labels: .npy, or .npz")
+    group.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="CSV, parquet: a column that is no feature, as an id; may be repeated",
+    )
+    group.add_argument(
+        "--as-is",
+        action="store_true",
+        help="CSV, parquet: do not standardize the columns",
+    )
+    group.add_argument(
+        "--text",
+        metavar="COLUMN",
+        help="CSV, parquet: a column of texts, for the report and --encoder",
+    )
+    group.add_argument(
+        "--encoder",
+        metavar="MODEL",
+        help="take a prepared encoder's features of the texts, such as minilm",
+    )
+    group.add_argument(
+        "--features",
+        metavar="FILE",
+        help="take these features instead, such as embeddings: .npy, or .npz",
+    )
+    group.add_argument(
+        "--pred-probs",
+        metavar="FILE",
+        help="out-of-sample probabilities of your own model, one column a class in "
+        "sorted order: .npy, or .npz (array pred_probs)",
+    )
+
+    group = parser.add_argument_group("how to look for errors")
+    group.add_argument(
+        "--filter",
+        dest="filter_by",
+        choices=FILTERS,
+        default="prune_by_noise_rate",
+        metavar="FILTER",
+        help=f"which labels to suspect: {', '.join(FILTERS)} (default: "
+        "prune_by_noise_rate)",
+    )
+    group.add_argument(
+        "--rank-by",
+        choices=RANKINGS,
+        action="append",
+        metavar="RANKING",
+        help=f"what scores labels: {', '.join(RANKINGS)}; may be repeated, and ranks "
+        "are averaged then (default: self_confidence)",
+    )
+    group.add_argument(
+        "--folds", type=int, default=5, metavar="N", help="of the samples (default: 5)"
+    )
+    group.add_argument(
+        "--metric",
+        choices=("l2", "cosine"),
+        help="distance of neighbours (default: the one that predicts labels better)",
+    )
+    group.add_argument(
+        "--min-per-class",
+        type=int,
+        default=1,
+        metavar="N",
+        help="labels of each class that the prune filters leave (default: 1)",
+    )
+    group.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="shuffle samples before they are dealt out to folds; data_oob needs it",
+    )
+
+    group = parser.add_argument_group("what to write")
+    group.add_argument(
+        "--out",
+        metavar="FOLDER",
+        default="errors",
+        help="where to write (default: errors)",
+    )
+    group.add_argument(
+        "--no-report",
+        action="store_true",
+        help="write no report, which needs matplotlib",
+    )
+    add_force(parser)
+    group.add_argument(
+        "--no-progress", action="store_true", help="show no progress bar"
+    )

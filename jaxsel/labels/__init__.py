@@ -1,0 +1,21 @@
+"""Wrong labels: which they are, how many, and what they should be."""
+
+from ._filters import FILTERS as FILTERS, label_issues as label_issues
+from ._find import RANKINGS as RANKINGS, find_label_errors as find_label_errors
+from ._folds import cross_val_probs as cross_val_probs, deal_folds as deal_folds
+from ._joint import ConfidentJoint as ConfidentJoint, confident_joint as confident_joint
+from ._kernels import (
+    ConfidentCounts as ConfidentCounts,
+    confident_counts as confident_counts,
+    label_quality as label_quality,
+)
+from ._neighbours import (
+    Duplicates as Duplicates,
+    conflicting_duplicates as conflicting_duplicates,
+)
+from ._quality import (
+    QUALITIES as QUALITIES,
+    fuse_ranks as fuse_ranks,
+    label_scores as label_scores,
+)
+from ._result import Confusion as Confusion, LabelErrors as LabelErrors

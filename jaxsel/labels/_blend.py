@@ -1,0 +1,91 @@
+"""The default model: logistic regression and neighbours, as suits the labels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxsel.neighbors import METRICS, Metric
+
+from ._hinges import with_hinges
+from ._logistic import tuned_logistic
+from ._neighbours import Near, nearest_others, votes
+from ._pool import pool
+
+NEIGHBOURS = (5, 10, 20, 50, 100)
+SHARPNESS = (0.0, 1.0, 3.0)
+_TRIED = 1024  # samples whose neighbours decide between metrics
+
+
+class Blended(NamedTuple):
+    """Probabilities, and how they came about.
+
+    Attributes:
+        probs: `[n, K]`.
+        about: Penalty, neighbours and powers, for people.
+    """
+
+    probs: np.ndarray
+    about: str
+
+
+def blend(
+    x: np.ndarray,
+    codes: np.ndarray,
+    n_classes: int,
+    fold: np.ndarray,
+    near: Near | None,
+) -> Blended:
+    """Return held-out probabilities of the default model.
+
+    Logistic regression predicts each fold from the others, its penalty being that of
+    the greatest held-out likelihood; columns of a table may bend (`with_hinges`).
+    Neighbours vote on each sample, their number and weights chosen likewise. Both are
+    pooled by powers of the greatest likelihood.
+
+    Args:
+        x: `[n, ...]`.
+        codes: Labels, `[n]`.
+        n_classes: Number of classes.
+        fold: Of each sample, `[n]`.
+        near: Each sample's nearest others; None leaves them out.
+    """
+    rows = with_hinges(x) if x.ndim == 2 else x
+    tuned = tuned_logistic(rows, codes, n_classes, fold)
+    about = f"logistic regression with l2={tuned.l2:.3g}"
+    members = [tuned.log_probs]
+    if near is not None:
+        every = np.arange(len(codes))
+        _, k, sharpness, voted = _best_votes(near, codes, n_classes, every)
+        members.append(np.log(voted).astype(np.float32))
+        about += f" and {k} neighbours of sharpness {sharpness:g}"
+    probs, powers = pool(members, codes)
+    weights = ", ".join(f"{power:.2f}" for power in powers)
+    return Blended(probs, f"{about}, powers {weights}")
+
+
+def likelier_metric(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Metric:
+    """Return the distance whose neighbours predict some of the labels better."""
+    rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
+    loss: dict[Metric, float] = {}
+    for metric in METRICS:
+        near = nearest_others(x, max(NEIGHBOURS), metric=metric, rows=rows)
+        loss[metric] = _best_votes(near, codes, n_classes, rows)[0]
+    return min(loss, key=lambda metric: loss[metric])
+
+
+def _best_votes(
+    near: Near, codes: np.ndarray, n_classes: int, rows: np.ndarray
+) -> tuple[float, int, float, np.ndarray]:
+    """Return the loss of the likeliest votes, their parameters, and the votes."""
+    best: tuple[float, int, float, np.ndarray] | None = None
+    right = np.arange(len(rows)), codes[rows]
+    for k in sorted({min(k, near.indices.shape[1]) for k in NEIGHBOURS}):
+        for sharpness in SHARPNESS:
+            voted = votes(near, codes, n_classes, k=k, sharpness=sharpness)
+            loss = -float(np.mean(np.log(voted[right])))
+            if best is None or loss < best[0]:
+                best = loss, k, sharpness, voted
+    assert best is not None
+    return best

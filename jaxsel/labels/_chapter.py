@@ -1,0 +1,164 @@
+"""A chapter of a report: suspected labels, beside what they should look like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_count
+from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
+
+from ._plot import plot_errors
+from ._words import short
+
+if TYPE_CHECKING:
+    from ._result import LabelErrors
+
+_TEXT = 400  # characters of a text that are shown
+_TRIPLES = 2  # in a row of pictures
+
+
+def chapter(
+    errors: LabelErrors, samples: npt.ArrayLike | None, *, budget: int
+) -> Chapter:
+    """Return the chapter; see `LabelErrors.chapter`.
+
+    Raises:
+        ValueError: If there are not as many samples as labels.
+    """
+    shown = errors.indices[: check_count("budget", budget)]
+    n = len(errors.given)
+    given = None if samples is None else np.asarray(samples)
+    if given is not None and len(given) != n:
+        raise ValueError(
+            f"samples must have one entry for each of {n} labels, got {len(given)}"
+        )
+    figure = new_figure(8.8, 3.2)
+    with style():
+        axes = figure.subplots(1, 2)
+    plot_errors(errors, ax=axes)
+    blocks: list[Any] = [
+        f"{len(errors)} of {n} labels are suspected. An estimated "
+        f"{errors.precision:.0%} of these are wrong, and {errors.n_errors} labels are "
+        "wrong in all."
+        if len(errors)
+        else f"None of {n} labels is suspected.",
+        Figure(
+            plot=figure,
+            alt="Left, a histogram of the scores, suspected labels at the low end; "
+            "right, the most frequent pairs of given and true class",
+            caption="Scores of all labels (0 is the worst), and the classes that are "
+            "confused most, by the confident joint.",
+        ),
+    ]
+    if given is not None and given.ndim >= 3 and len(shown):
+        blocks.append(_pictures(errors, given, shown))
+    texts = given if given is not None and given.dtype.kind in "OU" else None
+    blocks.append(_table(errors, shown, texts))
+    if errors.duplicates is not None and len(errors.duplicates):
+        blocks.append(_pairs(errors, budget))
+    return Chapter(
+        title="Wrong labels",
+        blocks=blocks,
+        data={
+            "method": errors.method,
+            "indices": errors.indices,
+            "wrong": errors.wrong,
+            "scores": errors.scores[errors.indices],
+            "precision": errors.precision,
+            "n_errors": errors.n_errors,
+            "classes": [str(label) for label in errors.joint.classes],
+            "counts": errors.joint.counts,
+        },
+    )
+
+
+def _table(errors: LabelErrors, shown: np.ndarray, texts: np.ndarray | None) -> Table:
+    names = shown if errors.index is None else [errors.index[i] for i in shown]
+    rows = [
+        [
+            str(name),
+            str(errors.given[i]),
+            str(errors.suggested[i]),
+            float(errors.scores[i]),
+            float(errors.wrong[place]),
+            *([] if texts is None else [_cut(str(texts[i]))]),
+        ]
+        for place, (i, name) in enumerate(zip(shown, names, strict=True))
+    ]
+    more = len(errors) - len(shown)
+    rest = f" {more} more are not shown." if more else ""
+    return Table(
+        columns=[
+            *("row", "given", "suggested", "score", "wrong"),
+            *([] if texts is None else ["text"]),
+        ],
+        rows=rows,
+        caption="The most suspicious labels. `wrong` is the estimated probability that "
+        f"the label is wrong.{rest}",
+        formats=["", "", "", ".3f", ".0%", *([] if texts is None else [""])],
+    )
+
+
+def _pairs(errors: LabelErrors, budget: int) -> Table:
+    found = errors.duplicates
+    assert found is not None
+    rows = [
+        [str(i), str(errors.given[i]), str(j), str(errors.given[j]), float(far)]
+        for (i, j), far in zip(
+            found.pairs[:budget].tolist(), found.distances[:budget], strict=True
+        )
+    ]
+    return Table(
+        columns=["row", "label", "other row", "its label", "distance"],
+        rows=rows,
+        caption=f"{len(found)} pairs of near-duplicates have different labels.",
+        formats=["", "", "", "", ".3g"],
+    )
+
+
+def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Figure:
+    """Draw each picture beside sure ones of the given and of the suggested class."""
+    classes = errors.joint.classes
+    numbers = {label: k for k, label in enumerate(classes.tolist())}
+    quiet = ~errors.mask
+    sure = []
+    for k, label in enumerate(classes):
+        rows = np.flatnonzero(quiet & (errors.given == label))
+        likely = errors.pred_probs[rows, k]
+        sure.append(rows[likely.argmax()] if len(rows) else None)
+    rows, captions = [], []
+    for i in shown:
+        rows.append(i)
+        captions.append(f"{i}: {_name(errors.given[i])}?")
+        for label in (errors.given[i], errors.suggested[i]):
+            like = sure[numbers[label.item() if hasattr(label, "item") else label]]
+            rows.append(i if like is None else like)
+            captions.append("none" if like is None else f"a {_name(label)}")
+    pictures = images[np.array(rows)].astype(np.float32)
+    if pictures.ndim == 4:
+        pictures = pictures.mean(axis=-1)
+    return Figure(
+        plot=plot_images(
+            pictures,
+            columns=3 * _TRIPLES,
+            captions=captions,
+            marked=np.arange(len(rows)) % 3 == 0,
+            size=0.9,
+        ),
+        alt="Pictures of suspected labels, each followed by a sure one of the given "
+        "and of the suggested class",
+        caption="Each suspected picture, with its row and given label, then one that "
+        "surely is of the given class, then one of the suggested class.",
+        format="png",
+    )
+
+
+def _name(label: object) -> str:
+    return short(label, 8).replace("$", r"\$")  # or it would be set as a formula
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

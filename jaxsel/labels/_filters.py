@@ -1,0 +1,213 @@
+"""Filters: which labels to suspect, by probabilities and the confident joint."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_count
+
+from ._inputs import CLOSE, probs_and_labels
+from ._joint import ConfidentJoint, Looked, grouped, joint_of, look, round_rows
+from ._quality import quality
+
+Filter = Literal[
+    "prune_by_noise_rate",
+    "prune_by_class",
+    "both",
+    "confident_learning",
+    "predicted_neq_given",
+    "low_normalized_margin",
+    "low_self_confidence",
+]
+FILTERS = (
+    "prune_by_noise_rate",
+    "prune_by_class",
+    "both",
+    "confident_learning",
+    "predicted_neq_given",
+    "low_normalized_margin",
+    "low_self_confidence",
+)
+
+
+def label_issues(
+    pred_probs: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    filter_by: Filter = "prune_by_noise_rate",
+    min_per_class: int = 1,
+    noise_share: float = 1.0,
+    classes: npt.ArrayLike | None = None,
+) -> np.ndarray:
+    """Return which labels are probably wrong, as a mask `[n]` of bool.
+
+    The same labels as those of `cleanlab.filter.find_label_issues` of cleanlab 2.9. Of
+    samples whose numbers are equal where a filter cuts, those count that NumPy's
+    `argsort` puts first, as there. Labels within 1e-6 of the largest probability are
+    never suspected, except by the filters "low_...".
+
+    Args:
+        pred_probs: Out-of-sample probabilities, `[n, K]`. They need not add up to 1.
+        y: Given labels, `[n]`.
+        filter_by: "prune_by_noise_rate": of the labels i, as many as the confident
+            joint says are of class j, by the margin of j over i. "prune_by_class": of
+            the labels i, as many as it says are wrong, by the lowest probability of i.
+            "both": what these two share. "confident_learning": samples that are counted
+            off the joint's diagonal. "predicted_neq_given": other classes are more
+            likely. "low_normalized_margin", "low_self_confidence": the lowest scores,
+            as many as "confident_learning" finds.
+        min_per_class: The first three leave at least so many labels in each class.
+        noise_share: The first three take this share of the joint's wrong labels.
+        classes: The class of each column; see `confident_joint`.
+
+    Raises:
+        TypeError: If labels are of different kinds.
+        ValueError: If shapes do not fit, numbers are not between 0 and 1, or an
+            argument is out of range.
+
+    References:
+        Northcutt, Jiang and Chuang, Confident learning, JAIR 70, 2021, section 3.2.
+    """
+    check_filter(filter_by, min_per_class, noise_share)
+    probs, codes, known = probs_and_labels(pred_probs, y, classes)
+    seen = look(probs, codes)
+    joint = joint_of(seen, codes, known)
+    return suspects(
+        probs,
+        codes,
+        seen,
+        joint,
+        filter_by,
+        min_per_class=min_per_class,
+        noise_share=noise_share,
+    )
+
+
+def check_filter(filter_by: str, min_per_class: int, noise_share: float) -> None:
+    check_choice("filter_by", filter_by, FILTERS)
+    check_count("min_per_class", min_per_class, minimum=0)
+    if not 0 <= noise_share <= 1:
+        raise ValueError(f"noise_share must be from 0 to 1, got {noise_share}")
+
+
+def suspects(
+    probs: np.ndarray,
+    codes: np.ndarray,
+    seen: Looked,
+    joint: ConfidentJoint,
+    filter_by: str,
+    *,
+    min_per_class: int = 1,
+    noise_share: float = 1.0,
+) -> np.ndarray:
+    """Return the mask of `label_issues`, of arguments that are checked."""
+    differs = _differs(codes, seen)
+    confident = (seen.guess >= 0) & (seen.guess != codes) & differs
+    if filter_by == "confident_learning":
+        return confident
+    if filter_by == "predicted_neq_given":
+        return differs
+    if filter_by.startswith("low_"):
+        scores = quality(probs, codes, filter_by.removeprefix("low_"), seen)
+        return first_of(scores, int(confident.sum()))
+    table = to_prune(joint.counts, min_per_class, noise_share)
+    order, starts = grouped(codes, len(table))
+    mask = np.zeros(len(codes), bool)
+    for k, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        # cleanlab takes none of a class of one sample either.
+        if stop - start <= max(min_per_class, 1):
+            continue
+        rows = order[start:stop]
+        found = np.ones(len(rows), bool)
+        if filter_by != "prune_by_noise_rate":
+            found &= first_of(seen.own[rows], len(rows) - table[k, k])
+        if filter_by != "prune_by_class":
+            found &= _by_margin(probs, rows, k, table[:, k], differs[rows])
+        mask[rows] = found
+    return mask & differs
+
+
+def _differs(codes: np.ndarray, seen: Looked) -> np.ndarray:
+    """Return where the given label is not predicted, nor all but so."""
+    raised = seen.own + seen.own.dtype.type(CLOSE)
+    # Of equal ones the first class is predicted.
+    ahead = (seen.peak > raised) | ((seen.peak == raised) & (seen.top < codes))
+    return (seen.top != codes) & ahead
+
+
+def _by_margin(
+    probs: np.ndarray, rows: np.ndarray, k: int, many: np.ndarray, differs: np.ndarray
+) -> np.ndarray:
+    """Return of the samples labelled k those that are likeliest of other classes.
+
+    Args:
+        probs: `[n, K]`.
+        rows: The samples labelled k.
+        k: Their label.
+        many: How many of each class to take, `[K]`.
+        differs: Which samples may be suspected: others need not be found.
+    """
+    found = np.zeros(len(rows), bool)
+    open_ = np.flatnonzero(differs)
+    others = np.flatnonzero(many > 0)
+    others = others[others != k]
+    if not open_.size or not others.size:
+        return found
+    # Those that may not be suspected have margins of 1e-6 at most: where enough of the
+    # others are above that, they are out of the race.
+    own = probs[rows[open_]]
+    lead = np.ascontiguousarray((own - own[:, k : k + 1]).T)
+    enough = (lead > 2 * CLOSE).sum(axis=1) >= many
+    for j in others:
+        if enough[j]:
+            cut = first_of(-lead[j], int(many[j]), exact=False)
+            if cut is not None:
+                found[open_[cut]] = True
+                continue
+        margin = probs[rows, j] - probs[rows, k]
+        found |= first_of(-margin, int(many[j]))
+    return found
+
+
+def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
+    """Return which numbers come first in `np.argsort`, so many of them, as a mask.
+
+    Args:
+        values: `[n]`.
+        count: How many; may exceed n.
+        exact: Whether to sort where equal numbers meet at the cut: if not, None is
+            returned there.
+    """
+    if count <= 0:
+        return np.zeros(len(values), bool)
+    if count >= len(values):
+        return np.ones(len(values), bool)
+    cut = np.partition(values, count - 1)[count - 1]
+    found = values <= cut
+    if np.count_nonzero(found) > count:
+        if not exact:
+            return None
+        found = np.zeros(len(values), bool)
+        found[np.argsort(values)[:count]] = True
+    return found
+
+
+def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.ndarray:
+    """Return how many labels to suspect, `[K, K]`: true classes first, then given ones.
+
+    The diagonal says how many are right: at least `min_per_class`, taken evenly from
+    the wrong ones that there are.
+    """
+    table = counts.T.astype(float)
+    right = table.diagonal().copy()
+    kept = np.maximum(right, min_per_class)
+    wrong = np.maximum(np.count_nonzero(counts.T, axis=0) - 1, 1)
+    table = np.maximum(table - (kept - right) / wrong, 0)
+    np.fill_diagonal(table, kept)
+    less = table * noise_share
+    np.fill_diagonal(less, kept)
+    np.fill_diagonal(less, kept + (table - less).sum(axis=0))
+    return round_rows(less.astype(np.int64))

@@ -1,0 +1,202 @@
+"""Probabilities of every sample by models that have not seen it: cross-validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import (
+    as_array,
+    check_count,
+    check_features,
+    check_finite,
+    check_numeric,
+    check_same_length,
+)
+from jaxsel._typed import compiled, map_rows
+from jaxsel.value import Examples, Learner, LogisticRegression
+
+from ._inputs import number_labels
+from ._logistic import logistic_folds
+
+_ENTRIES = 1 << 23  # scores in memory at once
+_ROWS = 256
+
+
+def deal_folds(
+    y: npt.ArrayLike, *, folds: int = 5, key: jax.Array | None = None
+) -> np.ndarray:
+    """Deal samples out to folds, `[n]`, each class as evenly as it goes.
+
+    Args:
+        y: Labels, `[n]`.
+        folds: How many; at most n.
+        key: Shuffles the samples first. If None, those of a class take turns in the
+            order of their rows.
+
+    Raises:
+        TypeError: If `folds` is no whole number.
+        ValueError: If it is not from 2 to n.
+    """
+    codes, _ = number_labels(y)
+    return deal(codes, folds, key)
+
+
+def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
+    n = len(codes)
+    if check_count("folds", folds, minimum=2) > n:
+        raise ValueError(f"folds must be at most the {n} samples, got {folds}")
+    order = np.arange(n)
+    if key is not None:
+        order = np.asarray(jax.random.permutation(key, n))
+    found = np.empty(n, np.int32)
+    found[order[np.argsort(codes[order], kind="stable")]] = np.arange(n) % folds
+    return found
+
+
+def cross_val_probs(
+    learner: Learner,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    folds: int = 5,
+    key: jax.Array | None = None,
+) -> np.ndarray:
+    """Predict every sample by a model trained on the other folds, `[n, K]`.
+
+    All folds are coalitions of one program that trains them together. A class that
+    occurs in one fold only gets no probability there.
+
+    Args:
+        learner: A learner of `jaxsel.value` that gives probabilities.
+        x: Features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
+        y: Labels, `[n]`, of any kind: columns stand in their sorted order.
+        folds: How many parts, and models.
+        key: Shuffles samples before they are dealt out, and is the source of the
+            learner's own key; None for learners that draw nothing.
+
+    Returns:
+        float32 probabilities, whose rows add up to 1.
+
+    Costs the training of the models, and the prediction of all samples by each.
+
+    Raises:
+        TypeError: If the learner is none, or an argument has the wrong type.
+        ValueError: If the learner gives no probabilities or fails, shapes do not fit,
+            numbers are not finite, or there is one class only.
+    """
+    codes, classes = number_labels(y)
+    rows = check_samples(x, codes)
+    check_probabilistic(learner)
+    own = None
+    if key is not None:
+        key, own = jax.random.split(key)
+    fold = deal(codes, folds, key)
+    return predict_folds(learner, rows, codes, len(classes), fold, own)
+
+
+def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
+    """Return float32 samples `[n, ...]`, finite, as many as labels of two classes."""
+    array = as_array("x", x)
+    if array.ndim == 2:
+        check_features("x", array)
+    else:
+        check_numeric("x", array)
+        check_finite("x", array)
+    check_same_length("x", array, "y", codes)
+    if (codes == codes[0]).all():
+        raise ValueError("y must have two classes or more, got one")
+    with np.errstate(over="ignore"):
+        single = np.asarray(array, np.float32)
+    check_finite("x", single)
+    return single
+
+
+def check_probabilistic(learner: Any) -> None:
+    """Refuse what is no learner, or gives no probabilities."""
+    if not isinstance(learner, Learner):
+        remedy = "such as value.LogisticRegression()"
+        if hasattr(learner, "get_params"):
+            remedy = "and scikit-learn's estimators are wrapped by value.SklearnLearner"
+        raise TypeError(
+            f"learner must be one of jaxsel.value, {remedy}, got {learner!r}"
+        )
+    if not learner.probabilistic:
+        raise ValueError(
+            f"learner must give probabilities, which {type(learner).__name__} does not"
+        )
+
+
+def predict_folds(
+    learner: Learner,
+    x: np.ndarray,
+    codes: np.ndarray,
+    n_classes: int,
+    fold: np.ndarray,
+    key: jax.Array | None,
+) -> np.ndarray:
+    """Return probabilities `[n, K]` of arguments that are checked."""
+    if isinstance(learner, LogisticRegression) and x.ndim == 2:
+        return logistic_folds(x, codes, n_classes, fold, learner)
+    data = Examples(
+        x=jnp.asarray(x), y=jnp.asarray(codes.astype(np.int32)), n_classes=n_classes
+    )
+    data = learner.prepare(data)
+    folds = int(fold.max()) + 1
+    if learner.host:
+        return _on_host(learner, data, fold, folds, key)
+    rows = max(_ROWS, _ENTRIES // max(folds * n_classes, len(codes)))
+    found = _train(
+        learner, data, jnp.asarray(fold), key, folds=folds, rows=min(rows, len(codes))
+    )
+    probs = np.array(found[: len(codes)])
+    if not np.isfinite(probs).all():
+        raise ValueError(f"learner must predict finite numbers, got {learner!r}")
+    return probs
+
+
+@compiled(static_argnames=("learner", "folds", "rows"))
+def _train(
+    learner: Learner,
+    data: Examples,
+    fold: jax.Array,
+    key: jax.Array | None,
+    *,
+    folds: int,
+    rows: int,
+) -> jax.Array:
+    n = len(fold)
+    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    params = learner.fit(data, seen, key)
+
+    def part(given: tuple[jax.Array, jax.Array]) -> jax.Array:
+        x, own = given
+        scores = learner.predict(params, x)
+        return jax.nn.softmax(scores[own, jnp.arange(rows)], axis=-1)
+
+    count = -(-n // rows)
+    # The last part is filled up with the first sample.
+    place = jnp.arange(count * rows)
+    place = jnp.where(place < n, place, 0)
+    chunks = data.x[place].reshape(count, rows, *data.x.shape[1:])
+    found = map_rows(part, (chunks, fold[place].reshape(count, rows)))
+    return found.reshape(count * rows, -1)
+
+
+def _on_host(
+    learner: Learner, data: Examples, fold: np.ndarray, folds: int, key: Any
+) -> np.ndarray:
+    seen = (fold[None] != np.arange(folds)[:, None]).astype(np.float32)
+    params = learner.fit(data, jnp.asarray(seen), key)
+    scores = np.asarray(learner.predict(params, data.x), np.float64)
+    scores = scores[fold, np.arange(len(fold))]
+    if np.isnan(scores).any():
+        errors = getattr(params, "errors", None) or ["its scores are NaN"]
+        said = next((error for error in errors if error), "its scores are NaN")
+        raise ValueError(f"learner must be able to learn from each fold, but: {said}")
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return (scores / scores.sum(axis=1, keepdims=True)).astype(np.float32)

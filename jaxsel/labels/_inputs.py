@@ -1,0 +1,182 @@
+"""Probabilities and labels as callers give them, checked and numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import (
+    as_array,
+    check_finite,
+    check_numeric,
+    check_same_length,
+    encode_labels,
+    show_labels,
+)
+
+CLOSE = 1e-6
+"""Difference of probabilities below which they count as equal, as in cleanlab."""
+
+_ENTRIES = 1 << 17  # in a block: 1 MB, what a core's second-level cache holds
+
+
+def blocks(probs: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the rows of probabilities in blocks that stay in cache."""
+    rows = max(1, _ENTRIES // probs.shape[1])
+    for start in range(0, len(probs), rows):
+        part = slice(start, min(start + rows, len(probs)))
+        yield part, np.ascontiguousarray(probs[part])
+
+
+def check_probs(pred_probs: npt.ArrayLike) -> np.ndarray:
+    """Return probabilities `[n, K]` of float32 or float64, two classes or more.
+
+    Rows need not add up to 1.
+
+    Raises:
+        TypeError: If they are not numbers.
+        ValueError: If they have another shape, or are not between 0 and 1.
+    """
+    array = as_array("pred_probs", pred_probs)
+    check_numeric("pred_probs", array)
+    probs = np.asarray(array)
+    if probs.ndim != 2 or probs.shape[1] < 2 or not len(probs):
+        raise ValueError(
+            "pred_probs must have shape [n, n_classes], one row a sample and two "
+            f"classes or more, got {probs.shape}"
+        )
+    if probs.dtype.kind != "f" or probs.dtype.itemsize > 8:
+        whole = jnp.issubdtype(probs.dtype, jnp.floating)  # NumPy knows no bfloat16
+        half = whole and probs.dtype.itemsize < 4
+        probs = probs.astype(np.float32 if half else np.float64)
+    elif probs.dtype.itemsize < 4 or not probs.dtype.isnative:
+        probs = probs.astype(np.float32 if probs.dtype.itemsize < 8 else np.float64)
+    for part, block in blocks(probs):
+        # Neither holds where one of them is NaN.
+        if not (block.min() >= -CLOSE and block.max() <= 1 + CLOSE):
+            check_finite("pred_probs", probs)
+            wrong = (block < -CLOSE) | (block > 1 + CLOSE)
+            row, column = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"pred_probs must be between 0 and 1, got {block[row, column]:g} in "
+                f"row {part.start + row}: pass probabilities, not logits"
+            )
+    return probs
+
+
+def number_labels(
+    y: npt.ArrayLike, n_classes: int | None = None, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes `[n]` of labels, and the classes that they are codes of, `[K]`.
+
+    Args:
+        y: Labels of any kind, `[n]`.
+        n_classes: Columns of the probabilities that belong to them, if any.
+        classes: The class of each column. If None, whole numbers from 0 to K - 1 are
+            columns; other labels are numbered in sorted order, and all must occur.
+
+    Raises:
+        TypeError: If labels and classes are of different kinds.
+        ValueError: If `y` is not `[n]`, is empty, holds labels that are no classes, or
+            classes are repeated or are not as many as the columns.
+    """
+    labels = np.asarray(as_array("y", y))
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(f"y must be labels of shape [n], got {labels.shape}")
+    if classes is None and _are_columns(labels, n_classes):
+        return labels.astype(np.intp), np.arange(n_classes or 0)
+    if labels.dtype == bool and n_classes == 2 and classes is None:
+        return labels.astype(np.intp), np.array([False, True])
+    if labels.dtype == object:
+        labels = _plain(labels)
+    if classes is None:
+        codes, _, count = encode_labels(labels, labels[:1], names=("y", "y"))
+        found = np.empty(count, labels.dtype)
+        found[codes] = labels
+        if n_classes is not None and count != n_classes:
+            raise ValueError(
+                f"classes must be given: pred_probs has {n_classes} columns, and y has "
+                f"{count} labels, {show_labels(found.tolist())}"
+            )
+        return codes.astype(np.intp), found
+    known = np.asarray(classes)
+    if known.dtype == object:
+        known = _plain(known)
+    if known.ndim != 1 or (n_classes is not None and len(known) != n_classes):
+        raise ValueError(
+            f"classes must name the {n_classes} columns of pred_probs, got shape "
+            f"{known.shape}"
+        )
+    codes, own, count = encode_labels(labels, known, names=("y", "classes"))
+    if len(np.unique(own)) < len(own):
+        raise ValueError(
+            f"classes must name each class once, got {show_labels(known.tolist())}"
+        )
+    place = np.full(count, -1, np.intp)
+    place[own] = np.arange(len(own))
+    codes = place[codes]
+    if (codes < 0).any():
+        raise ValueError(
+            f"classes must have every label of y, but lacks "
+            f"{show_labels(np.unique(labels[codes < 0]).tolist())}"
+        )
+    return codes, known
+
+
+def _are_columns(labels: np.ndarray, n_classes: int | None) -> bool:
+    """Return whether labels are numbers of columns."""
+    if n_classes is None or labels.dtype.kind not in "iu":
+        return False
+    return bool(labels.min() >= 0 and labels.max() < n_classes)
+
+
+def _plain(labels: np.ndarray) -> np.ndarray:
+    """Return labels that are all texts as such; others as they are."""
+    if all(isinstance(label, str) for label in labels):
+        return labels.astype(str)
+    return labels
+
+
+def probs_and_labels(
+    pred_probs: npt.ArrayLike, y: npt.ArrayLike, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return checked probabilities `[n, K]`, codes `[n]` and classes `[K]`."""
+    probs = check_probs(pred_probs)
+    codes, known = number_labels(y, probs.shape[1], classes)
+    check_same_length("pred_probs", probs, "y", codes)
+    return probs, codes, known
+
+
+def row_index(x: Any) -> tuple[Any, ...] | None:
+    """Return the labels of a table's rows, unless they are 0, 1, 2, ..."""
+    rows = _row_labels(x)
+    if rows is None or (
+        rows.dtype.kind in "iu" and np.array_equal(rows, np.arange(len(rows)))
+    ):
+        return None
+    return tuple(rows.tolist())
+
+
+def check_row_order(x: Any, y: Any) -> None:
+    """Refuse a table and labels whose rows have the same names in different orders."""
+    rows, others = _row_labels(x), _row_labels(y)
+    if rows is None or others is None or len(rows) != len(others):
+        return
+    if rows.equals(others) or not (rows.is_unique and others.is_unique):
+        return
+    if rows.difference(others, sort=False).empty:
+        raise ValueError(
+            "x and y must have their rows in one order, but their indices have the "
+            "same labels in different orders: pass y.loc[x.index], or y.to_numpy() if "
+            "the positions are right"
+        )
+
+
+def _row_labels(x: Any) -> Any:
+    """The index of a table; that of a list is a method."""
+    index = getattr(x, "index", None)
+    return index if hasattr(index, "equals") else None

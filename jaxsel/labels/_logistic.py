@@ -1,0 +1,184 @@
+"""Cross-validated logistic regression, with the penalty of the best likelihood."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._typed import compiled, fori_loop
+from jaxsel.value import Curvature, LogisticRegression, fit_softmax
+
+from ._two_classes import fit_two
+
+GRID = (10.0, 3.0, 1.0, 0.3, 0.1)
+"""Penalties as shares of the features' total variance."""
+
+LEAST = -30.0  # log probabilities: a class that a fold lacks has none
+_TOL = 1e-2
+_EXPLICIT = 256  # columns up to which Hessians of two classes are formed
+_ENTRIES = 1 << 25  # probabilities of all penalties in memory
+
+
+def logistic_folds(
+    x: np.ndarray,
+    codes: np.ndarray,
+    n_classes: int,
+    fold: np.ndarray,
+    learner: LogisticRegression,
+) -> np.ndarray:
+    """Return held-out probabilities `[n, K]` of logistic regression.
+
+    The same as by `fit` of the learner, whose `prepare` pays for thousands of
+    coalitions, not for a few folds.
+    """
+    centred = x - x.mean(axis=0, dtype=np.float64)
+    rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
+    if n_classes == 2 and rows.shape[1] <= _EXPLICIT and _both_everywhere(codes, fold):
+        return np.asarray(
+            _two(
+                jnp.asarray(rows),
+                jnp.asarray(codes.astype(np.float32)),
+                jnp.asarray(fold),
+                jnp.float32(learner.l2),
+                folds=int(fold.max()) + 1,
+                tol=learner.tol,
+            )
+        )
+    found, _ = _fit(rows, codes, n_classes, fold, (learner.l2,), learner.tol)
+    return np.where(found[0] > LEAST, np.exp(found[0]), 0)
+
+
+def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
+    """Return whether every fold is predicted from samples of both classes."""
+    return all(0 < codes[fold != i].mean() < 1 for i in range(fold.max() + 1))
+
+
+@compiled(static_argnames=("folds", "tol"))
+def _two(
+    x: jax.Array,
+    y: jax.Array,
+    fold: jax.Array,
+    l2: jax.Array,
+    *,
+    folds: int,
+    tol: float,
+) -> jax.Array:
+    """Return held-out probabilities of two classes, `[n, 2]`."""
+    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    penalty = jnp.append(jnp.full(x.shape[1] - 1, l2), jnp.float32(0))
+    theta = fit_two(x, y, seen, penalty, tol)
+    z = jnp.sum(theta[fold] * x, axis=1)
+    return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1)
+
+
+class Tuned(NamedTuple):
+    """Predictions of the best penalty.
+
+    Attributes:
+        log_probs: `[n, K]` float32, held out.
+        l2: The penalty, as in `value.LogisticRegression`.
+        loss: Mean held-out cross-entropy of each penalty tried, in nats.
+    """
+
+    log_probs: np.ndarray
+    l2: float
+    loss: dict[float, float]
+
+
+def tuned_logistic(
+    x: np.ndarray, codes: np.ndarray, n_classes: int, fold: np.ndarray
+) -> Tuned:
+    """Train on all folds and penalties at once, and keep the likeliest penalty."""
+    flat = x.reshape(len(x), -1)
+    centred = flat - flat.mean(axis=0, dtype=np.float64)
+    scale = float(np.mean(np.sum(centred * centred, axis=1)))
+    # One variance for all columns, whose relations stay as they are.
+    centred /= np.sqrt(scale) if scale > 0 else 1.0
+    rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
+    n, most = len(x), _ENTRIES // (n_classes * len(GRID))
+    tried = np.arange(n)[:: -(-n // most)] if n > most else np.arange(n)
+    found, loss = _fit(rows[tried], codes[tried], n_classes, fold[tried], GRID)
+    best = int(np.argmin(loss))
+    if len(tried) < n:
+        found, _ = _fit(rows, codes, n_classes, fold, GRID[best : best + 1])
+        log_probs = found[0]
+    else:
+        log_probs = found[best]
+    penalties = [scale * share for share in GRID]
+    losses = {l2: float(each) for l2, each in zip(penalties, loss, strict=True)}
+    return Tuned(log_probs, penalties[best], losses)
+
+
+def _fit(
+    rows: np.ndarray,
+    codes: np.ndarray,
+    n_classes: int,
+    fold: np.ndarray,
+    shares: tuple[float, ...],
+    tol: float = _TOL,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out log probabilities `[G, n, K]`, and their losses `[G]`."""
+    found, loss = _held_out(
+        jnp.asarray(rows),
+        jnp.asarray((codes == np.arange(n_classes)[:, None]).astype(np.float32)),
+        jnp.asarray(fold),
+        jnp.asarray(shares, jnp.float32),
+        folds=int(fold.max()) + 1,
+        tol=tol,
+    )
+    return np.asarray(found), np.asarray(loss)
+
+
+@compiled(static_argnames=("folds", "tol"))
+def _held_out(
+    x: jax.Array,
+    onehot: jax.Array,
+    fold: jax.Array,
+    l2: jax.Array,
+    *,
+    folds: int,
+    tol: float,
+) -> tuple[jax.Array, jax.Array]:
+    grid, classes, (n, p) = len(l2), len(onehot), x.shape
+    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    weights = jnp.repeat(seen, grid, axis=0)
+    present = jnp.matmul(weights, onehot.T, precision="highest") > 0
+    # Of two classes on the difference of their weights, as in scikit-learn.
+    slopes = jnp.tile(l2, folds) * jnp.where(present.sum(1) == 2, 2.0, 1.0)
+    slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
+    theta = fit_softmax(
+        x,
+        onehot,
+        weights,
+        jnp.pad(slopes, ((0, 0), (0, 1))),
+        present,
+        jnp.zeros((folds * grid, classes, p), jnp.float32),
+        present.sum(1) > 1,
+        _alike(x, classes),
+        tol,
+    )
+    models = theta.reshape(folds, grid * classes, p)
+    there = present.reshape(folds, 1, grid, classes)
+
+    def take(i: jax.Array, found: jax.Array) -> jax.Array:
+        z = jnp.matmul(x, models[i].T, precision="highest").reshape(n, grid, classes)
+        z = jax.nn.log_softmax(jnp.where(there[i], z, -jnp.inf), axis=-1)
+        return jnp.where((fold == i)[:, None, None], jnp.maximum(z, LEAST), found)
+
+    found = fori_loop(0, folds, take, jnp.zeros((n, grid, classes), jnp.float32))
+    right = jnp.sum(found * onehot.T[:, None], axis=-1)
+    return found.transpose(1, 0, 2), -right.mean(0)
+
+
+def _alike(x: jax.Array, classes: int) -> Curvature:
+    """Return a curvature that is the same in all directions.
+
+    To know the true one costs more than it saves a few folds.
+    """
+    p = x.shape[1]
+    trace = (1 - 1 / classes) * jnp.mean(jnp.sum(x * x, axis=1))
+    zeros = jnp.zeros((1, classes, p), jnp.float32)
+    return Curvature(zeros, jnp.zeros(1, jnp.float32), trace / (classes * p), trace)

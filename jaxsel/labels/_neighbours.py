@@ -1,0 +1,214 @@
+"""Each sample's nearest other samples: their votes, and duplicates that disagree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._checks import as_array, check_count, check_features, check_positive
+from jaxsel._chunk import chunk_slices
+from jaxsel._progress import track
+from jaxsel._typed import compiled
+from jaxsel.neighbors import (
+    Metric,
+    distances,
+    prepare_features,
+    squared_norms,
+    top_k,
+)
+
+from ._inputs import number_labels
+
+_ENTRIES = 1 << 22  # distances in memory at once
+
+
+class Near(NamedTuple):
+    """The k nearest other samples of each, the nearest first; ties by lower index.
+
+    Attributes:
+        distances: `[n, k]` float64; squares of lengths for "l2", 1 - cos for "cosine".
+        indices: `[n, k]`.
+    """
+
+    distances: np.ndarray
+    indices: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Duplicates:
+    """Pairs of samples that are all but equal, with different labels.
+
+    Attributes:
+        pairs: `[m, 2]`, the lower row first, nearest pairs first.
+        distances: `[m]`.
+        radius: Up to which distance samples count as near-duplicates.
+    """
+
+    pairs: np.ndarray
+    distances: np.ndarray
+    radius: float
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __repr__(self) -> str:
+        return f"Duplicates({len(self)} pairs within {self.radius:.3g})"
+
+
+def conflicting_duplicates(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    share: float = 0.1,
+    k: int = 10,
+    metric: Metric = "l2",
+    progress: bool = False,
+) -> Duplicates:
+    """Find near-duplicates whose labels differ: one of each pair is wrong, or both are.
+
+    Args:
+        x: Features, `[n, d]`, two samples or more.
+        y: Labels, `[n]`.
+        share: Near is a distance of at most this share of the median distance to the
+            nearest other sample. Equal samples always are.
+        k: How many neighbours of each sample are looked at.
+        metric: "l2" or "cosine".
+        progress: Whether to show a bar.
+
+    Returns:
+        The pairs. Costs n² d multiply-adds.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes do not fit, numbers are not finite, or an argument is out
+            of range.
+    """
+    rows = check_features("x", x)
+    codes, _ = number_labels(y)
+    if len(codes) != len(rows):
+        raise ValueError(
+            f"x and y must have the same length, got {len(rows)} and {len(codes)}"
+        )
+    check_positive("share", share, zero=True)
+    near = nearest_others(np.asarray(rows), k, metric=metric, progress=progress)
+    return conflicts(near, codes, share=share, metric=metric)
+
+
+def conflicts(
+    near: Near, codes: np.ndarray, *, share: float, metric: Metric
+) -> Duplicates:
+    """Return the near-duplicates among neighbours whose labels differ."""
+    lengths = np.sqrt(near.distances) if metric == "l2" else near.distances
+    radius = share * float(np.median(lengths[:, 0]))
+    row, column = np.nonzero(
+        (lengths <= radius) & (codes[:, None] != codes[near.indices])
+    )
+    pairs = np.sort(np.stack([row, near.indices[row, column]], axis=1), axis=1)
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    far = lengths[row, column][first]
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], far))
+    return Duplicates(pairs=pairs[order], distances=far[order], radius=radius)
+
+
+def nearest_others(
+    x: np.ndarray,
+    k: int,
+    *,
+    metric: Metric = "l2",
+    rows: np.ndarray | None = None,
+    progress: bool = False,
+) -> Near:
+    """Find the k nearest other samples of each; fewer where there are fewer.
+
+    The search is by float32 distances; those found are then put in order by distances
+    computed in float64.
+
+    Args:
+        x: `[n, d]`.
+        k: How many.
+        metric: "l2" or "cosine".
+        rows: Whose neighbours to find, `[m]`; those of all if None.
+        progress: Whether to show a bar.
+    """
+    n = len(x)
+    if n < 2:
+        raise ValueError(f"x must have two samples or more, got {n}")
+    k = min(check_count("k", k), n - 1)
+    (points,) = prepare_features(x, metric=metric)
+    points = points.astype(jnp.float32)
+    norms = squared_norms(points)
+    rows = np.arange(n) if rows is None else rows
+    size = min(len(rows), max(1, _ENTRIES // n))
+    found = []
+    parts = [*chunk_slices(len(rows), size)]
+    for part in track(parts, progress=progress, label="neighbours"):
+        start = min(part.start, len(rows) - size)  # the last part begins earlier
+        mine = rows[start : start + size].astype(np.int32)
+        near = _search(points, norms, jnp.asarray(mine), k=k, metric=metric)
+        found.append(np.asarray(near)[part.start - start :])
+    return _settled(x, rows, np.concatenate(found), metric)
+
+
+@compiled(static_argnames=("k", "metric"))
+def _search(
+    points: jax.Array, norms: jax.Array, mine: jax.Array, *, k: int, metric: Metric
+) -> jax.Array:
+    near = distances(points, points[mine], metric=metric, norms=norms)
+    near = near.at[jnp.arange(len(mine)), mine].set(jnp.inf)
+    return jax.vmap(lambda row: top_k(row, k)[1])(near)
+
+
+def _settled(
+    x: np.ndarray, rows: np.ndarray, indices: np.ndarray, metric: Metric
+) -> Near:
+    """Compute the distances of neighbours in float64, and put them in order."""
+    n, k = indices.shape
+    lengths = np.empty((n, k))
+    flat = x.reshape(len(x), -1)
+    if metric == "cosine":
+        wide = flat.astype(np.float64)
+        size = np.sqrt((wide * wide).sum(1, keepdims=True))
+        flat = wide / np.where(size > 0, size, 1)
+    for part in chunk_slices(n, max(1, (1 << 20) // (k * flat.shape[1]))):
+        here = flat[rows[part]].astype(np.float64)[:, None]
+        away = here - flat[indices[part]].astype(np.float64)
+        lengths[part] = np.einsum("ikd,ikd->ik", away, away)
+        if metric == "cosine":  # half the squared difference of unit rows
+            lengths[part] /= 2
+            zero = np.logical_not(here.any(axis=2))
+            zero = zero | np.logical_not(flat[indices[part]].any(axis=2))
+            lengths[part][zero] = 1
+    order = np.lexsort((indices, lengths))
+    return Near(
+        np.take_along_axis(lengths, order, 1), np.take_along_axis(indices, order, 1)
+    )
+
+
+def votes(
+    near: Near, codes: np.ndarray, n_classes: int, *, k: int, sharpness: float
+) -> np.ndarray:
+    """Return the share of each class among samples' neighbours, `[m, K]`.
+
+    Neighbours weigh exp(-sharpness d² / the k-th one's d²), and one more vote goes to
+    the classes by their shares of all labels, so that none has probability 0.
+    """
+    far, who = near.distances[:, :k], codes[near.indices[:, :k]]
+    scale = far[:, -1:]
+    weight = np.exp(-sharpness * far / np.where(scale > 0, scale, 1))
+    place = np.arange(len(who))[:, None] * n_classes + who
+    table = np.bincount(
+        place.ravel(), weights=weight.ravel(), minlength=len(who) * n_classes
+    ).reshape(len(who), n_classes)
+    prior = np.bincount(codes, minlength=n_classes) / len(codes)
+    return (table + prior) / (weight.sum(1, keepdims=True) + 1)
+
+
+def as_features(x: npt.ArrayLike) -> np.ndarray:
+    """Return samples as rows of numbers, `[n, d]`: images flattened."""
+    array = np.asarray(as_array("x", x))
+    return array.reshape(len(array), -1)

@@ -1,0 +1,71 @@
+"""Figures of label errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxsel.report import COLORS, style
+
+from ._words import short
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+    from ._result import LabelErrors
+
+_BINS, _PAIRS = 40, 8
+
+
+def plot_errors(
+    errors: LabelErrors, *, ax: Sequence[matplotlib.axes.Axes] | None = None
+) -> Sequence[matplotlib.axes.Axes]:
+    """Draw the scores of suspected and other labels, and the most confused classes.
+
+    Args:
+        errors: What `find_label_errors` returned.
+        ax: Two axes to draw on; made with pyplot if None.
+
+    Returns:
+        The two axes.
+
+    Raises:
+        ValueError: If `ax` does not hold two axes.
+    """
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        with style():
+            figure = plt.figure(figsize=(8.8, 3.2))
+            ax = [figure.add_subplot(1, 2, i) for i in (1, 2)]
+    if len(ax) != 2:
+        raise ValueError(f"ax must hold two axes, got {len(ax)}")
+    left, right = ax
+    mask = errors.mask
+    parts = [errors.scores[~mask], errors.scores[mask]]
+    with style():
+        left.hist(
+            parts,
+            bins=np.linspace(0, 1, _BINS + 1).tolist(),
+            stacked=True,
+            color=[COLORS[0], COLORS[1]],
+            label=["Others", "Suspected"],
+        )
+        left.set_yscale("symlog", linthresh=10)
+        left.set_xlabel("Score of the label")
+        left.set_ylabel("Labels")
+        left.legend(loc="upper left")
+        pairs = errors.confused[:_PAIRS][::-1]
+        names = [f"{_cut(p.given)} → {_cut(p.true)}" for p in pairs]
+        right.barh(np.arange(len(pairs)), [p.n for p in pairs], color=COLORS[1])
+        right.set_yticks(np.arange(len(pairs)), names)
+        right.set_xlabel("Estimated wrong labels, given → true")
+        right.grid(visible=False, axis="y")
+    return ax
+
+
+def _cut(label: object) -> str:
+    text = short(label, 16)
+    return text.replace("$", r"\$")  # or it would be set as a formula

@@ -1,0 +1,145 @@
+"""Cross-validated probabilities beside scikit-learn's, fold by fold."""
+
+import jax
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+from jaxsel import labels, value
+from jaxsel.labels import _folds, _logistic
+
+
+def samples(n=90, d=5, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    x = rng.normal(size=(n, d)) + 1.5 * rng.normal(size=(classes, d))[y]
+    return x.astype(np.float32), y
+
+
+def theirs(estimator, x, y, fold):
+    split = PredefinedSplit(fold)
+    return cross_val_predict(estimator, x, y, cv=split, method="predict_proba")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("d", [5, 20])
+def test_logistic_regression(classes, d):
+    """Few features and two classes take another program than all else."""
+    x, y = samples(d=d, classes=classes)
+    learner = value.LogisticRegression(l2=0.5, tol=1e-6)
+    found = labels.cross_val_probs(learner, x, y, folds=4)
+    fold = labels.deal_folds(y, folds=4)
+    wanted = theirs(LogisticRegression(C=2, tol=1e-8, max_iter=1000), x, y, fold)
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+
+
+def test_other_learners():
+    x, y = samples()
+    fold = labels.deal_folds(y, folds=5)
+    for learner, estimator in (
+        (value.KNN(k=7), KNeighborsClassifier(7)),
+        (value.GaussianNB(), GaussianNB()),
+        (value.SklearnLearner(GaussianNB()), GaussianNB()),
+    ):
+        found = labels.cross_val_probs(learner, x, y, folds=5)
+        np.testing.assert_allclose(found, theirs(estimator, x, y, fold), atol=1e-4)
+
+
+def test_rows_at_once_change_nothing(monkeypatch):
+    x, y = samples()
+    learner = value.GaussianNB()
+    wanted = labels.cross_val_probs(learner, x, y)
+    monkeypatch.setattr(_folds, "_ENTRIES", 1)
+    monkeypatch.setattr(_folds, "_ROWS", 7)  # 90 is no multiple
+    found = labels.cross_val_probs(learner, x, y)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-9)
+
+
+def test_folds_are_even_in_every_class():
+    y = np.random.default_rng(0).choice(["a", "b", "c"], 101, p=[0.7, 0.2, 0.1])
+    for key in (None, jax.random.key(0)):
+        fold = labels.deal_folds(y, folds=4, key=key)
+        for part in (fold, *(fold[y == label] for label in "abc")):
+            counts = np.bincount(part, minlength=4)
+            assert counts.max() - counts.min() <= 1
+    again = labels.deal_folds(y, folds=4, key=jax.random.key(0))
+    np.testing.assert_array_equal(fold, again)
+    assert (fold != labels.deal_folds(y, folds=4)).any()
+
+
+def test_a_class_of_one_sample_has_no_probability_where_it_is_held_out():
+    x, y = samples()
+    y[10] = 3
+    found = labels.cross_val_probs(value.LogisticRegression(), x, y)
+    assert found[10, 3] == 0
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
+    errors = labels.find_label_errors(x, y)
+    assert np.isfinite(errors.scores).all()
+
+
+def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
+    """Against scikit-learn with the penalty that was chosen, and the others."""
+    x, y = samples(classes=3, d=6)
+    x = x + 100  # it centres
+    fold = labels.deal_folds(y)
+    found = _logistic.tuned_logistic(x, y, 3, fold)
+    assert len(found.loss) == len(_logistic.GRID)
+    for l2, loss in found.loss.items():
+        probs = theirs(
+            LogisticRegression(C=1 / l2, tol=1e-8, max_iter=5000), x - 100, y, fold
+        )
+        wanted = -np.log(probs[np.arange(len(y)), y]).mean()
+        assert loss == pytest.approx(wanted, abs=2e-3)
+        if l2 == found.l2:
+            np.testing.assert_allclose(np.exp(found.log_probs), probs, atol=5e-3)
+    assert found.l2 == min(found.loss, key=found.loss.get)
+
+
+def test_the_penalty_may_be_chosen_on_a_part(monkeypatch):
+    x, y = samples(n=300)
+    fold = labels.deal_folds(y)
+    whole = _logistic.tuned_logistic(x, y, 3, fold)
+    monkeypatch.setattr(_logistic, "_ENTRIES", 150 * 3 * len(_logistic.GRID))
+    part = _logistic.tuned_logistic(x, y, 3, fold)
+    assert part.loss != whole.loss
+    if part.l2 == whole.l2:
+        np.testing.assert_allclose(part.log_probs, whole.log_probs, atol=0.05)
+    probs = theirs(
+        LogisticRegression(C=1 / part.l2, tol=1e-8, max_iter=5000), x, y, fold
+    )
+    np.testing.assert_allclose(np.exp(part.log_probs), probs, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": 1}, "folds must be at least 2"),
+        ({"folds": 91}, "folds must be at most the 90 samples"),
+        ({"folds": 2.5}, "folds must be a whole number"),
+        ({"learner": value.RidgeRegression()}, "must give probabilities"),
+        ({"learner": GaussianNB()}, "wrapped by value.SklearnLearner"),
+        ({"learner": 3}, "such as value.LogisticRegression"),
+        ({"y": np.zeros(90, int)}, "y must have two classes or more"),
+        ({"y": np.zeros(89, int)}, "same length"),
+        ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
+        ({"x": np.full((90, 2), 1e300)}, "x must be finite"),
+        ({"x": np.full((90, 2), "a")}, "x must be numeric"),
+    ],
+)
+def test_what_is_refused(change, message):
+    x, y = samples()
+    given = {"learner": value.GaussianNB(), "x": x, "y": y} | change
+    with pytest.raises((ValueError, TypeError), match=message):
+        labels.cross_val_probs(
+            given.pop("learner"), given.pop("x"), given.pop("y"), **given
+        )
+
+
+def test_a_learner_that_fails_is_named():
+    x, y = samples(n=20)
+    learner = value.SklearnLearner(KNeighborsClassifier(500))
+    with pytest.raises(ValueError, match="learn from each fold, but: ValueError"):
+        labels.cross_val_probs(learner, x, y)

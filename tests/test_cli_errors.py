@@ -1,0 +1,199 @@
+"""`jaxsel errors`: what it reads, finds, writes and refuses."""
+
+import csv
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import refuse, run
+
+import jaxsel
+from jaxsel import labels
+from jaxsel._cli._errors_options import FILTERS, RANKINGS
+from jaxsel.data import load
+
+RNG = np.random.default_rng(0)
+N = 90
+CENTRES = 4 * RNG.normal(size=(3, 4))
+TRUE = np.arange(N) % 3
+X = (CENTRES[TRUE] + RNG.normal(size=(N, 4))).astype(np.float32)
+WRONG = np.array([3, 17, 40, 71])
+NAMES = np.array(["ant", "bee", "cow"])
+Y = NAMES[TRUE]
+Y[WRONG] = NAMES[(TRUE[WRONG] + 1) % 3]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+
+
+def table(folder="errors"):
+    with Path(folder, "errors.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def rows(folder="errors"):
+    return [int(row["row"]) for row in table(folder)]
+
+
+def frame(**more):
+    return pd.DataFrame({**{f"f{i}": X[:, i] for i in range(4)}, "kind": Y, **more})
+
+
+def test_options_are_those_of_the_library():
+    assert FILTERS == labels.FILTERS
+    assert RANKINGS == labels.RANKINGS
+
+
+def test_a_table(capsys):
+    # A column on another scale: tables are standardized.
+    frame(id=np.arange(N), f9=1e6 * X[:, 0]).to_csv("t.csv", index=False)
+    run("errors", "t.csv", "--label", "kind", "--drop", "id")
+    found = table()
+    assert sorted(int(row["row"]) for row in found) == WRONG.tolist()
+    for row in found:
+        i = int(row["row"])
+        assert row["given"] == Y[i]
+        assert row["suggested"] == NAMES[TRUE[i]]
+        assert 0 <= float(row["score"]) < 0.5 < float(row["wrong"]) <= 1
+    assert "4 of 90 labels are suspected" in capsys.readouterr().out
+    page = Path("errors/report.html").read_text()
+    assert "Wrong labels of t.csv" in page
+    numbers = json.loads(Path("errors/report.json").read_text())
+    assert sorted(numbers["chapters"][0]["data"]["indices"]) == WRONG.tolist()
+
+
+def test_the_manifest_says_how_it_came_about():
+    np.savez("t.npz", x=X, y=Y)
+    run("errors", "t.npz", "--filter", "both", "--seed", 3)
+    manifest = json.loads(Path("errors/manifest.json").read_text())
+    assert manifest["command"] == "jaxsel errors t.npz --filter both --seed 3"
+    assert manifest["config"]["filter_by"] == "both"
+    assert manifest["seeds"] == [3]
+    (entry,) = manifest["inputs"]
+    digest = hashlib.sha256(Path("t.npz").read_bytes()).hexdigest()
+    assert entry["sha256"] == digest
+    for output in manifest["outputs"]:
+        content = Path("errors", output["file"]).read_bytes()
+        assert output["sha256"] == hashlib.sha256(content).hexdigest()
+    assert len(manifest["outputs"]) == 3
+
+
+def test_the_same_as_in_python():
+    np.savez("t.npz", x=X, y=Y)
+    run("errors", "t.npz", "--rank-by", "self_confidence", "--rank-by", "knn_shapley")
+    found = jaxsel.find_label_errors(X, Y, rank_by=("self_confidence", "knn_shapley"))
+    assert rows() == found.indices.tolist()
+
+
+def test_probabilities_of_a_model_of_ones_own():
+    probs = RNG.dirichlet(np.ones(3), N)
+    np.save("p.npy", probs)
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    given = ["--labels", "y.npy", "--pred-probs", "p.npy"]
+    for option in labels.FILTERS:
+        run("errors", "x.npy", *given, "--filter", option, "--out", option)
+        wanted = jaxsel.find_label_errors(None, Y, pred_probs=probs, filter_by=option)
+        assert rows(option) == wanted.indices.tolist()
+    # Texts have no features, and need none then.
+    np.savez("t.npz", x=np.array([f"text {i}" for i in range(N)]), y=Y)
+    run("errors", "t.npz", "--pred-probs", "p.npy", "--out", "texts")
+    assert rows("texts") == rows("prune_by_noise_rate")
+    assert f"text {rows('texts')[0]}" in Path("texts/report.html").read_text()
+
+
+def test_pictures_are_in_the_report():
+    digits = load("digits")
+    np.save("x.npy", digits.x[:200])
+    y = digits.y[:200].copy()
+    y[:3] = (y[:3] + 1) % 10
+    np.save("y.npy", y)
+    run("errors", "x.npy", "--labels", "y.npy")
+    assert len({0, 1, 2} & {*rows()}) > 1
+    assert Path("errors/report.html").read_text().count("data:image/png") == 1
+
+
+def test_a_prepared_data_set():
+    run("errors", "digits:train[:300]", "--no-report", "--out", "new/folder")
+    assert sorted(file.name for file in Path("new/folder").iterdir()) == [
+        "errors.csv",
+        "manifest.json",
+    ]
+    wanted = jaxsel.find_label_errors(
+        load("digits").as_features()[:300], load("digits").y[:300].astype(str)
+    )
+    assert rows("new/folder") == wanted.indices.tolist()
+
+
+def test_texts_of_a_table_with_features_of_ones_own():
+    texts = [f"<i>review</i> {i}" for i in range(N)]
+    frame(review=texts).to_csv("t.csv", index=False)
+    np.save("f.npy", X)
+    run("errors", "t.csv", "--label", "kind", "--text", "review", "--features", "f.npy")
+    page = Path("errors/report.html").read_text()
+    assert f"&lt;i&gt;review&lt;/i&gt; {WRONG[0]}<" in page
+    assert "<i>" not in page
+    by_features = rows()
+    run("errors", "t.csv", "--label", "kind", "--text", "review", "--force")
+    assert sorted(rows()) == sorted(by_features) == WRONG.tolist()
+
+
+def test_columns_of_unlike_scale_are_said(capsys):
+    frame(f9=1e6 * X[:, 0]).to_csv("t.csv", index=False)
+    run("errors", "t.csv", "--label", "kind", "--as-is", "--no-report")
+    assert "Check: columns of the features differ in scale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["t.csv"], "--label-column"),
+        (["t.csv", "--label", "sort"], "has no column 'sort'"),
+        (["t.csv", "--label", "f0", "--drop", "kind"], "must hold class labels"),
+        (["t.csv", "--label", "kind", "--text", "story"], "has no column 'story'"),
+        (["t.npz", "--text", "review"], "is none"),
+        (["t.npz", "--encoder", "minilm"], "--encoder is for texts"),
+        (["texts.npz"], "give --encoder minilm"),
+        (["texts.npz", "--encoder", "gpt"], "--encoder must be one of"),
+        (["nan.npz"], "x must be finite, but row 3"),
+        (["one.npz"], "two classes or more"),
+        (["t.npz", "--folds", "1"], "folds must be at least 2"),
+        (["t.npz", "--filter", "all"], "invalid choice"),
+        (["t.npz", "--rank-by", "data_oob"], "key must be given"),
+        (["t.npz", "--pred-probs", "t.npz"], "no array 'pred_probs'"),
+        (["t.npz", "--pred-probs", "p.npy"], "must have the same length"),
+        (["t.npz", "--features", "p.npy", "--encoder", "minilm"], "not both"),
+        (["nothing.npz"], "nothing.npz is not there"),
+        (["what"], "neither a file"),
+    ],
+)
+def test_what_is_refused(capsys, arguments, message):
+    frame().to_csv("t.csv", index=False)
+    np.savez("t.npz", x=X, y=Y)
+    np.savez("texts.npz", x=np.array(["a"] * N), y=Y)
+    np.savez("nan.npz", x=np.where(np.arange(N)[:, None] == 3, np.nan, X), y=Y)
+    np.savez("one.npz", x=X, y=np.zeros(N, int))
+    np.save("p.npy", np.full((5, 3), 1 / 3))
+    assert message in refuse(capsys, "errors", *arguments)
+
+
+def test_what_is_there_is_not_replaced(capsys):
+    np.savez("t.npz", x=X, y=Y)
+    Path("errors").mkdir()
+    Path("errors/errors.csv").write_text("mine")
+    assert "--force replaces it" in refuse(capsys, "errors", "t.npz")
+    assert Path("errors/errors.csv").read_text() == "mine"
+
+
+def test_without_matplotlib(capsys, monkeypatch):
+    np.savez("t.npz", x=X, y=Y)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "matplotlib" in refuse(capsys, "errors", "t.npz")
+    run("errors", "t.npz", "--no-report")
