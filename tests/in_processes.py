@@ -34,7 +34,7 @@ def run_script(text, folder, *paths, timeout=500, **variables):
     return done.stdout
 
 
-def in_processes(script, count, folder, *, timeout=500):
+def in_processes(script, count, folder, *, timeout=900):
     """Run `script PORT COUNT PROCESS FOLDER` in each process, and wait for all.
 
     Each has two CPU devices. The script's own folder, that of the tests and the

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsel._typed import fori_loop
+
 _DIGIT = 4  # bits; a pass compares each key with 2^4 - 1 others
 
 
@@ -72,4 +74,4 @@ def _kth(keys: jax.Array, k: int) -> jax.Array:
         digit = jnp.sum(below < k, dtype=jnp.uint32)
         return found | digit << shift
 
-    return lax.fori_loop(0, 32 // _DIGIT, add, jnp.uint32(0))
+    return fori_loop(0, 32 // _DIGIT, add, jnp.uint32(0))

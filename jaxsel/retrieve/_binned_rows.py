@@ -54,7 +54,7 @@ class _Numbers:
     low: float = np.inf
     high: float = -np.inf
     bins: int = 0
-    filled: dict[int, set[int]] = dataclasses.field(default_factory=dict)
+    filled: dict[int, set[int]] = dataclasses.field(default_factory=dict[int, set[int]])
 
     def widen(self, numbers: np.ndarray) -> None:
         """Have the edges span these, too."""

@@ -13,6 +13,7 @@ sample after the other into each candidate's best turn so far.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +79,7 @@ class Turns:
     hard: np.ndarray
 
     @classmethod
-    def none(cls, n: int, dtype: np.dtype) -> Turns:
+    def none(cls, n: int, dtype: np.dtype[Any]) -> Turns:
         """Return the turns before any hard sample."""
         rank = np.full(n, n, np.int32)
         return cls(rank, np.full(n, np.inf, dtype), np.zeros(n, np.int32))

@@ -282,9 +282,12 @@ def test_choosers_choose_as_on_one_device(name, layout):
 def test_choosers_lay_out_what_the_process_has(name):
     """More devices than candidates: some have none, and repeat the last one's."""
     a, b = cases.pool(5, P)
-    one = CHOOSERS[name](a, b)
-    same_choice(CHOOSERS[name](a, b, mesh=jaxsel.make_mesh()), one)
-    assert sorted(np.asarray(one.indices)[: len(one)]) == [*range(5)]
+    last = 0.01 * a
+    last[-1] = 0.9 * b  # the best by far, were it there again
+    for pool in (a, last):
+        one = CHOOSERS[name](pool, b)
+        same_choice(CHOOSERS[name](pool, b, mesh=jaxsel.make_mesh()), one)
+        assert sorted(np.asarray(one.indices)[: len(one)]) == [*range(5)]
 
 
 @each_chooser
