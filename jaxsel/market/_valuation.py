@@ -206,7 +206,7 @@ class Valuation:
             if set(arrays) != set(cls._arrays):
                 raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields["owners"])
+            values["owners"] = _names(fields)
             values["schema"] = Schema.from_fields(fields["schema"])
             return cls(**values)
 
@@ -279,7 +279,7 @@ class _Reply:
             if set(arrays) != set(cls._arrays):
                 raise ValueError(f"arrays must be {', '.join(cls._arrays) or 'none'}")
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields["owners"])
+            values["owners"] = _names(fields)
             reply = cls(**values)
             reply.check(valuation)
             return reply
@@ -336,8 +336,7 @@ class CountSums(_Reply):
             raise ValueError(f"sums must have at most {most} points in a ball")
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError("owners must be a list of names")
-    names: list[Any] = value
-    return tuple(check_text("owners", name, longest=100) for name in names)
+def _names(fields: dict[str, Any], name: str = "owners") -> tuple[str, ...]:
+    if not isinstance(fields[name], list):
+        raise ValueError(f"{name} must be a list of names")
+    return tuple(check_text(name, owner, longest=100) for owner in fields[name])

@@ -340,15 +340,16 @@ def _by_rank(
         weight = jnp.where(
             here & (rank > k), k / (rank * jnp.maximum(rank - 1, 1)), 0.0
         )
-        first = (kinds == vote) & ~state.seen
+        # Which one of equal votes is left out makes no difference: the last one.
+        same = kinds == vote
         grown = _add(state.less, vote, state.points - 1, levels)
-        less = jnp.where(first[:, None, None], state.all[None], grown)
-        less = jnp.where((state.seen | first)[:, None, None], less, 0.0)
+        less = jnp.where(same[:, None, None], state.all[None], grown)
+        less = jnp.where((state.seen | same)[:, None, None], less, 0.0)
         after = _State(
             points=state.points + 1,
             all=_add(state.all, vote, state.points, levels),
             less=less,
-            seen=state.seen | first,
+            seen=state.seen | same,
         )
         return _State(*map(partial(jnp.where, here), after, state)), weight * flips
 
