@@ -16,6 +16,7 @@ from jaxsel.value._surrogate import (
     _LINEAR,
     Covariance,
     _known,
+    _models,
     adjusted as adjusted_values,
 )
 
@@ -209,6 +210,20 @@ def test_each_coalition_is_left_out_by_fitting_again(kind):
         expected += told / len(here)
     found = adjusted_values(strata, group, worth(masks), masks)
     np.testing.assert_allclose(found.values, expected, atol=1e-10)
+
+
+def test_models_are_chosen_by_the_other_half():
+    strata, count = Strata(10), 120
+    masks = strata.masks(KEY, 0, count, count)
+    given = masks.astype(np.float64), masks.sum(1)
+    game = saturating(10)
+    y = (game(masks, None) - game(~masks, None)) / 2
+    noise = np.random.default_rng(0).normal(size=count)
+    for half in (0, 1):
+        other = np.where(np.arange(count) % 2 == half, noise, y)
+        before, after = (_models(strata, some, *given) for some in (y, other))
+        assert before[half].covariance == after[half].covariance
+        assert before[1 - half].covariance != after[1 - half].covariance
 
 
 @each_kind
