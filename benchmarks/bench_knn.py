@@ -357,6 +357,7 @@ def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
             axis=None,
             split="validation",
             gather=True,
+            owners=None,
             progress=False,
         )
 

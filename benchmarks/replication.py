@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replication")
     add = parser.add_argument
     add("--quick", action="store_true", help="one draw, two owners, two copies")
-    add("--draws", type=int, default=3, help="of the data (3)")
+    add("--draws", type=int, default=2, help="of the data (2)")
     add("--write", action="store_true", help="write REPLICATION.md")
     args = parser.parse_args(argv)
     copies = COPIES[:2] if args.quick else COPIES
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     found = of(given, whose)
                     at = found.index.index(cheat)
                     totals[name, count].append(float(found.values[at]))
-        print(f"draw {draw} done", flush=True)
+            print(f"draw {draw}, owner {cheat} done", flush=True)
     text = _as_text(totals, copies)
     print(text)
     if args.write:

@@ -83,9 +83,10 @@ def ask_values(
         UserWarning: If the sums may be of two owners only.
 
     References:
-        Wang, Zhu, Wang, Jia and Mittal, Threshold KNN-Shapley, NeurIPS 2023, the private variant.
-        There one server has all data and adds the noise. Counts of matching and other
-        points, rather than of matching ones and all, halve the variance.
+        Wang, Zhu, Wang, Jia and Mittal, Threshold KNN-Shapley, NeurIPS 2023, the
+        private variant. There one server has all data and adds the noise. Counts of
+        matching and other points, rather than of matching ones and all, halve the
+        variance.
     """
     names = tuple(owners)
     if needed is None:

@@ -123,8 +123,7 @@ def knn_utility(
         ]
     )
     gains = jax.vmap(labels.gains, in_axes=(None, 0))(
-        jax.tree.map(jnp.asarray, labels.train),
-        jax.tree.map(jnp.asarray, labels.query),
+        jnp.asarray(labels.train), jnp.asarray(labels.query)
     )
     return KnnUtility(
         len(points),

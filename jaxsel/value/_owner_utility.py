@@ -54,7 +54,11 @@ class OwnerUtility:
         own = getattr(self.utility, "evaluate", None)
         if own is None:
             return None
-        return lambda masks, *rest: own(self._points(masks), *rest)
+
+        def of_owners(masks: Any, *rest: Any) -> Any:
+            return own(self._points(masks), *rest)
+
+        return of_owners
 
     @property
     def cold(self) -> Callable[[int], Any] | None:

@@ -107,7 +107,8 @@ class Strata:
         scale *= self.factor[sizes]
         logs = _log_choose(n)[sizes] - np.log(2.0) * (self.paired & (2 * sizes == n))
         units = np.rint(np.exp(np.minimum(logs, 100.0)))
-        least, found, first = scale.sum() / _GROUPS, [], 0
+        least, first = scale.sum() / _GROUPS, 0
+        found: list[Group] = []
         bounds: list[tuple[int, int]] = []
         for i in range(len(sizes)):
             if scale[first : i + 1].sum() >= least:
@@ -165,22 +166,20 @@ class Strata:
         """
         group, number = (part[first:] for part in self.order(first + used))
         masks = np.zeros((rows, self.n), bool)
-        anew = np.zeros(rows, bool)
-        for g in np.unique(group):
-            one, here = self.groups[g], np.flatnonzero(group == g)
-            if np.isfinite(one.total):
+        drawn: list[tuple[Group, np.ndarray]] = []
+        for g, one in enumerate(self.groups):
+            here = np.flatnonzero(group == g)
+            if np.isinf(one.total) and len(here):
+                drawn.append((one, here))
+            elif len(here):
                 ranks = _shuffled(key, self)[g][number[here]]
                 masks[here] = _unrank(ranks, one, self.n)
-            else:
-                anew[here] = True
-        if anew.any():
+        if drawn:
             share, places = _draws(key, first, count=rows, n=self.n)
-            size = np.zeros(rows, np.int64)
-            for t in np.flatnonzero(anew):
-                one = self.groups[group[t]]
-                below = np.searchsorted(one.chance.cumsum(), share[t], side="right")
-                size[t] = one.sizes[min(below, len(one.sizes) - 1)]
-            masks = np.where(anew[:, None], places < size[:, None], masks)
+            for one, here in drawn:
+                below = np.searchsorted(one.chance.cumsum(), share[here], side="right")
+                size = one.sizes[np.minimum(below, len(one.sizes) - 1)]
+                masks[here] = places[here] < size[:, None]
         return masks
 
 
@@ -216,7 +215,7 @@ def _shuffled(key: jax.Array, strata: Strata) -> list[np.ndarray]:
 @functools.lru_cache(maxsize=4)
 def _shuffled_by(bits: bytes, impl: str, strata: Strata) -> list[np.ndarray]:
     data = np.frombuffer(bits, np.uint32)
-    key = jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
+    key: jax.Array = jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
     totals = [g.total if np.isfinite(g.total) else 0 for g in strata.groups]
     ends = np.cumsum(totals).astype(int)
     key = jax.random.fold_in(jax.random.fold_in(key, _APART), _APART)
@@ -232,10 +231,10 @@ def _unrank(ranks: np.ndarray, group: Group, n: int) -> np.ndarray:
     """
     starts = np.append(0, group.units.cumsum())
     which = np.searchsorted(starts, ranks, side="right") - 1
-    rest, left = ranks - starts[which], group.sizes[which].astype(float)
+    rest, left = ranks - starts[which], group.sizes[which].astype(np.float64)
     masks = np.zeros((len(ranks), n), bool)
     for point in range(n - 1, -1, -1):
-        fewer = np.rint(special.comb(point, left))
+        fewer: np.ndarray = np.rint(special.comb(point, left))
         taken = (left > 0) & (rest >= fewer)
         masks[:, point] = taken
         rest = rest - np.where(taken, fewer, 0)

@@ -141,14 +141,21 @@ class _Predicted:
     def __init__(self, strata: Strata, model: Model, y: Any, members: Any, sizes: Any):
         self._strata, self._model = strata, model
         self._fitted = len(model.coefficients)
-        self._members, self._sizes, self._worth = members, sizes, y
+        self._members: np.ndarray = members
+        self._sizes: np.ndarray = sizes
+        self._worth: np.ndarray = y
         told = [near @ model.coefficients for _, near in self._near(np.arange(len(y)))]
         self._residual = y - np.concatenate([*told, np.zeros(0)])
         left_out = model.coefficients / np.diag(model.inverse)
         self.apart = np.append(left_out, self._residual[self._fitted :])
 
     def sums(
-        self, over: Any, here: Any, weight: Any, total: float, half: Any
+        self,
+        over: np.ndarray,
+        here: np.ndarray,
+        weight: np.ndarray,
+        total: float,
+        half: np.ndarray,
     ) -> np.ndarray:
         """Return the mean over units of one half of the sums by models of the others.
 
@@ -159,7 +166,9 @@ class _Predicted:
         mine = here[half[here]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
         members, size = self._members[: self._fitted], self._sizes[: self._fitted]
-        left = np.where(members > 0, known[1][size, None], known[0][size, None]).T
+        left: np.ndarray = np.where(
+            members > 0, known[1][size, None], known[0][size, None]
+        ).T
         if np.isfinite(total):
             for rows, near in self._near(here):
                 left -= weight[rows].T @ near / total
@@ -167,10 +176,12 @@ class _Predicted:
         fitted = mine[mine < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
         # What the model says of units not taken, and of those taken what they are.
-        found = left @ model.coefficients + weight.T @ self._worth[here] / total
+        found: np.ndarray = (
+            left @ model.coefficients + weight.T @ self._worth[here] / total
+        )
         return found * (len(mine) / taken) - left @ (model.inverse @ moved)
 
-    def _near(self, which: Any) -> Iterator[tuple[slice, np.ndarray]]:
+    def _near(self, which: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield covariances of some units with those fitted to, a chunk at a time."""
         basis = self._members[: self._fitted], self._sizes[: self._fitted]
         for first in range(0, len(which), _CHUNK):

@@ -12,7 +12,13 @@ import jaxsel
 from jaxsel import value
 from jaxsel.value import _run
 from jaxsel.value._strata import Strata
-from jaxsel.value._surrogate import Covariance, _known
+from jaxsel.value._surrogate import (
+    _LINEAR,
+    Covariance,
+    _known,
+    _models,
+    adjusted as adjusted_values,
+)
 
 from .games import Compiled, Game, enumerate_values, saturating, weight
 
@@ -153,6 +159,71 @@ def test_semivalues_of_models_are_known(covariance, kind, monkeypatch):
             found = _known(strata, covariance, sizes)[int(one in other), r]
             np.testing.assert_allclose(found, total, atol=1e-10)
     _known.cache_clear()
+
+
+@each_kind
+def test_each_coalition_is_left_out_by_fitting_again(kind):
+    """The closed form against as many fits as there are samples."""
+    n, count = 6, 14  # too few to choose a model by
+    game, strata = Game(n, seed=6), Strata(n, *kind)
+    group = strata.order(count)[0]
+    masks = strata.masks(KEY, 0, count, count)
+    like = lambda a, b: _LINEAR[0](
+        n,
+        a.astype(float) @ b.T.astype(float),
+        a.sum(1)[:, None],
+        b.sum(1)[None],
+        paired=strata.paired,
+    )
+
+    def worth(masks):
+        own = game(masks, None)
+        return (own - game(~masks, None)) / 2 if strata.paired else own
+
+    def weights(masks):
+        size = masks.sum(1)
+        p = np.array([weight(kind[0], n, s, *kind[1:]) for s in range(n)])
+        each = np.where(masks, p[size - 1, None], -p[size % n, None])
+        return each * (2 if strata.paired else 1)
+
+    expected = np.zeros(n)
+    every = np.array([*itertools.product([False, True], repeat=n)])
+    for g, one in enumerate(strata.groups):
+        units = every[np.isin(every.sum(1), one.sizes)]
+        if strata.paired:  # of half the points, one of each pair
+            units = units[(2 * units.sum(1) < n) | ~units[:, -1]]
+        assert len(units) == one.total
+        here = np.flatnonzero(group == g)
+        told = np.zeros(n)
+        for out in here:
+            rest = np.delete(np.arange(count), out)
+            fitted = like(masks[rest], masks[rest]) + np.eye(count - 1)
+            solved = np.linalg.solve(fitted, worth(masks[rest]))
+            apart = lambda some, rest=rest, solved=solved: (
+                worth(some) - like(some, masks[rest]) @ solved
+            )
+            others = masks[here[here != out]]
+            told += weights(units).T @ (like(units, masks[rest]) @ solved)
+            told += weights(others).T @ apart(others)
+            left = masks[out : out + 1]
+            told += (one.total - len(here) + 1) * weights(left)[0] * apart(left)
+        expected += told / len(here)
+    found = adjusted_values(strata, group, worth(masks), masks)
+    np.testing.assert_allclose(found.values, expected, atol=1e-10)
+
+
+def test_models_are_chosen_by_the_other_half():
+    strata, count = Strata(10), 120
+    masks = strata.masks(KEY, 0, count, count)
+    given = masks.astype(np.float64), masks.sum(1)
+    game = saturating(10)
+    y = (game(masks, None) - game(~masks, None)) / 2
+    noise = np.random.default_rng(0).normal(size=count)
+    for half in (0, 1):
+        other = np.where(np.arange(count) % 2 == half, noise, y)
+        before, after = (_models(strata, some, *given) for some in (y, other))
+        assert before[half].covariance == after[half].covariance
+        assert before[1 - half].covariance != after[1 - half].covariance
 
 
 @each_kind
