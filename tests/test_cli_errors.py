@@ -121,14 +121,13 @@ def test_pictures_are_in_the_report():
 
 
 def test_a_prepared_data_set():
-    run("errors", "digits:train[:300]", "--no-report", "--out", "new/folder")
+    run("errors", "digits:test", "--no-report", "--out", "new/folder")
     assert sorted(file.name for file in Path("new/folder").iterdir()) == [
         "errors.csv",
         "manifest.json",
     ]
-    wanted = jaxsel.find_label_errors(
-        load("digits").as_features()[:300], load("digits").y[:300].astype(str)
-    )
+    data = load("digits", split="test")
+    wanted = jaxsel.find_label_errors(data.as_features(), data.y.astype(str))
     assert rows("new/folder") == wanted.indices.tolist()
 
 

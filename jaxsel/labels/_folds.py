@@ -30,7 +30,7 @@ _ROWS = 256
 def deal_folds(
     y: npt.ArrayLike, *, folds: int = 5, key: jax.Array | None = None
 ) -> np.ndarray:
-    """Deal samples out to folds, `[n]`, each class as evenly as it goes.
+    """Return the fold of each sample, `[n]`, each class dealt out evenly.
 
     Args:
         y: Labels, `[n]`.

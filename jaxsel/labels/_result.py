@@ -159,27 +159,27 @@ class LabelErrors:
             for i, j in zip(*np.unravel_index(order, off.shape), strict=True)
         ]
 
-    def to_pandas(self, *, every: bool = False) -> pd.DataFrame:
+    def to_pandas(self, *, whole: bool = False) -> pd.DataFrame:
         """Return one row a suspected label, the most suspicious first.
 
         Args:
-            every: Whether to return all labels, in their own order, with a column that
+            whole: Whether to return all labels, in their own order, with a column that
                 says which are suspected.
 
         Returns:
             Columns given, suggested, score, and wrong (its estimated probability) or,
-            with `every`, suspected. The index has row numbers, or the labels of the
+            with `whole`, suspected. The index has row numbers, or the labels of the
             DataFrame that the samples came in.
         """
         import pandas as pd
 
-        rows = np.arange(len(self.given)) if every else self.indices
+        rows = np.arange(len(self.given)) if whole else self.indices
         columns = {
             "given": self.given[rows],
             "suggested": self.suggested[rows],
             "score": self.scores[rows],
         }
-        if every:
+        if whole:
             columns["suspected"] = self.mask
         else:
             columns["wrong"] = self.wrong

@@ -203,7 +203,7 @@ def test_figures_and_tables(digits, errors):
         == max(counts[i, j] for i in range(10) for j in range(10) if i != j)
     )
     assert pair.share == pair.n / counts[pair.given].sum()
-    every = errors.to_pandas(every=True)
+    every = errors.to_pandas(whole=True)
     assert every["suspected"].sum() == len(errors)
     assert every["score"].tolist() == errors.scores.tolist()
 
