@@ -166,8 +166,8 @@ class _Predicted:
         mine = here[half[here]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
         members, size = self._members[: self._fitted], self._sizes[: self._fitted]
-        of_all = np.where(members > 0, known[1][size, None], known[0][size, None])
-        left = np.asarray(of_all.T, np.float64)
+        there = members.T > 0
+        left = np.asarray(np.where(there, known[1][size], known[0][size]), np.float64)
         if np.isfinite(total):
             for rows, near in self._near(here):
                 left = left - np.asarray(weight[rows].T @ near / total, np.float64)
