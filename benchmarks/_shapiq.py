@@ -40,7 +40,7 @@ def main(path: str, n: int, budget: int, seeds: int) -> None:
 
     errors: dict[str, float] = {}
     for name, options in ESTIMATORS.items():
-        make = getattr(found, name, getattr(found.regression, name, None))
+        make: Any = getattr(found, name, getattr(found.regression, name, None))
         squares: list[float] = []
         for seed in range(seeds if make is not None else 0):
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -215,7 +215,8 @@ def _shuffled(key: jax.Array, strata: Strata) -> list[np.ndarray]:
 @functools.lru_cache(maxsize=4)
 def _shuffled_by(bits: bytes, impl: str, strata: Strata) -> list[np.ndarray]:
     data = np.frombuffer(bits, np.uint32)
-    key: jax.Array = jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
+    wrap: Any = jax.random.wrap_key_data
+    key: jax.Array = wrap(jnp.asarray(data), impl=impl)
     totals = [g.total if np.isfinite(g.total) else 0 for g in strata.groups]
     ends = np.cumsum(totals).astype(int)
     key = jax.random.fold_in(jax.random.fold_in(key, _APART), _APART)
@@ -232,9 +233,9 @@ def _unrank(ranks: np.ndarray, group: Group, n: int) -> np.ndarray:
     starts = np.append(0, group.units.cumsum())
     which = np.searchsorted(starts, ranks, side="right") - 1
     rest, left = ranks - starts[which], group.sizes[which].astype(np.float64)
-    masks = np.zeros((len(ranks), n), bool)
+    masks, choose = np.zeros((len(ranks), n), bool), cast(Any, special.comb)
     for point in range(n - 1, -1, -1):
-        fewer: np.ndarray = np.rint(special.comb(point, left))
+        fewer = np.rint(np.asarray(choose(point, left), np.float64))
         taken = (left > 0) & (rest >= fewer)
         masks[:, point] = taken
         rest = rest - np.where(taken, fewer, 0)

@@ -166,20 +166,18 @@ class _Predicted:
         mine = here[half[here]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
         members, size = self._members[: self._fitted], self._sizes[: self._fitted]
-        left: np.ndarray = np.where(
-            members > 0, known[1][size, None], known[0][size, None]
-        ).T
+        there = members.T > 0
+        left = np.asarray(np.where(there, known[1][size], known[0][size]), np.float64)
         if np.isfinite(total):
             for rows, near in self._near(here):
-                left -= weight[rows].T @ near / total
+                left = left - np.asarray(weight[rows].T @ near / total, np.float64)
         moved = np.zeros(self._fitted)
         fitted = mine[mine < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
         # What the model says of units not taken, and of those taken what they are.
-        found: np.ndarray = (
-            left @ model.coefficients + weight.T @ self._worth[here] / total
-        )
-        return found * (len(mine) / taken) - left @ (model.inverse @ moved)
+        worth = np.asarray(weight.T @ self._worth[here] / total, np.float64)
+        found = (left @ model.coefficients + worth) * (len(mine) / taken)
+        return np.asarray(found - left @ (model.inverse @ moved), np.float64)
 
     def _near(self, which: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield covariances of some units with those fitted to, a chunk at a time."""
