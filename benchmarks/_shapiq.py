@@ -42,7 +42,9 @@ def main(path: str, n: int, budget: int, seeds: int) -> None:
     for name, options in ESTIMATORS.items():
         make: Any = getattr(found, name, getattr(found.regression, name, None))
         squares: list[float] = []
-        for seed in range(seeds if make is not None else 0):
+        if make is None:  # of another version
+            continue
+        for seed in range(seeds):
             try:
                 estimator = make(n=n, random_state=seed, **options)
                 result = estimator.approximate(budget + 2, game)
