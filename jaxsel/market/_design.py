@@ -1,4 +1,4 @@
-"""What to buy for predictions at known points whose labels nobody has."""
+"""Purchases for predictions at points whose labels nobody has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLAT = 1e-6
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """How to share money out among samples on offer.
+    """Shares of the money for samples on offer.
 
     Attributes:
         shares: Array of shape `[n]`: the share of the money for each sample; sums to 1.

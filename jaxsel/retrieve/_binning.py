@@ -227,10 +227,11 @@ def _distances(columns: list[Column], mode: Mode) -> np.ndarray:
     if mode == "per_feature":
         return _per_feature(columns).astype(np.int32)
     codes, hard_codes = _compact(columns)
-    parts = [
-        np.asarray(_fewest(codes[start : start + _ROWS], hard_codes))
-        for start in range(0, len(codes), _ROWS)
-    ]
+    parts: list[np.ndarray] = []
+    for start in range(0, len(codes), _ROWS):
+        near = _fewest(codes[start : start + _ROWS], hard_codes)
+        check_concrete("table", near)
+        parts.append(np.asarray(near))
     return np.concatenate(parts)
 
 

@@ -162,6 +162,7 @@ def counts_at(counted, place, value, dtype=np.int64):
         (lambda c: counts_at(c, 0, -1), "between 0 and .* got -1"),
         (lambda c: counts_at(c, -1, 2**40), "between 0 and .* got 1099511627776"),
         (lambda c: counts_at(c, 1, 29), "must not fall"),
+        (lambda c: counts_at(c, 1, c.counts[0] - 1), "must not fall"),
         (lambda c: spoil(c, counts=c.counts[:-1]), "counts must be"),
         (lambda c: spoil(c, round=2), "another question"),
         (lambda c: spoil(c, task="0" * 32), "another question"),

@@ -163,6 +163,16 @@ def test_one_kernel_used_twice():
     agrees(cases.Model(loss, {"tied": cases.normal(IN, IN)}, cases.examples()))
 
 
+def test_a_bias_of_one_of_two_uses_of_a_kernel():
+    def loss(params, example):
+        x, y = example
+        hidden = jnp.tanh(x @ params["tied"] + params["bias"])
+        return cases.cross_entropy(jnp.tanh(hidden @ params["tied"])[:CLASSES], y)
+
+    params = {"tied": cases.normal(IN, IN), "bias": cases.normal(IN)}
+    agrees(cases.Model(loss, params, cases.examples()))
+
+
 def test_one_kernel_used_as_it_is_and_transposed():
     def loss(params, example):
         x, y = example

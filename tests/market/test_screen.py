@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from jaxsel.market import Answer, answer, make_request, rank, screen
+from jaxsel.market._screen import overlap
 
 RNG = np.random.default_rng(7)
 SHOWN = RNG.normal(size=(24, 8)).astype(np.float32)
@@ -192,6 +193,13 @@ def test_texts_and_features():
     assert len(screen([found], features, OWN).answers) == 1
     echo = dataclasses.replace(found, features=SHOWN[:16])
     assert "16 are copies" in screen([echo], features, OWN).refused["o"]
+
+
+def test_nothing_shown_overlaps_with_nothing():
+    hidden = make_request(None, SHOWN_Y, features=SHOWN, budget=16, sample_shape=(8,))
+    assert not overlap(hidden, SHOWN).any()
+    found = overlap(ASKED, np.concatenate([SHOWN[:3], OWN[:5]]))
+    assert found.tolist() == [True] * 3 + [False] * 21
 
 
 def test_nothing_sent_passes():

@@ -177,6 +177,14 @@ def test_the_kernel_says_so(monkeypatch):
     assert "overflow" in found.reasons
 
 
+def test_the_kernel_says_so_of_a_long_target():
+    a, b = cases.pool()
+    run = jax.jit(lambda a, b: match.pursue(gradients.Dense(a), b, budget=K))
+    found = run(jnp.asarray(a), jnp.asarray(b * 1e20))
+    assert int(found.n_valid) == 0
+    assert "overflow" in found.reasons
+
+
 def test_the_bound_is_that_of_candidates_without_nan():
     a, _ = spoilt(np.nan)
     fine = np.setdiff1d(np.arange(N), BAD)

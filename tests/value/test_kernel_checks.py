@@ -78,6 +78,8 @@ def test_nearest_of_fewer(k):
     message = f"k must be from 0 to n = {N}, got {k}"
     with pytest.raises(ValueError, match=message):
         neighbors.top_k(jnp.asarray(ROW), k)
+    with pytest.raises(ValueError, match=message):  # of a type that is not compiled
+        neighbors.top_k(jnp.asarray(ROW, jnp.bfloat16), k)
     with pytest.raises(ValueError, match=message):
         _native.smallest(jnp.asarray(ROW), None, k)
 
