@@ -196,7 +196,14 @@ def test_texts_and_features():
 
 
 def test_nothing_shown_overlaps_with_nothing():
-    hidden = make_request(None, SHOWN_Y, features=SHOWN, budget=16, sample_shape=(8,))
+    hidden = make_request(
+        None,
+        SHOWN_Y,
+        features=SHOWN,
+        budget=16,
+        sample_shape=(8,),
+        sample_dtype=np.float32,
+    )
     assert not overlap(hidden, SHOWN).any()
     found = overlap(ASKED, np.concatenate([SHOWN[:3], OWN[:5]]))
     assert found.tolist() == [True] * 3 + [False] * 21
