@@ -195,6 +195,29 @@ def test_texts_and_features():
     assert "16 are copies" in screen([echo], features, OWN).refused["o"]
 
 
+def test_an_owner_of_a_thousand_times_as_much_is_seldom_taken_for_a_copier():
+    """Of its samples the one nearest to what was shown is left out one time in 20."""
+    taken = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        own, shown, pool = (
+            rng.random((n, 2)).astype(np.float32) for n in (60, 1, 60_000)
+        )
+        asked = make_request(shown, [0], budget=16)
+        nearest = np.argmin(np.sum((pool - shown) ** 2, axis=1))
+        found = screen([sent(pool[[nearest, *range(8)]], asked=asked)], asked, own)
+        taken += bool(found.left_out)
+    assert taken <= 6
+
+
+def test_features_of_another_length_are_refused():
+    features = make_request(None, SHOWN_Y, features=SHOWN, budget=16)
+    found = answer(features, None, np.arange(3000) % 3, features=POOL, owner="o")
+    short = dataclasses.replace(found, features=np.asarray(found.features)[:, :3])
+    with pytest.raises(ValueError, match="features"):
+        short.check(features)
+
+
 def test_nothing_shown_overlaps_with_nothing():
     hidden = make_request(
         None,

@@ -331,3 +331,18 @@ def test_small_whole_numbers_need_nothing(monkeypatch):
     assert _given.rounds_nothing(x, x_val, peak=16)
     assert not _given.rounds_nothing(x + 0.5, x_val, peak=16)
     assert not _given.rounds_nothing(x, x_val, peak=2048)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_distances_that_only_rounding_tells_apart_are_ties(path, scale):
+    """The same squares, added up in another order."""
+    rng = np.random.default_rng(0)
+    parts = rng.normal(size=7) * scale
+    x = np.stack([rng.permutation(parts) for _ in range(40)])
+    y = np.arange(40) % 2
+    for ties in ("stable", "average"):
+        found, expected = (
+            jaxsel.knn_shapley(rows, y, np.zeros((1, 7)), [1], k=3, ties=ties).values
+            for rows in (x, np.tile(x[:1], (40, 1)))
+        )
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
