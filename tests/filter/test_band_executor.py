@@ -157,3 +157,20 @@ def test_a_killed_process_loses_its_range_only(tmp_path, monkeypatch):
         found = loss_threshold(V, Deadly(tmp_path)).band(KEY, 9, executor=pool)
     assert (tmp_path / "died").exists()
     identical(found, loss_threshold(V, thirds).band(KEY, 9))
+
+
+def test_after_an_error_nothing_more_is_computed():
+    class Pending(Inline):
+        """An executor whose first range fails while all others wait."""
+
+        def submit(self, fn, /, *args):
+            self.calls.append(Future())
+            if len(self.calls) == 1:
+                self.calls[0].set_exception(ZeroDivisionError("of a worker"))
+            return self.calls[-1]
+
+    executor = Pending()
+    with pytest.raises(ZeroDivisionError, match="of a worker"):
+        loss_threshold(V, P).band(KEY, 17, executor=executor)
+    assert len(executor.calls) > 1
+    assert all(future.cancelled() for future in executor.calls[1:])

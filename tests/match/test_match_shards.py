@@ -151,6 +151,13 @@ def test_func_feat(labelled):
         cases.same(match.func_feat(b, hard, z, x_hard, 9, **labels, **shared()), one)
 
 
+def test_features_of_func_feat_are_no_oracle():
+    a = cases.normal(N, P)
+    with pytest.raises(ValueError, match="features must have shape") as error:
+        match.func_feat(a, a, put(cases.normal(N)), a, 9, **shared())
+    assert "oracle" not in str(error.value)
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 13, 46])
 def test_groups_go_to_one_device(size):
     a = cases.normal(46, P)

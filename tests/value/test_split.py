@@ -479,3 +479,16 @@ def test_values_of_a_known_order(average):
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     with pytest.raises(ValueError, match="ranked needs rows of one length"):
         _native.ranked(order[0, :3], None, gains[0], table.weight, table.drop)
+
+
+def test_a_constant_far_from_all_other_features_changes_nothing():
+    """Rows that only fill up the last devices count for no feature's bounds."""
+    data, mesh = np.random.default_rng(0), make_mesh()
+    x, x_val = (data.normal(size=(n, 3)).astype(np.float32) for n in (10, 4))
+    y, y_val = np.arange(10) % 2, np.arange(4) % 2
+    add = lambda a: np.hstack([a, np.full((len(a), 1), -(2.0**63), np.float32)])
+    on_all = jax.device_put(add(x), jax.NamedSharding(mesh, jax.P()))
+    options = {"k": 3, "mesh": mesh, "split": "training"}
+    found = jaxsel.knn_shapley(on_all, y, add(x_val), y_val, **options).values
+    expected = jaxsel.knn_shapley(x, y, x_val, y_val, k=3).values
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=1e-6)
