@@ -7,6 +7,8 @@ from scipy.optimize import minimize, minimize_scalar
 
 from jaxsel import market
 
+pytestmark = pytest.mark.every(2)
+
 
 def objective(x, x_val, weights):
     moment = x.T @ (weights[:, None] * x)

@@ -18,6 +18,8 @@ from jaxsel.value._hard_label import _by_rank
 
 from . import cases
 
+pytestmark = pytest.mark.every(3)
+
 
 def fade(distance):
     return jnp.exp(-distance / 2)

@@ -13,6 +13,8 @@ from jaxsel import Values, value
 from . import cases
 from .games import Game, enumerate_values
 
+pytestmark = pytest.mark.every(2)
+
 KEY = jax.random.key(2)
 OWNERS = np.array(["b", "a", "b", "c", "a", "b", "d"])
 NAMES = ("b", "a", "c", "d")
