@@ -3,7 +3,7 @@
 Games of 14 players whose utilities were all computed, so that errors are known. Each
 estimator gets the same number of utilities, of no players and of all not counted.
 `--shapiq PYTHON` adds the estimators of shapiq, run by an interpreter that has it, as
-it pins its dependencies: `python -m venv /tmp/shapiq`, and there `pip install
+it pins its dependencies: `python -m venv shapiq`, and there `pip install
 shapiq==1.4.1`. All of its estimators of Shapley values are there but ProxySPEX, which
 takes over a second of CPU time where the others take hundredths. `--write` keeps the
 table as ERRORS.md beside this file.
