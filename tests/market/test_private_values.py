@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import jaxsel
-from jaxsel.filter import SecureClient
 from jaxsel.market import (
     CountSums,
     Survivors,
@@ -18,77 +17,19 @@ from jaxsel.market import (
     ValueOwner,
     ask_values,
     private_values,
-    sum_counts,
 )
 
-NAMES = ("ada", "bo", "cy", "di", "ed")
-RADIUS = 1.5
-
-
-def draw(n, seed=0):
-    rng = np.random.default_rng([n, seed])
-    y = rng.integers(0, 3, n)
-    return (rng.normal(size=(n, 4)) + y[:, None]).astype(np.float32), y
-
-
-X_VAL, Y_VAL = draw(20, 1)
-DATA = {name: draw(50 if i else 30, i) for i, name in enumerate(NAMES)}
-
-
-def ask(**options):
-    options = {"radius": RADIUS, "owners": NAMES} | options
-    return ask_values(X_VAL, Y_VAL, **options)
-
-
-def pooled(names=NAMES, **options):
-    x, y = (np.concatenate([DATA[name][i] for name in names]) for i in (0, 1))
-    values = jaxsel.threshold_knn_shapley(
-        x, y, X_VAL, Y_VAL, radius=RADIUS, n_classes=3, **options
-    )
-    ends = np.cumsum([len(DATA[name][0]) for name in names])[:-1]
-    return dict(zip(names, np.split(np.asarray(values.values), ends), strict=True))
-
-
-class Session:
-    """Owners up to the point where the sums are opened, with each message in reach."""
-
-    def __init__(self, valuation, data=DATA, **limits):
-        self.valuation, self.data = valuation, data
-        self.owners = {
-            name: ValueOwner(valuation, *own, owner=name, **limits)
-            for name, own in data.items()
-        }
-        self.keys = [owner.keys() for owner in self.owners.values()]
-
-    def share(self):
-        self.shares = [owner.share(self.keys) for owner in self.owners.values()]
-        return self
-
-    def mask(self, silent=()):
-        self.alive = [name for name in self.owners if name not in silent]
-        self.masked = [self.owners[name].masked(self.shares) for name in self.alive]
-        self.survivors = self.valuation.survivors(self.masked)
-        return self
-
-    def reveal(self, late=()):
-        self.revealed = [
-            self.owners[name].reveal(self.survivors)
-            for name in self.alive
-            if name not in late
-        ]
-        return self
-
-    def sum(self):
-        return sum_counts(
-            self.valuation, self.keys, self.shares, self.masked, self.revealed
-        )
-
-    def values(self, name, sums):
-        return self.owners[name].values(sums, *self.data[name])
-
-
-def whole(valuation=None, **limits):
-    return Session(valuation or ask(), **limits).share().mask().reveal()
+from .value_cases import (
+    DATA,
+    NAMES,
+    RADIUS,
+    X_VAL,
+    Y_VAL,
+    Session,
+    ask,
+    pooled,
+    whole,
+)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
@@ -329,148 +270,6 @@ def test_columns_are_matched_by_name():
     other = pd.DataFrame(x, columns=[*"abce"])
     with pytest.raises(ValueError, match="columns of the valuation"):
         ValueOwner(valuation, other, y, owner="ada")
-
-
-def test_owners_that_were_asked_different_things_have_no_sum():
-    valuation = ask()
-    reordered = dataclasses.replace(valuation, x=valuation.x[:, ::-1].copy())
-    wider = dataclasses.replace(valuation, radius=valuation.radius * 2)
-    louder = dataclasses.replace(valuation, variance=4)
-    for other in (reordered, wider, louder):
-        assert other.task != valuation.task
-        session = Session(valuation)
-        session.keys[1] = ValueOwner(other, *DATA["bo"], owner="bo").keys()
-        with pytest.raises(ValueError, match="'bo' is of another round"):
-            session.share()
-
-
-def test_messages_of_another_valuation_are_refused():
-    old, new = whole(), whole()
-    with pytest.raises(ValueError, match="another valuation"):
-        new.valuation.survivors(old.masked)
-    with pytest.raises(ValueError, match="another valuation"):
-        new.values("ada", old.sum())
-    fresh = Session(new.valuation).share().mask()
-    with pytest.raises(ValueError, match="another valuation"):
-        fresh.owners["ada"].reveal(old.survivors)
-    new.keys[0] = old.keys[0]
-    with pytest.raises(ValueError, match="another round"):
-        new.sum()
-    wrong = [dataclasses.replace(one, round=2) for one in fresh.keys]
-    with pytest.raises(ValueError, match="another round"):
-        Session(new.valuation).owners["ada"].share(wrong)
-
-
-def test_strangers_and_repeats_are_refused():
-    session = Session(ask())
-    stranger = dataclasses.replace(session.keys[1], client="zoe")
-    with pytest.raises(ValueError, match="zoe"):
-        session.owners["ada"].share([session.keys[0], stranger, *session.keys[2:]])
-    session = Session(ask()).share().mask()
-    twice = [*session.masked, session.masked[0]]
-    with pytest.raises(ValueError, match="distinct"):
-        session.valuation.survivors(twice)
-    foreign = dataclasses.replace(session.masked[0], client="zoe")
-    with pytest.raises(ValueError, match="of those asked"):
-        session.valuation.survivors([foreign, *session.masked[1:]])
-    short = dataclasses.replace(session.masked[0], counts=np.zeros(3, np.uint32))
-    with pytest.raises(ValueError, match="another valuation"):
-        session.valuation.survivors([short, *session.masked[1:]])
-
-
-def test_tampered_shares_are_named():
-    session = Session(ask()).share()
-    sealed = session.shares[1].sealed.copy()
-    sealed[0, 5] ^= 1
-    session.shares[1] = dataclasses.replace(session.shares[1], sealed=sealed)
-    with pytest.raises(ValueError, match="share of 'bo' was changed"):
-        session.mask()
-    session = whole()
-    shares = session.revealed[2].shares.copy()
-    shares[0, 60] ^= 1
-    session.revealed[2] = dataclasses.replace(session.revealed[2], shares=shares)
-    with pytest.raises(ValueError, match="where 'cy' revealed them"):
-        session.sum()
-
-
-def hostile(monkeypatch, change):
-    """Let bo mask other counts than it has."""
-    real = SecureClient.__init__
-
-    def lie(self, counted, needed):
-        if counted.client == "bo":
-            counts = change(counted.counts.astype(np.int64)).astype(np.uint32)
-            counted = dataclasses.replace(counted, counts=counts)
-        real(self, counted, needed)
-
-    monkeypatch.setattr(SecureClient, "__init__", lie)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda c: c + 1_000,  # more than all owners may have
-        lambda c: c - 100_000,  # negative sums
-        lambda c: c + (1 << 30),
-        lambda c: c + (1 << 31),
-    ],
-)
-def test_counts_out_of_range_are_refused(monkeypatch, change):
-    hostile(monkeypatch, change)
-    with pytest.raises(ValueError, match="sums must lie between 0 and 350"):
-        whole(ask(max_points=70)).sum()
-
-
-def test_a_ball_with_more_points_than_there_are_is_refused(monkeypatch):
-    hostile(monkeypatch, lambda c: 0 * c + 200)
-    with pytest.raises(ValueError, match="at most 350 points in a ball"):
-        whole(ask(max_points=70)).sum()
-
-
-def test_sums_below_the_own_counts_are_refused():
-    session = whole()
-    sums = session.sum()
-    own = session.owners["ada"]._counts
-    fewer = dataclasses.replace(sums, sums=np.maximum(own - 1, 0))
-    with pytest.raises(ValueError, match="leave to the other owners is -1"):
-        session.values("ada", fewer)
-    more = dataclasses.replace(sums, owners=NAMES[:4])
-    with pytest.raises(ValueError, match="that it was told are left"):
-        session.values("ada", more)
-    for wrong in (sums.sums[:-1], sums.sums.astype(float), sums.sums[:, :1]):
-        with pytest.raises(ValueError, match="int64 of shape"):
-            session.values("ada", dataclasses.replace(sums, sums=wrong))
-
-
-def test_other_points_than_those_counted():
-    session = whole()
-    sums = session.sum()
-    x, y = DATA["ada"]
-    for wrong in ((x[::-1], y[::-1]), (x, np.roll(y, 1)), (x[:-1], y[:-1])):
-        with pytest.raises(ValueError, match="what was counted"):
-            session.owners["ada"].values(sums, *wrong)
-
-
-def test_files_that_were_changed(tmp_path):
-    valuation = ask()
-    path = valuation.save(tmp_path / "asked.npz")
-    good = path.read_bytes()
-    for at in (100, len(good) // 2, len(good) - 200):
-        bad = bytearray(good)
-        bad[at] ^= 1
-        path.write_bytes(bad)
-        with pytest.raises(ValueError, match="is refused"):
-            Valuation.load(path)
-    path.write_bytes(good)
-    assert Valuation.load(path).task == valuation.task
-    sums = whole(valuation).sum().save(tmp_path / "sums.npz")
-    with pytest.raises(ValueError, match="another valuation"):
-        CountSums.load(sums, ask())
-    with pytest.raises(ValueError, match="holds 'sums'"):
-        Survivors.load(sums, valuation)
-    state = Session(valuation).owners["ada"].save(tmp_path / "state.npz")
-    with pytest.raises(ValueError, match="another valuation"):
-        ValueOwner.load(state, ask())
 
 
 def test_edges():

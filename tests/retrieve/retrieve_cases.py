@@ -28,3 +28,13 @@ def chosen(selection):
     assert indices.dtype == np.int32
     assert not indices[n_valid:].any()
     return indices[:n_valid].tolist()
+
+
+def hard_rows(d):
+    rng = np.random.default_rng(7)
+    return rng.normal(size=(M, d)).astype(np.float32), np.arange(M) % 3 * 2 - 1
+
+
+def identical(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
+        assert np.asarray(mine).tobytes() == np.asarray(theirs).tobytes()
