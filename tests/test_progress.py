@@ -32,17 +32,18 @@ class Bar:
 
 
 def compiling(scale):
-    """Compile a program that takes long to compile, and no time to run."""
+    """Compile programs, one after the other, for long enough that a bar says so."""
+    ends = time.monotonic() + 0.3
+    while time.monotonic() < ends:
 
-    @jax.jit
-    def slow(x):
-        for i in range(150):
-            x = jnp.sort(jnp.sin(x) + scale * i)
-        return x
+        @jax.jit
+        def slow(x, scale=scale):
+            for i in range(150):
+                x = jnp.sort(jnp.sin(x) + scale * i)
+            return x
 
-    started = time.monotonic()
-    slow(np.arange(7.0)).block_until_ready()
-    assert time.monotonic() - started > 0.1
+        slow(np.arange(7.0)).block_until_ready()
+        scale += 1e-3  # another program
 
 
 def listeners():
