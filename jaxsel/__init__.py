@@ -30,6 +30,7 @@ from .retrieve import (
     pseudo_labels as pseudo_labels,
     retrieve_binned as retrieve_binned,
     retrieve_nearest as retrieve_nearest,
+    retrieve_targeted as retrieve_targeted,
 )
 from .value import (
     adjusted_semivalue as adjusted_semivalue,

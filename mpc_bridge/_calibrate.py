@@ -222,19 +222,23 @@ def _grow(
     """
     sizes: list[int] = []
     seconds: list[float] = []
-    extra, begun, size = 0.0, time.perf_counter(), min(least, most)
+    extra, begun, size, times = 0.0, 0.0, min(least, most), _TIMES
     while True:
         run = made(size)
         first = _timed(engine, run)  # it compiles
-        median = statistics.median(_timed(engine, run) for _ in range(_TIMES))
+        begun = begun or time.perf_counter()
+        median = statistics.median(_timed(engine, run) for _ in range(times))
         extra = extra or max(0.0, first - median)
         sizes.append(size)
         seconds.append(median)
-        spent = time.perf_counter() - begun
-        ready = size >= most or spent + (_TIMES + 1) * _GROWTH * median > share
-        if engine.exchange(b"%d" % ready)[0] == b"1":
+        left = share - (time.perf_counter() - begun)
+        larger = min(most, size * _GROWTH)
+        each = Line(tuple(sizes), tuple(seconds)).at(larger)
+        fits = 0 if size >= most else min(_TIMES, int(left / each) - 1)
+        times = int(engine.exchange(b"%d" % max(0, fits))[0])
+        if not times:
             return sizes, seconds, extra
-        size = min(most, size * _GROWTH)
+        size = larger
 
 
 def _timed(engine: Engine, run: Callable[[], None]) -> float:

@@ -17,3 +17,4 @@ from ._retrieve import (
     pseudo_labels as pseudo_labels,
     retrieve_nearest as retrieve_nearest,
 )
+from ._targeted import retrieve_targeted as retrieve_targeted

@@ -1,0 +1,372 @@
+"""Targeted subset selection: candidates that tell most about the hard samples.
+
+Greedy choices by submodular mutual information. That of facilities needs similarities
+to the hard samples alone, so candidates are read in chunks, and a pass keeps those that
+gain most. The gains of all others can only fall: as long as one that was kept gains
+more than any of these did, it is the greedy choice, and no further pass is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._rows import Rows
+from jaxsel._typed import compiled, cond, while_loop
+from jaxsel._types import Selection
+from jaxsel.neighbors import Metric
+
+from ._determinants import by_determinants
+from ._nearest import iterate_distances
+from ._retrieve import selection
+from ._stream import Stream, open_stream
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Objective = Literal["flqmi", "gcmi", "logdetmi"]
+Similarity = Callable[[jax.Array], jax.Array]
+
+_OBJECTIVES = ("flqmi", "gcmi", "logdetmi")
+# Similarities of the candidates that a pass keeps: 64 MB, and a block at least.
+_KEPT = 2**24
+_BLOCK = 64  # candidates whose gains are computed together
+
+
+def retrieve_targeted(
+    features: npt.ArrayLike | jax.Array | Rows,
+    hard_features: npt.ArrayLike | jax.Array,
+    budget: int,
+    *,
+    objective: Objective = "flqmi",
+    eta: float = 1.0,
+    l2: float = 1.0,
+    similarity: Similarity | None = None,
+    labels: npt.ArrayLike | jax.Array | Rows | None = None,
+    hard_labels: npt.ArrayLike | jax.Array | None = None,
+    metric: Metric = "cosine",
+    chunk_size: int | None = None,
+    progress: bool = False,
+) -> Selection:
+    """Choose candidates one by one, each that which adds most to a mutual information.
+
+    - "flqmi" (facility location): the sum over hard samples of their largest similarity
+      to a chosen one, plus `eta` times the sum over chosen ones of their largest
+      similarity to a hard sample. It covers the hard samples, and then repeats what is
+      near one.
+    - "gcmi" (graph cut): the sum of all similarities between both. It asks for
+      likeness alone: what is chosen may be alike.
+    - "logdetmi" (log determinants): how much the chosen ones, as observations of a
+      Gaussian process with noise `l2`, tell about the hard samples, and the other
+      way round. It avoids what is alike.
+
+    Choices are those of the plain greedy algorithm, up to near-ties; of equal gains the
+    lower index is first. That of "flqmi" is within 1 - 1/e of the best choice.
+
+    Costs a pass for "gcmi", m·n·d multiply-adds and O(n) memory; and a few for "flqmi",
+    as many as it takes until no candidate outside of the 2^24 / m best of a pass can
+    be next, with these in memory (64 MB). For "logdetmi" the candidates must fit in the
+    memory of one device, and each choice costs 4·n·d multiply-adds.
+
+    Args:
+        features: Candidates, `[n, d]`, an array or `Rows` of `data.open_rows`.
+        hard_features: Hard samples in the same feature space, `[m, d]`.
+        budget: How many candidates to choose.
+        objective: "flqmi", "gcmi" or "logdetmi".
+        eta: Of "flqmi": the weight of likeness against coverage, 0 or more. Of
+            "logdetmi": how alike hard samples and candidates are taken to be, 0 to 1.
+        l2: Of "logdetmi": what is added to the diagonal of the kernel.
+        similarity: Of "flqmi" and "gcmi": makes similarities, 0 or more, of distances
+            `[m, b]`, which are infinite between classes: a function in `jax.numpy`,
+            such as `lambda d: jnp.exp(-d / scale)`. If None, the cosine, or 0 if that
+            is negative; the metric "l2" needs one. Keep the function: each new one is
+            compiled.
+        labels: Optional classes of the candidates, `[n]`: a candidate is then like hard
+            samples of its own class alone. Needs `hard_labels`. Not of "logdetmi".
+        hard_labels: Classes of the hard samples, `[m]`.
+        metric: "cosine", or "l2", whose distances are squared.
+        chunk_size: Candidates at a time, or None to choose: changes speed and memory,
+            not the result, up to near-ties.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Indices `[budget]` in the order of choice, with weight 1. It ends early, and
+        `n_valid` says where, once no candidate is left that adds anything.
+
+    Raises:
+        ValueError: If an array is empty, has a wrong shape, or is not finite, if
+            `budget` is less than 1, if an option is unknown, out of range, missing or
+            of another objective, or if similarities are negative or NaN.
+        TypeError: If features are not numeric or are being traced, or are `Rows` with
+            "logdetmi".
+
+    References:
+        Kothawade, Kaushal, Ramakrishnan, Bilmes and Iyer, PRISM: A rich class of
+        parameterized submodular information measures for guided data subset selection,
+        AAAI 2022. We deviate: their lazy choices by "logdetmi" are not those of the
+        plain greedy algorithm, as it is not submodular.
+    """
+    budget = check_count("budget", budget)
+    check_choice("objective", objective, _OBJECTIVES)
+    eta = check_positive("eta", eta, zero=True)
+    l2 = check_positive("l2", l2)
+    stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
+    if objective == "logdetmi":
+        _check_kernel(stream, eta, similarity)
+        found = by_determinants(stream, budget, eta, l2)
+    else:
+        if similarity is None and metric != "cosine":
+            raise ValueError(
+                "similarity must be given for the metric 'l2', such as "
+                "lambda d: jnp.exp(-d / scale), got None"
+            )
+        read = _Reader(stream, similarity or _cosines, chunk_size, progress)
+        by_gain = _by_facilities if objective == "flqmi" else _by_likeness
+        found = by_gain(read, budget, eta)
+    return selection(found, budget, f"retrieve_targeted(objective={objective!r})")
+
+
+def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> None:
+    if isinstance(stream.features, Rows):
+        raise TypeError(
+            "features must be an array for 'logdetmi', which reads all candidates for "
+            "each choice, got Rows: load them, or take 'flqmi'"
+        )
+    if eta > 1:
+        raise ValueError(f"eta must be 0 to 1 for 'logdetmi', got {eta:g}")
+    given = {
+        "metric": stream.metric != "cosine",
+        "similarity": similarity is not None,
+        "labels": stream.codes is not None,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(
+                f"{name} must be left out for 'logdetmi', whose kernel is the cosine"
+            )
+
+
+def _cosines(distances: jax.Array) -> jax.Array:
+    return jnp.maximum(1 - distances, 0)
+
+
+class _Reader(NamedTuple):
+    """Reads similarities.
+
+    Attributes:
+        stream: Candidates and hard samples.
+        similarity: Makes similarities of distances.
+        chunk_size: Candidates at a time, or None.
+        progress: Whether to show a bar for each pass.
+    """
+
+    stream: Stream
+    similarity: Similarity
+    chunk_size: int | None
+    progress: bool
+
+    def chunks(self) -> Any:
+        """Yield places, and similarities `[b, m]`."""
+        for place, near in iterate_distances(
+            self.stream, self.chunk_size, progress=self.progress, label="retrieve"
+        ):
+            alike, lowest = _similarities(near, similarity=self.similarity)
+            if not lowest >= 0:
+                raise ValueError(
+                    "similarity must return numbers that are 0 or more, got "
+                    f"{float(lowest):g} in rows {place.start} to {place.stop - 1}"
+                )
+            yield place, alike
+
+
+@compiled(static_argnames=("similarity",))
+def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
+    alike = similarity(near).T
+    return alike, alike.min()
+
+
+def _by_likeness(read: _Reader, budget: int, eta: float) -> np.ndarray:
+    """Return what "gcmi" chooses: each candidate adds the same whenever it comes."""
+    del eta  # it scales all gains alike
+    sums = [np.asarray(_sums(alike)) for _, alike in read.chunks()]
+    gains = np.concatenate(sums)
+    order = np.argsort(-gains, kind="stable")[:budget]
+    return order[gains[order] > 0].astype(np.int32)
+
+
+@compiled()
+def _sums(alike: jax.Array) -> jax.Array:
+    return alike.sum(axis=1)
+
+
+@dataclasses.dataclass
+class _Kept:
+    """The candidates of a pass that gain most, and the most that another one gains.
+
+    Attributes:
+        gains: `[w]`; minus infinity where there are fewer.
+        indices: `[w]` int32.
+        alike: Their similarities to the hard samples, `[w, m]`.
+        rest: The largest gain of all others.
+    """
+
+    gains: np.ndarray
+    indices: np.ndarray
+    alike: np.ndarray
+    rest: float = -np.inf
+
+    @classmethod
+    def none(cls, room: int, m: int, dtype: np.dtype[Any]) -> _Kept:
+        """Return room for some candidates."""
+        gains = np.full(room, -np.inf, dtype)
+        return cls(gains, np.zeros(room, np.int32), np.zeros((room, m), dtype))
+
+    def add(self, gains: np.ndarray, alike: np.ndarray, start: int) -> None:
+        """Take a chunk into account: it begins at `start`, after the earlier ones."""
+        room = len(self.gains)
+        # Of equal gains the earlier ones stay.
+        new = np.flatnonzero(gains > self.gains.min())
+        together = np.concatenate([self.gains, gains[new]])
+        indices = np.concatenate([self.indices, (start + new).astype(np.int32)])
+        order = np.lexsort((indices, -together))
+        best, others = order[:room], order[room:]
+        entering, leaving = best[best >= room], others[others < room]
+        below = np.delete(gains, new).max(initial=-np.inf)
+        self.rest = float(max([self.rest, below, *together[others[:1]]]))
+        self.gains[leaving] = together[entering]
+        self.indices[leaving] = indices[entering]
+        self.alike[leaving] = alike[new[entering - room]]
+
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return all three by gain, in blocks."""
+        order = np.lexsort((self.indices, -self.gains)).reshape(-1, _BLOCK)
+        return self.gains[order], self.indices[order], self.alike[order]
+
+
+def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
+    """Return what "flqmi" chooses."""
+    queries = read.stream.queries
+    m, dtype = len(queries), queries.dtype
+    room = max(1, _KEPT // m // _BLOCK)
+    if not read.stream.is_iterator:
+        room = min(room, -(-read.stream.n // _BLOCK))
+        budget = min(budget, read.stream.n)
+    room *= _BLOCK
+    covered = jnp.zeros(m, dtype)
+    chosen = np.zeros(0, np.int32)
+    while len(chosen) < budget:
+        kept = _Kept.none(room, m, np.dtype(dtype))
+        for place, alike in read.chunks():
+            gains = np.array(_chunk_gains(alike, covered, eta))
+            here = (chosen >= place.start) & (chosen < place.stop)
+            gains[chosen[here] - place.start] = -np.inf
+            kept.add(gains, np.asarray(alike), place.start)
+        most = min(room, budget - len(chosen))
+        blocks = kept.blocks()
+        covered, found, count = _cover(blocks, kept.rest, covered, eta, most=most)
+        if not int(count):
+            break
+        chosen = np.concatenate([chosen, np.asarray(found)[: int(count)]])
+    return chosen
+
+
+def _gains(alike: jax.Array, covered: jax.Array, eta: float | jax.Array) -> jax.Array:
+    """Return what candidates add, given how well hard samples are covered."""
+    new = jnp.maximum(alike - covered, 0).sum(-1)
+    return new + eta * alike.max(-1)
+
+
+@compiled()
+def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
+    return _gains(alike, covered, eta)
+
+
+@compiled(static_argnames=("most",))
+def _cover(
+    blocks: tuple[Any, Any, Any],
+    rest: float,
+    covered: jax.Array,
+    eta: float,
+    *,
+    most: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Choose from a pass while nothing that it left out can be better.
+
+    Gains fall as hard samples are covered. They are computed anew for the block of
+    candidates whose last known ones are the largest, until the largest is a new one.
+    """
+    gains, indices, alike = map(jnp.asarray, blocks)
+
+    def going(state: _Covering) -> jax.Array:
+        largest = state.bounds.max()
+        # The first is the best of all: its gain is that of the pass.
+        sure = (largest > rest) | (state.taken == 0)
+        return (state.taken < most) & (largest > 0) & sure
+
+    def refresh(state: _Covering) -> _Covering:
+        stale = state.known < state.taken
+        i = jnp.argmax(jnp.where(stale, state.bounds, -jnp.inf))
+        found = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
+        return state._replace(
+            gains=state.gains.at[i].set(found),
+            bounds=state.bounds.at[i].set(found.max()),
+            known=state.known.at[i].set(state.taken),
+        )
+
+    def choose(state: _Covering) -> _Covering:
+        # Of equal gains that of the lower index.
+        best = state.gains == state.bounds.max()
+        place = jnp.argmin(jnp.where(best, indices, jnp.iinfo(jnp.int32).max))
+        i, j = place // _BLOCK, place % _BLOCK
+        left = state.gains[i].at[j].set(-jnp.inf)
+        return _Covering(
+            covered=jnp.maximum(state.covered, alike[i, j]),
+            gains=state.gains.at[i].set(left),
+            bounds=state.bounds.at[i].set(left.max()),
+            known=state.known,
+            chosen=state.chosen.at[state.taken].set(indices[i, j]),
+            taken=state.taken + 1,
+        )
+
+    def step(state: _Covering) -> _Covering:
+        stale = state.known < state.taken
+        return cond(
+            (stale & (state.bounds == state.bounds.max())).any(), refresh, choose, state
+        )
+
+    start = _Covering(
+        covered=covered,
+        gains=gains,
+        bounds=gains.max(axis=1),
+        known=jnp.zeros(len(gains), jnp.int32),
+        chosen=jnp.zeros(most, jnp.int32),
+        taken=jnp.asarray(0, jnp.int32),
+    )
+    end = while_loop(going, step, start)
+    return end.covered, end.chosen, end.taken
+
+
+class _Covering(NamedTuple):
+    """The gains known so far, by blocks, and the candidates chosen.
+
+    Attributes:
+        covered: The largest similarity of each hard sample to a chosen one, `[m]`.
+        gains: At most what candidates gain, `[blocks, size]`.
+        bounds: The largest gain of each block.
+        known: After how many choices a block's gains were computed, `[blocks]`.
+        chosen: Their indices, `[most]`.
+        taken: How many are chosen.
+    """
+
+    covered: jax.Array
+    gains: jax.Array
+    bounds: jax.Array
+    known: jax.Array
+    chosen: jax.Array
+    taken: jax.Array
