@@ -37,6 +37,10 @@ def facilities(alike, eta):
     return lambda some: alike[some].max(0).sum() + eta * alike[some].max(1).sum()
 
 
+def facilities_alone(alike, eta):
+    return alike.sum(1) + eta * alike.max(1)
+
+
 def determinants(x, hard, eta, l2):
     x, hard = units(x), units(hard)
     kernel, across = x @ x.T, x @ hard.T
@@ -93,10 +97,31 @@ def test_equal_gains_are_ordered_by_index(kept):
     assert chosen(retrieve_targeted(x, hard, K, chunk_size=33)) == expected
 
 
-def test_all_candidates(kept):
+@pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
+def test_one_candidate_many_times(objective, kept):
+    """A pass then leaves out what is as good as what it kept."""
+    x, hard = points(1, M)
+    found = retrieve_targeted(x.repeat(N, axis=0), hard, K, objective=objective)
+    assert chosen(found) == [*range(K)]
+
+
+def test_the_best_come_first_and_the_rest_is_left_out(kept):
+    """No chunk but the first brings one that is kept."""
+    n = 320  # five chunks
+    x, hard = points(n, M)
+    alike = cosines(x, hard)
+    order = np.argsort(-facilities_alone(alike, 1.0), kind="stable")
+    expected = greedy(facilities(alike[order], 1.0), n, K)
+    assert chosen(retrieve_targeted(x[order], hard, K, chunk_size=64)) == expected
+
+
+@pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
+def test_all_candidates(objective, kept):
+    """But for those that are like no hard sample."""
     x, hard = points(N, M)
-    found = chosen(retrieve_targeted(x, hard, 2 * N, eta=0.3))
-    positive = np.flatnonzero(cosines(x, hard).max(1) > 0)
+    found = chosen(retrieve_targeted(x, hard[:2], 2 * N, eta=0.3, objective=objective))
+    positive = np.flatnonzero(cosines(x, hard[:2]).max(1) > 0)
+    assert len(positive) < N
     assert sorted(found) == positive.tolist()
 
 
