@@ -15,7 +15,8 @@ import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from . import _retrain
 
 N = 14
 A_POINT = 10, 40, 160  # trainings for each player
+FEW_A_POINT = 4, 10, 40  # of the kinds
 OURS = "jaxsel adjusted_semivalue"
 PERMUTATIONS = "jaxsel permutations"
 HERE = Path(__file__).parent
@@ -40,10 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--quick", action="store_true", help="8 players and few seeds; not to be kept")
     add("--only", action="append", metavar="GAME", help="only this game")
     add("--seeds", type=int, default=20, help="runs of each estimator (20)")
+    add("--kinds", action="store_true", help="what estimate_semivalue chooses by")
     add("--shapiq", metavar="PYTHON", help="an interpreter that has shapiq")
     add("--write", action="store_true", help="write ERRORS.md")
     args = parser.parse_args(argv)
     n, seeds = (8, 4) if args.quick else (N, args.seeds)
+    if args.kinds:
+        return of_kinds(args.only or GAMES, n, seeds)
     rows: list[tuple[str, int, dict[str, float]]] = []
     for name, make in GAMES.items():
         if args.only and name not in args.only:
@@ -95,28 +100,47 @@ def as_text(rows: list[tuple[str, int, dict[str, float]]], seeds: int) -> str:
 
 def ours(table: np.ndarray, n: int, budget: int, seeds: int) -> dict[str, float]:
     """Return mean squared errors of our estimators."""
-    exact, index = shapley(table, n), 1 << np.arange(n)
-    game = value.as_utility(lambda masks, key: table[np.asarray(masks) @ index], n)
+    exact, game = shapley(table, n), _game(table, n)
     estimators: dict[str, tuple[Callable[..., Any], int]] = {
         OURS: (value.adjusted_semivalue, budget // 2),
-        PERMUTATIONS: (_permutations, max(1, round(budget / (n - 1)))),
+        PERMUTATIONS: (
+            partial(value.tmc_shapley, tolerance=0),
+            max(1, round(budget / (n - 1))),
+        ),
         "jaxsel group testing": (value.group_testing_shapley, budget),
     }
-    errors: dict[str, float] = {}
-    for name, (estimate, samples) in estimators.items():
-        squares = [
-            np.mean((np.asarray(found.values, np.float64) - exact) ** 2)
-            for found in (
-                estimate(game, key=jax.random.key(seed), stop=value.MaxSamples(samples))
-                for seed in range(seeds)
-            )
-        ]
-        errors[name] = float(np.mean(squares))
-    return errors
+    return {
+        name: _error(partial(call, game, stop=value.MaxSamples(most)), exact, seeds)
+        for name, (call, most) in estimators.items()
+    }
 
 
-def _permutations(game: Any, **options: Any) -> Any:
-    return value.tmc_shapley(game, tolerance=0, **options)
+def of_kinds(names: Iterable[str], n: int, seeds: int) -> int:
+    """Print how many times the error of plain estimates is that of adjusted ones."""
+    for name in names:
+        game = _game(GAMES[name](n), n)
+        for kind in ("shapley", "banzhaf", "beta"):
+            options: dict[str, Any] = {"kind": kind, "alpha": 4.0}
+            exact = np.asarray(value.exact_semivalue(game, **options).values)
+            for each in FEW_A_POINT:
+                estimate = partial(value.estimate_semivalue, game, each * n, **options)
+                plain, adjusted = (
+                    _error(partial(estimate, method=method), exact, seeds)
+                    for method in ("plain", "adjusted")
+                )
+                print(name, kind, each, f"{plain / adjusted:.2f}", flush=True)
+    return 0
+
+
+def _game(table: np.ndarray, n: int) -> Any:
+    index = 1 << np.arange(n)
+    return value.as_utility(lambda masks, key: table[np.asarray(masks) @ index], n)
+
+
+def _error(estimate: Callable[..., Any], exact: np.ndarray, seeds: int) -> float:
+    """Return the mean squared error over seeds and players."""
+    found = [estimate(key=jax.random.key(seed)).values for seed in range(seeds)]
+    return float(np.mean((np.asarray(found, np.float64) - exact) ** 2))
 
 
 def theirs(

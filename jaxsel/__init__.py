@@ -37,6 +37,7 @@ from .value import (
     banzhaf as banzhaf,
     beta_shapley as beta_shapley,
     data_oob as data_oob,
+    estimate_semivalue as estimate_semivalue,
     exact_semivalue as exact_semivalue,
     exact_shapley as exact_shapley,
     g_shapley as g_shapley,

@@ -99,6 +99,7 @@ CALLS = {
     "value.weighted_knn_shapley": _knn("weighted_knn_shapley", k=3),
     "value.knn_regression_shapley": _knn("knn_regression_shapley", y=T, y_val=T_VAL),
     "value.adjusted_semivalue": _game("adjusted_semivalue", stop=FEW),
+    "value.estimate_semivalue": _game("estimate_semivalue", trainings=96),
     "value.banzhaf": _game("banzhaf", stop=FEW),
     "value.beta_shapley": _game("beta_shapley", stop=FEW),
     "value.tmc_shapley": _game("tmc_shapley", stop=FEW),

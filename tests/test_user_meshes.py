@@ -57,7 +57,7 @@ def _on_one_device(name):
     return cases.CALLS[name]()
 
 
-@pytest.mark.every(4)  # with 35 calls: each call once or twice
+@pytest.mark.every(5)  # with 36 calls: each call once or twice
 @each_call
 @pytest.mark.parametrize("where", MESHES)
 def test_any_mesh_changes_nothing(name, where):

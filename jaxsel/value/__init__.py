@@ -1,6 +1,7 @@
 """Data values: KNN semivalues, values that retrain models, and their kernels."""
 
 from ._adjusted import adjusted_semivalue as adjusted_semivalue
+from ._choice import estimate_semivalue as estimate_semivalue
 from ._exact import (
     exact_semivalue as exact_semivalue,
     exact_shapley as exact_shapley,

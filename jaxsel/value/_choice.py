@@ -1,0 +1,127 @@
+"""Semivalues from a number of trainings, by the estimator that errs least."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, get_args
+
+import jax
+import numpy.typing as npt
+
+from jaxsel._checks import check_choice, check_count
+from jaxsel._types import Values
+
+from ._adjusted import adjusted_semivalue
+from ._exact import Kind, exact_semivalue
+from ._executor import Executor
+from ._msr import banzhaf
+from ._owner_utility import by_owner
+from ._permutation import beta_shapley, tmc_shapley
+from ._stopping import MaxSamples
+from ._utility import Utility
+
+Method = Literal["auto", "exact", "adjusted", "plain"]
+
+# The adjusted estimate errs less from about so many trainings a player on, and was
+# measured up to as many players as its model has all terms for.
+_TRAININGS, _PLAYERS = 4, 128
+_FEWEST = 96  # two samples of two trainings for each of its groups of sizes
+
+
+def estimate_semivalue(
+    utility: Utility,
+    trainings: int,
+    *,
+    key: jax.Array,
+    kind: Kind = "shapley",
+    alpha: float = 16.0,
+    beta: float = 1.0,
+    method: Method = "auto",
+    owners: npt.ArrayLike | None = None,
+    batch_size: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+) -> Values:
+    """Estimate a semivalue of each training point from so many trainings.
+
+    Takes the estimator that had the least error at equal trainings where we measured
+    (`python -m benchmarks.errors`). With "auto" that is
+
+    - "exact", `exact_semivalue`: if there are no more coalitions than trainings;
+    - "adjusted", `adjusted_semivalue`: with at least 4 trainings a player, and 96 in
+      all, of at most 128 players;
+    - "plain" else: `tmc_shapley`, `banzhaf` or `beta_shapley`.
+
+    `Values.method` says which it was. Call the estimator itself for other options, such
+    as stopping rules.
+
+    Args:
+        utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
+        trainings: At most how many coalitions to train, those of no points and of all
+            not counted; a single sample may take a few more.
+        key: Draws the samples, and is the source of the utility's own key.
+        kind: "shapley"; "banzhaf", where all coalitions count alike; or "beta".
+        alpha: First parameter of "beta", in the convention of Kwon and Zou.
+        beta: Second parameter of "beta".
+        method: "auto", "exact", "adjusted" or "plain".
+        owners: The owner of each point, `[n]`: values are then those of owners, as
+            players who bring all of their points.
+        batch_size: Coalitions of a call, or None to choose.
+        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
+        axis: Which axis of the mesh; its only one, or "data", if None.
+        progress: Whether to show a bar.
+        checkpoint: Folder in which to keep the state; a run that finds its own state
+            there resumes. Not of "exact".
+        executor: Computes batches on other threads, processes or hosts. Not of "exact".
+
+    Returns:
+        `Values`, `[n]`, or one for each owner.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an option is unknown, out of range or not of the method, if
+            "exact" is asked for of more than 20 players, the utility is not finite, or
+            the folder holds another run.
+    """
+    trainings = check_count("trainings", trainings)
+    check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
+    check_choice("method", method, get_args(Method))
+    if owners is not None:
+        utility = by_owner(utility, owners)
+    found = _method(utility.n, trainings) if method == "auto" else method
+    which: dict[str, Any] = {"kind": kind}
+    if kind == "beta":
+        which |= {"alpha": alpha, "beta": beta}
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "mesh": mesh,
+        "axis": axis,
+        "progress": progress,
+    }
+    if found == "exact":
+        if method == "exact" and not (checkpoint is executor is None):
+            raise ValueError(
+                "checkpoint and executor must be left out with method='exact'"
+            )
+        return exact_semivalue(utility, key=key, **which, **options)
+    options |= {"key": key, "checkpoint": checkpoint, "executor": executor}
+    if found == "adjusted":
+        samples = trainings if kind == "beta" else trainings // 2
+        stop = MaxSamples(max(1, samples))
+        return adjusted_semivalue(utility, **which, stop=stop, **options)
+    if kind == "banzhaf":
+        return banzhaf(utility, stop=MaxSamples(trainings), **options)
+    stop = MaxSamples(max(1, trainings // max(1, utility.n - 1)))
+    if kind == "shapley":
+        return tmc_shapley(utility, stop=stop, **options)
+    return beta_shapley(utility, alpha=alpha, beta=beta, stop=stop, **options)
+
+
+def _method(players: int, trainings: int) -> Method:
+    if players <= 20 and 2**players <= trainings:
+        return "exact"
+    enough = max(_FEWEST, _TRAININGS * players)
+    return "adjusted" if trainings >= enough and players <= _PLAYERS else "plain"
