@@ -47,7 +47,8 @@ def _determinants(
     d, high = x.shape[1], lax.Precision.HIGHEST
     eye = jnp.eye(d, dtype=x.dtype)
     hard = jnp.matmul(queries.T, queries, precision=high)
-    given = (1 - eta**2) * eye + eta**2 * l2 * jnp.linalg.inv(l2 * eye + hard)
+    inverse = jnp.linalg.solve(l2 * eye + hard, eye)
+    given = (1 - eta**2) * eye + eta**2 * l2 * inverse
     inverses = jnp.stack([eye, given]) / l2
     forms = jnp.einsum("nd,sde,ne->sn", x, inverses, x, precision=high)
 

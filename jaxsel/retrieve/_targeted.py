@@ -243,7 +243,7 @@ class _Kept:
         self.indices[leaving] = indices[entering]
         self.alike[leaving] = alike[new[entering - room]]
 
-    def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def blocks(self) -> tuple[Any, Any, Any]:
         """Return all three by gain, in blocks."""
         order = np.lexsort((self.indices, -self.gains)).reshape(-1, _BLOCK)
         return self.gains[order], self.indices[order], self.alike[order]
@@ -289,7 +289,7 @@ def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
 
 @compiled(static_argnames=("most",))
 def _cover(
-    blocks: tuple[Any, Any, Any],
+    blocks: tuple[jax.Array, jax.Array, jax.Array],
     rest: float,
     covered: jax.Array,
     eta: float,
@@ -301,7 +301,7 @@ def _cover(
     Gains fall as hard samples are covered. They are computed anew for the block of
     candidates whose last known ones are the largest, until the largest is a new one.
     """
-    gains, indices, alike = map(jnp.asarray, blocks)
+    gains, indices, alike = blocks
 
     def going(state: _Covering) -> jax.Array:
         largest = state.bounds.max()
