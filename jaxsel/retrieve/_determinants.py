@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxsel._mesh import whole
-from jaxsel._typed import compiled, while_loop
+from jaxsel._typed import cholesky, compiled, while_loop
 from jaxsel.neighbors import normalise
 
 from ._stream import Stream
@@ -47,7 +47,8 @@ def _determinants(
     d, high = x.shape[1], lax.Precision.HIGHEST
     eye = jnp.eye(d, dtype=x.dtype)
     hard = jnp.matmul(queries.T, queries, precision=high)
-    inverse = jnp.linalg.solve(l2 * eye + hard, eye)
+    factor = cholesky(l2 * eye + hard)
+    inverse = jax.scipy.linalg.cho_solve((factor, True), eye)
     given = (1 - eta**2) * eye + eta**2 * l2 * inverse
     inverses = jnp.stack([eye, given]) / l2
     forms = jnp.einsum("nd,sde,ne->sn", x, inverses, x, precision=high)
