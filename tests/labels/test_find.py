@@ -229,6 +229,15 @@ def test_chapters(digits, errors, tmp_path):
         errors.chapter(images[:10])
 
 
+@pytest.mark.parametrize("limit", [7199, 7200])
+def test_neighbours_are_searched_unasked_where_that_is_cheap(limit, monkeypatch):
+    """Of 60 samples of two features: 60 * 60 * 2 multiply-adds."""
+    monkeypatch.setattr(_find, "_SEARCH", limit)
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    found = jaxsel.find_label_errors(x, (x[:, 0] > 0).astype(int))
+    assert ("metric=" in found.method) == (limit == 7200)
+
+
 def test_hostile_labels_stay_on_one_line(tmp_path):
     from jaxsel.report import Report
 

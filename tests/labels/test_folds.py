@@ -124,6 +124,7 @@ def test_the_penalty_may_be_chosen_on_a_part(monkeypatch):
         ({"learner": 3}, "such as value.LogisticRegression"),
         ({"y": np.zeros(90, int)}, "y must have two classes or more"),
         ({"y": np.zeros(89, int)}, "same length"),
+        ({"x": np.zeros((90, 0))}, "x must not be empty, got shape"),
         ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
         ({"x": np.full((90, 2), 1e300)}, "x must be finite"),
         ({"x": np.full((90, 2), "a")}, "x must be numeric"),
