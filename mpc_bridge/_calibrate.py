@@ -130,25 +130,28 @@ def calibrate(
             "limit": limit,
         }
         output = Path(folder) / "found.json"
-        parties = [
-            subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}._calibrate"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment(),
-                text=True,
-            )
-            for _ in names
-        ]
+        # Not pipes: one that nobody reads yet would stop its party once it is full.
+        logs = [Path(folder) / f"{name}.log" for name in names]
+        parties: list[subprocess.Popen[str]] = []
+        ends = time.monotonic() + limit * 10
         try:
-            for rank, (name, party) in enumerate(zip(names, parties, strict=True)):
+            for rank, (name, log) in enumerate(zip(names, logs, strict=True)):
+                with log.open("w") as errors:
+                    party = subprocess.Popen(
+                        [sys.executable, "-m", f"{__package__}._calibrate"],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.DEVNULL,
+                        stderr=errors,
+                        env=environment(),
+                        text=True,
+                    )
+                parties.append(party)
                 own = {"rank": rank, "certificates": str(folders[name])}
                 assert party.stdin is not None
-                party.stdin.write(json.dumps(job | own | {"output": str(output)}))
-                party.stdin.close()
-                party.stdin = None
-            said = [party.communicate(timeout=limit * 10)[1] for party in parties]
+                with party.stdin as given:
+                    given.write(json.dumps(job | own | {"output": str(output)}))
+            for party in parties:
+                party.wait(max(0.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SessionError(
                 f"the calibration took more than {limit * 10:g} s"
@@ -158,8 +161,7 @@ def calibrate(
                 if party.poll() is None:
                     party.kill()
                 party.wait()
-                if party.stderr is not None:
-                    party.stderr.close()
+        said = [log.read_text(errors="replace") for log in logs]
         if not output.exists():
             last = next(
                 (text.strip().splitlines()[-1] for text in said if text.strip()),

@@ -26,7 +26,7 @@ from jaxsel.proxy import (
     with_bounds,
 )
 from jaxsel.proxy._choosing import chosen
-from mpc_bridge import Result, _estimate
+from mpc_bridge import Result, _calibrate, _estimate
 from mpc_bridge._calibrate import Calibration, Line, calibrate
 from mpc_bridge._config import ConfigError, Link, Session, read_config
 from mpc_bridge._handshake import Refused
@@ -118,6 +118,42 @@ def test_times_lie_on_a_line_between_sizes_and_beyond():
     assert found == pytest.approx([1.0, 1.0, 1.5, 2.5, 5.0])
     assert Line((10,), (2.0,)).at(30) == 6.0
     assert Line((10, 20), (2.0, 1.9)).at(100) == 2.0  # noise takes no time back
+
+
+class Alone:
+    """An engine of one party."""
+
+    def exchange(self, message):
+        return [message]
+
+
+@pytest.mark.parametrize(
+    ("of_size", "compiling", "sizes"),
+    [
+        (lambda size: 0.18, 2.0, [1, 4, 16, 25]),  # compiling spends none of the time
+        (lambda size: 0.18, 60.0, [1, 4, 16, 25]),
+        (lambda size: 0.18 * size, 0.0, [1, 4]),
+        (lambda size: 0.02 * size, 0.0, [1, 4, 16, 25]),
+        (lambda size: 10.0, 0.0, [1]),
+        (lambda size: 0.3 + 0.1 * size, 0.0, [1, 4]),  # the second size once
+    ],
+)
+def test_a_calibration_grows_while_time_is_left(monkeypatch, of_size, compiling, sizes):
+    now, warm = [0.0], set()
+    monkeypatch.setattr(_calibrate.time, "perf_counter", lambda: now[0])
+
+    def made(size):
+        def run():
+            now[0] += of_size(size) + (0.0 if warm else compiling)
+            warm.add(size)
+
+        return run
+
+    found, seconds, extra = _calibrate._grow(Alone(), made, 1, 25, 5.0)
+    assert found == sizes
+    assert seconds == pytest.approx([*map(of_size, sizes)])
+    assert extra == pytest.approx(compiling)
+    assert now[0] <= compiling + max(5.0, 4 * of_size(1))
 
 
 def test_too_long_a_run_is_refused_before_anything_is_shared(files, monkeypatch):
