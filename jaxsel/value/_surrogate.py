@@ -24,6 +24,9 @@ _CHUNK = 4096
 _BORROWED = 4.0
 _WIDE = 128  # points beyond which models are linear
 _NOISE = 10.0 ** np.array([-6, -4, -3, -2, -1, 0, 1])
+_ENOUGH = 4  # units a point to fit a linear model of any noise
+_STEADY = 0.1  # noise of a linear model of fewer
+_EXACT = 1e-3  # or share of the spread that it leaves
 _OFFSET = 4.0
 
 
@@ -196,14 +199,20 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
         rows = np.arange(half, min(len(y), _TUNED), 2)
         unit = members[rows], sizes[rows]
         best, least = (_LINEAR[0], 1.0), np.inf
+        spread = float(np.sum((y[rows] - np.mean(y[rows])) ** 2)) if len(rows) else 0.0
         for option in options if len(rows) >= _FEW else ():
             roots, vectors = np.linalg.eigh(_covariances(option, strata, unit, unit))
             turned = vectors.T @ y[rows]
+            # A linear model of about as many coefficients as units fits these without
+            # an error, and may be far off all others. Pairs are half as many.
+            enough = len(rows) >= _ENOUGH * strata.n
+            steady = option.decay > 0 or enough or not strata.paired
             for noise in _NOISE:
                 inverse = 1 / (np.maximum(roots, 0) + noise)
                 left_out = vectors @ (turned * inverse) / (vectors**2 @ inverse)
                 error = float(left_out @ left_out)
-                if error < least:
+                sure = steady or noise >= _STEADY or error <= _EXACT * spread
+                if sure and error < least:
                     best, least = (option, float(noise)), error
         chosen.append(best)
     fitted = min(len(y), MOST)

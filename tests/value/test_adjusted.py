@@ -109,6 +109,19 @@ def test_constant_and_additive_games(kind):
         np.testing.assert_allclose(found.values, worth, atol=1e-4)
 
 
+def test_no_model_fits_by_chance():
+    """Weighted majority, ten trainings a player: one run in ten was far off."""
+    n = 14
+    votes = np.random.default_rng(0).integers(1, 20, n)
+    members = np.arange(2**n)[:, None] >> np.arange(n) & 1
+    game = Game(n, table=(members @ votes > votes.sum() / 2) * 2.0)
+    exact = enumerate_values(game, "shapley")
+    # Seeds whose halves a linear model of no noise fits best.
+    for seed in (1, 12, 23):
+        found = adjusted(game, ("shapley",), 5 * n, key=jax.random.key(seed))
+        assert np.mean((found.values - exact) ** 2) < 0.025
+
+
 def test_less_error_than_permutations_at_equal_cost():
     # What it is for: a game of ever smaller gains, and one without any structure.
     n, seeds = 10, 12
