@@ -33,7 +33,7 @@ class Bar:
 
 def compiling(scale):
     """Compile programs, one after the other, for long enough that a bar says so."""
-    ends = time.monotonic() + 0.3
+    ends = time.monotonic() + 0.15
     while time.monotonic() < ends:
 
         @jax.jit

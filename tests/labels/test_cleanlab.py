@@ -61,6 +61,7 @@ def test_issues(kind, filter_by):
             np.testing.assert_array_equal(slow, wanted)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rank_by", labels.QUALITIES)
 @each_kind
 def test_order(kind, rank_by):
@@ -72,8 +73,9 @@ def test_order(kind, rank_by):
         theirs = get_label_quality_scores(y, probs, method=rank_by)
         found = labels.label_scores(probs, y, rank_by=rank_by)
         np.testing.assert_array_equal(found, theirs)
-        kernel = labels.label_quality(probs.astype(np.float32), y, method=rank_by)
-        np.testing.assert_allclose(kernel, theirs, rtol=1e-3, atol=1e-6)  # float32
+        if seed == SEEDS[0]:  # each shape is compiled
+            kernel = labels.label_quality(probs.astype(np.float32), y, method=rank_by)
+            np.testing.assert_allclose(kernel, theirs, rtol=1e-3, atol=1e-6)  # float32
         slow = reference.scores(y, probs, rank_by)
         np.testing.assert_allclose(slow, theirs, rtol=1e-4, atol=1e-6)
         wanted = find_label_issues(y, probs, n_jobs=1, return_indices_ranked_by=rank_by)

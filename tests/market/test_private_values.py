@@ -32,6 +32,7 @@ from .value_cases import (
 )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_values_are_the_pooled_ones(metric):
     found, sums = private_values(ask(metric=metric), DATA)

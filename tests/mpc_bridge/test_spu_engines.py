@@ -353,6 +353,7 @@ def switching(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.every(2)
 def test_switched_scores_are_chosen_alike(switching):
     rng = np.random.default_rng(0)
     for ring in (rng.integers(-2, 3, 41), rng.integers(-(2**41), 2**41, 6)):

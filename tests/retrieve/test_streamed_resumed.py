@@ -104,6 +104,7 @@ def test_several_passes_are_kept(tmp_path):
     assert not source.read
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("lists", [1, 3 * N])  # one hard sample a pass, or three
 @pytest.mark.parametrize("after", [2, 9, 13, 17])
 def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):

@@ -66,6 +66,7 @@ def kept(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("eta", [0.0, 0.1, 1.0])
 def test_facilities(eta, kept):
     x, hard = points(N, M)
@@ -97,6 +98,7 @@ def test_equal_gains_are_ordered_by_index(kept):
     assert chosen(retrieve_targeted(x, hard, K, chunk_size=33)) == expected
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 def test_one_candidate_many_times(objective, kept):
     """A pass then leaves out what is as good as what it kept."""
@@ -115,6 +117,7 @@ def test_the_best_come_first_and_the_rest_is_left_out(kept):
     assert chosen(retrieve_targeted(x[order], hard, K, chunk_size=64)) == expected
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 def test_all_candidates(objective, kept):
     """But for those that are like no hard sample."""
@@ -125,6 +128,7 @@ def test_all_candidates(objective, kept):
     assert sorted(found) == positive.tolist()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 def test_classes(objective, kept):
     """A candidate is like hard samples of its own class alone."""
@@ -144,6 +148,7 @@ def kernel(distances):
     return jnp.exp(-distances / 8)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 def test_a_similarity_of_ones_own(objective, kept):
     x, hard = points(N, M)
@@ -176,6 +181,7 @@ def test_determinants_of_all_candidates():
     assert sorted(found) == [*range(40)]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 @pytest.mark.parametrize("kind", ["npy folder", "grain iterator"])
 def test_rows(kind, objective, kept, tmp_path):

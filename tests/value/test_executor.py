@@ -150,6 +150,7 @@ def test_rules_stop_at_the_same_round(stop):
         identical(tmc(saturating(9), stop=stop, executor=pool), expected)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("second", [True, False])
 def test_resume_with_and_without(first, second, tmp_path, monkeypatch):

@@ -50,6 +50,7 @@ jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(64))
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("call", "most", "once"),
     [

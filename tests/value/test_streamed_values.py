@@ -40,6 +40,7 @@ def test_of_every_kind(kind, tmp_path):
     assert found.method == expected.method
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_of_every_value(name):
     function, options = FUNCTIONS[name]
