@@ -225,6 +225,7 @@ def lengths_in(text):
     return {int(d) for shape in shapes for d in shape.split(",")}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("score", ["omp", "ols"])
 def test_no_device_has_more_than_its_part(score, monkeypatch):
     """Neither gradients nor columns, nor anything else of length n."""

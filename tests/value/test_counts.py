@@ -53,6 +53,7 @@ def labelled_alike(data):
     return cases.changed(data, y=y)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("make", "metric"),
     [(cases.random, "l2"), (cases.random, "cosine"), (cases.grid, "l2")],

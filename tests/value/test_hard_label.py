@@ -69,6 +69,7 @@ def enumerate_points(data, k, weights, bits, n_classes, metric="l2"):
     return np.array(every)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("n", "k", "levels"),
     [(1, 1, 3), (1, 5, 1), (2, 2, 3), (4, 9, 1), (7, 1, 3), (7, 3, 1), (7, 5, 3)],
@@ -167,6 +168,7 @@ def test_values_sum_to_the_utility_of_all():
         assert abs(total - (float(votes.sum() >= 0) - 1)) < 2e-5
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("reach", [1, 5, 20, 79])
 def test_the_bound_holds(reach):
     data = two_classes(80, 12)
