@@ -93,7 +93,7 @@ def retrieve_targeted(
         metric: "cosine", or "l2", whose distances are squared.
         chunk_size: Candidates at a time, or None to choose: changes speed and memory,
             not the result, up to near-ties.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar for each pass. Not of "logdetmi".
 
     Returns:
         Indices `[budget]` in the order of choice, with weight 1. It ends early, and
@@ -127,8 +127,11 @@ def retrieve_targeted(
                 "lambda d: jnp.exp(-d / scale), got None"
             )
         read = _Reader(stream, similarity or _cosines, chunk_size, progress)
-        by_gain = _by_facilities if objective == "flqmi" else _by_likeness
-        found = by_gain(read, budget, eta)
+        found = (
+            _by_facilities(read, budget, eta)
+            if objective == "flqmi"
+            else _by_likeness(read, budget)
+        )
     return selection(found, budget, f"retrieve_targeted(objective={objective!r})")
 
 
@@ -191,9 +194,8 @@ def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
     return alike, alike.min()
 
 
-def _by_likeness(read: _Reader, budget: int, eta: float) -> np.ndarray:
+def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
     """Return what "gcmi" chooses: each candidate adds the same whenever it comes."""
-    del eta  # it scales all gains alike
     sums = [np.asarray(_sums(alike)) for _, alike in read.chunks()]
     gains = np.concatenate(sums)
     order = np.argsort(-gains, kind="stable")[:budget]
@@ -267,9 +269,10 @@ def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
             here = (chosen >= place.start) & (chosen < place.stop)
             gains[chosen[here] - place.start] = -np.inf
             kept.add(gains, np.asarray(alike), place.start)
-        most = min(room, budget - len(chosen))
-        blocks = kept.blocks()
-        covered, found, count = _cover(blocks, kept.rest, covered, eta, most=most)
+        left = np.int32(budget - len(chosen))
+        covered, found, count = _cover(
+            kept.blocks(), kept.rest, left, covered, eta, most=min(room, budget)
+        )
         if not int(count):
             break
         chosen = np.concatenate([chosen, np.asarray(found)[: int(count)]])
@@ -291,12 +294,13 @@ def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
 def _cover(
     blocks: tuple[jax.Array, jax.Array, jax.Array],
     rest: float,
+    left: np.int32,
     covered: jax.Array,
     eta: float,
     *,
     most: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Choose from a pass while nothing that it left out can be better.
+    """Choose at most `left` from a pass while nothing that it left out can be better.
 
     Gains fall as hard samples are covered. They are computed anew for the block of
     candidates whose last known ones are the largest, until the largest is a new one.
@@ -307,7 +311,7 @@ def _cover(
         largest = state.bounds.max()
         # The first is the best of all: its gain is that of the pass.
         sure = (largest > rest) | (state.taken == 0)
-        return (state.taken < most) & (largest > 0) & sure
+        return (state.taken < jnp.minimum(left, most)) & (largest > 0) & sure
 
     def refresh(state: _Covering) -> _Covering:
         stale = state.known < state.taken
