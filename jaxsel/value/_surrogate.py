@@ -199,7 +199,7 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
         rows = np.arange(half, min(len(y), _TUNED), 2)
         unit = members[rows], sizes[rows]
         best, least = (_LINEAR[0], 1.0), np.inf
-        spread = float(np.sum((y[rows] - np.mean(y[rows])) ** 2)) if len(rows) else 0.0
+        spread = float(np.var(y[rows])) * len(rows) if len(rows) else 0.0
         for option in options if len(rows) >= _FEW else ():
             roots, vectors = np.linalg.eigh(_covariances(option, strata, unit, unit))
             turned = vectors.T @ y[rows]
