@@ -36,6 +36,7 @@ def test_chunks_are_the_array(kind, chunk_size, tmp_path):
     assert np.asarray(rows).tobytes() == x.tobytes()
 
 
+@pytest.mark.every(5)
 @every_kind
 @pytest.mark.parametrize("chunk_size", [3, 14, 60])
 def test_a_pass_goes_on_from_its_state(kind, chunk_size, tmp_path):
@@ -101,6 +102,7 @@ def test_rows_by_number(kind, tmp_path):
     )
 
 
+@pytest.mark.every(4)
 @with_length
 def test_shards_cover_each_row_once(kind, tmp_path):
     x, y = arrays()

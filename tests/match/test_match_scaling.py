@@ -171,7 +171,7 @@ class Columns(gradients.Dense):
         return None
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(8)
 @cases.each_sign
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("score", ["omp", "nomp"])

@@ -67,7 +67,7 @@ def shared(**given):
     return {"mesh": mesh_of(), "axis": "rows"} | given
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("score", ["omp", "nomp", "ols"])
 @pytest.mark.parametrize("positive", [True, False])
 @each_layout
@@ -276,7 +276,7 @@ def same_choice(found, one):
     assert found.method == one.method
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @each_chooser
 @each_layout
 def test_choosers_choose_as_on_one_device(name, layout):

@@ -64,6 +64,7 @@ def test_a_pass_that_was_cut_off_goes_on(after, mesh, tmp_path):
     assert not source.read  # all was found before
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["grain iterator", "grain batches", "grain loader"])
 def test_an_iterator_goes_on(kind, tmp_path):
     x, y = arrays()
@@ -104,7 +105,7 @@ def test_several_passes_are_kept(tmp_path):
     assert not source.read
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("lists", [1, 3 * N])  # one hard sample a pass, or three
 @pytest.mark.parametrize("after", [2, 9, 13, 17])
 def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_all_coalitions_give_exact_values(n, kind):
     assert game.asked == 2**n - 1  # none is trained twice
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @each_kind
 def test_unbiased_with_honest_standard_errors(kind):
     seeds, samples = 200, 40

@@ -68,7 +68,7 @@ def steps(monkeypatch):
     return taken
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_every_function(name, metric, steps):
@@ -98,7 +98,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("what", OPTIONS)
 def test_options(what, steps):
     arguments, given = points(), {"k": 3, **OPTIONS[what]}
@@ -116,7 +116,7 @@ def test_probabilities_as_labels(which):
     same(found, jaxsel.knn_shapley(*arguments, k=3))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize(("n", "m"), [(5, 13), (1, 1), (21, 3), (17, 8), (300, 9)])
 def test_uneven_sizes(n, m, steps):
     arguments = points(n, m)
@@ -138,7 +138,7 @@ MESHES = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("where", MESHES)
 def test_meshes(where, steps):
     shape, axis, size = MESHES[where]
@@ -283,7 +283,7 @@ def close(values, exact):
 N = near_ties.N + 3  # devices have 76 rows each, the last one fewer
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", near_ties.SCENES)
 def test_near_ties(path, name, dtype):
@@ -356,7 +356,7 @@ def crowded(monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("ties", ["stable", "average"])
 @pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("name", ["far", "copies"])
