@@ -44,7 +44,7 @@ def close(found, wanted):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("split", ["rows", ("columns", "rows")])
 def test_products_are_those_of_one_device(name, split):

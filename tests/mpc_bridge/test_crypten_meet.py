@@ -166,7 +166,7 @@ def listening(port):
     return found
 
 
-@pytest.mark.every(2)
+@pytest.mark.left_out
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
 @pytest.mark.parametrize(
     ("host", "expected"),

@@ -32,7 +32,7 @@ print(programs[0].memory_analysis().temp_size_in_bytes / n)
 """
 
 
-@pytest.mark.every(2)
+@pytest.mark.left_out
 @pytest.mark.parametrize(("thorough", "most"), [(False, 25), (True, 65)])
 def test_memory_of_rows_in_flight(thorough, most):
     """As docs/scaling.md says: 17 and 57 bytes a pair, and some without fusion."""

@@ -99,6 +99,7 @@ class Dies(Exception):
     pass
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["shapley", "max", "regression"])
 @pytest.mark.parametrize("kind", ["npy folder", "grain batches"])
 def test_a_pass_that_was_cut_off_goes_on(kind, name, tmp_path):
