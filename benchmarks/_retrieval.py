@@ -36,7 +36,7 @@ class Pool:
         return self.k * len(self.hard)
 
 
-def clusters(n: int, m: int, d: int, *, seed: int = 0) -> Pool:
+def clusters(n: int, m: int, d: int, *, k: int = 20, seed: int = 0) -> Pool:
     """Draw a thousand clusters; the hard samples are from a tenth of them."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((1000, d), np.float32)
@@ -48,7 +48,7 @@ def clusters(n: int, m: int, d: int, *, seed: int = 0) -> Pool:
             points[start : start + 4096] += centres[kind[start : start + 4096]]
         return points
 
-    return Pool(draw(n, 1000), draw(m, 100))
+    return Pool(draw(n, 1000), draw(m, 100), k)
 
 
 @functools.cache

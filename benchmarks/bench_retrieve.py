@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.retrieve import Mode, binning_distance, nearest, retrieve_nearest
+from jaxsel.retrieve import (
+    Mode,
+    binning_distance,
+    nearest,
+    retrieve_nearest,
+    retrieve_targeted,
+)
 
-from . import _retrieval
+from . import _retrieval, _submodular
 from ._case import Case, Contender, faster
 from ._harness import main
 from ._retrieval import Pool
@@ -29,6 +35,9 @@ def cases(*, quick: bool = False) -> list[Case]:
         _search("million", 1_000_000 // shrink, rounds=3, goals=True),
         _streamed(131_072 // shrink),
         _binning(100_000 // shrink),
+        _targeted("flqmi", 20_000 // shrink),
+        _targeted("gcmi", 20_000 // shrink),
+        _targeted("logdetmi", 2_000 // shrink),
     ]
 
 
@@ -162,6 +171,52 @@ def _binning(n: int) -> Case[Pool]:
                 note="hamming, a hard sample at a time",
             ),
         ],
+    )
+
+
+def _targeted(objective: _submodular.Objective, n: int) -> Case[Pool]:
+    m, d, k = min(100, n // 10), 128, 5
+
+    def check(pool: Pool, result: Any) -> dict[str, float]:
+        right = _submodular.expected(pool, objective)
+        found = getattr(result, "indices", result)
+        return {"missed": len(right - set(np.asarray(found).tolist())) / len(right)}
+
+    def pool(n: int) -> Pool:
+        return _retrieval.clusters(n, m, d, k=k)
+
+    def ours(pool: Pool) -> Any:
+        options = {"objective": objective, "eta": _submodular.ETA}
+        return lambda: retrieve_targeted(pool.x, pool.hard, pool.budget, **options)
+
+    def peer(name: str, note: str) -> Contender[Pool]:
+        return Contender(
+            name=name.replace("plain", "NumPy"),
+            make=lambda pool: getattr(_submodular, name)(pool, objective),
+            check=check,
+            limits={"missed": 0.01},
+            peer=True,
+            note=note,
+        )
+
+    return Case(
+        name=f"targeted-{objective}",
+        title=f"{objective}: {k * m} of {n:,} candidates for {m} hard samples, d = {d}",
+        inputs=functools.partial(pool, n),
+        tiny=functools.partial(pool, 1000),
+        work=n * m,
+        unit="pair",
+        contenders=[
+            Contender(
+                name="retrieve_targeted",
+                make=ours,
+                check=check,
+                limits={"missed": 0.01},
+            ),
+            peer("plain", "all gains anew for each choice; one thread"),
+            peer("submodlib", "kernels are made by NumPy"),
+        ],
+        rounds=5,
     )
 
 
