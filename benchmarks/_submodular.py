@@ -7,6 +7,7 @@ timed, as ours makes its own.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -89,7 +90,7 @@ def submodlib(pool: Pool, objective: Objective) -> Callable[[], np.ndarray]:
     Raises:
         ImportError: If submodlib is not installed.
     """
-    import submodlib.functions as functions
+    functions = importlib.import_module("submodlib.functions")
 
     kinds = {
         "flqmi": functions.FacilityLocationVariantMutualInformationFunction,
