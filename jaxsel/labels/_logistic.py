@@ -34,8 +34,8 @@ def logistic_folds(
     The same as by `fit` of the learner, whose `prepare` pays for thousands of
     coalitions, not for a few folds.
     """
-    centred = x - x.mean(axis=0, dtype=np.float64)
-    rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
+    rows = np.ones((len(x), x.shape[1] + 1), np.float32)
+    np.subtract(x, x.mean(axis=0, dtype=np.float64), out=rows[:, :-1], casting="unsafe")
     if n_classes == 2 and rows.shape[1] <= _EXPLICIT and _both_everywhere(codes, fold):
         return np.asarray(
             _two(

@@ -9,7 +9,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from jaxsel import labels, value
-from jaxsel.labels import _folds, _logistic
+from jaxsel.labels import _folds, _logistic, _two_classes
 
 
 def samples(n=90, d=5, classes=3, seed=0):
@@ -34,6 +34,43 @@ def test_logistic_regression(classes, d):
     fold = labels.deal_folds(y, folds=4)
     wanted = theirs(LogisticRegression(C=2, tol=1e-8, max_iter=1000), x, y, fold)
     np.testing.assert_allclose(found, wanted, atol=1e-3)
+
+
+def test_categories_of_few_samples():
+    """A column that one class alone has moves far, and holds up no other."""
+    rng = np.random.default_rng(0)
+    codes = rng.choice(40, 400, p=np.arange(40, 0, -1) / 820)
+    x = np.eye(40, dtype=np.float32)[codes]
+    y = (rng.uniform(size=400) < codes / 80).astype(int)
+    found = labels.cross_val_probs(value.LogisticRegression(l2=0.01), x, y)
+    fold = labels.deal_folds(y)
+    x = x - x.mean(axis=0, dtype=np.float64)
+    model = LogisticRegression(C=100, solver="newton-cg", tol=1e-9, max_iter=10_000)
+    np.testing.assert_allclose(found, theirs(model, x, y, fold), atol=2.5e-3)
+
+
+def test_steps_that_are_too_long_are_halved():
+    """Of two subsets, one whose step is right and one whose step is far too long."""
+    x, y = samples(classes=2)
+    x = np.append(x, np.ones((len(x), 1), np.float32), axis=1)
+    problem = _two_classes._Problem(
+        x, y.astype(np.float32), np.full(6, 0.1, np.float32)
+    )
+    w = np.ones((2, len(x)), np.float32)
+    state = problem.start(np.zeros((2, 6), np.float32), w, np.eye(6))
+    hessian = x.T @ x / 4 + 0.1 * np.eye(6)
+    slope = np.asarray(problem.parts(state, w)[0])
+    delta = np.linalg.solve(hessian, slope[0])[None] * np.array([[1.0], [40.0]])
+    found = problem.moved(state, delta.astype(np.float32), w, 1e-4)
+    np.testing.assert_allclose(found.theta[0], -delta[0], rtol=1e-5)
+    length = np.asarray(found.theta[1] / -delta[1])
+    np.testing.assert_allclose(length, length[0], rtol=1e-4)
+    assert np.log2(length[0]) == pytest.approx(np.round(np.log2(length[0])), abs=1e-4)
+    before, after = (problem.loss(each.theta, each.z, w)[1] for each in (state, found))
+    assert after <= before
+    twice = 2 * length[0] * -delta[1:]
+    assert problem.loss(twice, twice @ x.T, w[1:])[0] > before
+    np.testing.assert_allclose(found.z, found.theta @ x.T, atol=1e-3)
 
 
 def test_other_learners():
