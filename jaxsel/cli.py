@@ -10,7 +10,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ._cli import _data, _demo, _errors, _info, _market, _models, _select, _value
+from ._cli import (
+    _data,
+    _demo,
+    _errors,
+    _info,
+    _market,
+    _models,
+    _proxy,
+    _select,
+    _value,
+)
 from ._cli._parser import Parser as Parser
 from ._cli._programs import keep_no_programs, keep_programs
 from ._cli._reported import (
@@ -110,6 +120,7 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"jaxsel {__version__}")
     add_debug(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (_errors, _value, _select, _market, _data, _models, _demo, _info):
+    rooms = (_errors, _value, _select, _market, _proxy, _data, _models, _demo, _info)
+    for command in rooms:
         command.add(commands)
     return parser

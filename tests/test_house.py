@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 ROOMS = (
+    "report",
     "data",
     "models",
     "neighbors",
@@ -21,7 +22,6 @@ ROOMS = (
     "filter",
     "proxy",
     "market",
-    "report",
     "labels",
     "tasks",
     "demo",

@@ -12,6 +12,10 @@ from ._build import (
     prune as prune,
     target_manifest as target_manifest,
 )
+from ._candidates import (
+    PAPER_SCHEDULES as PAPER_SCHEDULES,
+    default_candidates as default_candidates,
+)
 from ._choice_cost import ChoiceCost as ChoiceCost, choice_cost as choice_cost
 from ._choose import choose as choose, diverse as diverse
 from ._cost import (
@@ -43,6 +47,7 @@ from ._forward import (
     proxy_logits as proxy_logits,
     proxy_scores as proxy_scores,
 )
+from ._front import Front as Front, Schedule as Schedule
 from ._heads import (
     gradient_importance as gradient_importance,
     weight_importance as weight_importance,
@@ -96,6 +101,7 @@ from ._quickselect import (
     quickselect as quickselect,
 )
 from ._recovery import Leakage as Leakage, Recovery as Recovery
+from ._rehearsal import Rehearsal as Rehearsal, rehearse as rehearse
 from ._ring import check_ring as check_ring
 from ._schedule import (
     Operation as Operation,
@@ -108,6 +114,7 @@ from ._scores import (
     log_prior as log_prior,
     score as score,
 )
+from ._search import search_schedule as search_schedule
 from ._shapes import array_shapes as array_shapes
 from ._spec import (
     ABLATIONS as ABLATIONS,

@@ -154,9 +154,14 @@ def tune(
     )
     tuned = Proxy(manifest, found.params)
     if found.stopped is None:
-        logits = tuned.logits(x[:_CHECKED], shown[:_CHECKED])
+        logits = first_logits(tuned, x, shown)
         check_ranking(tuned, logits, min_correlation=min_correlation)
     return tuned, found
+
+
+def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return the logits of the samples by which a ranking is checked."""
+    return proxy.logits(x[:_CHECKED], None if mask is None else mask[:_CHECKED])
 
 
 def check_ranking(proxy: Proxy, logits: np.ndarray, *, min_correlation: float) -> None:

@@ -142,23 +142,43 @@ class ModelOwner:
         if not np.array_equal(sold.rows, draw_bootstrap(key, plan.n, plan.bootstrap)):
             raise ValueError("sold must hold the rows that the joint key draws")
         y = check_labels(sold.labels, len(sold.rows), plan.n_classes)
+        sold = dataclasses.replace(sold, labels=y)
         tuned = None
         if self.base is not None:
-            trained = finetune(
-                self.base.graphdef,
-                self.base.params,
-                sold.samples.inputs,
-                y,
-                key=jax.random.fold_in(self.secret, 0),
-                checkpoint=checkpoint,
-                progress=progress,
-                **dataclasses.asdict(self.tuning),
-            )
-            if trained.stopped:
-                raise ValueError(f"fine-tuning the target failed: {trained.stopped}")
-            tuned = dataclasses.replace(self.base, params=trained.params)
-        sold = dataclasses.replace(sold, labels=y)
+            tuned = self.tune(sold, checkpoint=checkpoint, progress=progress)
         return ProxyMaker(owner=self, plan=plan, sold=sold, tuned=tuned)
+
+    def tune(
+        self,
+        sold: Bootstrap,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> Target:
+        """Return the target, fine-tuned on the bootstrap set; part of `learn`.
+
+        Args:
+            sold: The bootstrap set.
+            checkpoint: Folder in which the training's state is saved.
+            progress: Show a bar.
+
+        Raises:
+            ValueError: If there is no target, or the training diverges.
+        """
+        target = given("target", self.target)
+        trained = finetune(
+            target.graphdef,
+            target.params,
+            sold.samples.inputs,
+            sold.labels,
+            key=jax.random.fold_in(self.secret, 0),
+            checkpoint=checkpoint,
+            progress=progress,
+            **dataclasses.asdict(self.tuning),
+        )
+        if trained.stopped:
+            raise ValueError(f"fine-tuning the target failed: {trained.stopped}")
+        return dataclasses.replace(target, params=trained.params)
 
     def _manifest(
         self, spec: Spec | ProbeSpec, offer: Offer, n_classes: int

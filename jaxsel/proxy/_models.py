@@ -24,6 +24,7 @@ class Model:
         traffic: What an operation on a batch sends.
         started: What meeting and making keys sends, once a session.
         spare_bits: By how many bits its runs fold attention's weights larger.
+        lanes: Batches at once, where an operation waits for each sample apart.
     """
 
     parties: int
@@ -32,6 +33,17 @@ class Model:
     traffic: Callable[[Operation, int], Traffic]
     started: Traffic
     spare_bits: int = 4
+    lanes: int = 1
+
+    def lanes_for(self, operations: Operations) -> int:
+        """Return how many batches its runs have under way at once."""
+        # The products of a batch are made one after the other.
+        by_sample = any(
+            operation.kind == "matmul"
+            and all(shape[0] == -1 for shape in operation.shapes)
+            for operation in operations
+        )
+        return self.lanes if by_sample else 1
 
     def schedule(self, manifest: Manifest) -> Operations:
         """Return the operations of a forward pass."""
@@ -43,8 +55,14 @@ class Model:
 _NOTHING = Traffic.equal(0, 0, parties=3)
 MODELS: dict[EngineName, Model] = {
     "spu-cheetah": Model(2, (0, 1), (), _cheetah.traffic, _cheetah.STARTED),
-    "spu-aby3": Model(3, (), (1,), _aby3.traffic, _NOTHING),
+    "spu-aby3": Model(3, (), (1,), _aby3.traffic, _NOTHING, lanes=8),
     "spu-aby3-128": Model(
-        3, (), (1,), functools.partial(_aby3.traffic, ring=128), _NOTHING, spare_bits=0
+        3,
+        (),
+        (1,),
+        functools.partial(_aby3.traffic, ring=128),
+        _NOTHING,
+        spare_bits=0,
+        lanes=8,
     ),
 }

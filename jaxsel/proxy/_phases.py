@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checkpoints import Checkpoints, run_digest
+from jaxsel._checkpoints import run_digest
 from jaxsel._types import Selection
 from jaxsel.models import Target
 
@@ -27,6 +26,7 @@ from ._model_owner import ModelOwner
 from ._plan import Phase, Samples, Training
 from ._proxy import Proxy
 from ._proxy_maker import Prepared, ProxyMaker
+from ._store import Store
 
 Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
 """From a proxy, m rows of the pool and a number k to the k of these rows with the
@@ -161,7 +161,7 @@ def select(
     )
     seller = DataOwner(pool=pool, base=target)
     plan = owner.plan(seller.offer())
-    store = _Store(folder, _run_digest(owner, plan, pool, key))
+    store = Store(folder, _run_digest(owner, plan, pool, key))
 
     def buy() -> dict[str, np.ndarray]:
         return {"labels": seller.sell(plan, labels, key=key).labels}
@@ -205,7 +205,7 @@ def _sieve(
     i: int,
     rows: np.ndarray,
     best: Winners,
-    store: _Store,
+    store: Store,
     *,
     progress: bool,
 ) -> tuple[Proxy, np.ndarray]:
@@ -223,34 +223,6 @@ def _sieve(
     found = store.once(f"phase-{i}", make_and_rank)
     left = found.pop(_LEFT)
     return (made[0] if made else maker.restore(i, found)), left
-
-
-class _Store:
-    """Saves the result of each step, and reads it when the run resumes.
-
-    Args:
-        folder: Where to; None saves nothing.
-        run: What tells this run from others, see `run_digest`.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str] | None, run: str):
-        self.folder, self.run = None if folder is None else Path(folder), run
-
-    def place(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
-
-    def once(
-        self, name: str, make: Callable[[], dict[str, np.ndarray]]
-    ) -> dict[str, np.ndarray]:
-        place = self.place(name)
-        if place is None:
-            return make()
-        saved = Checkpoints(place, self.run)
-        found = saved.load_arrays()
-        if found is None:
-            found = make()
-            saved.save(1, found)
-        return found
 
 
 def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) -> str:

@@ -19,7 +19,7 @@ from jaxsel.models import Target, Tokens
 from ._bounds import with_bounds
 from ._build import embed, emulate, proxy_inputs, prune
 from ._heads import gradient_importance
-from ._invivo import Goal, check_ranking, tune
+from ._invivo import Goal, check_ranking, first_logits, tune
 from ._messages import Bootstrap, Plan, Published
 from ._plan import Phase, ProbeSpec, Samples, given
 from ._probe import fit_probe
@@ -63,31 +63,50 @@ class ProxyMaker:
             ValueError: If training diverges, or the proxy's emulated entropies do not
                 rank as the exact ones do.
         """
+        proxy, why = self.attempt(i, checkpoint=checkpoint, progress=progress)
+        if why is not None:
+            raise ValueError(f"training the proxy of phase {i} failed: {why}")
+        return proxy
+
+    def attempt(
+        self, i: int, *, checkpoint: Folder | None = None, progress: bool = False
+    ) -> tuple[Proxy, str | None]:
+        """Return the proxy of phase i, and why `make` would refuse it, if it would.
+
+        After a training that diverged it has the best parameters until then.
+        """
         phase = self.owner.schedule[i]
         key = jax.random.fold_in(self.owner.secret, 2 + i)
         if isinstance(phase.proxy, ProbeSpec):
             keys = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-            return self._bounded(self._probe(i, phase, phase.proxy, *keys))
-        untrained = self._untrained[phase.proxy]
-        samples, targets = self._lessons(phase.goal, features=False)
-        base = given("target", self.owner.base)
-        proxy, trained = tune(
-            untrained,
-            *proxy_inputs(untrained.manifest, base, samples.inputs),
-            targets,
-            goal=phase.goal,
-            key=jax.random.fold_in(key, 1),
-            min_correlation=phase.min_correlation,
-            checkpoint=checkpoint,
-            progress=progress,
-            **dataclasses.asdict(phase.training),
-        )
-        if trained.stopped:
-            raise ValueError(
-                f"training the proxy of phase {i} failed: {trained.stopped}. Lower its "
-                "learning rate, or take fewer layers or a lower power for attention"
+            proxy, logits = self._probe(i, phase, phase.proxy, *keys)
+        else:
+            untrained = self._untrained[phase.proxy]
+            samples, targets = self._lessons(phase.goal, features=False)
+            base = given("target", self.owner.base)
+            read = proxy_inputs(untrained.manifest, base, samples.inputs)
+            proxy, trained = tune(
+                untrained,
+                *read,
+                targets,
+                goal=phase.goal,
+                key=jax.random.fold_in(key, 1),
+                min_correlation=-1.0,
+                checkpoint=checkpoint,
+                progress=progress,
+                **dataclasses.asdict(phase.training),
             )
-        return self._bounded(proxy)
+            if trained.stopped:
+                return self._bounded(proxy), (
+                    f"{trained.stopped}. Lower its learning rate, or take fewer layers "
+                    "or a lower power for attention"
+                )
+            logits = first_logits(proxy, *read)
+        try:
+            check_ranking(proxy, logits, min_correlation=phase.min_correlation)
+        except ValueError as error:
+            return self._bounded(proxy), str(error)
+        return self._bounded(proxy), None
 
     def restore(self, i: int, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
         """Return the proxy of phase i from the arrays that it had when it was made."""
@@ -168,11 +187,19 @@ class ProxyMaker:
         if features:
             read = np.concatenate([np.asarray(part.features) for part in parts])
         samples = Samples(inputs, read)
+        if goal == "ranks":
+            return samples, self.target_scores(inputs)
+        return samples, given("target", self.tuned).logits(inputs)
+
+    def target_scores(self, inputs: Any) -> np.ndarray:
+        """Return the scores that proxies stand in for, `[n]`: the tuned target's own.
+
+        Args:
+            inputs: n samples as the target reads them.
+        """
         logits = given("target", self.tuned).logits(inputs)
-        if goal == "logits":
-            return samples, logits
         ranks = score(jnp.asarray(logits), self.owner.kind, prior=self._prior)
-        return samples, np.asarray(ranks)
+        return np.asarray(ranks)
 
     def _probe(
         self,
@@ -181,7 +208,7 @@ class ProxyMaker:
         spec: ProbeSpec,
         fit_key: jax.Array,
         head_key: jax.Array,
-    ) -> Proxy:
+    ) -> tuple[Proxy, np.ndarray]:
         samples, targets = self._lessons(phase.goal, features=True)
         seen = given("features", self.sold.samples.features)
         head = fit_probe(
@@ -196,9 +223,7 @@ class ProxyMaker:
         if phase.goal != "ranks":  # ranks are those of corrected scores already
             proxy = self._with_prior(proxy)
         (proxy,) = emulate([proxy], seen, None, key=fit_key)
-        logits = proxy.logits(seen)
-        check_ranking(proxy, logits, min_correlation=phase.min_correlation)
-        return proxy
+        return proxy, proxy.logits(seen)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:
         """Take the prior off the logits, where there is one."""

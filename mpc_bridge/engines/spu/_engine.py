@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxsel.proxy import Operation, Steps
+from jaxsel.proxy import MODELS, Operation, Steps, check_engine
 from mpc_bridge._framing import pack, unpack
 from mpc_bridge.engines._face import (
     DATA_OWNER,
@@ -319,13 +319,7 @@ class SpuEngine(Engine):
 
     @classmethod
     def lanes_for(cls, operations: Sequence[Operation]) -> int:
-        # The products of a batch are made one after the other.
-        by_sample = any(
-            operation.kind == "matmul"
-            and all(shape[0] == -1 for shape in operation.shapes)
-            for operation in operations
-        )
-        return cls.lanes if by_sample else 1
+        return MODELS[check_engine(cls.name)].lanes_for(tuple(operations))
 
     @classmethod
     def batch_for(cls, operations: Sequence[Operation], memory: int) -> int:
@@ -417,7 +411,7 @@ class Aby3Engine(SpuEngine):
     )
     roles: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER, THIRD_PARTY)
     parties: ClassVar[int] = 3
-    lanes: ClassVar[int] = 8
+    lanes: ClassVar[int] = MODELS["spu-aby3"].lanes
     most_bits: ClassVar[int] = 22
     protocol: ClassVar[str] = "ABY3"
     # A product with an array that is private would share it, each product anew.

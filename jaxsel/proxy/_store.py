@@ -1,0 +1,39 @@
+"""Steps whose results are saved as soon as they are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from jaxsel._checkpoints import Checkpoints
+
+
+class Store:
+    """Saves the result of each step, and reads it when the run resumes.
+
+    Args:
+        folder: Where to; None saves nothing.
+        run: What tells this run from others, see `run_digest`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, run: str):
+        self.folder, self.run = None if folder is None else Path(folder), run
+
+    def place(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+    def once(
+        self, name: str, make: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        place = self.place(name)
+        if place is None:
+            return make()
+        saved = Checkpoints(place, self.run)
+        found = saved.load_arrays()
+        if found is None:
+            found = make()
+            saved.save(1, found)
+        return found
