@@ -162,8 +162,10 @@ def optimal_design(
     unit = _spread(given)
     unit = np.where(unit > 0, unit, _spread(asked))
     unit = np.where(unit > 0, unit, 1)
-    given, asked = given / unit, asked / unit
-    rows = given / np.sqrt(each)[:, None]
+    asked = asked / unit
+    rows = given / unit
+    del given  # where it was a copy, that goes
+    rows /= np.sqrt(each)[:, None]
     # In a basis of the samples' span in which equal shares have a second moment of I.
     moment = rows.T @ rows / len(rows)
     size, basis = np.linalg.eigh(moment)
@@ -179,8 +181,9 @@ def optimal_design(
             "along a validation point"
         )
     seen = seen / np.sqrt(size)
+    rows = rows @ (basis / np.sqrt(size))
     found = _design(
-        jnp.asarray(rows @ (basis / np.sqrt(size)), jnp.float32),
+        jnp.asarray(rows.astype(np.float32)),
         jnp.asarray(seen.T @ seen / len(seen), jnp.float32),
         jnp.float32(tolerance),
         steps=steps,
@@ -205,7 +208,7 @@ def _design(
 
 def _spread(x: np.ndarray) -> np.ndarray:
     """Return each feature's root mean square, `[d]`."""
-    return np.sqrt(np.mean(x**2, axis=0))
+    return np.sqrt(np.einsum("nd,nd->d", x, x) / len(x))
 
 
 def _prices(prices: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
