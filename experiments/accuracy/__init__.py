@@ -1,0 +1,1 @@
+"""Accuracy after training on what a selector buys: SelectFormer's headline."""
