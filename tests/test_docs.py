@@ -230,7 +230,7 @@ def commands(text):
 
 def runs_here(command):
     """Whether a command needs neither the network nor half a minute."""
-    return command[2:3] != ["prepare"] and command[1] != "demo"
+    return command[2:3] != ["prepare"] and command[1] not in ("demo", "proxy")
 
 
 def run(arguments):

@@ -13,8 +13,8 @@ DESCRIPTION = """\
 Buys from five imbalanced pools by the rule of SelectFormer, in several ways, trains a
 model on each purchase and tests it. The target is linear on features of a public
 encoder: fine-tuning a transformer for every purchase would take days. Needs
-movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist and the model minilm;
-MINUTES on two cores, once the texts are encoded."""
+movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist and the model minilm; four
+minutes on two cores, once the texts are encoded."""
 FULL = "pools with up to 5,000 samples of the kept class"
 SPREAD = True
 
