@@ -126,4 +126,4 @@ def _main(name: str, quick: bool) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_main(sys.argv[1], "--quick" in sys.argv[2:])))  # noqa: T201
+    print(json.dumps(_main(sys.argv[1], "--quick" in sys.argv[2:])))

@@ -18,6 +18,8 @@ from jaxsel.proxy import (
     ProbeSpec,
     Rehearsal,
     Spec,
+    _choice_cost,
+    _manifest,
     check_engine,
     manifest,
     probe_manifest,
@@ -71,6 +73,8 @@ def files():
 
 def test_options_are_those_of_the_library():
     assert {*_proxy.ENGINES} == {*get_args(EngineName)}
+    assert _proxy.LEAKS == _choice_cost.LEAKS
+    assert {*_proxy.KINDS} == {*_manifest.KINDS}
     for engine in _proxy.ENGINES:
         check_engine(engine)
 
@@ -144,6 +148,19 @@ def test_what_is_there_stays(capsys):
     assert "--force replaces it" in refuse(capsys, *SEARCH, "--budget", 900)
     run(*SEARCH, "--budget", 900, "--force")
     assert Path("search/front.json").read_bytes() != before
+    weights = Path("search/phase-1/weights.safetensors")
+    weights.touch()
+    capsys.readouterr()
+    said = refuse(capsys, *SEARCH, "--force")
+    assert f"{weights} is of a trained proxy" in said
+    weights.unlink()
+    Path("search/phase-3").mkdir(exist_ok=True)
+    Path("search/phase-3/manifest.json").touch()
+    run(*SEARCH, "--force", "--max-hours", 0.1)
+    found = json.loads(Path("search/front.json").read_text())
+    names = found["points"][found["chosen"]]["names"]
+    assert len(names) == 2
+    assert len([file for file in files() if file.startswith("phase")]) == len(names)
     Path("file").touch()
     capsys.readouterr()
     assert "file is a file: name a folder" in refuse(capsys, *SEARCH, "--out", "file")

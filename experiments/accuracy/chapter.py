@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.values.judge import HOLDS, Claim, Finding, above, settle
+from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
@@ -116,10 +116,9 @@ def verdicts(result: Accuracy) -> list[str]:
         f"most pools, and “{names[secret[-1]]}” in fewest.",
     ]
     losses = [
-        f"“{names[i]}” on {NAMES[name]} ({_points(100 * pool.gains[:, 0, i])})"
-        for name, pool in result.pools.items()
-        for i in range(len(WAYS))
-        if above(100 * pool.gains[:, 0, i]).fails < 0.05 / len(claims)
+        f"“{names[i % len(WAYS)]}” on {claim.where} ({claim.measured})"
+        for i, claim in enumerate(claims)
+        if claim.verdict == FAILS
     ]
     if losses:
         lines.append(f"Below a random choice: {listed(losses)}.")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from jaxsel.proxy import Emulator, ProbeSpec, Spec, Training, ablation
+from jaxsel.proxy import Emulator, ProbeSpec, Spec, Training, ablation, paper_spec
 
 Lesson = Literal["bootstrap", "own", "other"]
 
@@ -49,8 +49,7 @@ class Point:
 
 
 def _published(layers: int, heads: int, width: int) -> Candidate:
-    mlp = Emulator("mlp", width=width)
-    spec = Spec(layers, heads, attention=mlp, norm=mlp, read="mean", secure=mlp)
+    spec = paper_spec(layers, heads, width)
     # The best of seven recipes, of 0 to 20 epochs at rates from 1e-4 to 1e-3, in a
     # trial on another deal of movie polarity.
     return Candidate(spec=spec, training=Training(20, 20, 1e-3))

@@ -11,10 +11,11 @@ from jaxsel.proxy import (
     choice_cost,
     cost,
     manifest,
+    paper_spec,
 )
 
 from .paper import BERT
-from .ways import papers, whole
+from .ways import whole
 
 
 def claimed(length: int) -> dict[str, float]:
@@ -27,7 +28,7 @@ def claimed(length: int) -> dict[str, float]:
     one = cost(manifest(whole(1), **sizes), 5, batch_size=5)
     bert = cost(manifest(whole(12), **sizes), 4, batch_size=4)
     two = choice_cost(2, 1)  # one comparison, and its opening
-    last = papers(1, 12, 16)
+    last = paper_spec(1, 12, 16)
     exact, emulated = (
         cost(manifest(spec, **sizes), 5, batch_size=5)
         for spec in (ablation(last, "NoApprox"), last)

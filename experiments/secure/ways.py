@@ -16,6 +16,7 @@ from jaxsel.proxy import (
     choice_cost,
     cost,
     manifest,
+    paper_spec,
     probe_manifest,
 )
 
@@ -32,18 +33,10 @@ ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
 NETWORK = Network(bandwidth=BANDWIDTH, latency=LATENCY, one_way_per_round=1.0)
 """The paper's link. A round takes one latency, the least that it can."""
 
-_MLP = {n: Emulator("mlp", width=n) for n in (2, 16)}
-
-
-def papers(layers: int, heads: int, width: int) -> Spec:
-    """Return one of the paper's proxies, which reads all rows of a text."""
-    mlp = _MLP[width]
-    return Spec(layers, heads, attention=mlp, norm=mlp, secure=mlp, read="mean")
-
 
 def whole(layers: int) -> Spec:
     """Return the target itself, nothing emulated."""
-    exact = ablation(papers(layers, 12, 16), "NoApprox")
+    exact = ablation(paper_spec(layers, 12, 16), "NoApprox")
     return dataclasses.replace(exact, ffn="gelu")
 
 
@@ -78,7 +71,7 @@ def ways(last: int, layers: int) -> dict[str, Way]:
         last: Layers of the paper's last proxy: 1 for DistilBERT, 3 for BERT.
         layers: Of the target.
     """
-    two = (papers(1, 1, 2), papers(last, 12, 16))
+    two = (paper_spec(1, 1, 2), paper_spec(last, 12, 16))
     exact = tuple(ablation(spec, "NoApprox") for spec in two)
 
     def replaced(name: str) -> tuple[Spec, ...]:

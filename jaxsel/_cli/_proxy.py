@@ -145,6 +145,7 @@ def _search(args: argparse.Namespace) -> None:
     names = ("front.md", "front.svg", "front.json", "run.json", "run.toml")
     if out.is_dir():
         check_outputs([out / name for name in names], inputs=(), force=args.force)
+        _check_phases(out)
     from jaxsel.proxy import PAPER_SCHEDULES, Network, search_schedule
 
     rehearsal, seen = _rehearse(args, rehearsal_folder)
@@ -209,6 +210,9 @@ def _search(args: argparse.Namespace) -> None:
         out / "run.toml": functools.partial(write, toml(args, front, point)),
     }
     publish(writers, record)
+    for old in out.glob("phase-*/manifest.json"):
+        if old not in writers:  # an earlier schedule had more phases
+            old.unlink()
     say(
         table,
         "",
@@ -217,6 +221,15 @@ def _search(args: argparse.Namespace) -> None:
         f"Wrote {out / 'front.md'}, front.svg, front.json, run.toml and run.json",
         f"Next: python -m mpc_bridge estimate --config {out / 'run.toml'} --calibrate",
     )
+
+
+def _check_phases(out: Path) -> None:
+    """Refuse to put a rehearsed manifest beside the weights of a trained proxy."""
+    for weights in out.glob("phase-*/weights.safetensors"):
+        raise FileExistsError(
+            f"{weights} is of a trained proxy, whose manifest would be replaced: name "
+            "another folder by --out"
+        )
 
 
 def _check(args: argparse.Namespace) -> None:

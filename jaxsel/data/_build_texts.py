@@ -71,9 +71,10 @@ class MoviePolarity(_TextBuilder, skip_registration=True):
     def _read(self, name: str) -> list[list[str]]:
         with tarfile.open(self.files["hutto_ICWSM_2014.tar.gz"]) as tar:
             for member in tar:
-                if member.name.rpartition("/")[2] == name:
-                    data = tar.extractfile(member)
-                    lines = io.TextIOWrapper(data, encoding="utf-8")  # type: ignore[arg-type]
+                if member.name.rpartition("/")[2] != name:
+                    continue
+                if (data := tar.extractfile(member)) is not None:  # no folder
+                    lines = io.TextIOWrapper(data, encoding="utf-8")
                     return [line.rstrip("\n").split("\t") for line in lines]
         raise ValueError(f"hutto_ICWSM_2014.tar.gz does not hold {name}")
 

@@ -19,7 +19,6 @@ class _State(NamedTuple):
     z: jax.Array  # [B, n], its logits
     step: jax.Array
     done: jax.Array  # [B]
-    factor: jax.Array  # [p, p]
 
 
 def fit_two(
@@ -44,9 +43,8 @@ def fit_two(
         2 B n p for each step of the conjugate gradients.
     """
     p = x.shape[1]
-    theta, factor = jnp.zeros((1, p), x.dtype), jnp.eye(p, dtype=x.dtype)
     problem = _Problem(x, y, penalty)
-    theta, factor = problem.newton(theta, factor, max(tol, _NEAR))
+    theta, factor = problem.newton(max(tol, _NEAR))
     # A fold lacks a share of the samples, and so of the Hessian.
     inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(p, dtype=x.dtype))
     return problem.folds(theta, weights, inverse, tol)
@@ -59,21 +57,21 @@ class _Problem(NamedTuple):
     y: jax.Array
     penalty: jax.Array
 
-    def newton(
-        self, theta: jax.Array, factor: jax.Array, tol: float
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return coefficients near the optimum, `[1, p]`, and a Hessian's factor."""
+    def newton(self, tol: float) -> tuple[jax.Array, jax.Array]:
+        """Return coefficients near the optimum, `[1, p]`, and the last factor."""
+        zeros = jnp.zeros((1, self.x.shape[1]), self.x.dtype)
         w = jnp.ones((1, len(self.x)), self.x.dtype)
         ridge = jnp.diag(self.penalty + 1e-6)
 
-        def step(state: _State) -> _State:
-            slope, bend = self.parts(state, w)
-            made = cholesky(_dot(self.x.T, self.x * bend[0][:, None]) + ridge)
-            delta = jax.scipy.linalg.cho_solve((made, True), slope[0])[None]
-            return self.moved(state, delta, w, tol)._replace(factor=made)
+        def step(c: tuple[_State, jax.Array]) -> tuple[_State, jax.Array]:
+            slope, bend = self.parts(c[0], w)
+            factor = cholesky(_dot(self.x.T, self.x * bend[0][:, None]) + ridge)
+            delta = jax.scipy.linalg.cho_solve((factor, True), slope[0])[None]
+            return self.moved(c[0], delta, w, tol), factor
 
-        end = while_loop(_going, step, self.start(theta, w, factor))
-        return end.theta, end.factor
+        start = self.start(zeros, w), jnp.zeros_like(ridge)
+        end, factor = while_loop(lambda c: _going(c[0]), step, start)
+        return end.theta, factor
 
     def folds(
         self, theta: jax.Array, w: jax.Array, inverse: jax.Array, tol: float
@@ -92,12 +90,12 @@ class _Problem(NamedTuple):
 
             return self.moved(state, _conjugate(product, near, slope), w, tol)
 
-        start = self.start(jnp.repeat(theta, len(w), axis=0), w, inverse)
+        start = self.start(jnp.repeat(theta, len(w), axis=0), w)
         return while_loop(_going, step, start).theta
 
-    def start(self, theta: jax.Array, w: jax.Array, factor: jax.Array) -> _State:
+    def start(self, theta: jax.Array, w: jax.Array) -> _State:
         done = jnp.zeros(len(w), bool)
-        return _State(theta, _dot(theta, self.x.T), jnp.int32(0), done, factor)
+        return _State(theta, _dot(theta, self.x.T), jnp.int32(0), done)
 
     def parts(self, state: _State, w: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return gradients, `[B, p]`, and samples' weights in Hessians, `[B, n]`."""
@@ -142,7 +140,7 @@ class _Problem(NamedTuple):
         likely = jax.nn.sigmoid(state.z)
         change = 4 * jnp.max(jnp.abs(dz) * likely * (1 - likely), axis=1)
         done = state.done | ~sound | (change**2 <= tol)
-        return _State(theta, z, state.step + 1, done, state.factor)
+        return _State(theta, z, state.step + 1, done)
 
 
 def _going(state: _State) -> jax.Array:

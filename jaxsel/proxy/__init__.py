@@ -121,6 +121,7 @@ from ._spec import (
     Spec as Spec,
     ablation as ablation,
     manifest as manifest,
+    paper_spec as paper_spec,
     probe_manifest as probe_manifest,
 )
 from ._steps import run_steps as run_steps, secure_steps as secure_steps

@@ -6,7 +6,7 @@ from jaxsel.models import Target
 
 from ._manifest import Emulator
 from ._plan import Phase, ProbeSpec, Training
-from ._spec import Spec
+from ._spec import Spec, paper_spec
 
 PAPER_SCHEDULES: dict[str, tuple[tuple[str, float | None], ...]] = {
     "paper, 1 phase": (("paper d=16", None),),
@@ -52,6 +52,4 @@ def default_candidates(target: Target, *, features: bool = True) -> dict[str, Ph
 
 
 def _paper(layers: int, heads: int, width: int) -> Phase:
-    mlp = Emulator("mlp", width=width)
-    spec = Spec(layers, heads, attention=mlp, norm=mlp, read="mean", secure=mlp)
-    return Phase(spec, training=Training(20, 20, 1e-3))
+    return Phase(paper_spec(layers, heads, width), training=Training(20, 20, 1e-3))

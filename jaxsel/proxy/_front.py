@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,13 @@ class Schedule:
         )
 
 
+class Judged(NamedTuple):
+    """A schedule, and its overlap in each run, `[S]`."""
+
+    schedule: Schedule
+    overlaps: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Front:
     """Schedules that no other one beats, the cheapest first.
@@ -101,8 +108,7 @@ class Front:
     @classmethod
     def of(
         cls,
-        tried: Sequence[Schedule],
-        overlaps: np.ndarray,
+        tried: Sequence[Judged],
         compared: Mapping[str, Schedule],
         *,
         rehearsal: Rehearsal,
@@ -111,13 +117,14 @@ class Front:
         budget: int,
         engine: EngineName,
     ) -> Front:
-        """Return the front of schedules with the overlaps of each run, `[E, S]`."""
-        hours = np.array([one.hours for one in tried])
+        """Return the front of the schedules that were tried."""
+        hours = np.array([one.schedule.hours for one in tried])
+        overlaps = np.array([one.overlaps for one in tried])
         means = np.asarray(overlaps.mean(axis=1))
         order = np.lexsort((-means, hours))
         on: list[int] = order[_rises(means[order])].tolist()
         return cls(
-            points=tuple(tried[i] for i in on),
+            points=tuple(tried[i].schedule for i in on),
             held_out=_held_out(hours, overlaps, order, np.array(on)),
             compared=dict(compared),
             hours=hours,
@@ -164,17 +171,10 @@ class Front:
 
     def phases(self, point: Schedule) -> tuple[Phase, ...]:
         """Return a schedule as `select` and `ModelOwner` take it."""
+        shares = [(keep + self.bought) / self.n for keep in point.keeps[:-1]]
         return tuple(
-            dataclasses.replace(
-                self.rehearsal.candidates[name],
-                keep=None if last else (keep + self.bought) / self.n,
-            )
-            for name, keep, last in zip(
-                point.names,
-                point.keeps,
-                [False] * (len(point.names) - 1) + [True],
-                strict=True,
-            )
+            dataclasses.replace(self.rehearsal.candidates[name], keep=keep)
+            for name, keep in zip(point.names, [*shares, None], strict=True)
         )
 
     def table(self) -> str:

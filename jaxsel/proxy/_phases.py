@@ -92,7 +92,7 @@ def select(
     bootstrap: float = 0.05,
     kind: Kind = "entropy",
     distil: Samples | None = None,
-    tuning: Training = Training(6, 16, 1e-4),  # noqa: B008
+    tuning: Training = Training(6, 16, 1e-4),
     heads: Literal["weights", "gradient"] = "weights",
     winners: Winners | None = None,
     folder: str | os.PathLike[str] | None = None,

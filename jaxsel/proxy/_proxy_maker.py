@@ -91,7 +91,7 @@ class ProxyMaker:
                 targets,
                 goal=phase.goal,
                 key=jax.random.fold_in(key, 1),
-                min_correlation=-1.0,
+                min_correlation=None,
                 checkpoint=checkpoint,
                 progress=progress,
                 **dataclasses.asdict(phase.training),

@@ -75,7 +75,7 @@ def rehearse(
     bootstrap: float = 0.05,
     kind: Kind = "entropy",
     distil: Samples | None = None,
-    tuning: Training = Training(6, 16, 1e-4),  # noqa: B008
+    tuning: Training = Training(6, 16, 1e-4),
     heads: Literal["weights", "gradient"] = "weights",
     folder: str | os.PathLike[str] | None = None,
     progress: bool = False,

@@ -15,7 +15,7 @@ from jaxsel._progress import track
 from ._bootstrap import bootstrap_size
 from ._choice_cost import LEAKS, Leak, choice_cost
 from ._cost import Network, cost
-from ._front import Front, Schedule
+from ._front import Front, Judged, Schedule
 from ._manifest import Manifest
 from ._models import MODELS
 from ._rehearsal import Rehearsal
@@ -117,29 +117,23 @@ def search_schedule(
     )
     tried = _Tried(rehearsal, n - bought, budget - bought)
     names = tuple(sorted(names, key=lambda k: price.scoring(k, n - bought)[1]))
-    found: list[Schedule] = []
-    hits: list[np.ndarray] = []
 
-    def note(phases: tuple[str, ...], left: tuple[int, ...]) -> None:
+    def judge(phases: tuple[str, ...], left: tuple[int, ...]) -> Judged:
         size, seconds = price.schedule(phases, n - bought, left)
-        overlaps = tried.overlaps(phases, left)
-        hits.append(overlaps)
         sizes = tuple(map(price.batch_size, phases, (n - bought, *left)))
-        found.append(Schedule.of(phases, left, sizes, overlaps, size, seconds / 3600))
+        overlaps = tried.overlaps(phases, left)
+        made = Schedule.of(phases, left, sizes, overlaps, size, seconds / 3600)
+        return Judged(made, overlaps)
 
     plans = [*_plans(names, keeps, budget - bought, max_phases)]
-    for phases, left in track(
-        plans, progress=progress, label="Search", total=len(plans)
-    ):
-        note(phases, left)
-    marked: dict[str, Schedule] = {}
-    for name, phases in (compare or {}).items():
-        note(*_named(name, phases, rehearsal, n, bought, budget))
-        marked[name] = found.pop()
-        hits.pop()
+    steps = track(plans, progress=progress, label="Search", total=len(plans))
+    found = [judge(*plan) for plan in steps]
+    marked = {
+        name: judge(*_named(name, phases, rehearsal, n, bought, budget)).schedule
+        for name, phases in (compare or {}).items()
+    }
     return Front.of(
         found,
-        np.array(hits),
         marked,
         rehearsal=rehearsal,
         n=n,
@@ -266,7 +260,8 @@ class _Tried:
     def __init__(self, rehearsal: Rehearsal, n: int, k: int):
         names = [*rehearsal.candidates]
         runs, _, self.m = rehearsal.scores.shape
-        self.n, self.k = n, self._rows(k, n)
+        self.n = n
+        self.k = self._rows(k)
         order = np.argsort(-rehearsal.scores, axis=2, kind="stable")
         self.orders = {name: order[:, i] for i, name in enumerate(names)}
         best = np.argsort(-rehearsal.oracle, axis=1, kind="stable")[:, : self.k]
@@ -275,8 +270,9 @@ class _Tried:
         # What a schedule of three phases leaves first, two share with many others.
         self.left = functools.lru_cache(maxsize=256)(self._left)
 
-    def _rows(self, k: int, n: int) -> int:
-        return max(1, round(k / n * self.m))
+    def _rows(self, k: int) -> int:
+        """Return how many of the rehearsal's samples stand for k of the pool's."""
+        return max(1, round(k / self.n * self.m))
 
     def _left(self, phases: tuple[str, ...], keeps: tuple[int, ...]) -> np.ndarray:
         """Return which samples these phases leave, `[S, m]`."""
@@ -285,9 +281,8 @@ class _Tried:
         before = self.left(phases[:-1], keeps[:-1])
         order = self.orders[phases[-1]]
         there = np.take_along_axis(before, order, axis=1)
-        there &= np.cumsum(there, axis=1, dtype=np.int32) <= self._rows(
-            keeps[-1], self.n
-        )
+        place = np.cumsum(there, axis=1, dtype=np.int32)
+        there &= place <= self._rows(keeps[-1])
         kept = np.empty_like(there)
         np.put_along_axis(kept, order, there, axis=1)
         return kept

@@ -77,6 +77,18 @@ class Spec:
         check_choice("embed", self.embed, ("public", "onehot"))
 
 
+def paper_spec(layers: int, heads: int, width: int) -> Spec:
+    """Return one of the paper's proxies, which reads the mean over the rows of a text.
+
+    Args:
+        layers: The paper's l.
+        heads: Its w.
+        width: Its d, the hidden width of every emulator: each is an MLP.
+    """
+    mlp = Emulator("mlp", width=width)
+    return Spec(layers, heads, attention=mlp, norm=mlp, read="mean", secure=mlp)
+
+
 def ablation(spec: Spec, name: str) -> Spec:
     """Return a specification with one of the paper's parts undone, or a peer's part.
 

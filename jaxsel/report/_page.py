@@ -104,9 +104,11 @@ def _headings(chapter: Chapter, name: str) -> dict[int, str]:
 
 def _contents(chapter: Chapter, name: str) -> str:
     link = f'<a href="#{name}">{escape(chapter.title)}</a>'
+    anchors = _headings(chapter, name)
     items = "".join(
-        f'<li><a href="#{anchor}">{escape(chapter.blocks[place].text)}</a></li>'  # type: ignore[union-attr]
-        for place, anchor in _headings(chapter, name).items()
+        f'<li><a href="#{anchors[place]}">{escape(block.text)}</a></li>'
+        for place, block in enumerate(chapter.blocks)
+        if isinstance(block, Heading)
     )
     return f"<li>{link}{f'<ul>{items}</ul>' if items else ''}</li>"
 

@@ -19,7 +19,6 @@ from experiments.secure.ways import (
     NETWORK,
     counted,
     manifests,
-    papers,
     selections,
 )
 from jaxsel import proxy
@@ -59,7 +58,7 @@ def test_near_is_symmetric():
 def test_a_selection_counts_its_phases():
     """Of 1,000 rows 50 are bought before; 300 and 200 are left, these counted."""
     first = probe_manifest(width=8, n_classes=2)
-    second = proxy.manifest(papers(1, 12, 16), **BERT, length=8)
+    second = proxy.manifest(proxy.paper_spec(1, 12, 16), **BERT, length=8)
     for engine in ENGINES:
         found = counted((first, second), engine, rows=1000)
         options = {"engine": engine}

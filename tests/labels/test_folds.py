@@ -57,7 +57,7 @@ def test_steps_that_are_too_long_are_halved():
         x, y.astype(np.float32), np.full(6, 0.1, np.float32)
     )
     w = np.ones((2, len(x)), np.float32)
-    state = problem.start(np.zeros((2, 6), np.float32), w, np.eye(6))
+    state = problem.start(np.zeros((2, 6), np.float32), w)
     hessian = x.T @ x / 4 + 0.1 * np.eye(6)
     slope = np.asarray(problem.parts(state, w)[0])
     delta = np.linalg.solve(hessian, slope[0])[None] * np.array([[1.0], [40.0]])

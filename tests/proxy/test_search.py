@@ -313,6 +313,7 @@ def little(tmp_path_factory):
     return folder, rehearsed(folder=folder, seeds=1)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_scores_as_a_selection_does(little):
     _, found = little
     assert found.scores.shape == (1, 3, 180)
@@ -340,6 +341,7 @@ def test_a_rehearsal_scores_as_a_selection_does(little):
     np.testing.assert_allclose(found.oracle[0], entropies, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_a_selection_would_refuse_is_told(little):
     _, found = little
     assert [*found.failures] == ["refused"]
@@ -356,6 +358,7 @@ def test_a_training_that_diverges_keeps_what_it_had():
     assert not np.isnan(found.scores).any()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_resumes_and_grows(little, monkeypatch):
     folder, found = little
     from jaxsel.proxy import _rehearsal

@@ -283,7 +283,7 @@ def close(values, exact):
 N = near_ties.N + 3  # devices have 76 rows each, the last one fewer
 
 
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", near_ties.SCENES)
 def test_near_ties(path, name, dtype):
