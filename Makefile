@@ -7,7 +7,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-proxy repro-accuracy repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data clean
+.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -22,15 +22,10 @@ repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whol
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	$(BIN)/python -m experiments mycroft --out repro --force $(if $(FULL),--full)
 
-repro-proxy: $(STAMPS)/run ## Proxies' fidelity against secure cost; FULL=1: ablations
+repro-selectformer: $(STAMPS)/run ## Do proxies choose well, and what does that train?
 	$(BIN)/jaxsel models prepare minilm
-	$(BIN)/jaxsel data prepare movie_polarity tweets
-	$(BIN)/python -m experiments proxy --out repro-proxy --force $(if $(FULL),--full)
-
-repro-accuracy: $(STAMPS)/run ## Does a selection beat chance? FULL=1: larger pools
-	$(BIN)/jaxsel models prepare minilm
-	$(BIN)/jaxsel data prepare movie_polarity tweets reuters_r8 newsgroups fashion_mnist
-	$(BIN)/python -m experiments accuracy --out repro-accuracy --force $(if $(FULL),--full)
+	$(BIN)/jaxsel data prepare movie_polarity tweets reuters_r8 newsgroups fashion_mnist mnist
+	$(BIN)/python -m experiments selectformer --out repro-selectformer --force $(if $(FULL),--full)
 
 repro-secure: $(STAMPS)/secure ## Costs in secret, counted and run; FULL=1: real texts
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity tweets
@@ -76,7 +71,7 @@ data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo mutants repro repro-proxy repro-accuracy repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo mutants repro repro-selectformer repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/_native/kernels.so
 

@@ -16,18 +16,16 @@ from jaxsel.cli import (
     write_report,
 )
 
-from .accuracy import command as accuracy
 from .filter import command as filtering
 from .mycroft import command as mycroft
-from .proxy import command as proxy
 from .secure import command as secure
 from .seeds import KINDS, Workers
+from .selectformer import command as selectformer
 from .values import command as values
 
 PAPERS = {
     "mycroft": mycroft,
-    "proxy": proxy,
-    "accuracy": accuracy,
+    "selectformer": selectformer,
     "secure": secure,
     "values": values,
     "filter": filtering,
@@ -45,8 +43,7 @@ examples:
   python -m experiments mycroft
   python -m experiments mycroft --full --out repro --force
   python -m experiments mycroft --executor processes --workers 4
-  python -m experiments proxy --out repro-proxy
-  python -m experiments accuracy --out repro-accuracy
+  python -m experiments selectformer --out repro-selectformer
   python -m experiments secure --out repro-secure
   python -m experiments values --out repro-values
   python -m experiments filter --out repro-filter"""

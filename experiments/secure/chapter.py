@@ -201,7 +201,7 @@ def _words(result: SecureCosts, target: str) -> str:
         f"last one alone (the paper: {low:.0%} to {high:.0%}). A linear probe first, "
         f"then one layer with linear attention sends {less:.2g} times fewer bytes than "
         "the paper's two phases, in part because its products are folded; how well "
-        "each ranks is another matter, see `python -m experiments proxy`."
+        "each ranks is another matter, see `python -m experiments selectformer`."
     )
 
 

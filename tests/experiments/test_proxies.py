@@ -9,15 +9,30 @@ import numpy as np
 import pytest
 from commands import experiment
 from flax import nnx
+from test_scores import purchases
 
-from experiments.proxy import run
-from experiments.proxy.chapter import proxies_chapter
-from experiments.proxy.points import CANDIDATES, POINTS, candidates, points
-from experiments.proxy.run import run_proxies
+from experiments.selectformer import command, sources
+from experiments.selectformer.proxies import run
+from experiments.selectformer.proxies.chapter import proxies_chapter
+from experiments.selectformer.proxies.claims import judged
+from experiments.selectformer.proxies.costs import prices
+from experiments.selectformer.proxies.points import (
+    ATTACKED,
+    SEARCHED,
+    candidates,
+    points,
+)
+from experiments.selectformer.proxies.run import run_proxies
+from experiments.selectformer.proxies.trial import sieve
+from experiments.selectformer.scores import run as scores_run
+from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
+from experiments.selectformer.scores.ways import WAYS
+from experiments.selectformer.sources import Encoded
+from experiments.values.judge import FAILS, HOLDS
 from jaxsel.demo import _reviews
 from jaxsel.demo.scenes.texts import LAYERS, Sizes, Texts, deal
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
-from jaxsel.proxy import Training
+from jaxsel.proxy import ProbeSpec, Training, probe_manifest
 from jaxsel.report import Report
 
 needs_spu = pytest.mark.skipif(
@@ -63,63 +78,80 @@ def invented(n_classes, n=300):
     )
 
 
+def encoded(n_classes, n=900):
+    texts = invented(n_classes, n)
+    return Encoded(
+        x=sources._scaled(texts.features[:, -CONFIG.hidden :]),
+        y=texts.labels,
+        n_classes=n_classes,
+        inputs=texts.tokens,
+        features=texts.features,
+        target=texts.target,
+    )
+
+
 @pytest.fixture
 def small(monkeypatch):
     """Pools of invented texts, few and short trainings; how often texts were read.
 
     The training of one layer diverges.
     """
-    texts = {"movie_polarity": invented(2), "tweets": invented(2)}
-    read = []
+    texts, read = {"movie_polarity": encoded(2), "tweets": encoded(3)}, []
 
-    def read_texts(name, most, *, progress=False):
-        read.append(name)
-        return texts[name]
+    def reader(name):
+        return lambda progress: read.append(name) or texts[name]
 
-    pools = {
-        "movie_polarity": SIZES,
-        "tweets": dataclasses.replace(SIZES, kept=9),
-    }
-    monkeypatch.setattr(run, "read_texts", read_texts)
-    monkeypatch.setattr(run, "POOLS", pools)
+    monkeypatch.setattr(sources, "SOURCES", {name: reader(name) for name in texts})
+    every = candidates("text", full=False)
     small = {
         name: dataclasses.replace(
             one,
             training=Training(1, 16, 1e30 if name == "1 layer" else 1e-3),
-            # The paper's are all of one kind here, so that few programs are compiled.
-            spec=CANDIDATES["l1 w1 d2"].spec if " w" in name else one.spec,
+            # Those with layers are of one kind here, so that few programs are compiled.
+            spec=one.spec
+            if isinstance(one.spec, ProbeSpec) or name == "1 layer"
+            else every["d=2"].spec,
         )
-        for name, one in CANDIDATES.items()
+        for name, one in every.items()
     }
-    monkeypatch.setattr(run, "candidates", lambda full: small)
+    monkeypatch.setattr(run, "candidates", lambda kind, full: small)
     return read
 
 
 @pytest.mark.slow
 def test_all_points_in_a_report(small, tmp_path):
     found = run_proxies(tmp_path / "runs", seeds=(0, 1))
-    assert found.points == tuple(POINTS)
+    names = points(full=False)
+    assert found.points == tuple(names)
     for pool in found.pools.values():
-        assert pool.spearman.shape == (2, len(POINTS))
+        assert pool.spearman.shape == (2, len(names))
         assert (np.abs(pool.spearman) <= 1).all()
         np.testing.assert_array_equal(pool.overlap[:, 1], 1)
         assert ((pool.overlap >= 0) & (pool.overlap <= 1)).all()
-        assert (pool.bytes > 0).all()
-        at = {name: pool.bytes[0, i] for i, name in enumerate(POINTS)}
-        assert at["probe"] < at["hidden probe"] < at["1 layer"]
-        assert at["paper, 1 phase"] < at["paper, 2 phases"] < at["paper, 3 phases"]
-        assert at["words"] == at["last-layer probe"] < at["probe"]
+        assert pool.bought.shape == (2, len(BUDGETS), len(names))
+        assert pool.random.shape == (2, len(BUDGETS) + len(LARGER), DRAWS)
+        # What is published is chosen alike.
+        same = [found.points.index(name) for name in ("probe", "published probe")]
+        np.testing.assert_array_equal(
+            pool.bought[..., same[0]], pool.bought[..., same[1]]
+        )
         stopped = dict(zip(found.candidates, pool.stopped.T.tolist(), strict=True))
         assert [name for name in stopped if any(stopped[name])] == ["1 layer"]
-        assert stopped["1 layer"] == [True, True]
-    assert (found.pools["tweets"].rare_offered > 0.05).all()
-    assert (found.pools["movie_polarity"].rare_offered == 0).all()
+        assert pool.recovered.shape == (2, len(ATTACKED), 2)
+        assert (pool.recovered > 0).all()
+        learns = [
+            name
+            for name, a in zip(found.candidates, pool.inference[0, 1:], strict=True)
+            if np.isfinite(a)
+        ]
+        assert set(found.candidates) - set(learns) == {"hidden"}
+        margins = [found.candidates.index(name) for name in ("probe", "probe, margin")]
+        if pool.oracle.shape and pool is found.pools["movie_polarity"]:
+            # Of two classes entropy and margin rank alike.
+            orders = [np.argsort(pool.scores[0, i], kind="stable") for i in margins]
+            np.testing.assert_array_equal(*orders)
     # What is there is not made again.
     small.clear()
-    for name in ("movie_polarity-0.npz", "tweets-1.npz"):
-        with np.load(tmp_path / "runs" / name) as file:
-            kept = json.loads(str(file["__jaxsel__"]))["settings"]
-        assert "stopped" in kept["fields"]
     again = run_proxies(tmp_path / "runs", seeds=(0, 1))
     for name, pool in again.pools.items():
         np.testing.assert_array_equal(pool.spearman, found.pools[name].spearman)
@@ -127,10 +159,14 @@ def test_all_points_in_a_report(small, tmp_path):
     report = Report(title="Proxies", summary="", chapters=[chapter])
     page, numbers = report.save(tmp_path)
     text = page.read_text()
-    assert "the best of the paper" in text
-    assert "kept: “1 layer” in 2 and “probe, 1 layer” in 2 of the 2 seeds." in text
+    assert "a linear probe, distilled, has a rank correlation of" in text
+    assert "“1 layer” in 2" in text
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
-    assert data["points"] == list(POINTS)
+    assert data["points"] == list(names)
+    cost = data["prices"]["tweets"]["spu-aby3"]
+    assert cost["published probe"] == {"bytes": 0, "hours": 0}
+    assert cost["probe"]["hours"] < cost["hidden probe"]["hours"]
+    assert cost["paper, 1 phase"]["bytes"] > cost["probe"]["bytes"]
 
 
 def test_deals_share_nothing():
@@ -145,71 +181,143 @@ def test_deals_share_nothing():
         deal(labels[:300], Sizes(pool=222, own=111), jax.random.key(0))
 
 
-def test_ablations_come_with_the_full_run():
-    more = set(candidates(full=True)) - set(CANDIDATES)
-    assert more == set(points(full=True)) - set(POINTS)
-    assert more == {"NoAttnSM", "NoAttnLN", "NoApprox", "2Quad", "Bolt"}
-    named = {name for point in points(full=True).values() for name, _ in point.phases}
-    assert named <= set(candidates(full=True))
+def test_more_of_the_papers_comes_with_the_full_run():
+    for kind in ("text", "image"):
+        for full in (False, True):
+            made, named = candidates(kind, full=full), points(full=full).values()
+            used = {name for point in named for name, _ in point.phases}
+            assert used <= set(made)
+            assert {*SEARCHED, *ATTACKED} <= set(made)
+            for point in named:
+                shares = [share for _, share in point.phases]
+                assert shares[-1] is None
+                assert shares[:-1] == sorted(shares[:-1], reverse=True)
+    # Table 5 has one, two and three phases of these widths.
+    widths = {name for name in points(full=True) if name.startswith("d = ")}
+    assert len(widths) == 14 - 3
     assert len(LAYERS) == 4
-    origins = {name: point.origin for name, point in points(full=True).items()}
-    assert {name for name in origins if origins[name] == "ablation"} == more
-    assert {name for name in origins if origins[name] == "paper"} == {
-        name for name in POINTS if name.startswith("paper, ")
-    }
 
 
-def random_result(stopped=()):
-    """A full run of one seed, with invented figures."""
-    names, made = tuple(points(full=True)), tuple(candidates(full=True))
+def test_phases_sieve():
+    """By hand: the first phase halves, the second takes the budget."""
+    scores = {"a": np.array([5.0, 4, 3, 2, 1, 0]), "b": np.arange(6.0)}
+    point = points(full=False)["paper, 2 phases"]
+    point = dataclasses.replace(point, phases=(("a", 0.4), ("b", None)))
+    x = np.eye(6)
+    take = lambda n, bought, budget: sieve(point, scores, x, n, bought, budget).tolist()
+    # 10 samples, 1 bought: .4 of 10 less 1 is 3, .2 of 10 less 1 is 1.
+    assert take(10, 1, 0.2) == [2]
+    # Twice the budget leaves twice as much: 7 of the 6 that there are, then 3.
+    assert take(10, 1, 0.4) == [5, 4, 3]
+
+
+def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=()):
+    """Invented figures: the probe ranks and buys better than the paper's phases."""
+    names, made = tuple(points(full=full)), tuple(candidates("text", full=full))
     rng = np.random.default_rng(0)
+    noise = lambda *shape: 0.01 * rng.normal(size=(seeds, *shape))
+    rho = np.where([name == "probe" for name in names], 0.4 + lead, 0.4)
+    up = np.where([name == "probe" for name in names], gain / 100, 0.0)
+    usual = np.full((1, len(BUDGETS) + len(LARGER), 1), 0.5)
+    manifests = [
+        probe_manifest(width=8, n_classes=2, head=64 if name == "hidden" else 0)
+        for name in made
+    ]
     pool = run.ProxyPool(
-        sizes=SIZES,
-        accuracy=np.array([0.5]),
-        prior=np.array([[0.5, 0.5]]),
-        rare_offered=np.zeros(1),
-        spearman=rng.random((1, len(names))),
-        overlap=rng.random((1, 2 + len(names))),
-        rare=np.zeros((1, 2 + len(names))),
-        bytes=np.full((1, len(names)), 1e6),
-        stopped=np.array([[name in stopped for name in made]]),
+        n=np.full(seeds, 400),
+        scores=noise(len(made), 300).astype(np.float32),
+        oracle=noise(300).astype(np.float32),
+        manifests=np.array([[one.to_json() for one in manifests]] * seeds),
+        stopped=np.array([[name in stopped for name in made]] * seeds),
+        emulated=np.ones((seeds, len(made))),
+        outside=np.zeros((seeds, len(made))),
+        inference=np.full((seeds, 1 + len(made)), 0.5),
+        recovered=np.full((seeds, len(ATTACKED), 2), 0.6),
+        spearman=rho + noise(len(names)),
+        overlap=rng.random((seeds, 2 + len(names))),
+        rare=np.full((seeds, 2 + len(names)), 0.3),
+        rare_offered=np.full(seeds, 0.2),
+        random=usual + 0.1 * noise(len(BUDGETS) + len(LARGER), DRAWS),
+        ideal=0.5 + 0.1 * noise(len(BUDGETS), 3),
+        bought=0.5 + up + 0.1 * noise(len(BUDGETS), len(names)),
+        bootstrap=np.full(seeds, 0.4),
+        pool=np.full(seeds, 0.6),
     )
     return run.Proxies(
-        seeds=np.arange(1),
-        full=True,
+        seeds=np.arange(seeds),
+        full=full,
         points=names,
         candidates=made,
         pools={"movie_polarity": pool},
     )
 
 
-def test_the_command_says_what_stopped_early(tmp_path, monkeypatch, capsys):
-    result = random_result({"NoAttnLN", "l1 w1 d2"})
-    monkeypatch.setattr(run, "run_proxies", lambda folder, **options: result)
-    experiment("proxy", "--full", "--out", tmp_path / "out")
-    told = capsys.readouterr().out.splitlines()
-    early = [line for line in told if line.startswith("Training stopped early")]
-    assert [line.removeprefix("Training stopped early: ") for line in early] == [
-        "movie_polarity, “paper, 2 phases”: 1 of 1 seeds",
-        "movie_polarity, “paper, 3 phases”: 1 of 1 seeds",
-        "movie_polarity, “NoAttnLN”: 1 of 1 seeds",
+@pytest.mark.parametrize(
+    ("lead", "gain", "expected"), [(0.3, 2.0, HOLDS), (0.1, -2.0, FAILS)]
+)
+def test_verdicts_are_of_what_was_measured(lead, gain, expected):
+    claims = judged(invented_result(lead=lead, gain=gain))
+    leads = [claim for claim in claims if "rank correlation" in claim.text]
+    assert [claim.verdict for claim in leads] == [expected] * 2  # a pool, and the mean
+    assert all(claim.measured.startswith(f"+{lead:.1f}"[:3]) for claim in leads)
+    above = [c for c in claims if c.text == "The linear probe is above a random choice"]
+    assert [claim.verdict for claim in above] == [expected] * 2
+
+
+def test_costs_are_those_of_the_phases():
+    found = invented_result()
+    one = prices(found, "movie_polarity", points(full=False))["spu-cheetah"]
+    assert one["published probe"] == (0, 0)
+    # Two phases of equal manifests cost more than one, three than two.
+    phases = [
+        one[f"paper, {count}"].hours for count in ("1 phase", "2 phases", "3 phases")
     ]
+    assert phases == sorted(phases)
+    assert one["probe"] == one["bootstrap probe"]
 
 
-def test_ablations_are_not_the_papers_in_the_figure():
-    found = random_result()
-    assert found.stopped_early("movie_polarity") == {}
-    chapter = proxies_chapter(found)
-    (figure,) = (block for block in chapter.blocks if hasattr(block, "plot"))
+def test_the_figure_has_a_mark_for_each_way():
+    chapter = proxies_chapter(invented_result(stopped={"d=16"}))
+    figure = next(block for block in chapter.blocks if hasattr(block, "plot"))
     axes = figure.plot.axes[0]
     drawn = {
         label: len(bars[0].get_xdata())
         for bars, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    expected = {"the paper's": 3, "ablations of the paper's": 5, "ours": 8}
-    assert drawn == expected
+    origins = [point.origin for point in points(full=False).values()]
+    assert drawn == {
+        "the paper's": origins.count("paper"),
+        "peers' parts in them": origins.count("peer"),
+        "ours": origins.count("ours") - 1,  # what is published costs nothing
+    }
     texts = [block for block in chapter.blocks if isinstance(block, str)]
-    assert not [text for text in texts if "stopped early" in text]
+    assert [
+        text for text in texts if "stopped early, of 6 seeds: Movie polarity" in text
+    ]
+
+
+def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
+    seeds = []
+
+    def proxies(folder, **options):
+        seeds.append(len(options["seeds"]))
+        return invented_result(len(options["seeds"]))
+
+    def accuracy(folder, **options):
+        seeds.append(len(options["seeds"]))
+        return scores_run.Accuracy(
+            seeds=np.arange(6), pools={"tweets": purchases(np.zeros(len(WAYS)))}
+        )
+
+    monkeypatch.setattr(run, "run_proxies", proxies)
+    monkeypatch.setattr(scores_run, "run_accuracy", accuracy)
+    experiment("selectformer", "--out", tmp_path / "out")
+    assert seeds == [command.SEEDS, 20]
+    out = capsys.readouterr().out
+    assert "a linear probe, distilled, has a rank correlation of 0.69" in out
+    assert "At a budget of 20%, above a random choice" in out
+    experiment("selectformer", "--full", "--out", tmp_path / "full")
+    assert seeds[2:] == [10, 20]
 
 
 def test_no_seeds(tmp_path):

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.selectformer.sources import MOST, Source, deal
 from jaxsel.proxy import draw_bootstrap
 from jaxsel.value import Examples, LogisticRegression, ModelUtility
 
-from .pools import MOST, Source, deal
 from .ways import WAYS, chosen
 
 BOOTSTRAP = 0.05
@@ -72,7 +72,7 @@ def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
     ]
     others = [np.ones(n, bool), bought(first)]
     utility = ModelUtility(LEARNER, x, y, source.x[pool.test], source.y[pool.test])
-    found = _accuracies(utility, [*random, *ways, *others])
+    found = accuracies(utility, [*random, *ways, *others])
     several = len(BUDGETS) + len(LARGER)
     split = several * DRAWS
     is_rare = y != pool.kept
@@ -110,7 +110,7 @@ def _target(
     return logits, counts / counts.sum()
 
 
-def _accuracies(utility: ModelUtility, masks: Sequence[np.ndarray]) -> np.ndarray:
+def accuracies(utility: ModelUtility, masks: Sequence[np.ndarray]) -> np.ndarray:
     """Return the utility of each purchase, a few at a time."""
     return np.concatenate(
         [

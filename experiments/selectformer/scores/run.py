@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.selectformer import sources
 from jaxsel.demo.seeds import stacked
 
-from . import pools, trial as trials
+from . import trial as trials
 from .ways import WAYS
 
 _FULL = 5000
@@ -89,14 +90,14 @@ def run_accuracy(
     References:
         Ouyang et al., SelectFormer, section 5.2 and Table 1.
     """
-    most = _FULL if full else pools.MOST
+    most = _FULL if full else sources.MOST
     about = {
         "ways": {name: repr(way) for name, way in WAYS.items()},
         "learner": repr(trials.LEARNER),
         "bootstrap": trials.BOOTSTRAP,
         "budgets": [*trials.BUDGETS, *trials.LARGER],
         "draws": trials.DRAWS,
-        "pools": [pools.KEPT, most, pools.TEST],
+        "pools": [sources.KEPT, most, sources.TEST],
     }
 
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
@@ -120,7 +121,7 @@ def run_accuracy(
 def _jobs(most: int, progress: bool) -> dict[str, Job]:
     """Return what runs each pool for a seed, by name."""
 
-    def job(source: pools.Source) -> Job:
+    def job(source: sources.Source) -> Job:
         return lambda seed: trials.trial(source, seed, most)
 
-    return {name: job(read(progress)) for name, read in pools.SOURCES.items()}
+    return {name: job(read(progress)) for name, read in sources.SOURCES.items()}

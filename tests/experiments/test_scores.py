@@ -5,15 +5,19 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from commands import experiment
 from sklearn.linear_model import LogisticRegression
 
-from experiments.accuracy import pools, run, trial as trials
-from experiments.accuracy.chapter import accuracy_chapter, judged, verdicts
-from experiments.accuracy.pools import deal
-from experiments.accuracy.run import Accuracy, Purchases, run_accuracy
-from experiments.accuracy.trial import BUDGETS, DRAWS, LARGER, trial
-from experiments.accuracy.ways import WAYS, Way, chosen
+from experiments.selectformer import sources
+from experiments.selectformer.scores import run, trial as trials
+from experiments.selectformer.scores.chapter import (
+    accuracy_chapter,
+    judged,
+    verdicts,
+)
+from experiments.selectformer.scores.run import Accuracy, Purchases, run_accuracy
+from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, trial
+from experiments.selectformer.scores.ways import WAYS, Way, chosen
+from experiments.selectformer.sources import Source, deal
 from jaxsel.proxy import draw_bootstrap
 from jaxsel.report import Report
 
@@ -22,7 +26,7 @@ def source(n=900, n_classes=3, d=6, seed=0):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % n_classes
     x = rng.normal(size=(n, d)) + 1.5 * rng.normal(size=(n_classes, d))[y]
-    return pools._scaled(x, y.astype(np.int32), n_classes)
+    return Source(x=sources._scaled(x), y=y.astype(np.int32), n_classes=n_classes)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,19 @@ def test_pools_are_of_the_papers_rule(seed):
     assert np.bincount(whole.y[pool.test]).tolist() == [75, 75, 75]
     again = deal(whole, jax.random.key(seed))
     np.testing.assert_array_equal(again.rows, pool.rows)
+    assert not len(pool.own)
+
+
+def test_the_model_owners_samples_are_dealt_likewise():
+    whole = source()
+    pool = deal(whole, jax.random.key(0), own=0.5)
+    parts = [set(rows) for rows in (pool.rows, pool.own, pool.test)]
+    assert len(set.union(*parts)) == sum(map(len, parts))
+    offered, own = (
+        np.bincount(whole.y[rows], minlength=3) for rows in (pool.rows, pool.own)
+    )
+    assert offered[pool.kept] == 150  # of the 225 that are left beside the test samples
+    assert (own == np.round(offered / 2)).all()
 
 
 def test_a_small_class_is_never_kept():
@@ -186,16 +203,15 @@ def test_chapter(tmp_path):
 
 
 @pytest.mark.slow
-def test_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pools, "SOURCES", {"tweets": lambda progress: source()})
+def test_a_killed_run_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "SOURCES", {"tweets": lambda progress: source()})
     calls = []
     one = run.trials.trial
     monkeypatch.setattr(run.trials, "trial", lambda *a: calls.append(a[1]) or one(*a))
-    experiment("accuracy", "--seeds", 2, "--workers", 1)
-    assert calls == [0, 1]
-    assert "At a budget of 20%, above a random choice" in capsys.readouterr().out
-    experiment("accuracy", "--seeds", 3, "--workers", 1, "--force")
-    assert calls == [0, 1, 2]
+    run_accuracy(tmp_path, seeds=range(2))
+    assert sorted(calls) == [0, 1]
+    found = run_accuracy(tmp_path, seeds=range(3))
+    assert sorted(calls) == [0, 1, 2]
+    assert len(found.pools["tweets"].pool) == 3
     with pytest.raises(ValueError, match="seeds"):
         run_accuracy(tmp_path, seeds=())

@@ -1,1 +1,0 @@
-"""Accuracy after training on what a selector buys: SelectFormer's headline."""

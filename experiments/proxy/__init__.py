@@ -1,1 +1,0 @@
-"""SelectFormer: proxies that choose texts for a secret model."""

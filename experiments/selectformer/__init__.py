@@ -1,0 +1,1 @@
+"""SelectFormer's claims on real data: scores, proxies, accuracy after a purchase."""

@@ -1,0 +1,49 @@
+"""The command of the experiments on SelectFormer's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxsel.report import Report
+
+SEEDS = 2
+HELP = (
+    "do cheap proxies of a secret model choose well, and does that train a better one?"
+)
+DESCRIPTION = """\
+SelectFormer's claims on five imbalanced pools: how well proxies rank beside the target
+that they stand in for, what a model learns from their choice, for how many bytes of a
+secure run; and which score of a linear target buys best, over twenty seeds. Needs
+movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and the model
+minilm; twelve minutes on two cores, once the texts are encoded."""
+FULL = "ten seeds or more, pools twice as large, the paper's ablations and widths"
+SPREAD = True
+
+_ACCURACY = 20
+_FULL = 10
+
+
+def make(
+    folder: Path, *, seeds: Sequence[int], full: bool = False, **options: Any
+) -> tuple[Report, str]:
+    """Run the experiments and return their report, and a summary."""
+    from .proxies.chapter import proxies_chapter
+    from .proxies.run import run_proxies
+    from .scores.chapter import accuracy_chapter, verdicts
+    from .scores.run import run_accuracy
+
+    several = range(_FULL) if full and len(seeds) < _FULL else seeds
+    proxies = run_proxies(folder, seeds=[*several], full=full, **options)
+    more = seeds if len(seeds) > _ACCURACY else range(_ACCURACY)
+    scores = run_accuracy(folder, seeds=[*more], full=full, **options)
+    chapter = proxies_chapter(proxies)
+    report = Report(
+        title="SelectFormer's claims on real data",
+        summary="How well cheap stand-ins of a model choose samples that nobody may "
+        "read, what a model learns from the choice, and what it costs in secret.",
+        chapters=[chapter, accuracy_chapter(scores)],
+    )
+    told = [block for block in chapter.blocks[1:4] if isinstance(block, str)]
+    return report, "\n".join([*told, *verdicts(scores)])

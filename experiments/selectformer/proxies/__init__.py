@@ -1,0 +1,1 @@
+"""Proxies of a transformer: fidelity, secure cost, and accuracy after a purchase."""

@@ -1,0 +1,346 @@
+"""The evaluation of proxies as a chapter of a report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.selectformer.scores.trial import DRAWS, LEARNER
+from experiments.selectformer.sources import NAMES
+from jaxsel.demo.scenes.texts import LENGTH
+from jaxsel.demo.words import listed, standard_error
+from jaxsel.proxy import Front
+from jaxsel.report import (
+    COLORS,
+    Chapter,
+    Figure,
+    Heading,
+    Table,
+    new_figure,
+    style,
+)
+
+from . import tables
+from .claims import LEAD, OURS, TWO, judged
+from .costs import ROWS, Price, prices, search
+from .points import Point, points
+from .run import Proxies
+from .trial import BOOTSTRAP, OWN
+
+_ORIGINS = (
+    ("paper", "the paper's", "s"),
+    ("peer", "peers' parts in them", "^"),
+    ("ours", "ours", "o"),
+)
+_ENGINE = "spu-aby3"
+"""Whose hours the front is drawn in."""
+
+DIFFERENCES = (
+    (
+        "MiniLM with 6 layers, a ViT with 6 layers of width 64",
+        "BERT, DistilBERT and ViT with 6 or 12 layers of width 768",
+    ),
+    ("pools of 1,000 to 2,000 samples", "6,000 to 188,000 samples"),
+    (
+        "movie polarity, tweets, Reuters R8, 20 Newsgroups, Fashion-MNIST",
+        "SST2, QNLI, QQP, AG News, Yelp, CIFAR-10 and CIFAR-100",
+    ),
+    (
+        "a linear model on public features is trained on what was bought",
+        "the target is fine-tuned on what was bought",
+    ),
+    ("all transformers read the mean over rows", "not said"),
+    ("in the middle of three phases: 3 layers, all heads", "not said"),
+    (
+        "emulators learn half from activations of the bootstrap set, half from a "
+        "million synthesised samples; in vivo for 20 epochs",
+        "5.12 million synthesised samples; in vivo training not described",
+    ),
+    ("bytes with folded weights, counted", "bytes and hours measured on CrypTen"),
+)
+"""What is done here, and in the paper."""
+
+
+def proxies_chapter(result: Proxies) -> Chapter:
+    """Tell how each point ranks and what its choice trains, beside its secure cost."""
+    known = points(full=result.full)
+    by_pool = {name: prices(result, name, known) for name in result.pools}
+    shares = _shares(by_pool)
+    counted = next(iter(by_pool.values()))  # of two classes
+    fronts = {
+        name: search(
+            result,
+            name,
+            _ENGINE,
+            points={k: p for k, p in known.items() if p.origin == "paper"},
+        )
+        for name in result.pools
+    }
+    claims = judged(result)
+    return Chapter(
+        title="Proxies: fidelity, accuracy, and what they cost in secret",
+        blocks=[
+            _introduction(),
+            *summary(result, shares),
+            _figure(result, {k: v.hours for k, v in counted[_ENGINE].items()}),
+            Heading("How well each ranks"),
+            tables.fidelity(result, known),
+            Heading("What a purchase trains"),
+            tables.accuracy(result, known),
+            tables.budgets(result, known),
+            Heading("What it costs in secret"),
+            tables.cost(known, counted, shares),
+            _fronts(fronts),
+            Heading("Each claim with its test"),
+            _claims(result),
+            _untested(),
+            Heading("What else goes with a proxy"),
+            tables.beside(result, known),
+            Heading("Proxies as models"),
+            _inference(result),
+            tables.inference(result),
+            Heading("How it was measured"),
+            _method(result),
+            Table(
+                columns=("Here", "In the paper"),
+                rows=[*DIFFERENCES],
+                caption="What differs from the paper.",
+            ),
+        ],
+        data={
+            "seeds": result.seeds,
+            "full": result.full,
+            "points": result.points,
+            "candidates": result.candidates,
+            "overlap_of": ("random", "the target itself", *result.points),
+            "claims": [dataclasses.asdict(claim) for claim in claims],
+            "prices": {
+                name: {
+                    engine: {key: price._asdict() for key, price in of.items()}
+                    for engine, of in engines.items()
+                }
+                for name, engines in by_pool.items()
+            },
+            "pools": {
+                name: {
+                    field.name: getattr(pool, field.name)
+                    for field in dataclasses.fields(pool)
+                    if field.name not in ("scores", "oracle", "manifests")
+                }
+                for name, pool in result.pools.items()
+            },
+        },
+    )
+
+
+def _introduction() -> str:
+    return (
+        "Two parties choose samples in secret: the model owner's target, fine-tuned on "
+        "a bootstrap set that it bought at random, should tell which samples it is "
+        "unsure of. To run it on secret samples is too dear, so a proxy stands in "
+        "(`jaxsel.proxy`). The paper's proxies are transformers whose nonlinearities "
+        "small networks emulate, trained on the bootstrap set. Ours are cheaper: a "
+        "linear or small head on features of the public encoder, which the data owner "
+        "computes in the clear, or one layer with linear attention, distilled from the "
+        "target's outputs on samples that the model owner has anyway. Fidelity is how "
+        "a proxy ranks beside the target; accuracy is that of a linear model trained "
+        "on what was bought."
+    )
+
+
+def _shares(
+    by_pool: Mapping[str, Mapping[str, Mapping[str, Price]]],
+) -> dict[str, float]:
+    """Return each point's bytes over those of the paper's two phases, mean of pools."""
+    each = [engines["crypten"] for engines in by_pool.values()]
+    return {
+        name: float(np.mean([of[name].bytes / of[TWO].bytes for of in each]))
+        for name in each[0]
+    }
+
+
+def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
+    """Say what came out, worded by what was measured."""
+    pools = [*result.pools.values()]
+    at = {name: i for i, name in enumerate(result.points)}
+    rho = np.mean([pool.spearman.mean(0) for pool in pools], axis=0)
+    gain = np.mean([pool.beyond(pool.bought)[:, 0].mean(0) for pool in pools], axis=0)
+    oracle = float(np.mean([pool.beyond(pool.ideal)[:, 0, 0].mean() for pool in pools]))
+    lead = rho[at[OURS]] - rho[at[TWO]]
+    lines = [
+        f"Mean of {len(pools)} pools: a linear probe, distilled, has a rank "
+        f"correlation of {rho[at[OURS]]:.2f} with the target for {shares[OURS]:.2%} of "
+        f"the bytes of the paper's two phases, which have {rho[at[TWO]]:.2f}: "
+        f"{lead:+.2f}, where {LEAD:+.2f} was wanted. Without samples of the model "
+        f"owner's own it has {rho[at['bootstrap probe']]:.2f}, and distilled on those "
+        f"of another source {rho[at['probe, other']]:.2f}.",
+        f"Beyond a random fifth, the target's own choice gains {oracle:+.1f} points of "
+        f"accuracy on average, the paper's two phases {gain[at[TWO]]:+.1f}, and the "
+        f"probe {gain[at[OURS]]:+.1f}.",
+    ]
+    counts: dict[tuple[str, str], list[str]] = {}
+    for claim in judged(result):
+        counts.setdefault((claim.text, claim.verdict), []).append(claim.where)
+    told = [
+        f"“{text}”: {verdict} in {len(where)}"
+        for (text, verdict), where in counts.items()
+        if verdict == "holds"
+    ]
+    return [*lines, f"What holds, of pools and their mean: {listed(told)}."]
+
+
+def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
+    known = points(full=result.full)
+    shown = [name for name in result.points if hours[name] > 0]
+    overlap = {
+        name: np.mean([p.overlap[:, 2 + i] for p in result.pools.values()], axis=0)
+        for i, name in enumerate(result.points)
+    }
+    figure = new_figure(8.8, 4.0)
+    with style():
+        ax = figure.subplots()
+        for origin, label, marker in _ORIGINS:
+            some = [name for name in shown if known[name].origin == origin]
+            if not some:
+                continue
+            errors = [
+                standard_error(overlap[name]) if len(result.seeds) > 1 else 0.0
+                for name in some
+            ]
+            ax.errorbar(
+                [hours[name] for name in some],
+                [overlap[name].mean() for name in some],
+                errors,
+                fmt=marker,
+                label=label,
+                capsize=2,
+            )
+            for name in some:
+                ax.annotate(
+                    name,
+                    (hours[name], overlap[name].mean()),
+                    (5, 4),
+                    textcoords="offset points",
+                    fontsize=7,
+                )
+        random = float(np.mean([p.overlap[:, 0].mean() for p in result.pools.values()]))
+        ax.axhline(random, color=COLORS[-1], linewidth=0.8)
+        ax.set(
+            xscale="log", xlabel=f"Hours of messages for {ROWS:,} samples, {_ENGINE}"
+        )
+        ax.set(ylabel="Overlap with the target's choice")
+        ax.legend(loc="lower right")
+    told = "; ".join(
+        f"{name} {overlap[name].mean():.2f} for {hours[name]:.2g} hours"
+        for name in shown
+    )
+    return Figure(
+        plot=figure,
+        caption=f"Fidelity and secure cost, mean of {len(result.pools)} pools; the "
+        "level line is a random choice. Bars are one standard error over seeds.",
+        alt=f"Overlap with the target's choice: {told}.",
+    )
+
+
+def _fronts(fronts: Mapping[str, Front]) -> Table:
+    rows = [
+        [
+            NAMES[name],
+            " → ".join(point.names),
+            point.overlap,
+            float(held),
+            point.hours,
+        ]
+        for name, front in fronts.items()
+        for point, held in zip(front.points, front.held_out, strict=True)
+    ]
+    return Table(
+        columns=("Pool", "Schedule", "Overlap", "Held out", "Hours"),
+        rows=rows,
+        formats=("", "", ".3f", ".3f", ".3g"),
+        caption="Schedules that no cheaper one beats, of all sequences of five of our "
+        f"candidates and what each phase leaves, on {_ENGINE}. Held out: what to "
+        "expect of a schedule that was chosen so.",
+    )
+
+
+def _claims(result: Proxies) -> Table:
+    return Table(
+        columns=("Claim", "Where", "Measured", "Test", "p, corrected", "Verdict"),
+        rows=[
+            [c.text, c.where, c.measured, c.test, c.p, c.verdict]
+            for c in judged(result)
+        ],
+        formats=("", "", "", "", ".2g", ""),
+        caption="Paired t-tests over seeds, corrected by Holm's method for all of the "
+        "paper's claims, and for all of ours.",
+    )
+
+
+def _untested() -> Table:
+    return Table(
+        columns=("Claim", "Not tested here, because"),
+        rows=[
+            (
+                "Accuracies of Tables 1 to 6",
+                "they are of transformers that are fine-tuned on each purchase, and of "
+                "other data",
+            ),
+            (
+                "37, 51 and 131 hours against MPCFormer's 279, 388 and 998",
+                "hours of BERT are counted in the report on secure costs, not run",
+            ),
+            (
+                "Three layers are needed on CIFAR-100",
+                "no pool here has a hundred classes",
+            ),
+        ],
+        caption="Claims that these pools do not bear on.",
+    )
+
+
+def _inference(result: Proxies) -> str:
+    pools = [*result.pools.values()]
+    at = 1 + result.candidates.index("d=16")
+    target, emulated = (
+        float(np.mean([p.inference[:, k].mean() for p in pools])) for k in (0, at)
+    )
+    return (
+        "The paper finds that its emulators choose well and predict badly: with all "
+        "nonlinearities of BERT emulated, accuracy is that of a coin (its section "
+        f"7.1). Here the paper's last phase is right in {emulated:.1%} of the test "
+        f"samples, where the target is in {target:.1%}: both learned from the same "
+        "skewed bootstrap set."
+    )
+
+
+def _method(result: Proxies) -> str:
+    known: Mapping[str, Point] = points(full=result.full)
+    early = {
+        NAMES[name]: stopped
+        for name in result.pools
+        if (stopped := result.stopped_early(name))
+    }
+    told = [
+        f"{pool}: " + ", ".join(f"“{name}” in {count}" for name, count in of.items())
+        for pool, of in early.items()
+    ]
+    stops = (
+        f" Trainings that stopped early, of {len(result.seeds)} seeds: {listed(told)}."
+        if told
+        else ""
+    )
+    return (
+        "One class is kept whole, each other one cut to a ninth of it; "
+        f"{BOOTSTRAP:.0%} are bought at random first. The model owner has {OWN:.0%} as "
+        "many samples "
+        "more, without labels, dealt likewise; what it distils on is of the kind that "
+        "is being sold, so that “another source” is what to expect without any. Texts "
+        f"of {LENGTH} tokens at most; images of 28 x 28 pixels, by a ViT that was "
+        "trained on digits. Final models: "
+        f"`{LEARNER!r}` on MiniLM's last layer, or pixels. A random choice is the mean "
+        f"of {DRAWS} draws with the same bootstrap set. {len(known)} ways, seeds "
+        f"{', '.join(map(str, result.seeds))}, each with a deal of its own.{stops}"
+    )

@@ -1,0 +1,228 @@
+"""The evaluation of proxies: pools of real samples, seeds, one file for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.selectformer import sources
+from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, LEARNER
+from jaxsel.demo.scenes.texts import LAYERS, LENGTH
+from jaxsel.demo.seeds import stacked
+from jaxsel.proxy import Manifest, Phase, Rehearsal
+
+from . import trial as trials
+from .points import candidates, points
+
+MOST, _FULL = 1000, 2000
+"""Samples of the kept class at most, and for the full run."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyPool:
+    """What came of one pool, for each of S seeds, P points and K candidates.
+
+    m samples are left to choose from after the bootstrap set. Of test accuracies, all
+    but `inference` are those of linear models that are trained on what was bought.
+
+    Attributes:
+        n: Samples offered, `[S]`.
+        scores: Of each candidate, `[S, K, m]`.
+        oracle: Exact entropies of the target, `[S, m]`.
+        manifests: Of each candidate, in JSON, `[S, K]`.
+        stopped: Whether a candidate's training stopped early, `[S, K]`.
+        emulated: Rank correlation of its scores with exact ones of its logits, `[S,
+            K]`; NaN where these are not finite.
+        outside: Share of what is left whose inputs are beyond the bootstrap set's
+            bounds, `[S, K]`.
+        inference: Accuracy of the target itself and of each candidate, `[S, 1 + K]`;
+            NaN for one that learns ranks.
+        recovered: Cosine and rank correlation that an attacker recovers, `[S, attacked,
+            2]`.
+        spearman: Rank correlation of the last phase's scores with `oracle`, `[S, P]`.
+        overlap: Share of what is chosen that the target itself would choose, `[S, 2 +
+            P]`: first for a random choice and the target's own.
+        rare: Share of what is chosen that is not of the kept class, likewise.
+        rare_offered: That share of all that is left, `[S]`.
+        random: Accuracy after a random purchase, `[S, budgets, draws]`.
+        ideal: After the target's own choice by each of its scores, `[S, BUDGETS, 3]`.
+        bought: After each point's choice, `[S, BUDGETS, P]`.
+        bootstrap: Of the bootstrap set alone, `[S]`.
+        pool: Of all samples, `[S]`.
+    """
+
+    n: np.ndarray
+    scores: np.ndarray
+    oracle: np.ndarray
+    manifests: np.ndarray
+    stopped: np.ndarray
+    emulated: np.ndarray
+    outside: np.ndarray
+    inference: np.ndarray
+    recovered: np.ndarray
+    spearman: np.ndarray
+    overlap: np.ndarray
+    rare: np.ndarray
+    rare_offered: np.ndarray
+    random: np.ndarray
+    ideal: np.ndarray
+    bought: np.ndarray
+    bootstrap: np.ndarray
+    pool: np.ndarray
+
+    def beyond(self, accuracies: np.ndarray) -> np.ndarray:
+        """Return points beyond the mean random purchase of as many, `[S, BUDGETS, …]`.
+
+        Args:
+            accuracies: `[S, BUDGETS, …]`.
+        """
+        usual = self.random[:, : len(BUDGETS)].mean(axis=2, keepdims=True)
+        return 100 * (accuracies - usual)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proxies:
+    """What came of all pools.
+
+    Attributes:
+        seeds: `[S]`.
+        full: Whether the paper's other widths and its ablations are among the points.
+        points: Names of the points, see `ProxyPool`.
+        candidates: Names of the proxies that they are made of.
+        pools: By data set.
+    """
+
+    seeds: np.ndarray
+    full: bool
+    points: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pools: Mapping[str, ProxyPool]
+
+    def rehearsal(self, pool: str, *, searched: Sequence[str]) -> Rehearsal:
+        """Return the scores of a pool's candidates as a rehearsal of schedules.
+
+        Args:
+            pool: Its name.
+            searched: Candidates to search among; the others can only be compared.
+        """
+        found = self.pools[pool]
+        made = candidates(sources.kind(pool), full=self.full)
+        return Rehearsal(
+            candidates={
+                name: Phase(one.spec, goal=one.goal, training=one.training)
+                for name, one in made.items()
+            },
+            manifests={
+                name: Manifest.from_json(str(text))
+                for name, text in zip(self.candidates, found.manifests[0], strict=True)
+            },
+            scores=found.scores,
+            oracle=found.oracle,
+            failures={
+                name: "not searched" for name in self.candidates if name not in searched
+            },
+        )
+
+    def stopped_early(self, pool: str) -> dict[str, int]:
+        """Return in how many seeds a candidate's training stopped early, if in any.
+
+        Args:
+            pool: Name of the pool.
+        """
+        counts = self.pools[pool].stopped.sum(axis=0).tolist()
+        return {
+            name: count
+            for name, count in zip(self.candidates, counts, strict=True)
+            if count
+        }
+
+
+def run_proxies(
+    folder: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = tuple(range(10)),
+    full: bool = False,
+    progress: bool = False,
+    workers: Workers | None = None,
+) -> Proxies:
+    """Choose from imbalanced pools, by the paper's proxies and by cheaper ones.
+
+    MiniLM is the target of texts, a small ViT that of images. Results of each pool and
+    seed go to a file as soon as they are there, and what is there is read: a killed run
+    goes on where it was.
+
+    Args:
+        folder: Where those files are, or will be.
+        seeds: Each deals the samples, and draws all else, anew.
+        full: Whether pools are twice as large, and the paper's other widths and its
+            ablations are added.
+        progress: Show a progress bar.
+        workers: Where they run; on threads of this process if None.
+
+    Returns:
+        How well each point ranks and chooses, and what it costs.
+
+    Raises:
+        ValueError: If there are no seeds.
+        FileNotFoundError: If a data set is not prepared; names the command that does
+            it.
+
+    References:
+        Ouyang et al., SelectFormer, section 5; its proxies as the guide to proxies
+        settles them.
+    """
+    compared = points(full=full)
+
+    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
+        path = Path(folder) / f"proxies-{name}-{'full-' if full else ''}{seed}.npz"
+        made = candidates(sources.kind(name), full=full)
+        return path, {
+            "candidates": {key: repr(one) for key, one in made.items()},
+            "points": {key: repr(one) for key, one in compared.items()},
+            "tuning": [repr(trials.TUNING), repr(trials.IMAGES)],
+            "text": [LENGTH, LAYERS],
+            "learner": repr(LEARNER),
+            "budgets": [*BUDGETS, *LARGER],
+            "shares": [trials.BOOTSTRAP, trials.OWN, DRAWS, trials.TESTED],
+            "sizes": [sources.KEPT, _FULL if full else MOST, sources.TEST],
+            "fields": [field.name for field in dataclasses.fields(ProxyPool)],
+            "seed": seed,
+        }
+
+    found = each_seed(
+        Work(_jobs, (full, progress)),
+        seeds,
+        file,
+        label="Proxies",
+        progress=progress,
+        workers=workers,
+    )
+    return Proxies(
+        seeds=np.asarray(seeds),
+        full=full,
+        points=tuple(compared),
+        candidates=tuple(candidates("text", full=full)),
+        pools={name: ProxyPool(**stacked(runs)) for name, runs in found.items()},
+    )
+
+
+def _jobs(full: bool, progress: bool) -> dict[str, Job]:
+    """Return what runs each pool for a seed, by name."""
+    read = {name: source(progress) for name, source in sources.SOURCES.items()}
+    texts = [name for name in read if sources.kind(name) == "text"]
+    others = {name: read[texts[i - 1]] for i, name in enumerate(texts)}
+
+    def job(name: str) -> Job:
+        other = others[name] if name in others else sources.digits()
+        made = candidates(sources.kind(name), full=full)
+        return lambda seed: trials.trial(
+            read[name], other, made, points(full=full), seed, _FULL if full else MOST
+        )
+
+    return {name: job(name) for name in read}

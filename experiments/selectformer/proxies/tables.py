@@ -1,0 +1,213 @@
+"""Tables on proxies: fidelity, accuracy, cost, and what else goes with each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.selectformer.scores.trial import BUDGETS
+from experiments.selectformer.sources import NAMES
+from jaxsel.demo.words import standard_error
+from jaxsel.report import Table
+
+from .costs import ROWS, Price
+from .points import ATTACKED, Point
+from .run import Proxies
+from .trial import ORACLES
+
+
+def fidelity(result: Proxies, points: Mapping[str, Point]) -> Table:
+    """Show rank correlation and overlap of each point, by pool."""
+    rows: list[list[object]] = []
+    for i, what in enumerate(("Random", "The target itself")):
+        cells = [(None, pool.overlap[:, i]) for pool in result.pools.values()]
+        rows.append(_fidelity_row(what, cells))
+    for i, name in enumerate(result.points):
+        cells = [
+            (pool.spearman[:, i], pool.overlap[:, 2 + i])
+            for pool in result.pools.values()
+        ]
+        rows.append(_fidelity_row(points[name].says, cells))
+    return Table(
+        columns=("Way", *(NAMES[name] for name in result.pools), "Mean"),
+        rows=rows,
+        caption="Rank correlation of the last phase's scores with the target's own "
+        "entropies, and in parentheses the share of what is chosen that the target "
+        f"would choose: means over {len(result.seeds)} seeds.",
+    )
+
+
+def _fidelity_row(
+    what: str, cells: Sequence[tuple[np.ndarray | None, np.ndarray]]
+) -> list[object]:
+    def cell(spearman: float | None, overlap: float) -> str:
+        first = "" if spearman is None else f"{spearman:.2f} "
+        return f"{first}({overlap:.2f})"
+
+    told = [
+        cell(None if rho is None else float(rho.mean()), float(overlap.mean()))
+        for rho, overlap in cells
+    ]
+    rhos = [float(rho.mean()) for rho, _ in cells if rho is not None]
+    overlap = float(np.mean([overlap.mean() for _, overlap in cells]))
+    return [what, *told, cell(float(np.mean(rhos)) if rhos else None, overlap)]
+
+
+def accuracy(result: Proxies, points: Mapping[str, Point]) -> Table:
+    """Show points of accuracy beyond a random fifth, by pool."""
+    says = {
+        "entropy": "The target itself: the paper's Oracle",
+        "margin": "The target itself, by its margin",
+        "prior_entropy": "The target itself, class shares divided out",
+    }
+    rows = [
+        _gains(says[kind], [p.beyond(p.ideal)[:, 0, i] for p in result.pools.values()])
+        for i, kind in enumerate(ORACLES)
+    ]
+    rows += [
+        _gains(
+            points[name].says,
+            [p.beyond(p.bought)[:, 0, i] for p in result.pools.values()],
+        )
+        for i, name in enumerate(result.points)
+    ]
+    rows.append(
+        _gains(
+            "All of the pool",
+            [100 * (p.pool - p.random[:, 0].mean(1)) for p in result.pools.values()],
+        )
+    )
+    usual = [f"{p.random[:, 0].mean():.1%}" for p in result.pools.values()]
+    mean = np.mean([p.random[:, 0].mean() for p in result.pools.values()])
+    rows.append(["A random fifth is right in", *usual, f"{mean:.1%}"])
+    return Table(
+        columns=("Way", *(NAMES[name] for name in result.pools), "Mean"),
+        rows=rows,
+        formats=("", *["+.2f"] * (len(result.pools) + 1)),
+        caption="Points of test accuracy of a linear model beyond one that is trained "
+        f"on a random {BUDGETS[0]:.0%}, mean ± standard error over "
+        f"{len(result.seeds)} paired seeds.",
+    )
+
+
+def _gains(what: str, pools: Sequence[np.ndarray]) -> list[object]:
+    cells = [
+        (float(x.mean()), float(standard_error(x)) if len(x) > 1 else None)
+        for x in pools
+    ]
+    return [what, *cells, float(np.mean([mean for mean, _ in cells]))]
+
+
+def budgets(result: Proxies, points: Mapping[str, Point]) -> Table:
+    """Show points of accuracy beyond random ones at each budget, mean of the pools."""
+    pools = [*result.pools.values()]
+    oracle = np.mean([p.beyond(p.ideal)[:, :, 0].mean(0) for p in pools], axis=0)
+    ways = np.mean([p.beyond(p.bought).mean(0) for p in pools], axis=0)
+    rows: list[list[object]] = [["The target itself", *oracle.tolist()]]
+    rows += [
+        [points[name].says, *ways[:, i].tolist()]
+        for i, name in enumerate(result.points)
+    ]
+    return Table(
+        columns=("Way", *(f"{budget:.0%}" for budget in BUDGETS)),
+        rows=rows,
+        formats=("", *["+.2f"] * len(BUDGETS)),
+        caption="Points of accuracy beyond a random purchase of as many, mean of "
+        f"{len(pools)} pools.",
+    )
+
+
+def cost(
+    points: Mapping[str, Point],
+    prices: Mapping[str, Mapping[str, Price]],
+    shares: Mapping[str, float],
+) -> Table:
+    """Show what each point costs in secret, by engine."""
+    engines = [*prices]
+    rows = [
+        [
+            points[name].says,
+            *(
+                figure
+                for engine in engines
+                for figure in (
+                    prices[engine][name].bytes / 1e9,
+                    prices[engine][name].hours,
+                )
+            ),
+            shares[name],
+        ]
+        for name in points
+    ]
+    return Table(
+        columns=(
+            "Way",
+            *(head for engine in engines for head in (f"{engine}, GB", "hours")),
+            "Of the paper's",
+        ),
+        rows=rows,
+        formats=("", *[",.3g", ",.3g"] * len(engines), ".2%"),
+        caption=f"Payload of one owner and hours of messages for a pool of {ROWS:,} "
+        "samples over the paper's link, counted from the manifests of movie polarity; "
+        "and the bytes on CrypTen over those of the paper's two phases, mean of the "
+        "pools.",
+    )
+
+
+def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
+    """Show what else is to know of each candidate, mean of the pools and seeds."""
+    pools = [*result.pools.values()]
+    rows: list[list[object]] = []
+    for k, name in enumerate(result.candidates):
+        of = [point for point, one in points.items() if name == one.last]
+        cells = [
+            float(np.mean([p.emulated[:, k].mean() for p in pools])),
+            float(np.mean([p.outside[:, k].mean() for p in pools])),
+            sum(int(p.stopped[:, k].sum()) for p in pools),
+        ]
+        recovered: list[float | None] = [None, None]
+        if name in ATTACKED:
+            j = ATTACKED.index(name)
+            recovered = [
+                float(np.mean([p.recovered[:, j, i].mean() for p in pools]))
+                for i in range(2)
+            ]
+        rows.append([name, ", ".join(of) or "an early phase", *cells, *recovered])
+    total = len(pools) * len(result.seeds)
+    return Table(
+        columns=(
+            "Candidate",
+            "Last phase of",
+            "Emulated",
+            "Out of bounds",
+            "Stopped",
+            "|cos| recovered",
+            "Ranks recovered",
+        ),
+        rows=rows,
+        formats=("", "", ".2f", ".2%", "d", ".2f", ".2f"),
+        caption="Emulated: rank correlation of the scores with exact entropies of the "
+        "same logits, where these are finite. Out of bounds: share of the samples that "
+        "a secure run would refuse by the bootstrap set's bounds on inputs. Stopped: "
+        f"trainings, of {total}, that diverged and kept their best parameters. "
+        "Recovered: what the data owner learns of a linear probe from the chosen set "
+        "alone.",
+    )
+
+
+def inference(result: Proxies) -> Table:
+    """Show how often the target and each proxy predict the class of a test sample."""
+    names = ("The target itself", *result.candidates)
+    rows: list[list[object]] = []
+    for k, name in enumerate(names):
+        cells = [float(p.inference[:, k].mean()) for p in result.pools.values()]
+        if np.isfinite(cells).all():
+            rows.append([name, *cells, float(np.mean(cells))])
+    return Table(
+        columns=("Model", *(NAMES[name] for name in result.pools), "Mean"),
+        rows=rows,
+        formats=("", *[".1%"] * (len(result.pools) + 1)),
+        caption="Test samples whose class is predicted, mean over seeds: proxies that "
+        "learned labels or logits, used as models.",
+    )

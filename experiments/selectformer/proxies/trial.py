@@ -1,0 +1,214 @@
+"""One seed: how well does each proxy rank a pool, and what does its choice train?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.selectformer.scores.trial import (
+    BUDGETS,
+    DRAWS,
+    LARGER,
+    LEARNER,
+    accuracies,
+)
+from experiments.selectformer.sources import Encoded, deal
+from jaxsel.models import Target, finetune
+from jaxsel.proxy import (
+    Training,
+    choose,
+    draw_bootstrap,
+    entropy,
+    monotonicity,
+    score,
+)
+from jaxsel.value import ModelUtility
+
+from .maker import Maker
+from .points import ATTACKED, Candidate, Point
+
+BOOTSTRAP = 0.05
+OWN = 0.5
+"""Samples that the model owner has, without labels, for one of the pool's."""
+
+TESTED = 1000
+"""Test samples by which a proxy's own predictions are judged, at most."""
+
+TUNING = Training(6, 16, 1e-4)
+IMAGES = Training(30, 16, 1e-3)
+"""How the target is fine-tuned on the bootstrap set: MiniLM, and the small ViT."""
+
+ORACLES = ("entropy", "margin", "prior_entropy")
+"""Scores of the target itself."""
+
+
+def trial(
+    source: Encoded,
+    other: Encoded,
+    candidates: Mapping[str, Candidate],
+    points: Mapping[str, Point],
+    seed: int,
+    most: int,
+) -> dict[str, object]:
+    """Choose from one pool in all ways, and train a linear model on each purchase.
+
+    Args:
+        source: Where the pool is from, and the samples that the model owner has.
+        other: Another source, to distil on.
+        candidates: The proxies, by name.
+        points: What to compare.
+        seed: Deals the samples, and draws all else.
+        most: Samples of the kept class at most.
+
+    Returns:
+        The fields of `ProxyPool` without their first axis.
+    """
+    key = jax.random.key(seed)
+    keys = [jax.random.fold_in(key, i) for i in range(4 + DRAWS)]
+    pool = deal(source, keys[0], most, own=OWN)
+    n = len(pool.rows)
+    first = draw_bootstrap(keys[1], n, BOOTSTRAP)
+    left = np.setdiff1d(np.arange(n), first)
+    budgets = [round(budget * n) - len(first) for budget in BUDGETS]
+    target = tuned(source, pool.rows[first], keys[2])
+    maker = Maker(
+        source=source,
+        other=other,
+        target=target,
+        pool=pool,
+        bought=pool.rows[first],
+        left=pool.rows[left],
+        test=pool.test[:TESTED],
+        keep=budgets[0],
+        key=keys[3],
+    )
+    logits = target.logits(source.take(pool.rows[left]))
+    oracle = np.asarray(entropy(jnp.asarray(logits)))
+    made = maker.make(candidates)
+    ranks = {
+        exact: {name: one.exact if exact else one.scores for name, one in made.items()}
+        for exact in (False, True)
+    }
+    features = source.features[pool.rows[left]]
+
+    def chosen(point: Point, budget: float) -> np.ndarray:
+        return sieve(point, ranks[point.exact], features, n, len(first), budget)
+
+    oracles = [
+        np.asarray(
+            score(
+                jnp.asarray(logits),
+                kind,
+                prior=maker.prior if kind == "prior_entropy" else None,
+            )
+        )
+        for kind in ORACLES
+    ]
+    best = top(oracle, budgets[0])
+    draws = [np.asarray(jax.random.permutation(k, len(left))) for k in keys[4:]]
+    random = [
+        draw[: round(budget * n) - len(first)]
+        for budget in (*BUDGETS, *LARGER)
+        for draw in draws
+    ]
+    ideal = [top(scores, k) for k in budgets for scores in oracles]
+    ways = [chosen(point, b) for b in BUDGETS for point in points.values()]
+    ends = [left[:0], np.arange(len(left))]
+    x, y = source.x[pool.rows], source.y[pool.rows]
+    utility = ModelUtility(LEARNER, x, y, source.x[pool.test], source.y[pool.test])
+    masks = list[np.ndarray]()
+    for rows in (*random, *ideal, *ways, *ends):
+        mask = np.zeros(n, bool)
+        mask[first] = mask[left[rows]] = True
+        masks.append(mask)
+    found = accuracies(utility, masks)
+    cuts = np.cumsum([len(random), len(ideal), len(ways)])
+    randoms, ideals, bought, others = np.split(found, cuts)
+    is_rare = y[left] != pool.kept
+    right = target.logits(source.take(maker.test)).argmax(1) == source.y[maker.test]
+    return {
+        "n": np.array(n),
+        "scores": np.stack([*ranks[False].values()]).astype(np.float32),
+        "oracle": oracle.astype(np.float32),
+        "manifests": tuple(one.manifest.to_json() for one in made.values()),
+        "stopped": np.array([one.stopped for one in made.values()]),
+        "emulated": np.array([one.emulated for one in made.values()]),
+        "outside": np.array([one.outside for one in made.values()]),
+        "inference": np.array([right.mean(), *(one.accuracy for one in made.values())]),
+        "recovered": np.array([made[name].recovered for name in ATTACKED]),
+        "spearman": np.array(
+            [
+                monotonicity(ranks[point.exact][point.last], oracle)
+                for point in points.values()
+            ]
+        ),
+        "overlap": np.array(
+            [
+                np.isin(rows, best).mean()
+                for rows in (random[0], best, *ways[: len(points)])
+            ]
+        ),
+        "rare": np.array(
+            [is_rare[rows].mean() for rows in (random[0], best, *ways[: len(points)])]
+        ),
+        "rare_offered": is_rare.mean(),
+        "random": randoms.reshape(-1, DRAWS),
+        "ideal": ideals.reshape(len(BUDGETS), -1),
+        "bought": bought.reshape(len(BUDGETS), -1),
+        "bootstrap": others[0],
+        "pool": others[1],
+    }
+
+
+def tuned(source: Encoded, rows: np.ndarray, key: jax.Array) -> Target:
+    """Return the source's target, fine-tuned on some samples."""
+    base = source.target
+    training = IMAGES if base.config.kind == "image" else TUNING
+    found = finetune(
+        base.graphdef,
+        base.params,
+        source.take(rows),
+        source.y[rows],
+        key=key,
+        **dataclasses.asdict(training),
+    )
+    return dataclasses.replace(base, params=found.params)
+
+
+def sieve(
+    point: Point,
+    scores: Mapping[str, np.ndarray],
+    features: np.ndarray,
+    n: int,
+    bought: int,
+    budget: float,
+) -> np.ndarray:
+    """Return what the phases of a point leave of the rows that were left.
+
+    Args:
+        point: The phases.
+        scores: By candidate, `[m]`.
+        features: Public ones, `[m, d]`.
+        n: Samples of the pool.
+        bought: Samples of the bootstrap set.
+        budget: Share of the pool, the bootstrap set counted.
+    """
+    rows = np.arange(len(features))
+    for name, share in point.phases:
+        part = 1.0 if share is None else share / BUDGETS[0]
+        keep = min(round(part * budget * n) - bought, len(rows))
+        if share is None and point.diverse:
+            ranks = np.maximum(scores[name][rows], np.finfo(np.float32).min)
+            found = choose(ranks, keep, features=features[rows])
+            return rows[np.asarray(found.indices)]
+        rows = rows[top(scores[name][rows], keep)]
+    return rows
+
+
+def top(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the places of the highest scores; of equal ones the lower."""
+    return np.argsort(-scores, kind="stable")[:count]

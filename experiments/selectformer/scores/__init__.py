@@ -1,0 +1,1 @@
+"""Accuracy after a purchase by the scores of a linear target itself."""
