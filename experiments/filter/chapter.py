@@ -96,7 +96,7 @@ _TESTS = (
 
 
 def _verdicts(claims: list[Claim]) -> str:
-    return f"Of {len(claims)} claims, each on one kind of noise, {tally(claims)}."
+    return f"Of {len(claims)} rows below, {tally(claims)}."
 
 
 def _kept_table(result: Filtering, target: str) -> Table:

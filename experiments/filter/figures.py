@@ -32,7 +32,7 @@ DIFFERENCES = (
         "MNIST, 14×14 pixels, 2,000 clean samples",
         "several image data sets, FEMNIST too",
     ),
-    ("a perceptron (`--full`: a CNN too)", "CNNs"),
+    ("a perceptron; with --full a CNN too", "CNNs"),
     (
         "Adam towards the clients' mean; plain averaging under strong open-set noise "
         "only",
@@ -50,7 +50,7 @@ DIFFERENCES = (
     ),
     (
         "the exact threshold, found by counts that clients send",
-        "clients' losses, or their distribution, go to the server",
+        "the distributions of clients' losses go to the server",
     ),
     (
         "cross-fitted losses, quantile, mixture, thresholds by class: ours",
