@@ -19,6 +19,8 @@ from jaxsel.demo.scenes.thresholds import TRAINED, variant_seed
 from jaxsel.demo.scenes.trainer import Samples, images
 from jaxsel.demo.seeds import stacked
 
+from . import writers
+from .best import SHARES, best_seed
 from .runs import noise_seed, questions_seed
 
 FULL_FILTER = FilterSizes(rounds=100)
@@ -29,6 +31,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cnn": {"net": "cnn"},
 }
 """What else is tried under strong open-set noise; the second with `--full`."""
+
+BEST = ("open", "closed")
+"""Kinds of noise for which other thresholds are tried beside the paper's."""
+
+WRITTEN = "mnist"
+"""The target whose samples have handwriting."""
 
 _OTHERS = {
     "mnist": ("fashion_mnist", "digits"),
@@ -50,6 +58,8 @@ class Filtering:
         questions: What `questions_seed` returns, stacked likewise, by target.
         variants: What `variant_seed` returns, stacked likewise, by target and name in
             `VARIANTS`.
+        best: What `best_seed` returns, stacked likewise, by target and kind in `BEST`.
+        writers: What `writers_seed` returns, stacked likewise.
     """
 
     seeds: np.ndarray
@@ -59,6 +69,8 @@ class Filtering:
     noise: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
     questions: Mapping[str, Mapping[str, np.ndarray]]
     variants: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+    best: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+    writers: Mapping[str, np.ndarray]
 
 
 def run_filtering(
@@ -103,6 +115,8 @@ def run_filtering(
         "others": _OTHERS,
         "trained": TRAINED,
         "variants": VARIANTS,
+        "shares": SHARES,
+        "writers": [writers.STYLES, writers.FEW],
     }
 
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
@@ -130,6 +144,11 @@ def run_filtering(
             target: {name: stacked(found[f"{target}-{name}"]) for name in variants}
             for target in targets
         },
+        best={
+            target: {kind: stacked(found[f"{target}-best-{kind}"]) for kind in BEST}
+            for target in targets
+        },
+        writers=stacked(found["writers"]),
     )
 
 
@@ -156,6 +175,9 @@ def experiments(
         for name in variants:
             changed = dataclasses.replace(sizes, **VARIANTS[name])
             jobs[f"{target}-{name}"] = job(variant_seed, target, changed)
+        for kind in BEST:
+            jobs[f"{target}-best-{kind}"] = job(best_seed, target, kind=kind)
+    jobs["writers"] = job(writers.writers_seed, WRITTEN)
     return jobs
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import experiment
 
-from experiments.filter import chapter, run
+from experiments.filter import chapter, run, writers
 from experiments.filter.chapter import filter_chapter
 from experiments.seeds import Workers
 from jaxsel.data import load
@@ -112,9 +112,10 @@ def result(data, tmp_path_factory):
     parts = {"mnist": data[0], "fashion_mnist": data[1][0], "digits": data[1][1]}
     patch.setattr(run, "_read", lambda name, side: parts[name])
     patch.setattr(run, "FilterSizes", lambda: TINY)
+    patch.setattr(writers, "STYLES", 4)
     folder = tmp_path_factory.mktemp("runs")
     found = run.run_filtering(folder, seeds=(0, 1))
-    assert len(list((folder / "default").glob("*.npz"))) == 10
+    assert len(list((folder / "default").glob("*.npz"))) == 16
     patch.undo()
     return found
 
@@ -153,7 +154,7 @@ def test_experiments_by_name():
     jobs = run.experiments(
         run.FULL_FILTER, ("mnist", "fashion_mnist"), (*run.VARIANTS,)
     )
-    assert len(jobs) == 2 * (3 + 1 + 2)
+    assert len(jobs) == 2 * (3 + 1 + 2 + 2) + 1
     assert "fashion_mnist-cnn" in jobs
 
 
@@ -190,6 +191,8 @@ def test_one_seed_is_told_without_spread(result):
         noise=jax.tree.map(lambda a: a[:1], dict(result.noise)),
         questions=jax.tree.map(lambda a: a[:1], dict(result.questions)),
         variants=jax.tree.map(lambda a: a[:1], dict(result.variants)),
+        best=jax.tree.map(lambda a: a[:1], dict(result.best)),
+        writers=jax.tree.map(lambda a: a[:1], dict(result.writers)),
     )
     assert filter_chapter(only).title == "Filtering by loss"
 

@@ -1,0 +1,97 @@
+"""Cases of noise and training that claims are judged on, and words for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxsel.demo.scenes.federation import KINDS
+
+from .run import Filtering
+
+NAMES = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "digits": "scikit-learn's digits",
+}
+WORDS = {"open": "open-set", "closed": "closed-set", "both": "mixed"}
+WAYS = {"plain": "plain averaging", "cnn": "a CNN"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """Accuracies in the end, of one kind of noise and training.
+
+    Attributes:
+        where: Data and noise.
+        scale: Clients, samples and model.
+        trained: Of those that are `TRAINED`, `[S, 4]`.
+        ideal: With clean samples alone, `[S]`.
+        bench: Of the benchmark's model, `[S]`.
+    """
+
+    where: str
+    scale: str
+    trained: np.ndarray
+    ideal: np.ndarray
+    bench: np.ndarray
+
+    @property
+    def none(self) -> np.ndarray:
+        """Without a filter, `[S]`."""
+        return self.trained[:, 0]
+
+    @property
+    def paper(self) -> np.ndarray:
+        """With the paper's rule, `[S]`."""
+        return self.trained[:, 1]
+
+    @property
+    def crossed(self) -> np.ndarray:
+        """With the threshold of cross-fitted losses, `[S]`."""
+        return self.trained[:, 2]
+
+    @property
+    def quantile(self) -> np.ndarray:
+        """With a quantile of these losses, `[S]`."""
+        return self.trained[:, 3]
+
+
+def cases(result: Filtering) -> Iterator[Case]:
+    """Yield each kind and ratio of noise, and what is trained in another way."""
+    for target, kinds in result.noise.items():
+        asked = result.questions[target]
+        ideal, bench = asked["ideal"][:, -1], asked["benchmark"]
+        for kind in KINDS:
+            for r, ratio in enumerate(result.sizes.ratios):
+                last = kinds[kind]["accuracy"][:, r, :, -1]
+                where = f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
+                yield Case(where, scale(result), last, ideal, bench)
+        for name, one in result.variants[target].items():
+            last = one["accuracy"][..., -1]
+            where = f"{strong(result, target, 'open')}, {WAYS[name]}"
+            yield Case(
+                where,
+                scale(result, name),
+                last,
+                one["ideal"][:, -1],
+                one["benchmark"],
+            )
+
+
+def strong(result: Filtering, target: str, kind: str) -> str:
+    """Return the words for a target under the strongest noise of a kind."""
+    ratio = max(result.sizes.ratios)
+    return f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
+
+
+def scale(result: Filtering, way: str = "") -> str:
+    """Return the words for clients, samples and model."""
+    sizes = result.sizes
+    model = "a CNN" if way == "cnn" else "a perceptron"
+    return (
+        f"{sizes.clients} clients, {sizes.clean:,} clean samples of "
+        f"{sizes.side}×{sizes.side} pixels, {model}"
+    )
