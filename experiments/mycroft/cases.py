@@ -14,9 +14,9 @@ from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, joined, take
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
-from .choosing import SELECTORS, SPACES, choose, look
+from .choosing import PUBLISHED, SELECTORS, SPACES, choose, look
 
-RETRAINED = ("nothing", "func_feat", "random", "everything")
+RETRAINED = ("nothing", PUBLISHED, "random", "everything")
 OTHER = {"cnn": "mlp", "mlp": "cnn"}
 
 
@@ -35,6 +35,8 @@ class Cases:
             of the owner's samples are as `SPOILT` says, `[S, 3, 5, 2]`.
         right: Share of right labels in what was sent, of the same shape but for the
             last axis; NaN where nothing was sent.
+        published: With what FuncFeat as published chose, where all of the owner's
+            samples are as `SPOILT` says, `[S, 3, 2]`.
         unlabelled: Without the owner's labels, by pixels: retrieval, and a random
             choice from all classes, with pseudo-labels, `[S, 2, 2]`.
         pseudo_right: Share of right pseudo-labels in those, `[S, 2]`.
@@ -53,6 +55,7 @@ class Cases:
     nothing: np.ndarray
     by_spoiling: np.ndarray
     right: np.ndarray
+    published: np.ndarray
     unlabelled: np.ndarray
     pseudo_right: np.ndarray
     retrained: np.ndarray
@@ -74,18 +77,19 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     pick = lambda how, view: choose(how, view, sizes.main, keys[2])
     gain = lambda owner, rows: trainer.gain(take(owner.samples, rows))
 
-    accuracy, right = [], []
+    accuracy, right, published = [], [], []
     owners = {s: train(o, sizes.net) for s, o in spoilt(offer, keys[3]).items()}
     clean = owners["clean"]
     for owner in owners.values():
         view = look(owner, hard)
         sent = [pick(how, view) for how in SELECTORS] + [np.arange(len(offer[1]))]
         accuracy.append([gain(owner, rows) for rows in sent])
+        published.append(gain(owner, pick(PUBLISHED, view)))
         true = owner.samples[1] == offer[1]
         right.append([true[rows].mean() if len(rows) else np.nan for rows in sent])
     nothing = gain(clean, np.empty(0, int))
 
-    chosen = pick("func_feat", look(clean, hard)), pick("random", look(clean, hard))
+    chosen = (pick(how, look(clean, hard)) for how in (PUBLISHED, "random"))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
     fresh = sizes.untrained(offer[0].shape[1:], scene.n_classes, keys[4])
     retrained = []
@@ -113,10 +117,11 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
         "nothing": nothing,
         "by_spoiling": np.array(accuracy),
         "right": np.array(right),
+        "published": np.array(published),
         "unlabelled": np.array([trainer.gain(sent) for sent in unlabelled]),
         "pseudo_right": pseudo_right,
         "retrained": np.array(retrained),
-        "tuned": np.array([nothing, *(accuracy[0][i] for i in (0, 3, 4))]),
+        "tuned": np.array([nothing, published[0], *accuracy[0][-2:]]),
         "steps_tuned": np.array(steps_tuned),
         "steps_retrained": np.array(steps_tuned + sizes.first),
         "other_model": np.array([gain(clean, pick(how, other)) for how in SPACES]),

@@ -20,6 +20,14 @@ SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
 SPACES = SELECTORS[:-1]
 """Those of them that look at the samples through the owner's model."""
 
+PUBLISHED = "published"
+"""FuncFeat as in the paper and its public code, which the paper's claims are about.
+
+Samples are picked by orthogonal matching pursuit, so that distances bear on weights
+only, and what is left of a budget is filled at random, as that code does. "func_feat"
+lets distances bear on the choice, and fills nothing.
+"""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
@@ -69,17 +77,17 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
     """Choose what to send.
 
     Args:
-        how: "func_feat" and "grad_match" match the mean gradient of the hard samples of
-            each class by samples of that class; "retrieve" takes the samples nearest
-            to the hard ones of their class, by the cosine of features; "random" draws
-            from the classes of the hard samples, in proportion.
+        how: "func_feat", `PUBLISHED` and "grad_match" match the mean gradient of the
+            hard samples of each class by samples of that class; "retrieve" takes the
+            samples nearest to the hard ones of their class, by the cosine of features;
+            "random" draws from the classes of the hard samples, in proportion.
         view: What the owner sees.
         budget: How many samples to send at most.
         key: Key of the random draw.
 
     Returns:
         Rows, `[<= budget]`, best first. Matching may send fewer: it stops where no
-        sample is left whose gradient points towards the target.
+        sample is left whose gradient points towards the target. `PUBLISHED` does not.
     """
     y: Any = {"labels": view.labels}
     if how == "random":
@@ -94,8 +102,28 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
             chosen = grad_match(*gradients, budget, **y)
         else:
             near = view.features, view.hard_features
-            chosen = func_feat(*gradients, *near, budget, **y)
-    return np.asarray(chosen.indices)[: int(chosen.n_valid)]
+            score = "omp" if how == PUBLISHED else "ols"
+            chosen = func_feat(*gradients, *near, budget, score=score, **y)
+    rows = np.asarray(chosen.indices)[: int(chosen.n_valid)]
+    if how == PUBLISHED:
+        return filled(rows, _random(view, budget, key), view.labels)
+    return rows
+
+
+def filled(rows: np.ndarray, others: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Fill rows up by others, so that each class has as many as it has among these.
+
+    Args:
+        rows: At most as many of each class as among `others`.
+        others: Those that are taken first come first.
+        labels: Of all rows.
+    """
+    more = []
+    for c in np.unique(labels[others]):
+        mine, theirs = (some[labels[some] == c] for some in (rows, others))
+        missing = max(0, len(theirs) - len(mine))
+        more.append(theirs[~np.isin(theirs, mine)][:missing])
+    return np.concatenate([rows, *more])
 
 
 def _random(view: View, budget: int, key: jax.Array) -> np.ndarray:

@@ -13,12 +13,15 @@ from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 
 from . import paper
 from .cases import RETRAINED
-from .choosing import SELECTORS, SPACES
+from .choosing import PUBLISHED, SELECTORS, SPACES
+from .claims import TITLES
 from .ranking import METHODS, OFFERS
 from .run import Mycroft
+from .spurious import Spurious
+from .starved import Starved
 from .words import known_mean
 
-TITLES = {"fashion_mnist": "Fashion-MNIST", "mnist": "MNIST"}
+AS_PUBLISHED = "FuncFeat as published"
 
 
 def title(data: str) -> str:
@@ -28,23 +31,25 @@ def title(data: str) -> str:
 def first_table(result: Mycroft) -> Table:
     """Set our accuracies beside those of the paper's Table 1."""
     ours = {
-        title(name): (one.budgets, one.accuracy[..., 0])
+        title(name): (one.budgets, one.published, one.accuracy)
         for name, one in result.starved.items()
     }
-    spurious = result.spurious
-    ours["Backgrounds"] = spurious.budgets, spurious.accuracy[..., 0]
+    others = {"Another source": result.foreign, "Backgrounds": result.spurious}
+    for name, one in others.items():
+        if one is not None:
+            ours[name] = one.budgets, one.published, one.accuracy
     theirs = {**paper.VISION, "Dogs & Wolves": paper.DOGS_AND_WOLVES}
     budgets = sorted(
-        {int(b) for known, _ in ours.values() for b in known if b <= 128}
+        {int(b) for known, *_ in ours.values() for b in known if b <= 128}
         | set(paper.BUDGETS)
     )
     rows = []
     for budget in budgets:
         row: list[str | None] = [str(budget)]
-        for known, accuracy in ours.values():
+        for known, published, accuracy in ours.values():
             at = np.flatnonzero(known == budget)
-            means = accuracy[:, :, at[0]].mean(0) if len(at) else None
-            row.append(None if means is None else _pair(means[0], means[-1]))
+            both = published[:, at, 0].mean(0), accuracy[:, -1, at, 0].mean(0)
+            row.append(_pair(*(float(means[0]) for means in both)) if len(at) else None)
         at = paper.BUDGETS.index(budget) if budget in paper.BUDGETS else None
         for column in theirs.values():
             pair = None if at is None else column[at]
@@ -53,8 +58,9 @@ def first_table(result: Mycroft) -> Table:
     return Table(
         columns=("Budget", *ours, *(f"Paper: {name}" for name in theirs)),
         rows=rows,
-        caption="Accuracy on hard samples, Mycroft / random: ours (FuncFeat, held-out "
-        "hard samples, means over seeds) beside the paper's Table 1.",
+        caption="Accuracy on hard samples, Mycroft / random: ours (FuncFeat as "
+        "published, held-out hard samples, means over seeds) beside the paper's Table "
+        "1.",
     )
 
 
@@ -63,16 +69,16 @@ def _pair(a: float, b: float) -> str:
 
 
 def starved_figures(result: Mycroft) -> list[Figure]:
+    shown = {title(name): one for name, one in result.starved.items()}
+    if result.foreign is not None:
+        shown["MNIST, the owner's digits from another source"] = result.foreign
     return [
         _budget_figure(
-            one.budgets,
-            one.accuracy[..., 0],
-            one.everything[:, 0],
-            one.nothing[:, 0],
-            f"{title(name)}: accuracy on held-out hard samples against the budget; "
-            "bands are one standard deviation over seeds.",
+            one,
+            f"{name}: accuracy on held-out hard samples against the budget; bands are "
+            "one standard deviation over seeds.",
         )
-        for name, one in result.starved.items()
+        for name, one in shown.items()
     ]
 
 
@@ -129,10 +135,7 @@ def matched_figure(result: Mycroft) -> Figure:
 def spurious_figures(result: Mycroft) -> list[Figure]:
     one = result.spurious
     accuracy = _budget_figure(
-        one.budgets,
-        one.accuracy[..., 0],
-        one.everything[:, 0],
-        one.nothing[:, 0],
+        one,
         "Backgrounds: accuracy on held-out hard samples, all natural, against the "
         "budget.",
     )
@@ -174,12 +177,17 @@ def case_table(result: Mycroft) -> Table:
     cases = result.cases
     held_out = cases.by_spoiling[..., 0]
     rows: list[Sequence[object]] = [
-        (state.capitalize(), *(spread(held_out[:, i, j]) for j in range(5)))
+        (
+            state.capitalize(),
+            spread(cases.published[:, i, 0]),
+            *(spread(held_out[:, i, j]) for j in range(5)),
+        )
         for i, state in enumerate(SPOILT)
     ]
     rows.append(
         (
             "No labels, by pixels",
+            None,
             None,
             None,
             spread(cases.unlabelled[:, 0, 0]),
@@ -190,6 +198,7 @@ def case_table(result: Mycroft) -> Table:
     rows.append(
         (
             "Owner with an MLP",
+            None,
             *(spread(cases.other_model[:, j, 0]) for j in range(3)),
             None,
             None,
@@ -198,6 +207,7 @@ def case_table(result: Mycroft) -> Table:
     rows += [
         (
             f"Gradients after {steps} steps",
+            None,
             *(spread(cases.by_checkpoint[:, j, i, 0]) for j in range(3)),
             None,
             None,
@@ -205,23 +215,31 @@ def case_table(result: Mycroft) -> Table:
         for i, steps in enumerate(cases.steps)
     ]
     return Table(
-        columns=("Owner's data", *map(_headed, SELECTORS), "Everything"),
+        columns=(
+            "Owner's data",
+            AS_PUBLISHED,
+            *map(_headed, SELECTORS),
+            "Everything",
+        ),
         rows=rows,
-        formats=("", *[".1%"] * 5),
+        formats=("", *[".1%"] * 6),
         caption=f"Case studies: accuracy on held-out hard samples with {cases.budget} "
         "samples, mean ± standard deviation over seeds.",
     )
 
 
 def drop_table(result: Mycroft) -> Table:
-    held_out = result.cases.by_spoiling[..., 0]
+    cases = result.cases
+    held_out = np.concatenate(
+        [cases.by_spoiling[..., 0], cases.published[:, :, None, 0]], axis=2
+    )
     rows = []
     for state, (mycroft, random) in paper.DROPS.items():
         drop = held_out[:, 0] - held_out[:, SPOILT.index(state)]
         rows.append(
             (
                 state.capitalize(),
-                *(spread(100 * drop[:, j]) for j in (0, 2, 3)),
+                *(spread(100 * drop[:, j]) for j in (-1, 0, 2, 3)),
                 100 * mycroft,
                 100 * random,
             )
@@ -229,6 +247,7 @@ def drop_table(result: Mycroft) -> Table:
     return Table(
         columns=(
             "All of the owner's samples",
+            AS_PUBLISHED,
             "FuncFeat",
             "Retrieval",
             "Random",
@@ -236,7 +255,7 @@ def drop_table(result: Mycroft) -> Table:
             "Paper: random",
         ),
         rows=rows,
-        formats=("", *[".1f"] * 5),
+        formats=("", *[".1f"] * 6),
         caption="Accuracy lost to noise, in percentage points, beside the paper's.",
     )
 
@@ -258,6 +277,7 @@ def label_table(result: Mycroft) -> Table:
 def retrained_table(result: Mycroft) -> Table:
     cases = result.cases
     names = {"nothing": "nothing", "everything": "everything", **NAMES}
+    names[PUBLISHED] = AS_PUBLISHED
     return Table(
         columns=("Received", "Fine-tuned", "Trained from scratch"),
         rows=[
@@ -280,6 +300,7 @@ def owner_ranking_table(result: Mycroft) -> Table:
         columns=(
             "Owner",
             "Has",
+            AS_PUBLISHED,
             *(NAMES[how] for how in METHODS),
             "everything",
             "Paper: Mycroft",
@@ -290,13 +311,14 @@ def owner_ranking_table(result: Mycroft) -> Table:
             (
                 name,
                 what,
+                spread(owners.published[:, i]),
                 *(spread(owners.accuracy[:, j, i]) for j in range(len(METHODS))),
                 spread(owners.everything[:, i]),
                 *paper.OWNERS[name],
             )
             for i, (name, what) in enumerate(OFFERS.items())
         ],
-        formats=("", "", *[".2f"] * 7),
+        formats=("", "", *[".2f"] * 8),
         caption="Accuracy on held-out hard samples, all natural, with "
         f"{owners.budget} samples of one owner, and with all it has, beside the "
         "paper's.",
@@ -308,15 +330,11 @@ def _headed(how: str) -> str:
     return NAMES[how][0].upper() + NAMES[how][1:]
 
 
-def _budget_figure(
-    budgets: np.ndarray,
-    accuracy: np.ndarray,
-    everything: np.ndarray,
-    nothing: np.ndarray,
-    caption: str,
-) -> Figure:
-    curves = {NAMES[how]: accuracy[:, i] for i, how in enumerate(SELECTORS)}
-    levels = {"everything": everything, "nothing": nothing}
+def _budget_figure(one: Starved | Spurious, caption: str) -> Figure:
+    budgets, accuracy = one.budgets, one.accuracy[..., 0]
+    curves = {AS_PUBLISHED: one.published[..., 0]}
+    curves |= {NAMES[how]: accuracy[:, i] for i, how in enumerate(SELECTORS)}
+    levels = {"everything": one.everything[:, 0], "nothing": one.nothing[:, 0]}
     figure = new_figure()
     with style():
         ax = figure.subplots()

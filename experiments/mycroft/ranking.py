@@ -10,8 +10,9 @@ import numpy as np
 from jaxsel.data import color_jitter, crop_and_flip, perspective
 from jaxsel.demo.scenes.owner import new_owner
 from jaxsel.demo.scenes.ranking import appraise_owners
-from jaxsel.demo.scenes.trainer import Samples, Sizes
+from jaxsel.demo.scenes.trainer import Samples, Sizes, take
 
+from .choosing import PUBLISHED, choose, look
 from .spurious import PAIR, draw_backgrounds, mixed
 
 OFFERS = {
@@ -39,6 +40,8 @@ class Owners:
         spearman: Rank correlation of each method's accuracies with those of
             everything, `[S, 3]`; NaN where all owners are equal.
         kendall: Kendall's tau-b, likewise.
+        published: Accuracy with what each owner chose by FuncFeat as published,
+            `[S, 5]`; without the market's messages, which have no such method.
     """
 
     budget: int
@@ -47,6 +50,7 @@ class Owners:
     everything: np.ndarray
     spearman: np.ndarray
     kendall: np.ndarray
+    published: np.ndarray
 
 
 def owners_seed(
@@ -68,7 +72,12 @@ def owners_seed(
         name: new_owner(samples, 2, sizes, jax.random.fold_in(keys[1], i))
         for i, (name, samples) in enumerate(stock.items())
     }
-    return appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
+    found = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
+    published = []
+    for owner in owners.values():
+        rows = choose(PUBLISHED, look(owner, trainer.shared), sizes.main, keys[2])
+        published.append(trainer.gain(take(owner.samples, rows))[0])
+    return {**found, "published": np.array(published)}
 
 
 def disturb(x: np.ndarray, key: jax.Array) -> np.ndarray:

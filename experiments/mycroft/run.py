@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.values.data import shrink
 from jaxsel.data import load
 from jaxsel.demo.scenes.trainer import Samples, Sizes, images
 from jaxsel.demo.seeds import stacked
@@ -20,7 +21,8 @@ from .cases import Cases, cases_seed
 from .ranking import Owners, owners_seed
 from .sizes import FULL
 from .spurious import FULL_SIZES, SIZES, Spurious, spurious_seed
-from .starved import Starved, starved_seed
+from .starved import FOREIGN, Starved, starved_seed
+from .tabular.paths import Paths, join_paths, paths_seed
 from .tabular.run import Tabular, join_tabular, tabular_seed
 
 DATA = ("fashion_mnist", "mnist")
@@ -38,10 +40,13 @@ class Mycroft:
         sizes: How large the starved classes and the case studies are.
         backgrounds: How large the spurious correlation and the ranking are.
         starved: Starved classes, by data set.
+        foreign: The same on MNIST, where the owner has another source's digits; None
+            if it was left out.
         spurious: A planted spurious correlation.
         cases: The case studies, on the first of the data sets.
         owners: Five owners, ranked.
         tabular: The tabular experiments; None if they were left out.
+        paths: Decision paths on the same table; None if they were left out.
     """
 
     seeds: np.ndarray
@@ -53,6 +58,8 @@ class Mycroft:
     cases: Cases
     owners: Owners
     tabular: Tabular | None
+    foreign: Starved | None = None
+    paths: Paths | None = None
 
 
 def run_mycroft(
@@ -72,8 +79,7 @@ def run_mycroft(
         folder: Where those files are, or will be, in "default" or "full".
         seeds: Each deals the data, and draws noise and weights, anew.
         full: Whether to take whole images, wider networks, more budgets, and all of
-            the tabular experiments. Otherwise images are averaged to 14×14 pixels, and
-            five seeds take six minutes on two cores.
+            the tabular experiments. Otherwise images are averaged to 14×14 pixels.
         progress: Whether to show a progress bar.
         workers: Where they run; on threads of this process if None.
 
@@ -130,6 +136,7 @@ def experiments(
             f"starved-{name}": (sizes, _on(starved_seed, read, name, sizes))
             for name in DATA
         },
+        "foreign": (FOREIGN, _foreign),
         "spurious": (backgrounds, _on(spurious_seed, read, first, backgrounds)),
         "cases": (sizes, _on(cases_seed, read, first, sizes)),
         "owners": (backgrounds, _on(owners_seed, read, first, backgrounds)),
@@ -137,6 +144,7 @@ def experiments(
             None,
             lambda seed: dataclasses.asdict(tabular_seed(seed, full=full)),
         ),
+        "paths": (None, paths_seed),
     }
 
 
@@ -151,7 +159,7 @@ def assemble(
     """Join the results of single seeds, by experiment, into one."""
     budgets = np.asarray(sizes.budgets)
     prefix = "starved-"
-    tabular = found.get("tabular")
+    tabular, foreign, paths = map(found.get, ("tabular", "foreign", "paths"))
     return Mycroft(
         seeds=np.asarray(seeds),
         full=full,
@@ -170,6 +178,10 @@ def assemble(
         cases=Cases(budget=sizes.main, steps=_steps(sizes), **stacked(found["cases"])),
         owners=Owners(budget=backgrounds.main, **stacked(found["owners"])),
         tabular=join_tabular([Tabular(**run) for run in tabular]) if tabular else None,
+        foreign=Starved(budgets=np.asarray(FOREIGN.budgets), **stacked(foreign))
+        if foreign
+        else None,
+        paths=join_paths(paths) if paths else None,
     )
 
 
@@ -181,6 +193,20 @@ def _on(
 ) -> Job:
     """Bind an experiment to a data set, which is read when it is first needed."""
     return lambda seed: run(read(name), sizes, seed)
+
+
+def _foreign(seed: int) -> dict[str, np.ndarray]:
+    """Starve a trainer of MNIST, whose owner has the 1,797 digits of scikit-learn."""
+    x, y = _mnist(FOREIGN.side)
+    digits = images(load("digits", split="all"), FOREIGN.side)
+    return starved_seed((x, y), FOREIGN, seed, foreign=digits)
+
+
+@functools.cache
+def _mnist(side: int) -> Samples:
+    """Return MNIST without two pixels at each edge, which makes its digits fill it."""
+    data = load("mnist", split=_SPLIT)
+    return shrink(data.x[:, 2:26, 2:26], side)[..., 0], np.asarray(data.y)
 
 
 def _steps(sizes: Sizes) -> np.ndarray:

@@ -11,7 +11,7 @@ from jaxsel.demo.scenes.owner import CHECKPOINT, new_owner
 from jaxsel.demo.scenes.starved import deal
 from jaxsel.demo.scenes.trainer import Samples, Sizes, Trainer, hire, joined, take
 
-from .choosing import SPACES, View, choose, look
+from .choosing import PUBLISHED, SPACES, View, choose, look
 from .sizes import FULL
 
 PAIR = (0, 3)
@@ -54,6 +54,8 @@ class Spurious:
         useful_by_checkpoint: The same for each checkpoint that the owner may look
             through, `[S, 3, C, B]`, see `SPACES`.
         useful_by_pixels: The same where retrieval compares pixels, `[S, B]`.
+        published: Accuracy with what FuncFeat as published chose, `[S, B, 2]`.
+        published_useful: Share of natural samples in that, `[S, B]`.
     """
 
     budgets: np.ndarray
@@ -68,6 +70,8 @@ class Spurious:
     useful: np.ndarray
     useful_by_checkpoint: np.ndarray
     useful_by_pixels: np.ndarray
+    published: np.ndarray
+    published_useful: np.ndarray
 
 
 def on_background(x: np.ndarray, vertical: np.ndarray, key: jax.Array) -> np.ndarray:
@@ -184,6 +188,7 @@ def spurious_seed(
     by_pixels = views[0].by(offer[0], trainer.shared[0])
     chosen = [line[CHECKPOINT] for line in through]
     chosen.append(rows("random", views[0]))
+    published = rows(PUBLISHED, views[CHECKPOINT])
     return {
         "natural_before": scene.before[0],
         "spurious_before": scene.before[1],
@@ -199,4 +204,6 @@ def spurious_seed(
             [[useful(r) for r in line] for line in through]
         ),
         "useful_by_pixels": useful(rows("retrieve", by_pixels)),
+        "published": np.array([trainer.gain(take(offer, r)) for r in published]),
+        "published_useful": useful(published),
     }

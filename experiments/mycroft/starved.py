@@ -1,4 +1,4 @@
-"""Starved classes: four ways to choose, at several budgets."""
+"""Starved classes: five ways to choose, at several budgets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxsel.demo.scenes.owner import new_owner
 from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, take
 
-from .choosing import SELECTORS, choose, look
+from .choosing import PUBLISHED, SELECTORS, choose, look
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class Starved:
         everything: With all that the owner has, `[S, 2]`.
         accuracy: With what was chosen, `[S, 4, B, 2]`.
         sent: How many samples that was, `[S, 4, B]`.
+        published: Accuracy with what FuncFeat as published chose, `[S, B, 2]`.
+        published_sent: How many samples that was, with those that fill it, `[S, B]`.
     """
 
     budgets: np.ndarray
@@ -42,19 +44,36 @@ class Starved:
     everything: np.ndarray
     accuracy: np.ndarray
     sent: np.ndarray
+    published: np.ndarray
+    published_sent: np.ndarray
 
 
-def starved_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
-    """Run the experiment once; the fields of `Starved` without their first axis."""
+FOREIGN = Sizes(net="mlp", side=8, offered=10)
+"""Sizes where an owner has what is not dealt: all of another source."""
+
+
+def starved_seed(
+    data: Samples, sizes: Sizes, seed: int, *, foreign: Samples | None = None
+) -> dict[str, np.ndarray]:
+    """Run the experiment once; the fields of `Starved` without their first axis.
+
+    Args:
+        data: What is dealt to trainer and owner.
+        sizes: How large the experiment is.
+        seed: Seed of all draws.
+        foreign: What the owner has instead of its share of `data`.
+    """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
     scene = draw_starved(data, sizes, keys[0])
-    trainer, offer = scene.trainer, scene.offer
+    trainer, offer = scene.trainer, scene.offer if foreign is None else foreign
     owner = new_owner(offer, scene.n_classes, sizes, keys[1])
     view = look(owner, trainer.shared)
     chosen = [
         [choose(how, view, budget, keys[2]) for budget in sizes.budgets]
-        for how in SELECTORS
+        for how in (*SELECTORS, PUBLISHED)
     ]
+    accuracy = [[trainer.gain(take(offer, rows)) for rows in line] for line in chosen]
+    sent = [[len(rows) for rows in line] for line in chosen]
     return {
         "weak": scene.weak,
         "weak_before": scene.before[0],
@@ -62,8 +81,8 @@ def starved_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray
         "n_held_out": np.array(len(trainer.held_out[1])),
         "nothing": trainer.gain(take(offer, np.empty(0, int))),
         "everything": trainer.gain(offer),
-        "accuracy": np.array(
-            [[trainer.gain(take(offer, rows)) for rows in line] for line in chosen]
-        ),
-        "sent": np.array([[len(rows) for rows in line] for line in chosen]),
+        "accuracy": np.array(accuracy[:-1]),
+        "sent": np.array(sent[:-1]),
+        "published": np.array(accuracy[-1]),
+        "published_sent": np.array(sent[-1]),
     }

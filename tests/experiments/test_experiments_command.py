@@ -43,7 +43,7 @@ def test_writes_a_report(mycroft, capsys):
     assert "repro/report.html exists: --force replaces it" in message
     experiment("mycroft", "--full", "--force")
     assert mycroft.call_args.kwargs["full"] is True
-    assert mycroft.call_args.kwargs["seeds"] == range(5)
+    assert mycroft.call_args.kwargs["seeds"] == range(8)
 
     experiment("mycroft", "--executor", "processes", "--workers", 3, "--force")
     assert mycroft.call_args.kwargs["workers"] == Workers("processes", 3)

@@ -11,7 +11,7 @@ from flax import nnx
 from experiments.mycroft import cases as studies, run as runs
 from experiments.mycroft.cases import cases_seed
 from experiments.mycroft.chapter import mycroft_chapters
-from experiments.mycroft.choosing import SELECTORS, choose, look
+from experiments.mycroft.choosing import PUBLISHED, SELECTORS, choose, filled, look
 from experiments.mycroft.figures import matched
 from experiments.mycroft.ranking import disturb, owners_seed
 from experiments.mycroft.run import run_mycroft
@@ -65,9 +65,15 @@ def parity(digits):
     return digits[0], digits[1] % 2
 
 
+def few(data):
+    """Another source's samples: some of these, as negatives."""
+    return 1 - data[0][:300], data[1][:300]
+
+
 def tiny_experiments(data):
     return {
         "starved-digits": (TINY, lambda seed: starved_seed(data, TINY, seed)),
+        "foreign": (TINY, lambda s: starved_seed(data, TINY, s, foreign=few(data))),
         "spurious": (SMALL, lambda s: spurious_seed(data, SMALL, s, pair=PAIR)),
         "cases": (TINY, lambda seed: cases_seed(data, TINY, seed)),
         "owners": (SMALL, lambda s: owners_seed(data, SMALL, s, pair=PAIR)),
@@ -98,6 +104,7 @@ def result(parity, tmp_path_factory):
             patch.setattr(runs, "experiments", lambda *_, some=some, **__: some)
             patch.setattr(runs, "Sizes", lambda: TINY)
             patch.setattr(runs, "SIZES", SMALL)
+            patch.setattr(runs, "FOREIGN", TINY)
             # Another multilayer perceptron: a CNN takes long to compile.
             patch.setitem(studies.OTHER, "mlp", "mlp")
             if dies:
@@ -126,23 +133,28 @@ def test_a_killed_run_goes_on_to_the_same_numbers(result, parity):
 @pytest.mark.slow
 def test_results_are_of_the_documented_shapes(result):
     starved, spurious = result.starved["digits"], result.spurious
-    for one, budgets in ((starved, 2), (spurious, 1)):
+    for one, budgets in ((starved, 2), (result.foreign, 2), (spurious, 1)):
         assert one.accuracy.shape == (2, 4, budgets, 2)
         assert one.sent.shape == (2, 4, budgets)
         assert one.nothing.shape == one.everything.shape == (2, 2)
         assert np.all(one.sent <= one.budgets)
         assert np.all(one.sent[:, 2:] == one.budgets)
+        assert one.published.shape == (2, budgets, 2)
+    assert starved.published_sent.shape == (2, 2)
+    assert np.all(starved.published_sent == starved.budgets)
+    assert spurious.published_useful.shape == (2, 1)
     assert spurious.useful.shape == (2, 4, 1)
     assert spurious.useful_by_checkpoint.shape == (2, 3, 2, 1)
     assert spurious.useful_by_pixels.shape == (2, 1)
     np.testing.assert_array_equal(spurious.steps, [0, 10])
     cases, owners = result.cases, result.owners
     assert cases.by_spoiling.shape == (2, 3, 5, 2)
+    assert cases.published.shape == (2, 3, 2)
     assert cases.by_checkpoint.shape == (2, 3, 2, 2)
     assert cases.other_model.shape == (2, 3, 2)
     assert cases.retrained.shape == cases.tuned.shape == (2, 4, 2)
     assert owners.accuracy.shape == (2, 3, 5)
-    assert owners.everything.shape == (2, 5)
+    assert owners.everything.shape == owners.published.shape == (2, 5)
     for accuracy in (starved.accuracy, cases.by_spoiling, owners.accuracy):
         assert np.all((accuracy >= 0) & (accuracy <= 1))
 
@@ -156,7 +168,11 @@ def test_results_make_sense(result):
     assert np.all(spurious.natural_before < spurious.spurious_before)
     assert spurious.useful[:, 2].mean() > spurious.useful[:, 3].mean() + 0.2
     # Full information gives what the trainings in the case studies give as well.
-    np.testing.assert_array_equal(cases.tuned[:, 3], cases.by_spoiling[:, 0, 4])
+    np.testing.assert_array_equal(cases.tuned[:, 2:], cases.by_spoiling[:, 0, 3:])
+    np.testing.assert_array_equal(cases.tuned[:, 1], cases.published[:, 0])
+    # What another source sends is of less use than what the trainer's own does.
+    gained = result.foreign.everything - result.foreign.nothing
+    assert gained[:, 0].mean() < (starved.everything - starved.nothing)[:, 0].mean()
     np.testing.assert_array_equal(cases.right[:, 0], 1)
     i = SPOILT.index("permuted labels")
     assert np.all(cases.right[:, i, 4] < 1 - 0.7 * PERMUTED / 2)
@@ -173,9 +189,11 @@ def test_the_chapter_shows_the_numbers(result, tmp_path):
     )
     np.testing.assert_array_equal(data["owners"]["accuracy"], result.owners.accuracy)
     text = html.read_text()
-    assert text.count("<svg") == 4
-    mean = result.starved["digits"].accuracy[:, :, 1, 0].mean(0)
-    assert f">{mean[0]:.2f} / {mean[3]:.2f}<" in text
+    assert text.count("<svg") == 5
+    one = result.starved["digits"]
+    means = one.published[:, 1, 0].mean(), one.accuracy[:, 3, 1, 0].mean()
+    assert f">{means[0]:.2f} / {means[1]:.2f}<" in text
+    assert "not tested here, because" in text
     assert ">0.61 / 0.47<" in text
     for number in (13.7, 16.9):
         assert f"<td>{number}</td>" in text
@@ -294,16 +312,28 @@ def test_choices_keep_to_budget_and_classes(parity):
     view = look(owner, shared)
     assert view.features.shape == (400, 128)
     share = np.bincount(shared[1], minlength=2) / len(shared[1])
-    for how in SELECTORS:
+    for how in (*SELECTORS, PUBLISHED):
         rows = choose(how, view, 8, jax.random.key(2))
         assert len(np.unique(rows)) == len(rows) <= 8
         counts = np.bincount(scene.offer[1][rows], minlength=2)
         assert np.all(counts[share == 0] == 0)
         if how != "retrieve":
             assert np.all(counts <= np.ceil(8 * share))
+        if how == PUBLISHED:
+            assert len(rows) == 8
     # More than there are of the classes asked for.
     everything = choose("random", view, 400, jax.random.key(2))
     assert len(everything) == np.isin(scene.offer[1], shared[1]).sum()
+
+
+def test_what_is_left_of_a_budget_is_filled_by_class():
+    y = np.array([0, 1, 0, 1, 0, 2])
+    rows = filled(np.array([4]), np.array([1, 0, 4, 3]), y)
+    np.testing.assert_array_equal(rows, [4, 0, 1, 3])
+    np.testing.assert_array_equal(filled(rows, np.array([1, 4]), y), rows)
+    np.testing.assert_array_equal(filled(np.array([2]), np.array([0, 4]), y), [2, 0])
+    nothing = np.empty(0, int)
+    np.testing.assert_array_equal(filled(nothing, np.array([5, 2]), y), [2, 5])
 
 
 def test_deal_by_hand():

@@ -3,6 +3,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from planted_tables import SIZES, planted
 from sklearn.metrics import f1_score
 from sklearn.tree import DecisionTreeClassifier
 
@@ -19,7 +20,6 @@ from experiments.mycroft.tabular.select import (
     rank,
 )
 from experiments.mycroft.tabular.tables import (
-    KindTable,
     adult_kinds,
     adult_occupations,
     load_table,
@@ -27,26 +27,6 @@ from experiments.mycroft.tabular.tables import (
 from experiments.mycroft.tabular.trainer import Retrainer
 from jaxsel.data import Dataset
 from jaxsel.report import Chapter, Figure, Report, Table
-
-SIZES = {"n_own": 60, "n_test": 20, "n_owner": 40}
-
-
-def planted(n_kinds=2, n=300, seed=0):
-    """Three columns of noise; each kind of positives stands out in one of its own."""
-    rng = np.random.default_rng(seed)
-    kind = np.repeat(np.arange(-1, n_kinds), [2 * n, *[n] * n_kinds])
-    rng.shuffle(kind)
-    x = rng.normal(size=(len(kind), n_kinds + 3))
-    rows = np.flatnonzero(kind >= 0)
-    x[rows, kind[rows]] += 4
-    x[:, -1] = rng.integers(3, size=len(kind))
-    return KindTable(
-        x=x.astype(np.float32),
-        categorical=(n_kinds + 2,),
-        positive=kind >= 0,
-        kind=kind,
-        kinds=tuple(f"kind {i}" for i in range(n_kinds)),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -414,8 +394,8 @@ def test_seeds_are_independent_and_reproducible(result):
 
 
 def test_run_tabular_runs_each_seed(result, monkeypatch):
-    monkeypatch.setattr(runs, "_tables", lambda name: (planted(), None))
-    monkeypatch.setitem(runs._SIZES, "digits", SIZES)
+    monkeypatch.setattr(runs, "tables", lambda name: (planted(), None))
+    monkeypatch.setitem(runs.SIZES, "digits", SIZES)
     run = run_tabular((0,), table="digits")
     np.testing.assert_array_equal(run.f1[0], result.f1[0])
     np.testing.assert_array_equal(run.seeds, [0])

@@ -18,12 +18,16 @@ from .figures import (
     budget_figures,
     classifier_means,
     classifier_table,
+    combined_figure,
     found_table,
     measure,
     paper_table,
+    path_figure,
+    path_table,
     ranking_figure,
     selector_table,
 )
+from .paths import BUDGET, OTHERS, SPLITS, WAYS, Paths
 from .run import USEFUL, Tabular
 
 _SOURCES = {
@@ -34,9 +38,14 @@ _SOURCES = {
 
 
 def tabular_blocks(
-    result: Tabular,
+    result: Tabular, paths: Paths | None = None
 ) -> tuple[list[str | Heading | Figure | Table], Mapping[str, Any]]:
-    """Return what a chapter shows of the tabular experiments, and the numbers."""
+    """Return what a chapter shows of the tabular experiments, and the numbers.
+
+    Args:
+        result: Trainers, owners and ways to choose.
+        paths: Decision paths and combined choices on the same table, if there are any.
+    """
     m = measure(result)
     trainers, owners = len(result.kinds), len(result.shares)
     seeds = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
@@ -64,11 +73,46 @@ def tabular_blocks(
         *([] if more is None else [more]),
         classifier_table(result),
         _classifiers(result),
+        *([] if paths is None else _path_blocks(paths)),
         f"All figures are means over {seeds}, ± one standard deviation. Each seed "
         f"deals the rows anew. With {least} samples, a score is that of one tree "
         "trained on very few positives: single pairs vary much more than the means.",
     ]
-    return blocks, _numbers(result, m)
+    data = _numbers(result, m)
+    if paths is not None:
+        data["paths"] = _path_numbers(paths)
+    return blocks, data
+
+
+def _path_blocks(paths: Paths) -> list[str | Heading | Figure | Table]:
+    per_seed = paths.cases().sum(axis=(1, 2))
+    return [
+        Heading("Decision paths, and combined choices"),
+        "A tree has no gradients. In their place, the paper tries the decision path "
+        "that a sample takes through a tree that is trained on the owner's data: "
+        f"{BUDGET} samples of the path of a hard sample, or of other paths. Of all "
+        f"pairs, {_span(per_seed)} a seed are cases with enough of both. A hard "
+        f"sample's path asks for {paths.means(paths.features).mean():.1f} columns on "
+        f"average, and {paths.means(paths.on_path).mean():.0%} of an owner's "
+        "candidates share the path of one.",
+        path_table(paths),
+        path_figure(paths),
+        combined_figure(paths),
+    ]
+
+
+def _path_numbers(paths: Paths) -> dict[str, Any]:
+    return {
+        "ways": WAYS,
+        "others": OTHERS,
+        "splits": SPLITS,
+        "cases": paths.cases().sum(axis=(1, 2)),
+        "f1": paths.means(paths.alone),
+        "share_of_right_kind": paths.means(paths.hits),
+        "f1_combined": paths.means(paths.combined),
+        "share_on_path": paths.means(paths.on_path),
+        "columns_on_path": paths.means(paths.features),
+    }
 
 
 def _structure(result: Tabular) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxsel.demo.seeds import spread
 from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 
+from .paths import BUDGET, OTHERS, SPLITS, WAYS, Paths
 from .run import USEFUL, Tabular
 from .select import RANKINGS
 
@@ -252,6 +253,77 @@ def paper_table(result: Tabular, m: Measures) -> Table:
         formats=("", ".0%", ".0%", ".0%", ".0%"),
         caption="Beside the paper's IoT-23, which is not to be had here: seven "
         "trainers, 95 owners.",
+    )
+
+
+def path_table(paths: Paths) -> Table:
+    """Compare who is sent by decision path, as Figure 10 of the paper does."""
+    f1, hits = paths.means(paths.alone), paths.means(paths.hits)
+    return Table(
+        columns=("Sent", "F1", "Right kind"),
+        rows=[
+            (way[0].upper() + way[1:], spread(f1[:, i]), spread(hits[:, i]))
+            for i, way in enumerate(WAYS)
+        ],
+        formats=("", ".3f", ".0%"),
+        caption=f"F1 with {BUDGET} samples and the share of them that is of the right "
+        "kind, over pairs of a trainer and an owner that has enough samples on the "
+        "decision path of a hard sample and on others. Compare Figure 10 of the paper.",
+    )
+
+
+def path_figure(paths: Paths) -> Figure:
+    """Draw the distribution of F1 over cases, by who is sent."""
+    figure = new_figure()
+    some, grid = paths.cases(), np.linspace(0, 1, 51)
+    curves = {
+        way: np.stack(
+            [
+                (one[cases][:, i, None] <= grid).mean(axis=0)
+                for one, cases in zip(paths.alone, some, strict=True)
+            ]
+        )
+        for i, way in enumerate(WAYS)
+    }
+    with style():
+        ax = figure.subplots()
+    plot_curves(grid, curves, ax=ax, xlabel="F1", ylabel="Cases up to it", percent=True)
+    at = len(grid) // 2
+    return Figure(
+        plot=figure,
+        caption=f"Cases in which {BUDGET} samples bring no more than this F1: lower is "
+        "better. Compare Figure 10 of the paper.",
+        alt="Share of cases with an F1 of 0.5 at most: "
+        + ", ".join(f"{way} {c[:, at].mean():.0%}" for way, c in curves.items())
+        + ".",
+    )
+
+
+def combined_figure(paths: Paths) -> Figure:
+    """Draw F1 by how many of ten samples Mycroft chooses."""
+    figure = new_figure()
+    f1 = paths.means(paths.combined)
+    curves = {f"rest by {name}": f1[:, i] for i, name in enumerate(OTHERS)}
+    with style():
+        ax = figure.subplots()
+    plot_curves(
+        SPLITS,
+        curves,
+        ax=ax,
+        xlabel=f"Samples by Mycroft, of {max(SPLITS)}",
+        ylabel="Mean F1",
+    )
+    return Figure(
+        plot=figure,
+        caption=f"F1 with {max(SPLITS)} samples, some of which Mycroft chooses by "
+        "binning distance. Compare Figure 11 of the paper.",
+        alt=f"Mean F1 with {', '.join(map(str, SPLITS))} of {max(SPLITS)} samples by "
+        "Mycroft: "
+        + "; ".join(
+            f"{name} " + ", ".join(f"{value:.2f}" for value in curve.mean(axis=0))
+            for name, curve in curves.items()
+        )
+        + ".",
     )
 
 

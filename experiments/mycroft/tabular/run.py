@@ -12,7 +12,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel._progress import track
 
-from .market import deal, mixtures
+from .market import TableMarket, deal, mixtures
 from .select import SELECTORS, choose_all
 from .tables import TABLES, KindTable, load_table
 from .trainer import CLASSIFIERS, Retrainer
@@ -20,7 +20,7 @@ from .trainer import CLASSIFIERS, Retrainer
 USEFUL = 0.5
 """An owner is useful where the trainer's F1 reaches this, as in the paper."""
 
-_SIZES = {
+SIZES = {
     "adult": {"n_own": 400, "n_test": 250, "n_owner": 300},
     "digits": {"n_own": 200, "n_test": 80, "n_owner": 70},
 }
@@ -155,7 +155,23 @@ def tabular_seed(seed: int, *, table: str = "adult", full: bool = False) -> Tabu
     """Run one seed; see `run_tabular`. Results of several go into `join_tabular`."""
     check_choice("table", table, TABLES)
     seed = check_count("seed", seed, minimum=0)
-    return run_seed(seed, table, *_tables(table), _SIZES[table], full=full)
+    return run_seed(seed, table, *tables(table), SIZES[table], full=full)
+
+
+def dealt(
+    seed: int, table: KindTable, sizes: Mapping[str, int]
+) -> tuple[TableMarket, np.ndarray, np.ndarray]:
+    """Deal a seed's rows out.
+
+    Returns:
+        The market; the share of each kind in each owner's positives, `[O, P]`; and
+        numbers at random, `[P, O, n_owner]`, of each trainer and owner's candidate.
+    """
+    key, shares = jax.random.key(seed), mixtures(len(table.kinds))
+    market = deal(table, shares, key=jax.random.fold_in(key, 0), **sizes)
+    shape = len(market.hard), len(shares), market.offered.shape[1]
+    lot = jax.random.uniform(jax.random.fold_in(key, 1), shape)
+    return market, shares, np.asarray(lot)
 
 
 def run_seed(
@@ -168,20 +184,14 @@ def run_seed(
     full: bool,
 ) -> Tabular:
     """Run `tabular_seed` on any table, with any sizes (those that `deal` takes)."""
-    key = jax.random.key(seed)
-    shares = mixtures(len(table.kinds))
-    market = deal(table, shares, key=jax.random.fold_in(key, 0), **sizes)
+    market, shares, lot = dealt(seed, table, sizes)
     n_owner = market.offered.shape[1]
-    lots = jax.random.uniform(
-        jax.random.fold_in(key, 1), (len(market.hard), len(shares), n_owner)
-    )
     # Never all that an owner has: constraint C.2 of the paper.
     budgets = _FIRST * 2 ** np.arange(12)
     budgets = budgets[budgets < n_owner]
     chosen = {}
 
     def jobs():
-        lot = np.asarray(lots)
         for at, rows in choose_all(table, market, lot, budgets, seed, full=full):
             chosen[at] = rows
             yield at[0], rows, 0
@@ -210,8 +220,10 @@ def run_seed(
     by_group = np.empty((0, 0))
     if groups is not None:
         alone = np.eye(len(groups.kinds))
-        dealt = deal(groups, alone, key=jax.random.fold_in(key, 2), **sizes)
-        by_group = Retrainer(groups, dealt, seed).with_all_pairs()
+        key = jax.random.fold_in(jax.random.key(seed), 2)
+        by_group = Retrainer(
+            groups, deal(groups, alone, key=key, **sizes), seed
+        ).with_all_pairs()
     nothing = np.empty(0, int)
     before = retrain([(p, nothing, 0) for p in range(len(market.hard))])
     return Tabular(
@@ -236,4 +248,4 @@ def run_seed(
     )
 
 
-_tables = functools.cache(load_table)
+tables = functools.cache(load_table)
