@@ -126,10 +126,12 @@ def _first(
     """
     second = max((m for m in figures if m != name), key=lambda m: figures[m].mean())
     said = gap(name, figures[name], second, figures[second])
-    better = [] if other else beaten_by(figures, name)
-    if better:
-        said += f"; above it: {listed(better)}"
-    return Finding(family, text, where, "", said, _or(best(figures, name), other))
+    evidence = _or(best(figures, name), other)
+    found = Finding(family, text, where, "", said, evidence)
+    better = beaten_by(figures, name)
+    if len(figures) > 2 and better:  # which is plain where there is one other only
+        found = dataclasses.replace(found, if_fails=f"; above it: {listed(better)}")
+    return found
 
 
 def _split(

@@ -50,7 +50,7 @@ def _nearest(result: Study) -> list[Finding]:
                 "nearest",
                 "KNN-LOO is near random",
                 f"Wrong labels, Fashion-MNIST, {setting}",
-                f"{CURVES.n} points of {SIDE}×{SIDE} pixels, {TENTH} to validate",
+                f"{CURVES.n:,} points of {SIDE}×{SIDE} pixels, {TENTH} to validate",
                 f"AUC {one[:, at].mean():.3f}; with {last} to validate "
                 f"{one[:, -1].mean():.3f}",
                 within(one[:, at] - 0.5, NEAR),

@@ -51,6 +51,7 @@ class Finding:
         evidence: P-values; or the verdict, where cases were counted or nothing was
             tested, see `untested`.
         test: One of `TESTED` and `COUNTED`; `NONE` where nothing was tested.
+        if_fails: Said after the figures if the claim does not hold.
     """
 
     family: str
@@ -60,6 +61,7 @@ class Finding:
     measured: str
     evidence: Evidence | str
     test: str = TESTED
+    if_fails: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,17 +101,18 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
         for i, p in zip(raw, holm([*raw.values()]), strict=True):
             ps[i] = p
     sizes = {family: len(raw) for family, raw in families.items()}
+    verdicts = [verdict(one.evidence, p) for one, p in zip(findings, ps, strict=True)]
     return [
         Claim(
             text=one.text,
             where=one.where,
             scale=one.scale,
-            measured=one.measured,
+            measured=one.measured + (one.if_fails if said == FAILS else ""),
             test=_test(one, sizes.get(one.family, 0)),
             p=p,
-            verdict=verdict(one.evidence, p),
+            verdict=said,
         )
-        for one, p in zip(findings, ps, strict=True)
+        for one, p, said in zip(findings, ps, verdicts, strict=True)
     ]
 
 

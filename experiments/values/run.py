@@ -180,15 +180,21 @@ def assemble(
     sizes: Sizes,
     rank_sizes: RankSizes,
 ) -> Study:
-    """Join the results of single seeds, by experiment, into one."""
+    """Join the results of single seeds, by experiment, into one.
+
+    Applications of one kind stand together.
+    """
     prefix = "embeddings-"
+    kind = lambda name: name.split("-")[0]
+    kinds = [kind(name) for name in found]
+    names = sorted(found, key=lambda name: kinds.index(kind(name)))
     return Study(
         seeds=np.asarray(seeds),
         full=full,
         sizes=sizes,
         rank_sizes=rank_sizes,
         applications={
-            name: unpacked(runs) for name, runs in found.items() if name not in OTHERS
+            name: unpacked(found[name]) for name in names if name not in OTHERS
         },
         ranks=stacked(found["ranks"]),
         embeddings={

@@ -1,5 +1,6 @@
 """The study in miniature: its parts against definitions, scipy and scikit-learn."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -187,6 +188,18 @@ def test_claims_of_a_family_are_corrected_together():
     # What is not tested does not count among the claims of its family.
     assert tests[4] == tests[6] == "t-test, Holm of 2"
     assert tests[7] == "none"
+
+
+def test_what_is_above_is_named_where_a_claim_fails():
+    finding = Finding(
+        "f", "", "", "", "1 point", Evidence(1, 0.03), if_fails="; above it: b"
+    )
+    other = dataclasses.replace(finding, evidence=Evidence(0.2, 1))
+    (claim,) = settle([finding])
+    assert (claim.verdict, claim.measured) == (FAILS, "1 point; above it: b")
+    # Corrected with another claim it fails no more.
+    claim, _ = settle([finding, other])
+    assert (claim.verdict, claim.measured) == (OPEN, "1 point")
 
 
 def test_each_claim_says_its_tests():

@@ -143,6 +143,9 @@ def test_a_killed_run_goes_on(jobs, tmp_path):
     assert len(ran) == len(set(ran)) == 3 * (len(TITLES) + len(run.OTHERS))
     auc = result.applications["noisy-digits"].summary["LOO"]["auc"]
     assert auc[2] == made_up("noisy-digits", 2)["summary/LOO/auc"]
+    kinds = [name.split("-")[0] for name in result.applications]
+    together = [a for a, b in zip(kinds, [None, *kinds], strict=False) if a != b]
+    assert len(together) == len(set(kinds))
     assert result.ranks["smoothed"].shape == (3, len(BINS), len(TESTED))
     with pytest.raises(ValueError, match="seeds must hold at least one seed"):
         run_study(tmp_path, seeds=())
