@@ -14,7 +14,7 @@ DESCRIPTION = """\
 KNN-Shapley beside values that train models again, on wrong labels, watermarks,
 summarisation, acquisition and adaptation; which of the study's claims hold. Needs
 mnist, fashion_mnist and adult, and takes newsgroups, and movie_polarity with minilm,
-where they are there; about ten minutes on two cores."""
+where they are there; about twelve minutes on two cores."""
 FULL = "1000 points rather than 300"
 SPREAD = True
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from jaxsel.demo.seeds import spread
 from jaxsel.report import Table
 
 from .methods import named
 from .nearest import INSPECTED, MEASURES, SETTINGS
 from .run import CURVES, DOMAINS, Study
-from .sizes import ADAPTED
+from .sizes import ADAPTED, LEFT_OUT_MOST
 
 
 def nearest_table(result: Study) -> Table:
@@ -52,7 +54,10 @@ def domain_table(result: Study) -> Table:
             (
                 n,
                 spread(found["before"][:, i]),
-                *(spread(found["after"][:, i, j]) for j in range(len(ADAPTED))),
+                *(
+                    None if np.isnan(one).all() else spread(one)
+                    for one in found["after"][:, i].T
+                ),
                 spread(found["kept"][:, i, ADAPTED.index("KNN-Shapley")]),
             )
             for i, n in enumerate(DOMAINS.n)
@@ -60,5 +65,6 @@ def domain_table(result: Study) -> Table:
         formats=(",d", *(".1%" for _ in range(len(ADAPTED) + 2))),
         caption="Accuracy on digits of a model that is trained on all MNIST points, or "
         "on those of positive value alone, and the share that KNN-Shapley keeps; "
-        f"{DOMAINS.n_val} digits to validate, {DOMAINS.n_test:,} to test.",
+        f"{DOMAINS.n_val} digits to validate, {DOMAINS.n_test:,} to test. LOO is "
+        f"computed up to {LEFT_OUT_MOST:,} points.",
     )

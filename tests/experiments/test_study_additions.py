@@ -115,14 +115,17 @@ def test_adaptation_by_size(monkeypatch):
     monkeypatch.setattr(
         sizes, "retrained_methods", lambda *_, only: dict.fromkeys(only, value)
     )
+    monkeypatch.setattr(sizes, "LEFT_OUT_MOST", 100)
     part = Part(x, y, x[:0], y[:0])
     found = sizes_seed(part, part, few, 0)
     np.testing.assert_allclose(found["before"], [0.04, 0.12])
     assert found["after"].shape == found["kept"].shape == (2, len(ADAPTED))
-    random = ADAPTED.index(RANDOM)
+    random, loo = ADAPTED.index(RANDOM), ADAPTED.index("LOO")
     for i, n in enumerate(few.n):
         whole = next(one for one in trained if len(one) == n)
-        kept = np.delete(found["kept"][i], random)
-        np.testing.assert_allclose(kept, np.mean(good(whole) > 0))
-        after = np.delete(found["after"][i], random)
-        np.testing.assert_allclose(after, kept * n / 1000)
+        kept, after = (np.delete(found[name][i], random) for name in ("kept", "after"))
+        expected = np.full(len(kept), np.mean(good(whole) > 0))
+        if n > 100:
+            expected[loo] = np.nan
+        np.testing.assert_allclose(kept, expected)
+        np.testing.assert_allclose(after, expected * n / 1000)

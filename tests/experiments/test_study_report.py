@@ -88,6 +88,7 @@ def other(name, seed):
         after = np.tile(np.linspace(0.6, 0.4, len(ADAPTED)), (len(DOMAINS.n), 1))
         after[DOMAINS.n.index(1000), 1] += 0.2
         after += rng.normal(size=after.shape) / 1000
+        after[-1, ADAPTED.index("LOO")] = np.nan
         return {"before": np.full(len(DOMAINS.n), 0.5), "after": after, "kept": after}
     if name == "order":
         counts = np.array([[[9, 2, 7, 0, 0], [9, 8, 1, 0, 0]]] * 2)
