@@ -34,6 +34,7 @@ repro-secure: $(STAMPS)/secure ## Costs in secret, counted and run; FULL=1: real
 repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 points
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
+	-$(BIN)/jaxsel data prepare newsgroups
 	$(BIN)/python -m experiments values --out repro-values --force $(if $(FULL),--full)
 
 repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs too

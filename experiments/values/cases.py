@@ -34,6 +34,7 @@ from jaxsel.tasks import (
 from .curves import packed
 from .data import SIDE, VALUED_TEXTS, census, pictures, project, texts
 from .methods import PENALTY, Exact, PaddedUtility, logistic
+from .words import posts, posts_there
 
 Job = Callable[[int], Mapping[str, Any]]
 
@@ -92,6 +93,7 @@ TITLES = {
     "mnist-digits": "MNIST to digits",
     "digits-mnist": "Digits to MNIST",
     "noisy-network": "Noisy labels, Fashion-MNIST, perceptron, 10 %",
+    "noisy-words": "Noisy labels, adverts among posts, naive Bayes, 20 %",
 }
 
 
@@ -135,6 +137,16 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
         "mnist-digits": lambda s, key: _adaptation(close(), eights(), sizes, key),
         "digits-mnist": lambda s, key: _adaptation(eights(), close(), sizes, key),
     }
+    if posts_there():
+        adverts = functools.cache(posts)
+        jobs["noisy-words"] = lambda s, key: _noisy(
+            adverts(),
+            sizes,
+            key,
+            share=0.2,
+            learner=BAYES,
+            samples=sizes.bayes,
+        )
     if sizes == FULL:
         jobs["pattern-mnist"] = lambda s, key: _pattern(mnist(), sizes, key)
     if accelerated():

@@ -13,12 +13,12 @@ from .embeddings import IMAGES, MEASURES
 from .run import Study
 from .runtime import PERMUTATIONS, TIMED
 
-_SHOWN = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "G-Shapley", "LOO", "Data-OOB")
+_SHOWN = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "G-Shapley", "LOO")
 _MARKED = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "G-Shapley", "LOO", MAX)
 
 
 def curve_figure(result: Study, name: str) -> Figure:
-    """Draw the curves of one application, at most seven of them."""
+    """Draw the curves of one application, the study's methods alone."""
     curves = result.applications[name]
     shown = _MARKED if MAX in curves.curves else _SHOWN
     return figure_of(curves, (*shown, RANDOM), TITLES[name])

@@ -11,16 +11,31 @@ import numpy as np
 from jaxsel.demo.words import standard_error
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
+UNTESTED = "not tested here"
 LEVEL = 0.05
-SEEDS, RUNS, COUNTED = "over seeds", "over runs", "none, counted"
-"""What a claim was tested over: seeds, repeated runs of one seed, or nothing."""
+TESTED, COUNTED, NONE = "t-test", "none, counted", "none"
+"""How a claim was judged: by t-tests over seeds, by counting cases, or not at all."""
 
 
 class Evidence(NamedTuple):
-    """P-values for and against a claim, two-sided."""
+    """P-values for and against a claim, two-sided.
+
+    Attributes:
+        holds: For the claim.
+        fails: Against it.
+        tests: How many t-tests these were joined from.
+        n: Over how many seeds; 0 where that is not known.
+    """
 
     holds: float
     fails: float
+    tests: int = 1
+    n: int = 0
+
+    @property
+    def p(self) -> float:
+        """Return the smaller p-value."""
+        return min(self.holds, self.fails)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +48,10 @@ class Finding:
         where: On which data.
         scale: How much of it, and by what features or models.
         measured: Figures that it is judged by.
-        evidence: P-values; or the verdict, where cases were counted.
-        test: One of `SEEDS`, `RUNS` and `COUNTED`.
+        evidence: P-values; or the verdict, where cases were counted or nothing was
+            tested, see `untested`.
+        test: One of `TESTED` and `COUNTED`; `NONE` where nothing was tested.
+        if_fails: Said after the figures if the claim does not hold.
     """
 
     family: str
@@ -43,7 +60,8 @@ class Finding:
     scale: str
     measured: str
     evidence: Evidence | str
-    test: str = SEEDS
+    test: str = TESTED
+    if_fails: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +74,11 @@ class Claim:
         scale: How much of it, and by what features or models: a verdict is about these
             only, not about the paper's.
         measured: Figures that it was judged by.
-        test: What the t-test was over, or that there was none.
+        test: Which tests, over how many seeds, and among how many claims they are
+            corrected; or that there was none.
         p: Its p-value, for or against the claim, times Holm's factor; None where
             nothing was tested.
-        verdict: One of `HOLDS`, `FAILS` and `OPEN`.
+        verdict: `HOLDS`, `FAILS`, `OPEN`, or `UNTESTED` with the reason.
     """
 
     text: str
@@ -77,22 +96,40 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
     families: dict[str, dict[int, float]] = {}
     for i, one in enumerate(findings):
         if isinstance(one.evidence, Evidence):
-            families.setdefault(one.family, {})[i] = min(one.evidence)
+            families.setdefault(one.family, {})[i] = one.evidence.p
     for raw in families.values():
         for i, p in zip(raw, holm([*raw.values()]), strict=True):
             ps[i] = p
+    sizes = {family: len(raw) for family, raw in families.items()}
+    verdicts = [verdict(one.evidence, p) for one, p in zip(findings, ps, strict=True)]
     return [
         Claim(
             text=one.text,
             where=one.where,
             scale=one.scale,
-            measured=one.measured,
-            test=one.test,
+            measured=one.measured + (one.if_fails if said == FAILS else ""),
+            test=_test(one, sizes.get(one.family, 0)),
             p=p,
-            verdict=verdict(one.evidence, p),
+            verdict=said,
         )
-        for one, p in zip(findings, ps, strict=True)
+        for one, p, said in zip(findings, ps, verdicts, strict=True)
     ]
+
+
+def _test(one: Finding, family: int) -> str:
+    """Say by what a claim was judged, in a family of so many that were tested."""
+    if isinstance(one.evidence, str):
+        return NONE if one.evidence.startswith(UNTESTED) else one.test
+    tests, n = one.evidence.tests, one.evidence.n
+    said = one.test if tests == 1 else f"{tests} {one.test}s"
+    if n:
+        said += f", {n} seed{'s' if n > 1 else ''}"
+    return said + (f", Holm of {family}" if family > 1 else "")
+
+
+def untested(reason: str) -> str:
+    """Return the verdict on a claim on which an experiment does not bear."""
+    return f"{UNTESTED}, because {reason}"
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -113,7 +150,7 @@ def verdict(evidence: Evidence | str, p: float | None = None) -> str:
     """
     if isinstance(evidence, str):
         return evidence
-    if (min(evidence) if p is None else p) > LEVEL:
+    if (evidence.p if p is None else p) > LEVEL:
         return OPEN
     return HOLDS if evidence.holds < evidence.fails else FAILS
 
@@ -129,10 +166,10 @@ def above(differences: np.ndarray, bound: float = 0.0) -> Evidence:
 
     n, gap = len(differences), float(np.mean(differences)) - bound
     if n < 2 or gap == 0:
-        return Evidence(1.0, 1.0)
+        return Evidence(1.0, 1.0, n=n)
     error = standard_error(differences)
     p = 2 * float(t.sf(abs(gap) / error, n - 1)) if error else 0.0
-    return Evidence(p, 1.0) if gap > 0 else Evidence(1.0, p)
+    return Evidence(p, 1.0, n=n) if gap > 0 else Evidence(1.0, p, n=n)
 
 
 def below(differences: np.ndarray, most: float) -> Evidence:
@@ -143,7 +180,8 @@ def below(differences: np.ndarray, most: float) -> Evidence:
 def within(differences: np.ndarray, margin: float) -> Evidence:
     """Test that a mean is as good as zero: no further from it than a margin."""
     low, high = above(differences, -margin), below(differences, margin)
-    return Evidence(max(low.holds, high.holds), min(low.fails, high.fails))
+    holds, fails = max(low.holds, high.holds), min(low.fails, high.fails)
+    return Evidence(holds, fails, tests=2, n=low.n)
 
 
 def every(parts: Sequence[Evidence]) -> Evidence:
@@ -152,7 +190,12 @@ def every(parts: Sequence[Evidence]) -> Evidence:
     It holds if each part does, and fails with one of them, at 5 % for all parts.
     """
     least = min(part.fails for part in parts)
-    return Evidence(max(part.holds for part in parts), min(1.0, len(parts) * least))
+    return Evidence(
+        max(part.holds for part in parts),
+        min(1.0, len(parts) * least),
+        tests=sum(part.tests for part in parts),
+        n=parts[0].n,
+    )
 
 
 def best(figures: Mapping[str, np.ndarray], name: str) -> Evidence:

@@ -13,7 +13,18 @@ from jaxsel.demo.scenes.valuations import KNN, MAX, RETRAINED
 from jaxsel.tasks import RANDOM
 
 PENALTY = 3.0
-METHODS = (KNN[0], MAX, *KNN[1:], *RETRAINED, RANDOM)
+SHAPLEY = ("KNN-Shapley", "TMC-Shapley", "G-Shapley")
+LEFT_OUT = ("KNN-LOO", "LOO")
+STUDIED = (SHAPLEY[0], MAX, LEFT_OUT[0], *SHAPLEY[1:], LEFT_OUT[1], RANDOM)
+"""What the study compares."""
+OURS = tuple(m for m in (*KNN, *RETRAINED) if m not in STUDIED)
+"""Values that the study lacks, and which can refute none of its claims."""
+METHODS = (*STUDIED, *OURS)
+
+
+def named(method: str) -> str:
+    """Return a method's name for a table, which says if the study lacks it."""
+    return f"{method} (ours)" if method in OURS else method
 
 
 def logistic() -> value.LogisticRegression:

@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.store import remembered
+from jaxsel.demo.scenes.samples import digits
 from jaxsel.demo.seeds import stacked
 from jaxsel.tasks import Curves
 
@@ -20,11 +21,22 @@ from .cases import FULL, Sizes, accelerated, applications
 from .curves import unpacked
 from .data import LARGE, pictures, texts, texts_there
 from .embeddings import images_seed, texts_seed
+from .nearest import CurveSizes, nearest_seed
 from .order import order_seed
 from .ranks import FULL_RANKS, RankSizes, ranks_seed
 from .runtime import FULL_RUNTIME, RuntimeSizes, measure_runtime
+from .sizes import DomainSizes, sizes_seed
 
-_OTHERS = ("order", "ranks", "embeddings-images", "embeddings-texts")
+OTHERS = (
+    "order",
+    "ranks",
+    "embeddings-images",
+    "embeddings-texts",
+    "nearest",
+    "domain-sizes",
+)
+"""Experiments whose results are arrays, where those of applications are curves."""
+CURVES, DOMAINS = CurveSizes(), DomainSizes()
 EMBEDDED, _VALIDATION = 500, 300
 
 
@@ -42,6 +54,8 @@ class Study:
         embeddings: "images" and, where there are texts, "texts": what `images_seed`
             returns, stacked likewise.
         order: What `order_seed` returns, stacked likewise.
+        nearest: What `nearest_seed` returns, stacked likewise.
+        domain_sizes: What `sizes_seed` returns, stacked likewise.
         runtime: What `measure_runtime` returns, of a run of its own.
         accelerated: Whether networks were trained again for values too.
     """
@@ -54,6 +68,8 @@ class Study:
     ranks: Mapping[str, np.ndarray]
     embeddings: Mapping[str, Mapping[str, np.ndarray]]
     order: Mapping[str, np.ndarray]
+    nearest: Mapping[str, np.ndarray]
+    domain_sizes: Mapping[str, np.ndarray]
     runtime: Mapping[str, np.ndarray]
     accelerated: bool
 
@@ -85,8 +101,8 @@ def run_study(
     Raises:
         ValueError: If there are no seeds.
         FileNotFoundError: If MNIST, Fashion-MNIST or Adult is not prepared; names the
-            command that does it. Reviews and their encoder may be missing: their
-            experiments are left out.
+            command that does it. Reviews and their encoder, and posts, may be missing:
+            their experiments are left out.
 
     References:
         Jia et al., Scalability vs. utility: do we have to sacrifice one for the other
@@ -103,6 +119,8 @@ def run_study(
         "sizes": dataclasses.asdict(sizes),
         "ranks": dataclasses.asdict(ranks),
         "embedded": [EMBEDDED, _VALIDATION],
+        "nearest": CURVES._asdict(),
+        "domains": DOMAINS._asdict(),
     }
 
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
@@ -133,7 +151,7 @@ def experiments(
 ) -> dict[str, Job]:
     """Return what runs each experiment for a seed, by name."""
     with_texts = texts_there()
-    read = functools.cache(pictures)
+    read, eights = functools.cache(pictures), functools.cache(digits)
     embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
     jobs: dict[str, Job] = {
         **applications(sizes, with_texts=with_texts),
@@ -142,6 +160,10 @@ def experiments(
             read("fashion_mnist", LARGE), read("mnist", LARGE), **embedded, seed=seed
         ),
         "order": lambda seed: order_seed(seed, full=full),
+        "nearest": lambda seed: nearest_seed(read("fashion_mnist"), CURVES, seed),
+        "domain-sizes": lambda seed: sizes_seed(
+            read("mnist", crop=2), eights(), DOMAINS, seed
+        ),
     }
     if with_texts:
         parts = texts(progress=progress)  # before threads ask for them
@@ -158,15 +180,21 @@ def assemble(
     sizes: Sizes,
     rank_sizes: RankSizes,
 ) -> Study:
-    """Join the results of single seeds, by experiment, into one."""
+    """Join the results of single seeds, by experiment, into one.
+
+    Applications of one kind stand together.
+    """
     prefix = "embeddings-"
+    kind = lambda name: name.split("-")[0]
+    kinds = [kind(name) for name in found]
+    names = sorted(found, key=lambda name: kinds.index(kind(name)))
     return Study(
         seeds=np.asarray(seeds),
         full=full,
         sizes=sizes,
         rank_sizes=rank_sizes,
         applications={
-            name: unpacked(runs) for name, runs in found.items() if name not in _OTHERS
+            name: unpacked(found[name]) for name in names if name not in OTHERS
         },
         ranks=stacked(found["ranks"]),
         embeddings={
@@ -175,6 +203,8 @@ def assemble(
             if name.startswith(prefix)
         },
         order=stacked(found["order"]),
+        nearest=stacked(found["nearest"]),
+        domain_sizes=stacked(found["domain-sizes"]),
         runtime=runtime,
         accelerated=accelerated(),
     )

@@ -11,8 +11,8 @@ from jaxsel.tasks import Curves
 from .cases import TITLES
 from .claims import study_claims
 from .embeddings import IMAGES, MEASURES, TEXTS, correlation, top_overlap
-from .judge import COUNTED, RUNS
-from .methods import METHODS
+from .judge import COUNTED
+from .methods import METHODS, named
 from .order import COUNTS, SETTINGS, VALUES
 from .ranks import BINS, TESTED
 from .run import Study
@@ -29,21 +29,17 @@ PAPER_TABLE_2 = {
 def claim_table(result: Study) -> Table:
     """Show every claim with its verdict, and what that is about."""
     claims = study_claims(result)
-    some = lambda test: any(claim.test == test for claim in claims)
-    runs = len(result.runtime["seconds"])
     caption = (
-        "The study's claims, judged by two-sided paired t-tests over "
-        f"{len(result.seeds)} seeds at 5 %, for all claims of one kind of experiment "
-        "together (Holm; p is adjusted)"
+        "The study's claims, by its own methods alone. t-tests are two-sided and "
+        "paired by seed, at 5 % for all claims of one kind of experiment together "
+        "(p is adjusted by Holm's method)"
     )
-    if some(RUNS):
-        caption += f"; runtimes by t-tests over {runs} runs of one seed"
-    if some(COUNTED):
+    if any(claim.test == COUNTED for claim in claims):
         caption += "; where pairs were counted, nothing was tested"
     caption += (
         ". ± is one standard error. A verdict is about the points, features and models "
-        "of its row, and can't speak for the study's: features of MobileNet, deep "
-        "networks, up to 95,000 images."
+        "of its row. Where the study trains another kind of model, figures are shown "
+        "and nothing is judged."
     )
     return Table(
         columns=("Claim", "Data", "Measured", "Test", "p", "Here it"),
@@ -72,7 +68,8 @@ def detection_table(result: Study) -> Table:
     return Table(
         columns=("Values", *(TITLES[name] for name in some)),
         rows=[
-            (m, *(_cell(curves, m, "auc") for curves in some.values())) for m in METHODS
+            (named(m), *(_cell(curves, m, "auc") for curves in some.values()))
+            for m in METHODS
         ],
         formats=("", *(".3f" for _ in some)),
         caption="Area under the curve of share found against share inspected, lowest "
@@ -101,7 +98,7 @@ def watermark_table(result: Study) -> Table:
     ]
     rows += [
         (
-            m,
+            named(m),
             *(
                 _cell(curves, m, f"{measure}_after")
                 for curves in some.values()
@@ -134,7 +131,7 @@ def learning_table(result: Study) -> Table:
         ),
         rows=[
             (
-                m,
+                named(m),
                 _cell(summary, m, "mean_accuracy"),
                 _cell(summary, m, "last_accuracy"),
                 _cell(bought, m, "mean_accuracy"),
@@ -156,7 +153,7 @@ def adaptation_table(result: Study) -> Table:
     rows = []
     for m in METHODS:
         theirs = PAPER_TABLE_2.get(m)
-        row: list[object] = [m]
+        row: list[object] = [named(m)]
         for i, name in enumerate(names):
             curves = result.applications[name]
             if m not in curves.curves:
@@ -192,7 +189,7 @@ def rank_table(result: Study) -> Table:
         ),
         rows=[
             (
-                name,
+                named(name),
                 spread(ranks["spearman"][:, i]),
                 *(spread(ranks["smoothed"][:, b, i]) for b in range(len(BINS))),
                 spread(ranks["perturbed_more"][:, i]),

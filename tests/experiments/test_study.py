@@ -1,5 +1,6 @@
 """The study in miniature: its parts against definitions, scipy and scikit-learn."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -18,6 +19,7 @@ from experiments.values.judge import (
     FAILS,
     HOLDS,
     OPEN,
+    TESTED,
     Evidence,
     Finding,
     above,
@@ -27,6 +29,7 @@ from experiments.values.judge import (
     groups,
     holm,
     settle,
+    untested,
     verdict,
     within,
 )
@@ -115,8 +118,8 @@ def test_verdicts_are_paired_t_tests():
     noise = rng.normal(size=10)
     noise -= noise.mean()
     exact = scipy.stats.ttest_1samp(noise + 1, 0.3)
-    np.testing.assert_allclose(above(noise + 1, 0.3), [exact.pvalue, 1])
-    np.testing.assert_allclose(above(noise - 1, -0.3), [1, exact.pvalue])
+    np.testing.assert_allclose(above(noise + 1, 0.3)[:2], [exact.pvalue, 1])
+    np.testing.assert_allclose(above(noise - 1, -0.3)[:2], [1, exact.pvalue])
     interval = scipy.stats.ttest_1samp(noise + 1, 0).confidence_interval(0.95)
     edge = (interval.high - interval.low) / 2
     assert verdict(above(noise + 1.01 * edge)) == HOLDS
@@ -159,7 +162,7 @@ def test_claims_of_a_family_are_corrected_together():
         expected = [closed(list(ps), i) for i in range(len(ps))]
         np.testing.assert_allclose(holm(ps), expected)
 
-    def of(family, evidence, test="over seeds"):
+    def of(family, evidence, test=TESTED):
         return Finding(family, "text", "where", "scale", "measured", evidence, test)
 
     claims = settle(
@@ -171,14 +174,45 @@ def test_claims_of_a_family_are_corrected_together():
             of("c", Evidence(1, 0.01)),
             of("a", Evidence(0.5, 1)),
             of("c", Evidence(0.04, 1)),
+            of("c", untested("its model is another")),
         ]
     )
-    found = [claim.verdict for claim in claims]
+    *found, last = [claim.verdict for claim in claims]
     assert found == [OPEN, HOLDS, FAILS, OPEN, FAILS, OPEN, HOLDS]
-    ps = [claim.p for claim in claims]
-    assert ps[2] is None
+    assert last == "not tested here, because its model is another"
+    *ps, last = [claim.p for claim in claims]
+    assert ps[2] is last is None
     np.testing.assert_allclose(ps[:2] + ps[3:], [0.06, 0.03, 0.06, 0.02, 0.5, 0.04])
-    assert claims[2].test == COUNTED
+    tests = [claim.test for claim in claims]
+    assert tests[1:3] == ["t-test", COUNTED]
+    # What is not tested does not count among the claims of its family.
+    assert tests[4] == tests[6] == "t-test, Holm of 2"
+    assert tests[7] == "none"
+
+
+def test_what_is_above_is_named_where_a_claim_fails():
+    finding = Finding(
+        "f", "", "", "", "1 point", Evidence(1, 0.03), if_fails="; above it: b"
+    )
+    other = dataclasses.replace(finding, evidence=Evidence(0.2, 1))
+    (claim,) = settle([finding])
+    assert (claim.verdict, claim.measured) == (FAILS, "1 point; above it: b")
+    # Corrected with another claim it fails no more.
+    claim, _ = settle([finding, other])
+    assert (claim.verdict, claim.measured) == (OPEN, "1 point")
+
+
+def test_each_claim_says_its_tests():
+    figures = {name: np.arange(10.0) ** i for i, name in enumerate("abc")}
+    for evidence, words in (
+        (above(figures["a"]), "t-test, 10 seeds"),
+        (above(figures["a"][:1]), "t-test, 1 seed"),
+        (within(figures["a"], 1), "2 t-tests, 10 seeds"),
+        (best(figures, "b"), "2 t-tests, 10 seeds"),
+        (groups(figures, ["a", "b"], ["b", "c"]), "4 t-tests, 10 seeds"),
+    ):
+        (claim,) = settle([Finding("f", "", "", "", "", evidence)])
+        assert claim.test == words
 
 
 @pytest.mark.slow
