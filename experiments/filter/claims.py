@@ -11,6 +11,7 @@ from experiments.values.judge import (
     FAILS,
     HOLDS,
     OPEN,
+    UNTESTED,
     Claim,
     Evidence,
     Finding,
@@ -18,6 +19,7 @@ from experiments.values.judge import (
     below,
     gap,
     settle,
+    untested,
     within,
 )
 from jaxsel.demo.words import listed, standard_error
@@ -35,9 +37,6 @@ LITTLE = 0.05
 GOAL = 0.8
 """Share of the accuracy with clean samples alone until which messages are counted."""
 SLOWEST = next(iter(LINKS))
-
-UNTESTED = "not tested here, because"
-NO_TEST = "none"
 
 RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
 
@@ -243,8 +242,10 @@ def _time(result: Filtering) -> list[Finding]:
         gains = saved(LINKS[SLOWEST], without, kept, one["messages"], size, last)
         lost = int(np.isnan(gains).sum())
         evidence: Evidence | str = (
-            f"{UNTESTED} training with the filter missed the goal in {lost} of "
-            f"{len(gains)} seeds"
+            untested(
+                f"training with the filter missed the goal in {lost} of {len(gains)} "
+                "seeds"
+            )
             if lost
             else above(gains)
         )
@@ -258,7 +259,6 @@ def _time(result: Filtering) -> list[Finding]:
                 if lost
                 else f"{_with_error(gains)} s" + (least if missed else ""),
                 evidence=evidence,
-                test=NO_TEST if lost else "over seeds",
                 **about,
             )
         )
@@ -318,8 +318,7 @@ def _untested(result: Filtering) -> list[Finding]:
             where=where,
             scale="",
             measured=measured,
-            evidence=f"{UNTESTED} {why}",
-            test=NO_TEST,
+            evidence=untested(why),
         )
         for text, where, measured, why in rest
     ]

@@ -14,6 +14,7 @@ from experiments.values.judge import (
     below,
     every,
     settle,
+    untested,
     within,
 )
 from jaxsel.demo.scenes.owner import CHECKPOINT
@@ -122,7 +123,7 @@ def paper_claims(result: Mycroft) -> list[Claim]:
     if result.paths is not None:
         found += path_findings(result.paths)
     found += [
-        Finding(NONE, text, where, "", "", f"not tested here, because {because}", NONE)
+        Finding(NONE, text, where, "", "", untested(because), NONE)
         for text, where, because in (*UNTESTED, *OF_TABLES)
     ]
     return settle(found)

@@ -6,9 +6,9 @@ from experiments.filter import figures
 from experiments.filter.best import SHARES
 from experiments.filter.cases import cases
 from experiments.filter.chapter import filter_chapter
-from experiments.filter.claims import NO_TEST, UNTESTED, own_claims, paper_claims, tally
+from experiments.filter.claims import own_claims, paper_claims, tally
 from experiments.filter.run import Filtering
-from experiments.values.judge import FAILS, HOLDS, OPEN, holm
+from experiments.values.judge import FAILS, HOLDS, NONE, OPEN, TESTED, UNTESTED, holm
 from jaxsel.demo.scenes.federation import KINDS, FilterSizes
 from jaxsel.report import Report
 
@@ -152,13 +152,14 @@ def test_families_are_corrected_together():
 def test_every_row_says_its_test():
     for claim in (*paper_claims(made()), *own_claims(made())):
         untested = claim.verdict.startswith(UNTESTED)
-        assert claim.test == (NO_TEST if untested else "over seeds")
+        assert (claim.test == NONE) == untested
+        assert untested or (TESTED in claim.test and f"{SEEDS} seeds" in claim.test)
         assert (claim.p is None) == untested
         assert len(claim.verdict) > len(UNTESTED) or not untested
 
 
 def test_what_the_miniature_does_not_bear_on_gets_no_verdict():
-    found = [c for c in paper_claims(made()) if c.test == NO_TEST]
+    found = [c for c in paper_claims(made()) if c.test == NONE]
     texts = " ".join(c.text for c in found)
     for words in ("25 %", "few writers", "370 clients", "devices"):
         assert words in texts
@@ -176,7 +177,9 @@ def test_saved_messages():
 def test_a_filter_that_misses_the_goal_is_not_judged():
     claims = paper_claims(made(paper=0.55, none=0.55))
     (found,) = verdicts(claims, "Selection saves messages")
-    assert found.startswith(f"{UNTESTED} training with the filter missed the goal in 5")
+    assert found.startswith(
+        f"{UNTESTED}, because training with the filter missed the goal in 5"
+    )
 
 
 def test_a_single_seed_decides_nothing():
@@ -198,7 +201,7 @@ def test_the_chapter_tells_all_of_it(tmp_path):
         "Rules of our own",
         "What differs from the paper",
         "not tested here, because",
-        "over seeds",
+        "5 seeds",
         "Completion time in messages",
         "best held-out loss",
         "all writers",

@@ -95,7 +95,6 @@ def proxies_chapter(result: Proxies) -> Chapter:
             _fronts(fronts),
             Heading("Each claim with its test"),
             _claims(result),
-            _untested(),
             Heading("What else goes with a proxy"),
             tables.beside(result, known),
             Heading("Proxies as models"),
@@ -276,28 +275,6 @@ def _claims(result: Proxies) -> Table:
         formats=("", "", "", "", ".2g", ""),
         caption="Paired t-tests over seeds, corrected by Holm's method for all of the "
         "paper's claims, and for all of ours.",
-    )
-
-
-def _untested() -> Table:
-    return Table(
-        columns=("Claim", "Not tested here, because"),
-        rows=[
-            (
-                "Accuracies of Tables 1 to 6",
-                "they are of transformers that are fine-tuned on each purchase, and of "
-                "other data",
-            ),
-            (
-                "37, 51 and 131 hours against MPCFormer's 279, 388 and 998",
-                "hours of BERT are counted in the report on secure costs, not run",
-            ),
-            (
-                "Three layers are needed on CIFAR-100",
-                "no pool here has a hundred classes",
-            ),
-        ],
-        caption="Claims that these pools do not bear on.",
     )
 
 
