@@ -113,8 +113,8 @@ def _folds(name: str, rows: int | None) -> Case[Labelled]:
                 name="jaxsel, tol=1",
                 make=ours(1.0),
                 check=check,
-                limits={"off": 5e-4, "worst": 0.5},
-                note="about as near the optimum as scikit-learn",
+                limits={"off": 2e-4, "worst": 0.1},
+                note="nearer the optimum than scikit-learn",
             )
         )
     return Case(

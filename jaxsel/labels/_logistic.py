@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,43 +34,26 @@ def logistic_folds(
     The same as by `fit` of the learner, whose `prepare` pays for thousands of
     coalitions, not for a few folds.
     """
+    if n_classes == 2 and x.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
+        seen = fold[None] != np.arange(fold.max() + 1)[:, None]
+        y, w = codes.astype(np.float32), seen.astype(np.float32)
+        return np.asarray(_two(x, y, w, np.float32(learner.l2), tol=learner.tol))
     rows = np.ones((len(x), x.shape[1] + 1), np.float32)
     np.subtract(x, x.mean(axis=0, dtype=np.float64), out=rows[:, :-1], casting="unsafe")
-    if n_classes == 2 and rows.shape[1] <= _EXPLICIT and _both_everywhere(codes, fold):
-        return np.asarray(
-            _two(
-                jnp.asarray(rows),
-                jnp.asarray(codes.astype(np.float32)),
-                jnp.asarray(fold),
-                jnp.float32(learner.l2),
-                folds=int(fold.max()) + 1,
-                tol=learner.tol,
-            )
-        )
     found, _ = _fit(rows, codes, n_classes, fold, (learner.l2,), learner.tol)
     return np.where(found[0] > LEAST, np.exp(found[0]), 0)
 
 
 def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
     """Return whether every fold is predicted from samples of both classes."""
-    return all(0 < codes[fold != i].mean() < 1 for i in range(fold.max() + 1))
+    held = np.bincount(2 * fold + codes).reshape(-1, 2)
+    return bool((held.sum(axis=0) > held).all())
 
 
-@compiled(static_argnames=("folds", "tol"))
-def _two(
-    x: jax.Array,
-    y: jax.Array,
-    fold: jax.Array,
-    l2: jax.Array,
-    *,
-    folds: int,
-    tol: float,
-) -> jax.Array:
+@compiled(static_argnames="tol")
+def _two(x: Any, y: Any, seen: Any, l2: Any, *, tol: float) -> jax.Array:
     """Return held-out probabilities of two classes, `[n, 2]`."""
-    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
-    penalty = jnp.append(jnp.full(x.shape[1] - 1, l2), jnp.float32(0))
-    theta = fit_two(x, y, seen, penalty, tol)
-    z = jnp.sum(theta[fold] * x, axis=1)
+    z = jnp.sum(jnp.where(seen > 0, 0, fit_two(x, y, seen, l2, tol)), axis=0)
     return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1)
 
 

@@ -49,28 +49,94 @@ def test_categories_of_few_samples():
     np.testing.assert_allclose(found, theirs(model, x, y, fold), atol=2.5e-3)
 
 
-def test_steps_that_are_too_long_are_halved():
+def test_steps_that_are_too_long_are_shortened():
     """Of two subsets, one whose step is right and one whose step is far too long."""
     x, y = samples(classes=2)
     x = np.append(x, np.ones((len(x), 1), np.float32), axis=1)
-    problem = _two_classes._Problem(
-        x, y.astype(np.float32), np.full(6, 0.1, np.float32)
-    )
-    w = np.ones((2, len(x)), np.float32)
-    state = problem.start(np.zeros((2, 6), np.float32), w)
+    penalty, heavy = np.full(6, 0.1, np.float32), np.arange(3)
+    problem = _two_classes._Problem(x, y.astype(np.float32), penalty, heavy, x[heavy])
+    w, zeros = np.ones((2, len(x)), np.float32), np.zeros((2, 6), np.float32)
+    state = problem.start(zeros, zeros @ x.T, w)
     hessian = x.T @ x / 4 + 0.1 * np.eye(6)
-    slope = np.asarray(problem.parts(state, w)[0])
+    slope = np.asarray(state.slope)
     delta = np.linalg.solve(hessian, slope[0])[None] * np.array([[1.0], [40.0]])
-    found = problem.moved(state, delta.astype(np.float32), w, 1e-4)
+    found = problem.moved(state, delta.astype(np.float32), w)
     np.testing.assert_allclose(found.theta[0], -delta[0], rtol=1e-5)
     length = np.asarray(found.theta[1] / -delta[1])
     np.testing.assert_allclose(length, length[0], rtol=1e-4)
-    assert np.log2(length[0]) == pytest.approx(np.round(np.log2(length[0])), abs=1e-4)
-    before, after = (problem.loss(each.theta, each.z, w)[1] for each in (state, found))
-    assert after <= before
-    twice = 2 * length[0] * -delta[1:]
-    assert problem.loss(twice, twice @ x.T, w[1:])[0] > before
+    assert 1 / 80 < length[0] < 1
+    # The loss hardly rises there, and has not risen on the whole.
+    rise = -np.sum(np.asarray(found.slope) * delta, axis=1)[1]
+    assert rise <= 0.011 * np.sum(slope * delta, axis=1)[1]
+    signed = np.where(y, -1, 1) * np.asarray(found.z[1])
+    loss = np.logaddexp(0, signed).sum() + 0.05 * np.sum(found.theta[1] ** 2)
+    assert loss < len(x) * np.log(2)
     np.testing.assert_allclose(found.z, found.theta @ x.T, atol=1e-3)
+    np.testing.assert_allclose(found.way, found.theta, rtol=1e-6)
+    np.testing.assert_allclose(found.turn, found.slope - slope, atol=1e-4)
+    chance = 1 / (1 + np.exp(-np.asarray(found.z)))
+    wanted = (chance - y) @ x + 0.1 * np.asarray(found.theta)
+    np.testing.assert_allclose(found.slope, wanted, atol=1e-3)
+
+
+def one_hot(n, size, seed):
+    """Categories, ever rarer, standardised as tables are."""
+    rng = np.random.default_rng(seed)
+    shares = np.arange(1, size + 1) ** -1.5
+    codes = rng.choice(size, n, p=shares / shares.sum())
+    z = rng.normal(0, 1.5, size)[codes] + rng.logistic(size=n)
+    x = np.eye(size)[codes]
+    x = x[:, x.any(axis=0)]
+    return (x - x.mean(0)) / x.std(0), z > 0
+
+
+def normal(n, d, scale=1.0, noise=1.0):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d))
+    z = scale * x @ rng.normal(size=d) / np.sqrt(d)
+    return x, z + noise * rng.logistic(size=n) > 0
+
+
+HARD = {
+    "rare categories": (*one_hot(3000, 60, 0), 1.0),
+    "separable": (*normal(600, 10, 30, 0.01), 0.01),
+    "fewer samples than features": (*normal(60, 100), 0.01),
+    "more samples than are heavy": (*normal(2000, 100, 3), 1.0),
+    "duplicated rows": tuple(np.repeat(each, 10, axis=0) for each in normal(80, 9)),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_two_classes_near_the_optimum(case):
+    x, y, *penalty = HARD[case]
+    l2 = penalty[0] if penalty else 1.0
+    found = labels.cross_val_probs(value.LogisticRegression(l2=l2), x, y)
+    model = LogisticRegression(C=1 / l2, solver="newton-cholesky", tol=1e-10)
+    wanted = theirs(model, x - x.mean(axis=0), y, labels.deal_folds(y))
+    assert np.abs(found - wanted).mean() < 5e-5
+    np.testing.assert_allclose(found, wanted, atol=1e-2)
+
+
+def test_scales_and_constant_columns_of_two_classes():
+    """Far apart; the penalty is that of the columns as they are."""
+    x, y = normal(500, 8)
+    x = np.column_stack([x * np.logspace(-4, 4, 8) + 1e3 * np.arange(8), np.ones(500)])
+    found = labels.cross_val_probs(value.LogisticRegression(l2=0.01), x, y)
+    x = np.float32(x).astype(np.float64)
+    model = LogisticRegression(C=100, solver="newton-cholesky", tol=1e-10)
+    wanted = theirs(model, x - x.mean(axis=0), y, labels.deal_folds(y))
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+
+
+def test_many_folds_share_their_curvature(monkeypatch):
+    x, y = one_hot(300, 12, 1)
+    learner = value.LogisticRegression(tol=1e-8)
+    wanted = labels.cross_val_probs(learner, x, y, folds=7)
+    monkeypatch.setattr(_two_classes, "_MEMORY", 1)
+    _logistic._two.clear_cache()
+    found = labels.cross_val_probs(learner, x, y, folds=7)
+    _logistic._two.clear_cache()
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
 
 
 def test_other_learners():
