@@ -11,20 +11,18 @@ from jaxsel._typed import while_loop
 
 _STEPS, _SHORTER = 200, 20
 _FIRST, _ROUND, _SAME = 6, 12, 3  # steps on all samples, by a Hessian, and by a factor
-_EVERY, _ROWS = (
-    4,
-    16,
-)  # the first Hessian takes one sample in so many, if so many a column
+_EVERY = 4  # the first Hessian takes one sample in so many
+_ROWS = 16  # if that leaves so many a column
 _NEAR, _COARSEST = 1.0, 0.03  # tolerance of the first steps, and at most
 _MEAN = 100  # times as much as on average may change a probability
-_OVER = 0.01  # share of the slope that may be left behind a step, uphill
+_OVER = 0.01  # share of the gradient that may be left behind a step, uphill
 _HEAVY = 512  # samples whose curvature is each subset's own, at most
 _LIGHT = 20  # times as many others, unless it is less than half of that
 _MEMORY = 1 << 24  # entries of the subsets' Hessians
 _RIDGE = 1e-6
 
 
-class _Bend(NamedTuple):
+class _Curvature(NamedTuple):
     """Curvature of all samples but the heavy ones."""
 
     hessian: jax.Array  # [p, p]
@@ -34,10 +32,10 @@ class _Bend(NamedTuple):
 class _State(NamedTuple):
     theta: jax.Array  # [B, p]
     z: jax.Array  # its logits, [B, n]
-    chance: jax.Array  # their probabilities, [B, n]
-    slope: jax.Array  # [B, p]
-    way: jax.Array  # the last step, [B, p]
-    turn: jax.Array  # by how much it changed the slope, [B, p]
+    prob: jax.Array  # their probabilities, [B, n]
+    gradient: jax.Array  # [B, p]
+    last_step: jax.Array  # [B, p]
+    gradient_change: jax.Array  # by that step, [B, p]
     step: jax.Array
     change: jax.Array  # by how much it changed a probability, at most, [B]
 
@@ -106,13 +104,13 @@ class _Problem(NamedTuple):
     loads: jax.Array  # these samples, [r, p]
 
     def start(self, theta: jax.Array, z: jax.Array, w: jax.Array) -> _State:
-        chance = jax.nn.sigmoid(z)
-        slope, none = self.slope(theta, chance, w), jnp.zeros_like(theta)
+        prob = jax.nn.sigmoid(z)
+        gradient, none = self.gradient(theta, prob, w), jnp.zeros_like(theta)
         far = jnp.full(len(w), jnp.inf, z.dtype)
-        return _State(theta, z, chance, slope, none, none, jnp.int32(0), far)
+        return _State(theta, z, prob, gradient, none, none, jnp.int32(0), far)
 
-    def slope(self, theta: jax.Array, chance: jax.Array, w: jax.Array) -> jax.Array:
-        wrong = w * (chance - self.y[None])
+    def gradient(self, theta: jax.Array, prob: jax.Array, w: jax.Array) -> jax.Array:
+        wrong = w * (prob - self.y[None])
         return _dot(wrong, self.x) + self.penalty[None] * theta
 
     def steps(
@@ -120,10 +118,10 @@ class _Problem(NamedTuple):
     ) -> _State:
         """Go so many steps by one Hessian, of one sample in so many."""
         last = state.step + most
-        bend = jnp.mean(w * state.chance * (1 - state.chance), axis=0)
-        bend = bend.at[self.heavy].set(0)[::every]
+        curvature = jnp.mean(w * state.prob * (1 - state.prob), axis=0)
+        curvature = curvature.at[self.heavy].set(0)[::every]
         part = self.x[::every]
-        shared = _Bend(_dot(part.T, part * bend[:, None]), jnp.sum(bend))
+        shared = _Curvature(_dot(part.T, part * curvature[:, None]), jnp.sum(curvature))
 
         def some(state: _State) -> _State:
             end, factor = state.step + _SAME, self.factor(state, w, shared)
@@ -137,13 +135,13 @@ class _Problem(NamedTuple):
             lambda state: (state.step < last) & _going(state, tol), some, state
         )
 
-    def factor(self, state: _State, w: jax.Array, shared: _Bend) -> jax.Array:
+    def factor(self, state: _State, w: jax.Array, shared: _Curvature) -> jax.Array:
         """Return the factors of about the Hessians, `[B, p, p]`."""
-        bend = w * state.chance * (1 - state.chance)
+        curvature = w * state.prob * (1 - state.prob)
         if len(w) * len(self.penalty) * (len(self.penalty) + _HEAVY) > _MEMORY:
-            bend = jnp.mean(bend, axis=0, keepdims=True)
-        own = bend[:, self.heavy]
-        rest = jnp.sum(bend, axis=1) - jnp.sum(own, axis=1)
+            curvature = jnp.mean(curvature, axis=0, keepdims=True)
+        own = curvature[:, self.heavy]
+        rest = jnp.sum(curvature, axis=1) - jnp.sum(own, axis=1)
         share = jnp.where(shared.total > 0, rest / shared.total, 0)
         hessian = share[:, None, None] * shared.hessian
         hessian += _dot(self.loads.T[None] * own[:, None], self.loads)
@@ -154,20 +152,20 @@ class _Problem(NamedTuple):
         return jnp.broadcast_to(factor, (len(w), *factor.shape[1:]))
 
     def direction(self, state: _State, factor: jax.Array) -> jax.Array:
-        """Return about H⁻¹ slope, `[B, p]`: BFGS with the last step."""
-        along = jnp.sum(state.way * state.turn, axis=1)
-        length = _norm(state.way) * _norm(state.turn)
+        """Return about H⁻¹ gradient, `[B, p]`: BFGS with the last step."""
+        along = jnp.sum(state.last_step * state.gradient_change, axis=1)
+        length = _norm(state.last_step) * _norm(state.gradient_change)
         known = along > 1e-4 * length
         by = jnp.where(known, 1 / jnp.where(known, along, 1), 0)
-        left = by * jnp.sum(state.way * state.slope, axis=1)
-        slope = state.slope - left[:, None] * state.turn
-        found = jax.scipy.linalg.cho_solve((factor, True), slope[..., None])[..., 0]
-        back = by * jnp.sum(state.turn * found, axis=1)
-        return found + (left - back)[:, None] * state.way
+        left = by * jnp.sum(state.last_step * state.gradient, axis=1)
+        gradient = state.gradient - left[:, None] * state.gradient_change
+        found = jax.scipy.linalg.cho_solve((factor, True), gradient[..., None])[..., 0]
+        back = by * jnp.sum(state.gradient_change * found, axis=1)
+        return found + (left - back)[:, None] * state.last_step
 
     def moved(self, state: _State, delta: jax.Array, w: jax.Array) -> _State:
         """Step along -delta, as far as the loss falls, or hardly rises."""
-        fall = jnp.sum(state.slope * delta, axis=1)
+        fall = jnp.sum(state.gradient * delta, axis=1)
         sound = (fall > 0) & jnp.isfinite(fall)
         delta = jnp.where(sound[:, None], delta, 0)
         dz = _dot(delta, self.x.T)
@@ -179,29 +177,31 @@ class _Problem(NamedTuple):
 
         def shorter(c: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             count, length, rise, *_ = c
-            # To where the slope would be zero if it changed evenly; then by halves.
+            # To where the gradient would be zero if it changed evenly; then by halves.
             even = fall / jnp.where(over(rise), fall + rise, 1)
             even = jnp.where(count > 1, jnp.minimum(even, 0.5), even)
             ratio = jnp.where(over(rise), even, 1)
             length = jnp.where(count > 0, length * ratio, 1)
             z = state.z - length[:, None] * dz
-            chance = jax.nn.sigmoid(z)
-            rise = -jnp.sum(w * (chance - self.y[None]) * dz, axis=1)
-            return count + 1, length, rise + length * steep - flat, z, chance
+            prob = jax.nn.sigmoid(z)
+            rise = -jnp.sum(w * (prob - self.y[None]) * dz, axis=1)
+            return count + 1, length, rise + length * steep - flat, z, prob
 
         def long(c: tuple[jax.Array, ...]) -> jax.Array:
             return (c[0] == 0) | (over(c[2]).any() & (c[0] < _SHORTER))
 
-        start = jnp.int32(0), fall, fall, state.z, state.chance
-        _, length, _, z, chance = while_loop(long, shorter, start)
-        way = -length[:, None] * delta
-        theta = state.theta + way
-        slope = self.slope(theta, chance, w)
-        apart = jnp.abs(chance - state.chance)
+        start = jnp.int32(0), fall, fall, state.z, state.prob
+        _, length, _, z, prob = while_loop(long, shorter, start)
+        last_step = -length[:, None] * delta
+        theta = state.theta + last_step
+        gradient = self.gradient(theta, prob, w)
+        apart = jnp.abs(prob - state.prob)
         change = jnp.maximum(jnp.max(apart, axis=1), _MEAN * jnp.mean(apart, axis=1))
         change /= length  # a step that was cut short tells little
-        turn = slope - state.slope
-        return _State(theta, z, chance, slope, way, turn, state.step + 1, change)
+        gradient_change = gradient - state.gradient
+        return _State(
+            theta, z, prob, gradient, last_step, gradient_change, state.step + 1, change
+        )
 
 
 def _going(state: _State, tol: float) -> jax.Array:

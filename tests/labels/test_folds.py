@@ -58,7 +58,7 @@ def test_steps_that_are_too_long_are_shortened():
     w, zeros = np.ones((2, len(x)), np.float32), np.zeros((2, 6), np.float32)
     state = problem.start(zeros, zeros @ x.T, w)
     hessian = x.T @ x / 4 + 0.1 * np.eye(6)
-    slope = np.asarray(state.slope)
+    slope = np.asarray(state.gradient)
     delta = np.linalg.solve(hessian, slope[0])[None] * np.array([[1.0], [40.0]])
     found = problem.moved(state, delta.astype(np.float32), w)
     np.testing.assert_allclose(found.theta[0], -delta[0], rtol=1e-5)
@@ -66,17 +66,17 @@ def test_steps_that_are_too_long_are_shortened():
     np.testing.assert_allclose(length, length[0], rtol=1e-4)
     assert 1 / 80 < length[0] < 1
     # The loss hardly rises there, and has not risen on the whole.
-    rise = -np.sum(np.asarray(found.slope) * delta, axis=1)[1]
+    rise = -np.sum(np.asarray(found.gradient) * delta, axis=1)[1]
     assert rise <= 0.011 * np.sum(slope * delta, axis=1)[1]
     signed = np.where(y, -1, 1) * np.asarray(found.z[1])
     loss = np.logaddexp(0, signed).sum() + 0.05 * np.sum(found.theta[1] ** 2)
     assert loss < len(x) * np.log(2)
     np.testing.assert_allclose(found.z, found.theta @ x.T, atol=1e-3)
-    np.testing.assert_allclose(found.way, found.theta, rtol=1e-6)
-    np.testing.assert_allclose(found.turn, found.slope - slope, atol=1e-4)
+    np.testing.assert_allclose(found.last_step, found.theta, rtol=1e-6)
+    np.testing.assert_allclose(found.gradient_change, found.gradient - slope, atol=1e-4)
     chance = 1 / (1 + np.exp(-np.asarray(found.z)))
     wanted = (chance - y) @ x + 0.1 * np.asarray(found.theta)
-    np.testing.assert_allclose(found.slope, wanted, atol=1e-3)
+    np.testing.assert_allclose(found.gradient, wanted, atol=1e-3)
 
 
 def one_hot(n, size, seed):
