@@ -7,7 +7,7 @@ import importlib.util
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from jaxsel.proxy import (
     probe_manifest,
     with_bounds,
 )
+
+if TYPE_CHECKING:
+    from mpc_bridge import Result
 
 RUNS = ("spu-cheetah", "spu-aby3")
 WIDTH = 384
@@ -114,6 +117,55 @@ def in_the_clear(proxy: Proxy, x: np.ndarray, keep: int) -> np.ndarray:
     return np.sort(np.argsort(-scores, kind="stable")[:keep])
 
 
+def in_secret(
+    proxy: Proxy,
+    x: np.ndarray,
+    keep: int,
+    engine: str,
+    *,
+    seed: int,
+    progress: bool = False,
+) -> tuple[Result, Result]:
+    """Choose rows in secret, all roles on this machine.
+
+    Args:
+        proxy: A probe.
+        x: Features that it reads, `[n, d]`.
+        keep: How many to choose.
+        engine: One of `RUNS`, or "crypten".
+        seed: Of the pivots.
+        progress: Show bars.
+
+    Returns:
+        What the model owner and the data owner get.
+
+    Raises:
+        RuntimeError: If the run fails.
+    """
+    from mpc_bridge import Result, run_selection
+
+    published = Published(
+        n=len(x), bootstrap=(), keeps=(keep,), manifests=(proxy.manifest,)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run_selection(
+            Prepared(published=published, proxies=(proxy,)),
+            Samples(features=x),
+            engine=engine,
+            name=f"experiment {seed}",
+            seed=seed,
+            output=folder,
+            timeout=_PATIENCE,
+            measure=False,
+            notice=False,
+            progress=progress,
+        )
+        model, data = (
+            Result.read(Path(folder) / role) for role in ("model-owner", "data-owner")
+        )
+    return model, data
+
+
 def choose(
     engine: str, n: int, keep: int, *, full: bool, seed: int, progress: bool = False
 ) -> dict[str, Any]:
@@ -133,29 +185,11 @@ def choose(
     Raises:
         RuntimeError: If the run fails.
     """
-    from mpc_bridge import Result, run_selection
-
     pool = pool_of(n, full=full, seed=seed, progress=progress)
     probe = probe_of(pool, seed=seed)
-    published = Published(n=n, bootstrap=(), keeps=(keep,), manifests=(probe.manifest,))
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        run_selection(
-            Prepared(published=published, proxies=(probe,)),
-            Samples(features=pool.x),
-            engine=engine,
-            name=f"experiment {seed}",
-            seed=seed,
-            output=folder,
-            timeout=_PATIENCE,
-            measure=False,
-            notice=False,
-            progress=progress,
-        )
-        wall = time.perf_counter() - start
-        model, data = (
-            Result.read(Path(folder) / role) for role in ("model-owner", "data-owner")
-        )
+    model, data = in_secret(probe, pool.x, keep, engine, seed=seed, progress=progress)
+    wall = time.perf_counter() - start
     whole, choice = model.total(), model.total(place="choice")
     clear = in_the_clear(probe, pool.x, keep)
     return {

@@ -15,6 +15,7 @@ from jaxsel.demo.seeds import stacked
 from .choice import RUNS, choose, installed
 from .claims import claimed
 from .paper import LENGTHS, ROWS, SHARE
+from .purchase import MOST, prepared, purchase
 from .ways import ENGINES, Counted, counted, manifests, selections
 
 KEEP = round(SHARE * ROWS)
@@ -50,6 +51,25 @@ class Choices:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Purchases:
+    """Purchases from a real pool on one engine, for each of S seeds.
+
+    Attributes:
+        n: Samples offered, `[S]`.
+        refused: Samples beyond the bounds, that could not be offered, `[S]`.
+        same: Share of the rows that the clear choice has too, `[S]`.
+        accuracy: After the secure choice, the clear one, and a random one, `[S, 3]`.
+        tested: Test samples, `[S]`.
+    """
+
+    n: np.ndarray
+    refused: np.ndarray
+    same: np.ndarray
+    accuracy: np.ndarray
+    tested: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureCosts:
     """What came of all.
 
@@ -60,6 +80,7 @@ class SecureCosts:
         claims: Counts beside the paper's figures, by tokens of a text.
         selections: Counts by tokens of a text, target, way and engine.
         runs: Real runs by engine; without engines that are not installed.
+        purchases: By engine and data set; without data sets that are not prepared.
     """
 
     seeds: np.ndarray
@@ -68,6 +89,7 @@ class SecureCosts:
     claims: Mapping[int, Mapping[str, float]]
     selections: Mapping[int, Mapping[str, Mapping[str, Mapping[str, Counted]]]]
     runs: Mapping[str, Choices]
+    purchases: Mapping[str, Mapping[str, Purchases]]
 
 
 def run_secure(
@@ -92,6 +114,8 @@ def run_secure(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     runs: dict[str, Choices] = {}
+    purchases: dict[str, dict[str, Purchases]] = {}
+    sources = prepared() if any(map(installed, RUNS)) else {}
     for engine in filter(installed, RUNS):
         found = []
         for seed in seeds:
@@ -114,8 +138,25 @@ def run_secure(
                     ),
                 )
             )
-        sources = dict.fromkeys(run.pop("source") for run in found)
-        runs[engine] = Choices(source="; ".join(sources), **stacked(found))
+        origins = dict.fromkeys(run.pop("source") for run in found)
+        runs[engine] = Choices(source="; ".join(origins), **stacked(found))
+        purchases[engine] = {
+            name: Purchases(
+                **stacked(
+                    [
+                        remembered(
+                            Path(folder) / f"{engine}-{name}-{seed}.npz",
+                            {"engine": engine, "seed": int(seed), "most": MOST},
+                            lambda engine=engine, source=source, seed=int(seed): (
+                                purchase(engine, source(), seed)
+                            ),
+                        )
+                        for seed in seeds
+                    ]
+                )
+            )
+            for name, source in sources.items()
+        }
     return SecureCosts(
         seeds=np.asarray(seeds),
         rows=ROWS,
@@ -123,6 +164,7 @@ def run_secure(
         claims={length: claimed(length) for length in LENGTHS},
         selections={length: count_all(length) for length in LENGTHS},
         runs=runs,
+        purchases=purchases,
     )
 
 

@@ -13,7 +13,8 @@ from experiments.secure.chapter import near, secure_chapter, summed_up
 from experiments.secure.choice import Pool, in_the_clear, pool_of, probe_of
 from experiments.secure.claims import claimed
 from experiments.secure.paper import BERT, CLAIMS, LENGTHS
-from experiments.secure.run import Choices, count_all, run_secure
+from experiments.secure.purchase import purchase
+from experiments.secure.run import Choices, Purchases, count_all, run_secure
 from experiments.secure.ways import (
     ENGINES,
     NETWORK,
@@ -21,6 +22,7 @@ from experiments.secure.ways import (
     manifests,
     selections,
 )
+from experiments.selectformer.sources import Source
 from jaxsel import proxy
 from jaxsel.proxy import choice_cost, cost, probe_manifest
 from jaxsel.report import Report
@@ -159,6 +161,15 @@ def fake(monkeypatch):
         return dict(FOUND)
 
     counts, claims = count_all(8), {name: one.value for name, one in CLAIMS.items()}
+
+    def bought(engine, source, seed):
+        assert source == "read"
+        accuracy = np.array([0.71, 0.7, 0.65], np.float32)
+        counts = {"n": 900, "refused": 0, "tested": 1000}
+        return {**counts, "same": 0.99, "accuracy": accuracy}
+
+    monkeypatch.setattr(run, "prepared", lambda: {"tweets": lambda: "read"})
+    monkeypatch.setattr(run, "purchase", bought)
     monkeypatch.setattr(run, "choose", made)
     monkeypatch.setattr(run, "installed", lambda engine: engine != "spu-aby3")
     monkeypatch.setattr(run, "count_all", lambda length: counts)
@@ -178,6 +189,9 @@ def test_the_report_has_counts_and_runs(fake, tmp_path, capsys):
     assert "because SPU is not installed here: spu-aby3" in page
     assert "99.988%" in page
     assert "Not reproduced: the norm" in page
+    # .01 of a standard error of (2 x .7 x .3 / 1000)^.5 = .0205
+    assert "the models that are trained on both differ by 0.5 standard errors" in page
+    assert "99.00% of what was bought in secret" in page
     document = json.loads((tmp_path / "out" / "report.json").read_text())
     data = document["chapters"][0]["data"]
     assert data["runs"][engine]["passes"] == [19, 19]
@@ -215,3 +229,20 @@ def test_a_small_choice_is_made_in_secret(without_texts):
     assert found["wall"] > found["working"] > found["choosing"] > 0
     assert found["rounds"] > found["passes"] > 0
     assert "standard normal" in found["source"]
+
+
+@needs_spu
+@pytest.mark.mpc
+@pytest.mark.slow
+def test_a_small_purchase_is_made_in_secret(monkeypatch):
+    """Both choices of two classes are the same, and so are the models."""
+    rng = np.random.default_rng(0)
+    y = (np.arange(900) % 2).astype(np.int32)
+    x = rng.normal(size=(900, 8)) + 0.7 * y[:, None]
+    source = Source(x=x.astype(np.float32), y=y, n_classes=2)
+    found = purchase("spu-cheetah", source, 0)
+    assert set(found) == {field.name for field in dataclasses.fields(Purchases)}
+    assert found["same"] >= 0.95
+    secret, clear, random = found["accuracy"]
+    assert abs(secret - clear) < 0.02
+    assert random > 0.5
