@@ -14,8 +14,8 @@ from jaxsel.proxy import (
     paper_spec,
 )
 
-from .paper import BERT
-from .ways import whole
+from .paper import BERT, ROWS
+from .ways import NETWORK, whole
 
 
 def claimed(length: int) -> dict[str, float]:
@@ -33,6 +33,11 @@ def claimed(length: int) -> dict[str, float]:
         cost(manifest(spec, **sizes), 5, batch_size=5)
         for spec in (ablation(last, "NoApprox"), last)
     )
+    phase = manifest(paper_spec(3, 12, 16), **sizes)
+    apart, together = (
+        cost(phase, ROWS, NETWORK, batch_size=4, lanes=lanes).seconds or 0.0
+        for lanes in (1, 4)
+    )
     softmax = _bytes(exact, "softmax") / _bytes(emulated, "emulator_")
     norm = _bytes(exact, "norm") / _bytes(emulated, "norm_")
     return {
@@ -44,6 +49,7 @@ def claimed(length: int) -> dict[str, float]:
         "BERT GB": bert.bytes / 1e9,
         "softmax by MLP": softmax,
         "norm by MLP": norm,
+        "scheduling": apart / together,
     }
 
 

@@ -73,6 +73,12 @@ CLAIMS = {
         value=8.25,
         format=".3g",
     ),
+    "scheduling": Claim(
+        where="section 5.4, 1.3 to 1.4",
+        says="hours of the last proxy, batches of 4 one by one over 4 in step",
+        value=1.35,
+        format=".3g",
+    ),
 }
 
 HOURS = {"exact target": 3740.0, "paper": 20.0}

@@ -43,6 +43,7 @@ def test_claims_are_counted_as_the_guide_has_them():
     assert round(long["softmax share"], 3) == 0.736
     assert round(short["softmax by MLP"]) == 20
     assert round(long["softmax by MLP"]) == 43
+    assert (round(short["scheduling"], 2), round(long["scheduling"], 2)) == (1.32, 1.05)
     # An MLP for the norm takes more, not less.
     assert short["norm by MLP"] < 1
     near_ones = [name for name in CLAIMS if near(long[name], CLAIMS[name].value)]
