@@ -32,7 +32,7 @@ from experiments.values.judge import FAILS, HOLDS
 from jaxsel.demo import _reviews
 from jaxsel.demo.scenes.texts import LAYERS, Sizes, Texts, deal
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
-from jaxsel.proxy import ProbeSpec, Training, probe_manifest
+from jaxsel.proxy import ProbeSpec, Training, fit_probe, probe_manifest
 from jaxsel.report import Report
 
 needs_spu = pytest.mark.skipif(
@@ -196,6 +196,19 @@ def test_more_of_the_papers_comes_with_the_full_run():
     widths = {name for name in points(full=True) if name.startswith("d = ")}
     assert len(widths) == 14 - 3
     assert len(LAYERS) == 4
+
+
+@pytest.mark.slow
+def test_the_targets_head_begins_as_a_probe(monkeypatch):
+    """Of labels, on the encoder's own features: before any training they agree."""
+    monkeypatch.setattr(trials, "TUNING", Training(1, 16, 1e-12))
+    source, rows = encoded(3), np.arange(60)
+    target = trials.tuned(source, rows, jax.random.key(0))
+    x = source.features[:, -CONFIG.hidden :]
+    options = {"loss": "labels", "n_classes": 3, "l2": trials.HEAD}
+    probe = fit_probe(x[rows], source.y[rows], **options)
+    logits = target.logits(source.take(np.arange(200)))
+    np.testing.assert_allclose(logits, probe(x[:200]), atol=1e-4)
 
 
 def test_phases_sieve():

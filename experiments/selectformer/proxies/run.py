@@ -185,7 +185,7 @@ def run_proxies(
         return path, {
             "candidates": {key: repr(one) for key, one in made.items()},
             "points": {key: repr(one) for key, one in compared.items()},
-            "tuning": [repr(trials.TUNING), repr(trials.IMAGES)],
+            "tuning": [repr(trials.TUNING), repr(trials.IMAGES), trials.HEAD],
             "text": [LENGTH, LAYERS],
             "learner": repr(LEARNER),
             "budgets": [*BUDGETS, *LARGER],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from experiments.selectformer.scores.trial import (
     BUDGETS,
@@ -23,6 +24,7 @@ from jaxsel.proxy import (
     choose,
     draw_bootstrap,
     entropy,
+    fit_probe,
     monotonicity,
     score,
 )
@@ -39,8 +41,11 @@ TESTED = 1000
 """Test samples by which a proxy's own predictions are judged, at most."""
 
 TUNING = Training(6, 16, 1e-4)
-IMAGES = Training(30, 16, 1e-3)
+IMAGES = Training(12, 16, 1e-3)
 """How the target is fine-tuned on the bootstrap set: MiniLM, and the small ViT."""
+
+HEAD = 0.1
+"""The penalty of the linear probe that its head begins as."""
 
 ORACLES = ("entropy", "margin", "prior_entropy")
 """Scores of the target itself."""
@@ -165,16 +170,26 @@ def trial(
 
 
 def tuned(source: Encoded, rows: np.ndarray, key: jax.Array) -> Target:
-    """Return the source's target, fine-tuned on some samples."""
+    """Return the source's target, fine-tuned on some samples.
+
+    Its head begins as a linear probe's: from one at random, a few dozen samples of a
+    skewed set teach no more than which class is frequent.
+    """
     base = source.target
-    training = IMAGES if base.config.kind == "image" else TUNING
+    x, y = source.features[rows][:, -base.config.hidden :], source.y[rows]
+    probe = fit_probe(x, y, loss="labels", n_classes=source.n_classes, l2=HEAD)
+    model = nnx.merge(base.graphdef, base.params)
+    assert model.head is not None
+    model.head.kernel.set_value(probe.weights[0])
+    model.head.bias.set_value(probe.biases[0])
+    graphdef, params = nnx.split(model)
     found = finetune(
-        base.graphdef,
-        base.params,
+        graphdef,
+        params,
         source.take(rows),
-        source.y[rows],
+        y,
         key=key,
-        **dataclasses.asdict(training),
+        **dataclasses.asdict(IMAGES if base.config.kind == "image" else TUNING),
     )
     return dataclasses.replace(base, params=found.params)
 
