@@ -12,7 +12,7 @@ from flax import nnx
 from test_scores import purchases
 
 from experiments.selectformer import command, sources
-from experiments.selectformer.proxies import run
+from experiments.selectformer.proxies import run, trial as trials
 from experiments.selectformer.proxies.chapter import proxies_chapter
 from experiments.selectformer.proxies.claims import judged
 from experiments.selectformer.proxies.costs import prices
