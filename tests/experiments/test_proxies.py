@@ -159,7 +159,7 @@ def test_all_points_in_a_report(small, tmp_path):
     report = Report(title="Proxies", summary="", chapters=[chapter])
     page, numbers = report.save(tmp_path)
     text = page.read_text()
-    assert "a linear probe, distilled, has a rank correlation of" in text
+    assert "The linear probe, distilled:" in text
     assert "“1 layer” in 2" in text
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
     assert data["points"] == list(names)
@@ -270,7 +270,11 @@ def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=()):
 )
 def test_verdicts_are_of_what_was_measured(lead, gain, expected):
     claims = judged(invented_result(lead=lead, gain=gain))
-    leads = [claim for claim in claims if "rank correlation" in claim.text]
+    leads = [
+        claim
+        for claim in claims
+        if claim.text.startswith("The linear probe has a rank correlation")
+    ]
     assert [claim.verdict for claim in leads] == [expected] * 2  # a pool, and the mean
     assert all(claim.measured.startswith(f"+{lead:.1f}"[:3]) for claim in leads)
     above = [c for c in claims if c.text == "The linear probe is above a random choice"]
@@ -327,7 +331,7 @@ def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
     experiment("selectformer", "--out", tmp_path / "out")
     assert seeds == [command.SEEDS, 20]
     out = capsys.readouterr().out
-    assert "a linear probe, distilled, has a rank correlation of 0.69" in out
+    assert "The linear probe, distilled: 0.69 for" in out
     assert "At a budget of 20%, above a random choice" in out
     experiment("selectformer", "--full", "--out", tmp_path / "full")
     assert seeds[2:] == [10, 20]

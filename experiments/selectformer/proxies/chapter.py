@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.selectformer.scores.trial import DRAWS, LEARNER
 from experiments.selectformer.sources import NAMES
+from experiments.values.judge import HOLDS
 from jaxsel.demo.scenes.texts import LENGTH
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.proxy import Front
@@ -23,7 +24,7 @@ from jaxsel.report import (
 )
 
 from . import tables
-from .claims import LEAD, OURS, TWO, judged
+from .claims import OURS, TWO, judged
 from .costs import ROWS, Price, prices, search
 from .points import Point, points
 from .run import Proxies
@@ -167,27 +168,26 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
     rho = np.mean([pool.spearman.mean(0) for pool in pools], axis=0)
     gain = np.mean([pool.beyond(pool.bought)[:, 0].mean(0) for pool in pools], axis=0)
     oracle = float(np.mean([pool.beyond(pool.ideal)[:, 0, 0].mean() for pool in pools]))
-    lead = rho[at[OURS]] - rho[at[TWO]]
+    ours = [
+        f"{says.rstrip(',')}, distilled: {rho[at[name]]:.2f} for {shares[name]:.2%} of "
+        f"the bytes, {gain[at[name]]:+.1f} points"
+        for name, says in OURS.items()
+    ]
     lines = [
-        f"Mean of {len(pools)} pools: a linear probe, distilled, has a rank "
-        f"correlation of {rho[at[OURS]]:.2f} with the target for {shares[OURS]:.2%} of "
-        f"the bytes of the paper's two phases, which have {rho[at[TWO]]:.2f}: "
-        f"{lead:+.2f}, where {LEAD:+.2f} was wanted. Without samples of the model "
-        f"owner's own it has {rho[at['bootstrap probe']]:.2f}, and distilled on those "
-        f"of another source {rho[at['probe, other']]:.2f}.",
-        f"Beyond a random fifth, the target's own choice gains {oracle:+.1f} points of "
-        f"accuracy on average, the paper's two phases {gain[at[TWO]]:+.1f}, and the "
-        f"probe {gain[at[OURS]]:+.1f}.",
+        "Rank correlation with the target, bytes and points of accuracy beyond a "
+        f"random fifth, mean of {len(pools)} pools. The paper's two phases: "
+        f"{rho[at[TWO]]:.2f}, {gain[at[TWO]]:+.1f} points. {'. '.join(ours)}. The "
+        f"target's own choice: {oracle:+.1f} points.",
+        "Without samples of the model owner's own the probe has "
+        f"{rho[at['bootstrap probe']]:.2f}, and distilled on those of another source "
+        f"{rho[at['probe, other']]:.2f}.",
     ]
-    counts: dict[tuple[str, str], list[str]] = {}
+    held: dict[str, int] = {}
     for claim in judged(result):
-        counts.setdefault((claim.text, claim.verdict), []).append(claim.where)
-    told = [
-        f"“{text}”: {verdict} in {len(where)}"
-        for (text, verdict), where in counts.items()
-        if verdict == "holds"
-    ]
-    return [*lines, f"What holds, of pools and their mean: {listed(told)}."]
+        if claim.verdict == HOLDS:
+            held[claim.text] = held.get(claim.text, 0) + 1
+    told = listed([f"“{text}” in {count}" for text, count in held.items()] or ["none"])
+    return [*lines, f"Claims that hold, of {len(pools)} pools and their mean: {told}."]
 
 
 def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from jaxsel.demo.words import standard_error
 from .run import Proxies, ProxyPool
 
 TWO = "paper, 2 phases"
-OURS = "probe"
+OURS = {
+    "probe": "The linear probe",
+    "probe, margin": "The linear probe, ranked by its margin,",
+}
 LEAD = 0.2
 """Rank correlation by which ours should be above the paper's two phases."""
 
@@ -45,82 +48,94 @@ NEAR = 0.5
 
 def judged(result: Proxies) -> list[Claim]:
     """Judge the paper's claims and ours, each of both together by Holm's method."""
-    found: list[Finding] = []
+    theirs: list[Finding] = []
+    ours: list[Finding] = []
     for name, pool in result.pools.items():
-        found += _of(result, name, pool)
-    lead = np.mean([_lead(result, pool) for pool in result.pools.values()], axis=0)
-    where = f"mean of {len(result.pools)} pools"
-    found.append(_finding("ours", _LEADS, where, "", lead - LEAD, above, LEAD))
-    for family, point, text in (
-        ("the paper's", TWO, "Its two phases are above a random choice"),
-        ("ours", OURS, "The linear probe is above a random choice"),
-    ):
-        gains = [_gain(result, pool, point) for pool in result.pools.values()]
-        mean = np.mean(gains, axis=0)
-        found.append(_finding(family, text, where, "points", mean, above))
-    order = ("the paper's", "ours")
-    found.sort(key=lambda one: order.index(one.family))
-    found += [
-        Finding("none", text, "", "", "", untested(why)) for text, why in UNTESTED
-    ]
-    return settle(found)
+        where = f"{NAMES[name]}, {pool.n.mean():,.0f} samples"
+        theirs += _theirs(result, pool, where)
+        ours += _ours(result, [pool], where)
+    pools = [*result.pools.values()]
+    where = f"mean of {len(pools)} pools"
+    gains = np.mean([_gain(result, pool, TWO) for pool in pools], axis=0)
+    theirs.append(_finding("the paper's", _ABOVE, where, "points", gains, above))
+    ours += _ours(result, pools, where)
+    rest = [Finding("none", text, "", "", "", untested(why)) for text, why in UNTESTED]
+    return settle([*theirs, *ours, *rest])
 
 
-_LEADS = (
-    f"The linear probe's rank correlation is {LEAD:g} above that of the paper's phases"
-)
+_ABOVE = "Its two phases are above a random choice"
 
 
-def _of(result: Proxies, name: str, pool: ProxyPool) -> list[Finding]:
-    where = f"{NAMES[name]}, {pool.n.mean():,.0f} samples"
+def _theirs(result: Proxies, pool: ProxyPool, where: str) -> list[Finding]:
     gain: Callable[[str], np.ndarray] = lambda point: _gain(result, pool, point)
-    oracle = pool.beyond(pool.ideal)[:, 0, 0]
-    theirs, ours = gain(TWO), gain(OURS)
-    last = result.points.index(TWO)
-    most = pool.beyond(pool.bought)[:, -1, last]
-    near = lambda differences: within(differences, NEAR)
+    two = gain(TWO)
+    most = pool.beyond(pool.bought)[:, -1, result.points.index(TWO)]
     rows = [
-        ("the paper's", "Its two phases are above a random choice", theirs, above),
-        ("the paper's", "So they are with a budget of 40 %", most, above),
+        (_ABOVE, two, above),
+        ("So they are with a budget of 40 %", most, above),
         (
-            "the paper's",
             f"They are as good as the target's own choice, within {NEAR:g} points",
-            theirs - oracle,
-            near,
+            two - _oracle(pool),
+            _near,
         ),
         (
-            "the paper's",
             "They are above the last phase alone",
-            theirs - gain("paper, 1 phase"),
+            two - gain("paper, 1 phase"),
             above,
         ),
         (
-            "the paper's",
             "They are above MPCFormer's parts in the same two phases",
-            theirs - gain("MPCFormer"),
+            two - gain("MPCFormer"),
             above,
         ),
         (
-            "the paper's",
             "They are above Bolt's softmax in the same two phases",
-            theirs - gain("Bolt"),
+            two - gain("Bolt"),
             above,
         ),
-        ("ours", "The linear probe is above a random choice", ours, above),
-        ("ours", "It is above the paper's two phases", ours - theirs, above),
-        (
-            "ours",
-            f"It is as good as the target's own choice, within {NEAR:g} points",
-            ours - oracle,
-            near,
-        ),
     ]
-    found = [
-        _finding(family, text, where, "points", values, test)
-        for family, text, values, test in rows
+    return [
+        _finding("the paper's", text, where, "points", values, test)
+        for text, values, test in rows
     ]
-    lead = _lead(result, pool) - LEAD
-    return [*found, _finding("ours", _LEADS, where, "", lead, above, LEAD)]
+
+
+def _ours(result: Proxies, pools: Sequence[ProxyPool], where: str) -> list[Finding]:
+    """Return our claims on the mean of some pools."""
+
+    def mean(of: Callable[[ProxyPool], np.ndarray]) -> np.ndarray:
+        return np.mean([of(pool) for pool in pools], axis=0)
+
+    found: list[Finding] = []
+    for point, says in OURS.items():
+        gain = mean(lambda pool, point=point: _gain(result, pool, point))
+        two = mean(lambda pool: _gain(result, pool, TWO))
+        lead = mean(lambda pool, point=point: _lead(result, pool, point)) - LEAD
+        rows = [
+            (f"{says} is above a random choice", gain, above),
+            (f"{says} is above the paper's two phases", gain - two, above),
+            (
+                f"{says} is as good as the target's own choice, within {NEAR:g} points",
+                gain - mean(_oracle),
+                _near,
+            ),
+        ]
+        found += [
+            _finding("ours", text, where, "points", values, test)
+            for text, values, test in rows
+        ]
+        text = f"{says} has a rank correlation {LEAD:g} above the paper's phases'"
+        found.append(_finding("ours", text, where, "", lead, above, LEAD))
+    return found
+
+
+def _near(differences: np.ndarray) -> Evidence:
+    return within(differences, NEAR)
+
+
+def _oracle(pool: ProxyPool) -> np.ndarray:
+    """Return points of accuracy after the target's own choice, `[S]`."""
+    return pool.beyond(pool.ideal)[:, 0, 0]
 
 
 def _finding(
@@ -148,7 +163,7 @@ def _gain(result: Proxies, pool: ProxyPool, point: str) -> np.ndarray:
     return pool.beyond(pool.bought)[:, 0, result.points.index(point)]
 
 
-def _lead(result: Proxies, pool: ProxyPool) -> np.ndarray:
-    """Return ours less the paper's rank correlation, `[S]`."""
-    at = pool.spearman[:, [result.points.index(name) for name in (OURS, TWO)]]
+def _lead(result: Proxies, pool: ProxyPool, point: str) -> np.ndarray:
+    """Return a point's less the paper's rank correlation, `[S]`."""
+    at = pool.spearman[:, [result.points.index(name) for name in (point, TWO)]]
     return at[:, 0] - at[:, 1]
