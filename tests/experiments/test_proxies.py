@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from commands import experiment
 from flax import nnx
-from test_scores import purchases
+from test_purchases import purchases
 
 from experiments.selectformer import command, sources
 from experiments.selectformer.proxies import run, trial as trials

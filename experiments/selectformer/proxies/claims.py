@@ -14,7 +14,6 @@ from experiments.values.judge import (
     above,
     settle,
     untested,
-    within,
 )
 from jaxsel.demo.words import standard_error
 
@@ -43,7 +42,7 @@ UNTESTED = (
 """Claims of the paper on which these pools do not bear, and why."""
 
 NEAR = 0.5
-"""Points of accuracy within which a choice is as good as the target's own."""
+"""Points of accuracy by which a choice may be below the target's own."""
 
 
 def judged(result: Proxies) -> list[Claim]:
@@ -74,7 +73,7 @@ def _theirs(result: Proxies, pool: ProxyPool, where: str) -> list[Finding]:
         (_ABOVE, two, above),
         ("So they are with a budget of 40 %", most, above),
         (
-            f"They are as good as the target's own choice, within {NEAR:g} points",
+            f"They are at most {NEAR:g} points below the target's own choice",
             two - _oracle(pool),
             _near,
         ),
@@ -115,7 +114,7 @@ def _ours(result: Proxies, pools: Sequence[ProxyPool], where: str) -> list[Findi
             (f"{says} is above a random choice", gain, above),
             (f"{says} is above the paper's two phases", gain - two, above),
             (
-                f"{says} is as good as the target's own choice, within {NEAR:g} points",
+                f"{says} is at most {NEAR:g} points below the target's own choice",
                 gain - mean(_oracle),
                 _near,
             ),
@@ -130,7 +129,7 @@ def _ours(result: Proxies, pools: Sequence[ProxyPool], where: str) -> list[Findi
 
 
 def _near(differences: np.ndarray) -> Evidence:
-    return within(differences, NEAR)
+    return above(differences, -NEAR)
 
 
 def _oracle(pool: ProxyPool) -> np.ndarray:
