@@ -74,8 +74,8 @@ def cross_val_probs(
     Logistic regression of two classes and fewer than 256 features stops near the
     optimum: at the learner's default tolerance its probabilities are about 1e-5 from
     those there on average, and 1e-3 at most. Where categories have a few samples only,
-    theirs may be a few hundredths off. A smaller `tol` goes on. Of more classes they are
-    1e-6 off on average.
+    theirs may be a few hundredths off. A smaller `tol` goes on. With more classes they
+    are 1e-6 off on average.
 
     Args:
         learner: A learner of `jaxsel.value` that gives probabilities.
