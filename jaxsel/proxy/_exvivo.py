@@ -43,7 +43,7 @@ class Trained:
     Attributes:
         params: What `mlp` takes, with a leading axis of seeds.
         r2: Share of the outputs' variance that is explained, on samples that training
-            did not see, `[seeds]`.
+            did not see, `[seeds]`; outputs that do not vary count as of variance 1.
     """
 
     params: Params
@@ -149,7 +149,7 @@ def train_mlps(
             for width, folded in _fold(own, scales[index], setup).items():
                 results[index][width] = Trained(
                     {k: jnp.asarray(v, jnp.float32) for k, v in folded.items()},
-                    _explained(folded, *tests[index]),
+                    _explained(folded, scales[index], *tests[index]),
                 )
     return results
 
@@ -415,7 +415,7 @@ def _fold(params: Arrays, scale: Arrays, setup: _Setup) -> dict[int, Arrays]:
 
 
 def _explained(
-    params: Arrays, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None
+    params: Arrays, scale: Arrays, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None
 ) -> np.ndarray:
     """R² of the MLPs of one width, `[seeds]`."""
     hidden = np.einsum("sid,ib->sdb", params["w1"], x, optimize=True)
@@ -424,5 +424,4 @@ def _explained(
     error = out + params["b2"][..., None] - y
     if mask is not None:
         error = error * mask
-    total = np.sum((y - y.mean(-1, keepdims=True)) ** 2)
-    return 1 - np.sum(error**2, (1, 2)) / total
+    return 1 - np.mean(error**2, (1, 2)) / scale["y_std"][0, 0] ** 2

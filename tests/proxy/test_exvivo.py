@@ -168,3 +168,12 @@ def bare():
 def train(*, widths=(2,), **options):
     options = {"operations": operations()[1:2], "key": jax.random.key(0)} | options
     return proxy.train_mlps(options.pop("operations"), widths, **options)
+
+
+def test_a_result_that_never_varies_is_learned_without_a_warning():
+    """A saturated softmax is constant: R² has no variance to divide by."""
+    rows = np.tile(np.float32([-16, 16]), (50, 1))
+    constant = Nonlinearity.observe("entropy", rows)
+    (by_width,) = run([constant], "rows", 512)
+    assert (by_width[2].r2 <= 1).all()
+    assert by_width[2].r2.max() > 0.99  # it learns the constant
