@@ -288,7 +288,8 @@ def emulate(
 
     Args:
         proxies: Those of `prune`, or probes.
-        x: Embedded samples of the bootstrap set, `[n, L, H]`, or their features.
+        x: Embedded samples of the bootstrap set, `[n, L, H]`, or features: then, for
+            emulators of the score, of all samples that are known.
         mask: `[n, L]`; all rows if None.
         key: Of the MLPs.
         ids: Their token ids `[n, L]`, for proxies of one-hot words.

@@ -222,7 +222,11 @@ class ProxyMaker:
         proxy = Proxy.of_probe(self.plan.manifests[i], head)
         if phase.goal != "ranks":  # ranks are those of corrected scores already
             proxy = self._with_prior(proxy)
-        (proxy,) = emulate([proxy], seen, None, key=fit_key)
+        # Logits of a few dozen samples show too little of what the pool's are like.
+        distil, known = self.owner.distil, np.asarray(seen)
+        if distil is not None and distil.features is not None:
+            known = np.concatenate([distil.features, known])
+        (proxy,) = emulate([proxy], known, None, key=fit_key, source="both")
         return proxy, proxy.logits(seen)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:

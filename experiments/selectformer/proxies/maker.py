@@ -160,7 +160,7 @@ class Maker:
             self._columns(self.source.features[rows], one)
             for rows in (self.bought, self.left, self.test)
         )
-        (proxy,) = emulate([proxy], seen, None, key=key)
+        (proxy,) = emulate([proxy], features, None, key=key, source="both")
         made = self._made(
             proxy,
             (seen, None),
