@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
 import sys
@@ -14,10 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ._frames import columns_of, foreign_columns, frame_array, without_label
 from ._mesh import gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+_MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -52,11 +56,12 @@ def as_array(
     """Return the value as an array; JAX arrays stay where they are.
 
     Of those that are spread over processes, every process gets the whole, as NumPy,
-    unless they are to stay `in_place`, too.
+    unless they are to stay `in_place`, too. Sparse matrices become dense.
 
     Raises:
-        TypeError: If it is being traced, or is ragged.
-        ValueError: If it is a masked array with masked entries.
+        TypeError: If it is being traced, is ragged, or a `Dataset`.
+        ValueError: If it is a masked array with masked entries, or a sparse matrix that
+            is too large to be dense.
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
@@ -66,10 +71,31 @@ def as_array(
             f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
             "numbers would count as data: fill them (.filled) or leave their rows out"
         )
+    if hasattr(value, "as_features"):
+        raise TypeError(
+            f"{name} must be an array, got a Dataset: pass its y for labels, and for "
+            "samples train.as_features(), or val.as_features(fit_on=train)"
+        )
+    if hasattr(value, "toarray"):
+        return _dense(name, value)
+    if (table := frame_array(value)) is not None:
+        return table
     try:
         return np.asarray(value)
     except ValueError as error:
         raise TypeError(f"{name} must be an array, got ragged nested lists") from error
+
+
+def _dense(name: str, sparse: Any) -> np.ndarray:
+    """Return the entries of a sparse matrix, unless they need too much memory."""
+    size = math.prod(sparse.shape) * sparse.dtype.itemsize
+    if size > _MOST_DENSE:
+        raise ValueError(
+            f"{name} is sparse, and would take {size / 1e9:.1f} GB as an array, which "
+            "distances need: reduce it to a few hundred columns first, as "
+            "sklearn.decomposition.TruncatedSVD does"
+        )
+    return sparse.toarray()
 
 
 def check_concrete(name: str, value: Any) -> None:
@@ -90,6 +116,11 @@ def check_features(
 ) -> np.ndarray | jax.Array:
     """Return finite numbers of shape `[n, d]`, n and d at least 1; see `as_array`."""
     array = as_array(name, value, in_place=in_place)
+    if array.dtype == object and (foreign := foreign_columns(value)):
+        raise TypeError(
+            f"{name} must be numeric, but has columns of text, dates or other objects: "
+            f"{foreign}; encode them, or select the others"
+        )
     check_numeric(name, array)
     if array.ndim != 2:
         raise ValueError(
@@ -98,7 +129,7 @@ def check_features(
         )
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    check_finite(name, array)
+    check_finite(name, array, columns=columns_of(value))
     return array
 
 
@@ -109,8 +140,13 @@ def check_numeric(name: str, array: np.ndarray | jax.Array) -> None:
         raise TypeError(f"{name} must be real, got dtype {array.dtype}")
 
 
-def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
-    """Refuse NaN and infinity, naming the first row that has one."""
+def check_finite(
+    name: str,
+    array: np.ndarray | jax.Array,
+    *,
+    columns: Sequence[Any] | None = None,
+) -> None:
+    """Refuse NaN and infinity, naming the first row that has one, and its column."""
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return
     numpy = jnp if isinstance(array, jax.Array) else np
@@ -126,9 +162,13 @@ def check_finite(name: str, array: np.ndarray | jax.Array) -> None:
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
     bad = np.flatnonzero(~gather(rows) if isinstance(rows, jax.Array) else ~rows)
     if bad.size:
+        where = ""
+        if columns is not None:
+            place = int(np.argmin(np.isfinite(np.asarray(array[bad[0]]))))
+            where = f" in column {columns[place]!r}"
         raise ValueError(
-            f"{name} must be finite, but row {bad[0]} has NaN or infinity "
-            f"({bad.size} of {len(array)} rows do)"
+            f"{name} must be finite, but row {bad[0]} has NaN or infinity{where} "
+            f"({bad.size} of {len(array)} rows do): fill these in, or leave them out"
         )
 
 
@@ -207,6 +247,11 @@ def encode_labels(
                     f"{name} must hold class labels, got {first}: for numeric targets "
                     "use knn_regression_shapley"
                 )
+        if array.dtype.kind == "O" and (gaps := without_label(array)).size:
+            raise ValueError(
+                f"{name} must hold a label of each sample, but row {gaps[0]} has none "
+                f"({gaps.size} of {len(array)} rows do not): leave them out"
+            )
         arrays.append(array)
     kinds = ["text" if a.dtype.kind in "USO" else "number" for a in arrays]
     if kinds[0] != kinds[1]:

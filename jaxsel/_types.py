@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._show import SHOWN, is_readable, show, show_count, show_first, show_pairs
-from ._staged import staged
+from ._result_files import load, save
+from ._selection import Selection as Selection
+from ._show import SHOWN, is_readable, show_count, show_pairs
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Reduce = Literal["mean", "max"] | None
-
-_T = TypeVar("_T")
 
 
 class Provenance(NamedTuple):
@@ -93,6 +90,31 @@ class Values:
     def __len__(self) -> int:
         return self.values.shape[-1]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = np.asarray(self.values, dtype)
+        return array.copy() if copy else array
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the value at a position; at a slice, a mask or positions, `Values`.
+
+        Positions are those of points, also with `reduce=None`. What is left of the
+        points can no longer be merged with results of others.
+        """
+        if isinstance(key, int | np.integer):
+            return np.asarray(self.values)[..., key]
+        place = key if isinstance(key, slice) else np.asarray(key)
+        rows = np.arange(len(self))[place]
+        part = functools.partial(_columns_at, rows=rows, n=len(self))
+        return dataclasses.replace(
+            self,
+            values=part(self.values),
+            count=part(self.count),
+            m2=part(self.m2),
+            error_bound=part(self.error_bound),
+            provenance=None,
+            index=None if self.index is None else tuple(self.index[i] for i in rows),
+        )
+
     def __repr__(self) -> str:
         text = (
             f"Values({self.method or 'unnamed'}, n={len(self)}, "
@@ -102,6 +124,15 @@ class Values:
             best = self._best_first()[:SHOWN]
             text += f", best={show_pairs(best, np.asarray(self.values)[best])}"
         return f"{text})"
+
+    def _repr_html_(self) -> str:
+        from ._html import values_html
+
+        return values_html(self)
+
+    def to_numpy(self) -> np.ndarray:
+        """Return the values, `[n]`, or `[n_val, n]` with `reduce=None`."""
+        return np.asarray(self.values)
 
     @property
     def stderr(self) -> jax.Array | None:
@@ -225,7 +256,7 @@ class Values:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file, without pickle, and return its path."""
-        return _save(self, path)
+        return save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Values:
@@ -234,7 +265,13 @@ class Values:
         Raises:
             ValueError: If the file holds something else.
         """
-        return _load(cls, path)
+        fields = load(cls, path)
+        if fields.get("provenance") is not None:
+            source, parts = fields["provenance"]
+            fields["provenance"] = Provenance(source, tuple(parts))
+        if fields.get("index") is not None:
+            fields["index"] = tuple(fields["index"])
+        return cls(**fields)
 
     def _merge_one(self, other: Values) -> Values:
         for name in ("method", "reduce"):
@@ -306,106 +343,13 @@ class Values:
         return k
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Chosen samples, best first, with their weights.
-
-    Attributes:
-        indices: Array of shape `[k]`, int32. Entries from `n_valid` on are padding.
-        weights: Array of shape `[k]`: training weights; 0 where padded.
-        n_valid: Scalar int32: how many entries are filled.
-        method: How the choice was made.
-    """
-
-    indices: jax.Array
-    weights: jax.Array
-    n_valid: jax.Array
-    method: str = dataclasses.field(default="", metadata={"static": True})
-
-    def __len__(self) -> int:
-        return int(self.n_valid)
-
-    def __repr__(self) -> str:
-        text = (
-            f"{type(self).__name__}({self.method or 'unnamed'}, "
-            f"{show(self.n_valid)} of {self.indices.shape[-1]} filled"
-        )
-        if self.indices.ndim == 1 and is_readable(self.indices, self.n_valid):
-            text += f", best={show_first(np.asarray(self.indices)[: len(self)])}"
-        return f"{text})"
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to one `.npz` file, without pickle, and return its path."""
-        return _save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Selection:
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: If the file holds something else.
-        """
-        return _load(cls, path)
-
-
-_KIND = "__jaxsel__"
-_VERSION = 1
-
-
-def _save(result: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a result's arrays, and its static fields as JSON."""
-    path = Path(path)
-    if path.suffix != ".npz":
-        path = path.with_name(path.name + ".npz")
-    arrays, static = {}, {}
-    for field in dataclasses.fields(result):
-        value = getattr(result, field.name)
-        if field.metadata.get("static"):
-            static[field.name] = value
-        elif value is not None:
-            arrays[field.name] = np.asarray(value)
-    header = {"kind": type(result).__name__, "version": _VERSION, "static": static}
-    try:
-        text = json.dumps(header)
-    except TypeError as error:
-        raise ValueError(
-            f"the index has labels that a file cannot hold ({error}): save "
-            "dataclasses.replace(values, index=None), and the index apart"
-        ) from error
-    with staged([path]) as [part], part.open("wb") as file:
-        np.savez(file, **{_KIND: np.array(text)}, **arrays)
-    return path
-
-
-def _load(cls: type[_T], path: str | os.PathLike[str]) -> _T:
-    name = repr(os.fspath(path))
-    try:
-        # Opened here: np.load leaves a file open that it cannot read.
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file[_KIND]))
-            fields = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
-            arrays = {k: jnp.asarray(file[k]) for k in file.files if k in fields}
-    except (
-        EOFError,
-        KeyError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise ValueError(f"{name} was not written by jaxsel") from error
-    if header["kind"] != cls.__name__ or header["version"] != _VERSION:
-        raise ValueError(
-            f"{name} holds {header['kind']} of version {header['version']}, expected "
-            f"{cls.__name__} of version {_VERSION}"
-        )
-    static = header["static"]
-    if static.get("provenance") is not None:
-        source, parts = static["provenance"]
-        static["provenance"] = Provenance(source, tuple(parts))
-    if static.get("index") is not None:
-        static["index"] = tuple(static["index"])
-    return cls(**arrays, **static)
+def _columns_at(
+    array: jax.Array | None, *, rows: np.ndarray, n: int
+) -> jax.Array | None:
+    """Return what an array of points, on its last axis, has of some of them."""
+    if array is None or array.ndim == 0 or array.shape[-1] != n:
+        return array
+    return jnp.asarray(np.asarray(array)[..., rows])
 
 
 def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel import value
+from jaxsel._aligned import check_row_order, row_index
 from jaxsel._checks import check_choice, check_positive
+from jaxsel._doubts import doubt_columns
 from jaxsel._fingerprint import plain_repr
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.value import Learner
@@ -18,7 +20,7 @@ from jaxsel.value import Learner
 from ._blend import blend, likelier_metric
 from ._filters import Filter, check_filter, suspects
 from ._folds import check_probabilistic, check_samples, deal, predict_folds
-from ._inputs import check_row_order, number_labels, probs_and_labels, row_index
+from ._inputs import number_labels, probs_and_labels
 from ._joint import joint_of, look
 from ._neighbours import conflicts, nearest_others
 from ._quality import QUALITIES, fuse_ranks, quality
@@ -108,7 +110,7 @@ def find_label_errors(
         raise ValueError(
             "pred_probs and learner must not both be given: either model predicts"
         )
-    check_row_order(x, y)
+    check_row_order("x", x, "y", y)
     samples = None
     if pred_probs is not None:
         probs, codes, known = probs_and_labels(pred_probs, y, classes)
@@ -123,6 +125,8 @@ def find_label_errors(
         codes, known = number_labels(y)
         samples = check_samples(x, codes)
         probs, about = np.empty(0), ""
+    if samples is not None:
+        doubt_columns("x", samples, x, distances=False)
     if samples is None and (wanting := [n for n in names if n not in QUALITIES]):
         raise ValueError(f"x must be given for rank_by {wanting[0]!r}")
     if "data_oob" in names and key is None:

@@ -149,34 +149,3 @@ def probs_and_labels(
     codes, known = number_labels(y, probs.shape[1], classes)
     check_same_length("pred_probs", probs, "y", codes)
     return probs, codes, known
-
-
-def row_index(x: Any) -> tuple[Any, ...] | None:
-    """Return the labels of a table's rows, unless they are 0, 1, 2, ..."""
-    rows = _row_labels(x)
-    if rows is None or (
-        rows.dtype.kind in "iu" and np.array_equal(rows, np.arange(len(rows)))
-    ):
-        return None
-    return tuple(rows.tolist())
-
-
-def check_row_order(x: Any, y: Any) -> None:
-    """Refuse a table and labels whose rows have the same names in different orders."""
-    rows, others = _row_labels(x), _row_labels(y)
-    if rows is None or others is None or len(rows) != len(others):
-        return
-    if rows.equals(others) or not (rows.is_unique and others.is_unique):
-        return
-    if rows.difference(others, sort=False).empty:
-        raise ValueError(
-            "x and y must have their rows in one order, but their indices have the "
-            "same labels in different orders: pass y.loc[x.index], or y.to_numpy() if "
-            "the positions are right"
-        )
-
-
-def _row_labels(x: Any) -> Any:
-    """The index of a table; that of a list is a method."""
-    index = getattr(x, "index", None)
-    return index if hasattr(index, "equals") else None

@@ -110,7 +110,7 @@ def facility_location(
         weights=jnp.asarray(places.counts(room), places.diag.dtype),
         n_valid=jnp.asarray(k, jnp.int32),
         method=f"facility_location(budget={budget}, search={search!r})",
-    )
+    ).unpadded()
 
 
 class _Places:

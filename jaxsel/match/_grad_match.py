@@ -250,17 +250,16 @@ def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
     pairs = zip(batches, counts, strict=True)
     rows: list[np.ndarray] = [np.arange(b * size, b * size + c) for b, c in pairs]
     each = np.repeat(weights / counts, counts)
-    return _filled(found, np.concatenate([*rows, np.empty(0, int)]), each, budget)
+    chosen = np.concatenate([*rows, np.empty(0, int)])
+    return _filled(found, chosen[:budget], each[:budget])
 
 
-def _filled(found: Match, rows: np.ndarray, weights: np.ndarray, size: int) -> Match:
-    """Replace what was chosen, padded to `size`."""
-    rows, weights = rows[:size], weights[:size]
-    pad = (0, size - len(rows))
+def _filled(found: Match, rows: np.ndarray, weights: np.ndarray) -> Match:
+    """Replace what was chosen."""
     return dataclasses.replace(
         found,
-        indices=jnp.asarray(np.pad(rows, pad), jnp.int32),
-        weights=jnp.asarray(np.pad(weights, pad), found.weights.dtype),
+        indices=jnp.asarray(rows, jnp.int32),
+        weights=jnp.asarray(weights, found.weights.dtype),
         n_valid=jnp.asarray(len(rows), jnp.int32),
     )
 
@@ -281,7 +280,7 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
     order = sorted(range(len(turns)), key=turns.__getitem__)
     norm = sum(float(found.target_norm) for _, found in parts)
     path = norm + np.cumsum([fall for *_, fall in sorted(changes)])
-    size = sum(len(found.indices) for _, found in parts)
+    size = sum(len(found.objective) for _, found in parts)
     codes = {int(found.status) for _, found in parts}
     first = parts[0][1]
     merged = dataclasses.replace(
@@ -306,4 +305,4 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
         method=method,
     )
     rows, each = np.concatenate(indices)[order], np.concatenate(weights)[order]
-    return _filled(merged, rows, each, size)
+    return _filled(merged, rows, each)

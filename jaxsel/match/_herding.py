@@ -87,7 +87,7 @@ def herding(
         weights=jnp.where(filled, 1 / count.astype(corr.dtype), 0),
         n_valid=count,
         method=f"herding(budget={budget})",
-    )
+    ).unpadded()
 
 
 @compiled(static_argnames="budget")

@@ -164,4 +164,4 @@ def influence_topk(
         weights=jnp.asarray(filled, scores.dtype),
         n_valid=jnp.asarray(count, jnp.int32),
         method=f"influence_topk(budget={budget}, normalise={normalise})",
-    )
+    ).unpadded()

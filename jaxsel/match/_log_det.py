@@ -86,7 +86,7 @@ def log_det(
         weights=filled.astype(diag.dtype),
         n_valid=count,
         method=f"log_det(budget={budget}, l2={l2:g})",
-    )
+    ).unpadded()
 
 
 def _across_devices(

@@ -137,4 +137,4 @@ def omp(
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
     if penalty is not None:
         shown += f", penalty_l2={penalty_l2:g}"
-    return dataclasses.replace(match, method=shown + ")")
+    return dataclasses.replace(match, method=shown + ")").unpadded()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,11 +77,12 @@ class Match(Selection):
         codes = np.asarray(self.status)
         return REASONS[codes] if codes.ndim == 0 else [REASONS[code] for code in codes]
 
-    def __getitem__(self, target: int) -> Match:
-        """Return the match of one of several targets."""
+    def __getitem__(self, key: Any) -> Any:
+        """Return the match of one of several targets; of one, a position, see above."""
         if self.indices.ndim == 1:
-            raise TypeError("this match has a single target")
+            return super().__getitem__(key)
+        target = operator.index(key)
         count = self.indices.shape[0]
         if not -count <= target < count:
             raise IndexError(f"target must lie in [{-count}, {count}), got {target}")
-        return map_leaves(lambda array: array[target], self)
+        return map_leaves(lambda array: array[target], self).unpadded()

@@ -167,7 +167,7 @@ def retrieve_binned(
     )
     check_concrete("table", near)
     order = np.argsort(np.asarray(near), kind="stable")[:budget]
-    return selection(order, budget, f"retrieve_binned(mode={mode!r}, bins={bins})")
+    return selection(order, f"retrieve_binned(mode={mode!r}, bins={bins})")
 
 
 def fewest_mismatches(

@@ -156,7 +156,6 @@ def retrieve_nearest(
         n_valid = len(indices)
     return selection(
         np.asarray(indices)[: int(n_valid)],
-        budget,
         f"retrieve_nearest(metric={metric!r})",
     )
 
@@ -207,13 +206,12 @@ def pseudo_labels(
     return names[np.concatenate(found)]
 
 
-def selection(indices: np.ndarray, budget: int, method: str) -> Selection:
-    """Return a choice of equal weights, padded to the budget."""
-    n_valid = len(indices)
+def selection(indices: np.ndarray, method: str) -> Selection:
+    """Return a choice of equal weights."""
     return Selection(
-        indices=jnp.asarray(np.pad(indices, (0, budget - n_valid)), jnp.int32),
-        weights=jnp.asarray(np.arange(budget) < n_valid, jnp.float32),
-        n_valid=jnp.asarray(n_valid, jnp.int32),
+        indices=jnp.asarray(indices, jnp.int32),
+        weights=jnp.ones(len(indices), jnp.float32),
+        n_valid=jnp.asarray(len(indices), jnp.int32),
         method=method,
     )
 

@@ -132,7 +132,7 @@ def retrieve_targeted(
             if objective == "flqmi"
             else _by_likeness(read, budget)
         )
-    return selection(found, budget, f"retrieve_targeted(objective={objective!r})")
+    return selection(found, f"retrieve_targeted(objective={objective!r})")
 
 
 def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxsel._checks import check_choice
 from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
+from jaxsel._doubts import doubt_values
 from jaxsel._mesh import (
     AXIS,
     along,
@@ -141,6 +142,7 @@ def accumulate(
         values, bound = jax.tree.map(
             lambda *parts: jnp.asarray(np.concatenate(parts)), *every_row
         )
+    doubt_values(values)
     return Values(
         values=values,
         count=jnp.asarray(np.int32(m)),

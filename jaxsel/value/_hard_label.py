@@ -30,7 +30,9 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float, Int32, Real
 
+from jaxsel._aligned import row_index
 from jaxsel._checks import check_choice, check_count, check_row
+from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, argsort, to_length, unsort
@@ -42,7 +44,6 @@ from ._linear import Array, check_pair, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
 from ._plan import Split, entries
 from ._semivalue import reverse_sum, settled_argsort
-from ._tables import row_index, warn_if_same
 
 _MOST_BITS = 8
 _ROUNDINGS = 4 * 2.0**-24  # of each step of a recursion of convex combinations
@@ -147,7 +148,8 @@ def _values(
         raise ValueError(
             "y and y_val must be labels, got class probabilities: see knn_shapley"
         )
-    warn_if_same(x, labels.train, x_val, labels.query)
+    doubt_same(x, labels.train, x_val, labels.query)
+    doubt_neighbours(k, len(x))
     traced, captured = trace_weights(weights, len(x))
     levels = 1 if weights is None else 2**bits - 1
     if chunk_size is None:

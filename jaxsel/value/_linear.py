@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel import _native
+from jaxsel._aligned import align_columns, check_row_order, row_index
 from jaxsel._checks import check_choice, check_count, check_features
+from jaxsel._doubts import doubt_columns, doubt_neighbours, doubt_same
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import METRICS, Exact, Metric, to_length
 
@@ -21,7 +23,6 @@ from ._labels import make_labels
 from ._options import Method, Ties
 from ._plan import Split
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
-from ._tables import align_columns, check_row_order, row_index, warn_if_same
 from ._weights import rank_table
 
 Array = npt.ArrayLike | jax.Array
@@ -67,8 +68,9 @@ def linear_values(
     index = row_index(x)
     x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    warn_if_same(x, labels.train, x_val, labels.query)
+    doubt_same(x, labels.train, x_val, labels.query)
     n = len(x)
+    doubt_neighbours(k, n)
     omega = rank_weights(n, k)
     form = _choose_form(omega, ties, method)
     table = rank_table(omega, running=form in ("tied", "hybrid"))
@@ -233,6 +235,7 @@ def check_pair(
     check_row_order("x", x, names[0], y)
     check_row_order("x_val", x_val, names[1], y_val)
     x_val = align_columns(x, x_val)
+    given = x
     # Training features that are split stay where they are.
     x = check_features("x", x, in_place=split == "training")
     x_val = check_features("x_val", x_val)
@@ -241,6 +244,7 @@ def check_pair(
             "x and x_val must have the same number of features, got "
             f"{x.shape[1]} and {x_val.shape[1]}"
         )
+    doubt_columns("x", x, given)
     return x, x_val
 
 

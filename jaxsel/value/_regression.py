@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Real
 
+from jaxsel._aligned import row_index
 from jaxsel._checks import (
     as_array,
     check_choice,
@@ -24,6 +25,7 @@ from jaxsel._checks import (
     check_row,
     check_same_length,
 )
+from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, Sort, unsort
@@ -34,7 +36,6 @@ from ._linear import Array, check_pair, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
 from ._plan import Split
 from ._semivalue import reverse_sum, settled_argsort
-from ._tables import row_index, warn_if_same
 
 
 @with_defaults
@@ -112,7 +113,8 @@ def _values(
         check_same_length(rows_name, rows, name, array)
         check_finite(name, array)
         targets.append(np.asarray(array, np.float32))
-    warn_if_same(x, targets[0], x_val, targets[1])
+    doubt_same(x, targets[0], x_val, targets[1])
+    doubt_neighbours(k, len(x))
     values = accumulate(
         _regression_kernel,
         regression_table(len(x), k),

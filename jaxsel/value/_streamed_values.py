@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._aligned import row_index
 from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint
 from jaxsel._progress import track
 from jaxsel._rows import Rows
 from jaxsel._saved_stream import SavedStream
 from jaxsel._types import Provenance, Values
-
-from ._tables import row_index
 
 _ARRAYS = ("values", "m2", "count", "error_bound")
 _NO_RESULT = {"mesh", "axis", "progress"}

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._aligned import row_index
 from jaxsel._checks import check_choice, check_positive
+from jaxsel._doubts import doubt_same
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric
 
@@ -24,7 +26,6 @@ from ._labels import make_labels
 from ._linear import Array, Gains, check_pair, check_weighted, describe
 from ._options import KnnOptions, Method, Ties, with_defaults
 from ._plan import Split
-from ._tables import row_index, warn_if_same
 from ._threshold_kernel import Marks, OfCounts, Threshold, harmonic_numbers
 
 _COUNTED = 1 << 24  # pairs of points whose marks are in memory at once
@@ -113,7 +114,7 @@ def _values(
     index = row_index(x)
     x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    warn_if_same(x, labels.train, x_val, labels.query)
+    doubt_same(x, labels.train, x_val, labels.query)
     traced, captured = trace_weights(weights, len(x))
     kernel = Threshold(Gains(labels.gains, traced, metric))
     query: Any = labels.query

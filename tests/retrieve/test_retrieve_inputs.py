@@ -78,8 +78,8 @@ def test_what_float32_cannot_hold():
         ),
         (
             {"labels": np.array(["a", None, *"bcdefgh"]), "hard_labels": ["a"]},
-            TypeError,
-            "labels and hard_labels must hold labels of one comparable type",
+            ValueError,
+            r"labels must hold a label of each sample, but row 1 has none \(1 of 9",
         ),
         (
             {"labels": [0.0] * 8 + [np.nan], "hard_labels": [0]},

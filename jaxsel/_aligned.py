@@ -1,0 +1,76 @@
+"""Two tables that belong together: columns by name, rows by label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._checks import show_labels
+from ._frames import columns_of, select
+
+
+def align_columns(
+    x: Any, x_val: Any, *, names: tuple[str, str] = ("x", "x_val")
+) -> Any:
+    """Return x_val with its columns in the order of those of x, if both have names.
+
+    Args:
+        x: Anything.
+        x_val: Anything.
+        names: What errors call them.
+
+    Raises:
+        ValueError: If they have other columns.
+    """
+    ours, theirs = (columns_of(table) for table in (x, x_val))
+    if ours is None or theirs is None or ours == theirs:
+        return x_val
+    lacking = [name for name in ours if name not in theirs]
+    further = [name for name in theirs if name not in ours]
+    if lacking or further or len(set(ours)) < max(len(ours), len(theirs)):
+        name, name_val = names
+        raise ValueError(
+            f"{name} and {name_val} must have the same columns, each once, but {name} "
+            f"has {show_labels(ours)} and {name_val} has {show_labels(theirs)}"
+            + (f"; {name_val} lacks {show_labels(lacking)}" if lacking else "")
+            + (f"; {name} lacks {show_labels(further)}" if further else "")
+            + ": select them by name, or pass to_numpy() of both to go by position"
+        )
+    return select(x_val, ours)
+
+
+def check_row_order(name: str, table: Any, other_name: str, other: Any) -> None:
+    """Refuse two tables whose rows have the same labels in different orders.
+
+    Raises:
+        ValueError: If they are.
+    """
+    rows, others = _row_labels(table), _row_labels(other)
+    if rows is None or others is None or len(rows) != len(others):
+        return
+    if rows.equals(others) or not (rows.is_unique and others.is_unique):
+        return
+    if rows.difference(others, sort=False).empty:
+        raise ValueError(
+            f"{name} and {other_name} must have their rows in one order, but their "
+            f"indices have the same labels in different orders: pass "
+            f"{other_name}.loc[{name}.index], or {other_name}.to_numpy() if the "
+            "positions are right"
+        )
+
+
+def row_index(x: Any) -> tuple[Any, ...] | None:
+    """Return the labels of a table's rows, unless they are 0, 1, 2, ..."""
+    rows = _row_labels(x)
+    if rows is None or (
+        rows.dtype.kind in "iu" and np.array_equal(rows, np.arange(len(rows)))
+    ):
+        return None
+    return tuple(rows.tolist())
+
+
+def _row_labels(table: Any) -> Any:
+    """The index of a table; that of a list is a method."""
+    index = getattr(table, "index", None)
+    return index if hasattr(index, "equals") else None

@@ -1,0 +1,122 @@
+"""Warnings of what is allowed, and is most often a mistake.
+
+Each is one sentence that names the argument and the remedy, and is cheap to come to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._checks import caller_level
+from ._frames import columns_of
+from ._mesh import whole
+from ._show import is_readable
+
+_LOOKED_AT = 4096  # rows
+_FEW = 50  # samples of which nothing is concluded
+_FILLED = 4  # times as many numbers as rows may be in the range of identifiers
+_APART = 1e3  # times the usual deviation
+_EXACT = 2**53  # whole numbers beyond have gaps in float64
+
+
+def doubt(message: str) -> None:
+    """Warn, in the name of the caller of jaxsel."""
+    warnings.warn(message, UserWarning, stacklevel=caller_level())
+
+
+def doubt_columns(
+    name: str, x: Any, given: Any = None, *, distances: bool = True
+) -> None:
+    """Warn of columns that number the rows, or by their scale drown all others.
+
+    Args:
+        name: What warnings call the samples.
+        x: Checked samples, `[n, d]`. Those on devices of other processes are not looked
+            at.
+        given: What the caller passed: a data frame has names of columns.
+        distances: Whether distances are to be computed, to which scales matter.
+    """
+    if not is_readable(x) or x.ndim != 2 or len(x) < _FEW:
+        return
+    labels = columns_of(given)
+    x = np.asarray(x)
+    numbering = [j for j in range(x.shape[1]) if _numbers_rows(x[:, j])]
+    if numbering and x.shape[1] > 1:
+        doubt(
+            f"{_of(name, labels, numbering[0])} seems to number the samples, which "
+            "says nothing of them: leave it out"
+        )
+    if x.dtype.kind in "iu" and np.abs(x.astype(float)).max() > _EXACT:
+        j = int(np.argmax(np.abs(x.astype(float)).max(0)))
+        doubt(
+            f"{_of(name, labels, j)} has whole numbers beyond 2**53, of which "
+            "neighbours become one number: leave it out if they are identifiers"
+        )
+    if not distances:
+        return
+    spread = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64).std(0)
+    usual = np.median(spread[spread > 0]) if (spread > 0).sum() > 1 else np.inf
+    if spread.max() > _APART * usual:
+        j = int(spread.argmax())
+        doubt(
+            f"{_of(name, labels, j)} varies by {spread[j]:.3g}, where the median "
+            f"column does by {usual:.3g}, so that it decides who is near: standardise "
+            "the columns, as sklearn.preprocessing.StandardScaler does"
+        )
+
+
+def doubt_same(x: Any, y: Any, x_val: Any, y_val: Any) -> None:
+    """Warn where validation samples are the training samples, labels included."""
+    if x.shape != x_val.shape:
+        return
+    x = whole(x)
+    if x is x_val or (
+        np.array_equal(x[0], x_val[0]) and np.array_equal(np.asarray(x), x_val)
+    ):
+        if not np.array_equal(y, y_val):
+            return
+        doubt(
+            "x_val and y_val are x and y: each sample is its own nearest neighbour and "
+            "vouches for its own label, so that values say little; validate on samples "
+            "that are not in x"
+        )
+
+
+def doubt_neighbours(k: int, n: int) -> None:
+    """Warn where more than half of all samples are neighbours."""
+    if n >= _FEW and k > n / 2:
+        doubt(
+            f"k = {k} is more than half of the {n} training samples, so that nearly "
+            "all are neighbours of each validation sample: 5 to 20 is usual"
+        )
+
+
+def doubt_values(values: Any) -> None:
+    """Warn where all values are one number: then none is better than another."""
+    if is_readable(values) and values.ndim == 1 and len(values) >= _FEW:
+        array = np.asarray(values)
+        if (array == array[0]).all():
+            doubt(
+                f"all {len(array)} values are {array[0]:.3g}, so that they rank "
+                "nothing: is there one class only, or a constant column?"
+            )
+
+
+def _numbers_rows(column: np.ndarray) -> bool:
+    """Return whether a column has distinct whole numbers that fill a range, nearly."""
+    if column.dtype.kind not in "iu":
+        some = column[:_LOOKED_AT]
+        if (some != np.round(some)).any():
+            return False
+    for part in (column[:_LOOKED_AT], column):
+        if len(np.unique(part)) < len(part):
+            return False
+    return bool(float(column.max()) - float(column.min()) < _FILLED * len(column))
+
+
+def _of(name: str, labels: Sequence[Any] | None, j: int) -> str:
+    return f"column {j if labels is None else labels[j]!r} of {name}"

@@ -1,0 +1,59 @@
+"""Results as notebooks show them: a table, and a small picture."""
+
+from __future__ import annotations
+
+import html
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ._show import SHOWN, is_readable, show_count
+
+if TYPE_CHECKING:
+    from ._types import Values
+
+
+def values_html(values: Values) -> str:
+    """Return the best and the worst points as a table, beside `Values.plot`.
+
+    Args:
+        values: Those of several validation points apart, or traced, are text only.
+    """
+    if values.values.ndim != 1 or not is_readable(values.values):
+        return f"<pre>{html.escape(repr(values))}</pre>"
+    shown = min(SHOWN, len(values) // 2)
+    ends = np.concatenate([values.top(shown), values.bottom(shown)[::-1]])
+    numbers = values.to_numpy()
+    names = range(len(values)) if values.index is None else values.index
+    rows = [
+        f"<td>{html.escape(str(names[i]))}</td><td>{numbers[i]:.4g}</td>"
+        for i in ends.tolist()
+    ]
+    rows.insert(shown, "<td colspan=2>…</td>")
+    first = "position" if values.index is None else "index"
+    rows.insert(0, f"<th>{first}</th><th>value</th>")
+    table = "".join(f"<tr>{row}</tr>" for row in rows)
+    caption = f"{values.method or 'values'}, n = {len(values)}"
+    caption += f", count = {show_count(values.count)}"
+    return (
+        f"<div><p>{html.escape(caption)}</p><div style='display: flex; gap: 2em'>"
+        f"<table>{table}</table>{_picture(values)}</div></div>"
+    )
+
+
+def _picture(values: Values) -> str:
+    """Return the plot of values as SVG; nothing without Matplotlib."""
+    if find_spec("matplotlib") is None or not np.isfinite(values.to_numpy()).all():
+        return ""
+    from .report import new_figure, style
+
+    figure = new_figure(6.6, 2.4)
+    with style():
+        axes = figure.subplots(1, 2)
+    values.plot(axes)
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,96 @@
+"""`Selection`: what every choice of samples returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._result_files import load, save
+from ._show import is_readable, show, show_first
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Chosen samples, best first, with their weights.
+
+    It has the length of what was chosen, and its items are positions, so that it goes
+    wherever a list of them does: `x[selection]`, `frame.iloc[selection]`,
+    `torch.utils.data.Subset(dataset, selection)`, `dataset.select(selection)`.
+
+    Attributes:
+        indices: Array of shape `[k]`, int32. What a kernel returns, and what is left of
+            several targets at once, is padded: entries from `n_valid` on.
+        weights: Array of shape `[k]`: training weights; 0 where padded.
+        n_valid: Scalar int32: how many entries are filled.
+        method: How the choice was made.
+    """
+
+    indices: jax.Array
+    weights: jax.Array
+    n_valid: jax.Array
+    method: str = dataclasses.field(default="", metadata={"static": True})
+
+    def __len__(self) -> int:
+        return int(self.n_valid)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.to_numpy().astype(dtype or np.int32, copy=False)
+        return array.copy() if copy else array
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the position of the sample at a place in the order, or of several."""
+        found = self.to_numpy()[key]
+        return found if isinstance(found, np.ndarray) else int(found)
+
+    def to_numpy(self) -> np.ndarray:
+        """Return the positions of the chosen samples, best first, without padding."""
+        if self.indices.ndim != 1:
+            raise ValueError(
+                f"to_numpy needs one selection, but this has {len(self.indices)}: take "
+                "one of them, as selection[0]"
+            )
+        return np.asarray(self.indices)[: len(self)]
+
+    def unpadded(self) -> Self:
+        """Return the selection without entries from `n_valid` on.
+
+        As it is where that can't be told, while traced, or of several targets.
+        """
+        whole = is_readable(self.indices, self.weights, self.n_valid)
+        if not whole or self.indices.ndim != 1 or len(self) == len(self.indices):
+            return self
+        # By NumPy: a slice by JAX is a program to compile for each length.
+        indices, weights = (
+            jnp.asarray(np.asarray(array)[: len(self)])
+            for array in (self.indices, self.weights)
+        )
+        return dataclasses.replace(self, indices=indices, weights=weights)
+
+    def __repr__(self) -> str:
+        text = (
+            f"{type(self).__name__}({self.method or 'unnamed'}, "
+            f"{show(self.n_valid)} of {self.indices.shape[-1]} filled"
+        )
+        if self.indices.ndim == 1 and is_readable(self.indices, self.n_valid):
+            text += f", best={show_first(np.asarray(self.indices)[: len(self)])}"
+        return f"{text})"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file, without pickle, and return its path."""
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Selection:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: If the file holds something else.
+        """
+        return cls(**load(cls, path))
