@@ -40,6 +40,20 @@ def align_columns(
     return select(x_val, ours)
 
 
+def align(
+    x: Any,
+    y: Any,
+    x_val: Any,
+    y_val: Any,
+    *,
+    names: tuple[str, str] = ("x_val", "y_val"),
+) -> Any:
+    """Return x_val as `align_columns` does; check the rows' order of both, too."""
+    check_row_order("x", x, "y", y)
+    check_row_order(names[0], x_val, names[1], y_val)
+    return align_columns(x, x_val, names=("x", names[0]))
+
+
 def check_row_order(name: str, table: Any, other_name: str, other: Any) -> None:
     """Refuse two tables whose rows have the same labels in different orders.
 

@@ -20,6 +20,7 @@ _LOOKED_AT = 4096  # rows
 _FEW = 50  # samples of which nothing is concluded
 _FILLED = 4  # times as many numbers as rows may be in the range of identifiers
 _APART = 1e3  # times the usual deviation
+_EQUAL = 1e-5  # relative difference that rounding may make
 _EXACT = 2**53  # whole numbers beyond have gaps in float64
 
 
@@ -99,7 +100,7 @@ def doubt_values(values: Any) -> None:
     """Warn where all values are one number: then none is better than another."""
     if is_readable(values) and values.ndim == 1 and len(values) >= _FEW:
         array = np.asarray(values)
-        if (array == array[0]).all():
+        if np.ptp(array) <= _EQUAL * np.abs(array).max():
             doubt(
                 f"all {len(array)} values are {array[0]:.3g}, so that they rank "
                 "nothing: is there one class only, or a constant column?"

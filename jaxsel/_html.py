@@ -5,21 +5,18 @@ from __future__ import annotations
 import html
 import io
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ._show import SHOWN, is_readable, show_count
 
-if TYPE_CHECKING:
-    from ._types import Values
-
-
-def values_html(values: Values) -> str:
+def values_html(values: Any) -> str:
     """Return the best and the worst points as a table, beside `Values.plot`.
 
     Args:
-        values: Those of several validation points apart, or traced, are text only.
+        values: A `Values`. Those of several validation points apart, or traced, are
+            text only.
     """
     if values.values.ndim != 1 or not is_readable(values.values):
         return f"<pre>{html.escape(repr(values))}</pre>"
@@ -43,7 +40,7 @@ def values_html(values: Values) -> str:
     )
 
 
-def _picture(values: Values) -> str:
+def _picture(values: Any) -> str:
     """Return the plot of values as SVG; nothing without Matplotlib."""
     if find_spec("matplotlib") is None or not np.isfinite(values.to_numpy()).all():
         return ""

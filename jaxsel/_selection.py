@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +44,9 @@ class Selection:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.to_numpy().astype(dtype or np.int32, copy=False)
         return array.copy() if copy else array
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_numpy().tolist())
 
     def __getitem__(self, key: Any) -> Any:
         """Return the position of the sample at a place in the order, or of several."""

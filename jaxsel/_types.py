@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -93,6 +93,9 @@ class Values:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = np.asarray(self.values, dtype)
         return array.copy() if copy else array
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_numpy())
 
     def __getitem__(self, key: Any) -> Any:
         """Return the value at a position; at a slice, a mask or positions, `Values`.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._aligned import align_columns
 from jaxsel._checks import (
     as_array,
     check_count,
@@ -144,6 +145,7 @@ def optimal_design(
         data markets (DAVED), NeurIPS 2024. A price enters through the sample's length
         there as here, and steps move money; the line search follows the objective.
     """
+    x_val = align_columns(x, x_val)
     given = np.asarray(check_features("x", x), np.float64)
     asked = np.asarray(check_features("x_val", x_val), np.float64)
     if given.shape[1] != asked.shape[1]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Real
 
+from jaxsel._aligned import align_columns
 from jaxsel._checks import check_count, check_features, to_float
 from jaxsel._mesh import along, gather, is_on, replicate, whole
 from jaxsel._typed import compiled, fori_loop, least_normal, norm
@@ -84,6 +85,8 @@ def func_feat(
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
     x: Any = features
+    names = "features", "hard_features"
+    hard_features = align_columns(x, hard_features, names=names)
     if is_on(x, mesh):
         x = as_oracle("features", x, mesh, hint="")
         width = x.oracle.gradients.shape[1]

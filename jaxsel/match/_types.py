@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -76,6 +77,11 @@ class Match(Selection):
         """Reason for stopping, in words; a list with several targets."""
         codes = np.asarray(self.status)
         return REASONS[codes] if codes.ndim == 0 else [REASONS[code] for code in codes]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.indices.ndim == 1:
+            return super().__iter__()
+        return map(self.__getitem__, range(len(self.indices)))
 
     def __getitem__(self, key: Any) -> Any:
         """Return the match of one of several targets; of one, a position, see above."""

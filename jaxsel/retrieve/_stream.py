@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._aligned import align_columns
 from jaxsel._checks import (
     as_array,
     check_choice,
@@ -154,6 +155,8 @@ def open_stream(
     labels, hard_labels = whole(labels), whole(hard_labels)
     if isinstance(labels, Rows) and not isinstance(features, Rows):
         labels = np.asarray(labels)  # beside candidates that are an array
+    names = "features", "hard_features"
+    hard_features = align_columns(features, hard_features, names=names)
     hard = check_features("hard_features", whole(hard_features))
     candidates: Any = features
     if not (isinstance(features, Rows) or is_on(features, mesh)):

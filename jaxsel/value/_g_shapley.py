@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int32, Integer, Key
 
+from jaxsel._aligned import align, row_index
 from jaxsel._checks import as_array, check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, along, gather, n_shards, shard
@@ -150,6 +151,9 @@ class _Passes:
                 "learner must be a LogisticRegression or a FlaxLearner, which are "
                 f"trained by gradients, got {learner!r}"
             )
+        x, y, x_val, y_val = arrays
+        arrays = x, y, align(x, y, x_val, y_val), y_val
+        self.index = row_index(x)
         if isinstance(learner, LogisticRegression):
             # Its own preparation is for Newton's method.
             arrays = _standardised(*arrays)

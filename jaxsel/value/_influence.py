@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, special
 
-from jaxsel._checks import check_positive
+from jaxsel._aligned import align, row_index
+from jaxsel._checks import as_array, check_positive
 from jaxsel._types import Values
 
 from ._learners import LogisticRegression
@@ -53,6 +54,7 @@ def influence(
         ICML 2017, equation 2.
     """
     check_positive("l2", l2)
+    index, x_val = row_index(x), align(x, y, x_val, y_val)
     data, (_, codes_val) = examples(LogisticRegression(l2=l2), x, y, x_val, y_val)
     codes = np.asarray(data.y)
     missing = np.setdiff1d(codes_val, codes)
@@ -60,7 +62,10 @@ def influence(
         row = int(np.flatnonzero(codes_val == missing[0])[0])
         label = np.asarray(y_val)[row]
         raise ValueError(f"y_val must hold labels that occur in y, got {label!r}")
-    x, x_val = np.asarray(x, np.float64), np.asarray(x_val, np.float64)
+    x, x_val = (
+        np.asarray(as_array(name, value), np.float64)
+        for name, value in (("x", x), ("x_val", x_val))
+    )
     mean = x.mean(0)
     x, x_val = _with_ones(x - mean), _with_ones(x_val - mean)
     fitted = _Fitted(x, codes, data.n_classes, l2)
@@ -72,6 +77,7 @@ def influence(
         m2=jnp.asarray(((rows - mean) ** 2).sum(0), jnp.float32),
         count=jnp.asarray(len(rows), jnp.int32),
         method=f"influence(l2={l2:g})",
+        index=index,
     )
 
 

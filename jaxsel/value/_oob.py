@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from jaxsel._aligned import row_index
 from jaxsel._checks import as_array
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
@@ -122,6 +123,7 @@ class _Bags:
         targets = learner.regression and bool(floats)
         data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
+        self.index = row_index(x)
         self.rows = batch_rows(batch_size, self.n * max(data.n_classes, 1), _BAGS)
         if mesh is not None:
             self.rows = -(-self.rows // n_shards(mesh)) * n_shards(mesh)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
+from jaxsel._aligned import align, row_index
 from jaxsel._checks import (
     as_array,
     check_choice,
@@ -137,6 +138,7 @@ class ModelUtility:
 
     Attributes:
         n: Number of training points.
+        index: Labels of the rows of a data frame, or None: `Values.index`.
         empty: See above.
         default_score: See above.
         failures: How many coalitions of how many the learner failed on so far, and the
@@ -183,7 +185,7 @@ class ModelUtility:
         if metric == "roc_auc" and len(np.unique(codes)) < 2:
             raise ValueError("y_val must have two classes or more for metric 'roc_auc'")
         self.learner, self.metric, self.data = learner, metric, data
-        self.n = len(data.y)
+        self.n, self.index = len(data.y), row_index(x)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
         if empty is None and not callable(metric):
             empty = chance_level(metric, data.n_classes)
@@ -398,6 +400,7 @@ def examples(
         TypeError: If arrays are of the wrong kind.
         ValueError: If shapes do not fit, or numbers are not finite.
     """
+    x_val = align(x, y, x_val, y_val, names=names)
     rows = {}
     for name, value in (("x", x), (names[0], x_val)):
         array = as_array(name, value)

@@ -1,0 +1,98 @@
+"""What is allowed, and most often a mistake, is warned of; what is usual is not."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import jaxsel
+
+N, M = 200, 60
+
+
+def samples(seed=0):
+    rng = np.random.default_rng(seed)
+    x = pd.DataFrame(rng.normal(size=(N + M, 4)), columns=list("abcd"))
+    y = rng.integers(0, 2, N + M)
+    return x[:N], y[:N], x[N:].reset_index(drop=True), y[N:]
+
+
+def values(x, y, x_val, y_val, k=5):
+    return jaxsel.knn_shapley(x, y, x_val, y_val, k=k)
+
+
+def with_column(column, column_val, name="e"):
+    x, y, x_val, y_val = samples()
+    return x.assign(**{name: column}), y, x_val.assign(**{name: column_val}), y_val
+
+
+def far(factor):
+    rng = np.random.default_rng(1)
+    return rng.normal(size=N) * factor, rng.normal(size=M) * factor
+
+
+def shuffled(n, start=1000):
+    return np.random.default_rng(2).permutation(np.arange(start, start + n))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (with_column(np.arange(N), np.arange(M)), "column 'e' of x seems to number"),
+        (with_column(shuffled(N), shuffled(M)), "column 'e' of x seems to number"),
+        (with_column(*far(1e4)), "column 'e' of x varies by .*standardise"),
+        ((*samples(), N // 2 + 1), f"k = 101 is more than half of the {N} training"),
+    ],
+)
+def test_doubts(arguments, message):
+    with pytest.warns(UserWarning, match=message):
+        values(*arguments)
+
+
+def test_large_whole_numbers():
+    rng = np.random.default_rng(0)
+    x = rng.integers(2**54, 2**54 + 100, (N, 2))
+    y = rng.integers(0, 2, N)
+    with pytest.warns(
+        UserWarning, match=r"column 0 of x has whole numbers beyond 2\*\*53"
+    ):
+        values(x[:150], y[:150], x[150:], y[150:])
+
+
+def test_values_that_are_all_equal():
+    x, _, x_val, _ = samples()
+    with pytest.warns(UserWarning, match="all 200 values are .*one class only"):
+        values(x, np.zeros(N, int), x_val, np.zeros(M, int))
+
+
+def test_of_wrong_labels():
+    """Scales don't matter there: samples are standardised."""
+    x, y, *_ = with_column(np.arange(N), np.arange(M))
+    with pytest.warns(UserWarning, match="column 'e' of x seems to number"):
+        jaxsel.find_label_errors(x, y)
+    x, y, *_ = with_column(*far(1e4))
+    jaxsel.find_label_errors(x, y)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        samples(),
+        (*samples(), N // 2),
+        with_column(*far(900)),
+        with_column(*np.split(shuffled(5 * (N + M))[: N + M], [N])),  # too sparse
+        with_column(*np.split(np.arange(N + M) // 2, [N])),  # years: not distinct
+        tuple(part[:40] for part in with_column(np.arange(N), np.arange(M))),  # few
+    ],
+)
+def test_what_is_usual_is_not_warned_of(arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values(*arguments)
+
+
+def test_the_caller_is_named():
+    with pytest.warns(UserWarning, match="seems to number") as caught:
+        values(*with_column(np.arange(N), np.arange(M)))
+    assert {warning.filename for warning in caught} == {__file__}
