@@ -49,6 +49,7 @@ from ._permutation import (
     beta_shapley as beta_shapley,
     tmc_shapley as tmc_shapley,
 )
+from ._pydvl import from_pydvl as from_pydvl, to_pydvl as to_pydvl
 from ._ray import RayExecutor as RayExecutor
 from ._regression import (
     RegressionTable as RegressionTable,

@@ -39,7 +39,7 @@ def as_learner(learner: Any) -> Learner:
     if hasattr(learner, "prepare") and hasattr(learner, "host"):
         return cast(Learner, learner)
     if hasattr(learner, "fit") and hasattr(learner, "get_params"):
-        return SklearnLearner(learner)
+        return cast(Learner, SklearnLearner(learner))
     raise TypeError(
         "learner must be one of jaxsel.value, such as value.LogisticRegression(), or "
         f"an estimator of scikit-learn, got {learner!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from ._examples import Examples, Learner
 from ._learners import SklearnLearner
 from ._metrics import SCORERS
 
-# Of an estimator, x_val and y_val.
-ScorerFunction: TypeAlias = Callable[[Any, Any, Any], float]
 
-
-def as_scorer(metric: Any, learner: Learner) -> ScorerFunction | None:
+def as_scorer(metric: Any, learner: Learner) -> Callable[..., Any] | None:
     """Return scikit-learn's scorer; None of a metric of jaxsel, or of scores.
 
     Raises:
@@ -78,7 +75,7 @@ class Scorer:
         y_val: `[m]`, likewise.
     """
 
-    score: ScorerFunction
+    score: Callable[..., Any]
     learner: SklearnLearner
     labels: np.ndarray | None
     y_val: np.ndarray
@@ -86,7 +83,7 @@ class Scorer:
     @classmethod
     def of(
         cls,
-        score: ScorerFunction,
+        score: Callable[..., Any],
         learner: Any,
         data: Examples,
         y: Any,
