@@ -11,6 +11,7 @@ import numpy as np
 
 from ._show import SHOWN, is_readable, show_count
 
+
 def values_html(values: Any) -> str:
     """Return the best and the worst points as a table, beside `Values.plot`.
 

@@ -19,7 +19,7 @@ from jaxsel.value import Learner
 
 from ._blend import blend, likelier_metric
 from ._filters import Filter, check_filter, suspects
-from ._folds import check_probabilistic, check_samples, deal, predict_folds
+from ._folds import check_samples, deal, predict_folds, probabilistic
 from ._inputs import number_labels, probs_and_labels
 from ._joint import joint_of, look
 from ._neighbours import conflicts, nearest_others
@@ -36,7 +36,7 @@ def find_label_errors(
     y: npt.ArrayLike,
     *,
     pred_probs: npt.ArrayLike | None = None,
-    learner: Learner | None = None,
+    learner: Learner | Any | None = None,
     folds: int = 5,
     key: jax.Array | None = None,
     filter_by: Filter = "prune_by_noise_rate",
@@ -62,9 +62,9 @@ def find_label_errors(
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
         learner: What predicts each fold from the others, such as
-            `value.LogisticRegression()`. If None, logistic regression and the nearest
-            neighbours, pooled; penalty, number of neighbours and powers are those of
-            the greatest held-out likelihood.
+            `value.LogisticRegression()` or a classifier of scikit-learn. If None,
+            logistic regression and the nearest neighbours, pooled; penalty, number of
+            neighbours and powers are those of the greatest held-out likelihood.
         folds: How many folds samples are dealt out to.
         key: Shuffles samples before they are dealt out; if None, those of a class take
             turns. Learners that draw, and "data_oob", need one.
@@ -154,7 +154,7 @@ def find_label_errors(
             probs, about = blend(samples, codes, len(known), fold, near)
             about += "" if near is None else f", metric={metric!r}"
         else:
-            check_probabilistic(learner)
+            learner = probabilistic(learner)
             probs = predict_folds(learner, samples, codes, len(known), fold, own)
             about = plain_repr(learner)
 

@@ -18,7 +18,7 @@ from jaxsel._checks import (
     check_same_length,
 )
 from jaxsel._typed import compiled, map_rows
-from jaxsel.value import Examples, Learner, LogisticRegression
+from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
 from ._inputs import number_labels
 from ._logistic import logistic_folds
@@ -59,7 +59,7 @@ def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
 
 
 def cross_val_probs(
-    learner: Learner,
+    learner: Learner | Any,
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
@@ -78,7 +78,8 @@ def cross_val_probs(
     are 1e-6 off on average.
 
     Args:
-        learner: A learner of `jaxsel.value` that gives probabilities.
+        learner: A learner of `jaxsel.value` that gives probabilities, or a classifier
+            of scikit-learn that does.
         x: Features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
         y: Labels, `[n]`, of any kind: columns stand in their sorted order.
         folds: How many parts, and models.
@@ -97,7 +98,7 @@ def cross_val_probs(
     """
     codes, classes = number_labels(y)
     rows = check_samples(x, codes)
-    check_probabilistic(learner)
+    learner = probabilistic(learner)
     own = None
     if key is not None:
         key, own = jax.random.split(key)
@@ -123,19 +124,14 @@ def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
     return single
 
 
-def check_probabilistic(learner: Any) -> None:
-    """Refuse what is no learner, or gives no probabilities."""
-    if not isinstance(learner, Learner):
-        remedy = "such as value.LogisticRegression()"
-        if hasattr(learner, "get_params"):
-            remedy = "and scikit-learn's estimators are wrapped by value.SklearnLearner"
-        raise TypeError(
-            f"learner must be one of jaxsel.value, {remedy}, got {learner!r}"
-        )
-    if not learner.probabilistic:
+def probabilistic(learner: Any) -> Learner:
+    """Return a learner that gives probabilities, and refuse others."""
+    found = as_learner(learner)
+    if not found.probabilistic:
         raise ValueError(
             f"learner must give probabilities, which {type(learner).__name__} does not"
         )
+    return found
 
 
 def predict_folds(

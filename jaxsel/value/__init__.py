@@ -40,6 +40,7 @@ from ._learners import (
 )
 from ._loo import loo as loo
 from ._metrics import SCORERS as SCORERS
+from ._model_inputs import as_learner as as_learner
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
 from ._options import KnnOptions as KnnOptions
@@ -48,6 +49,7 @@ from ._permutation import (
     beta_shapley as beta_shapley,
     tmc_shapley as tmc_shapley,
 )
+from ._pydvl import from_pydvl as from_pydvl, to_pydvl as to_pydvl
 from ._ray import RayExecutor as RayExecutor
 from ._regression import (
     RegressionTable as RegressionTable,

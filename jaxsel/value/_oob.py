@@ -25,10 +25,10 @@ from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples, Learner
 from ._executor import Executor
 from ._failures import Failures, failed_rows
+from ._model_inputs import as_learner, examples
 from ._run import run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
-from ._utility import check_learner, examples
 
 _DEFAULT = MaxSamples(1000)
 _BAGS = 256
@@ -36,7 +36,7 @@ _HOPELESS = 8  # bags in a row on which a learner may fail
 
 
 def data_oob(
-    learner: Learner,
+    learner: Learner | Any,
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
@@ -57,7 +57,7 @@ def data_oob(
     contradict, such as wrong labels, have low values.
 
     Args:
-        learner: Such as `LogisticRegression()`.
+        learner: Such as `LogisticRegression()`, or an estimator of scikit-learn.
         x: Training features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
         y: Training labels `[n]`. Floats are targets where the learner takes these; a
             value is then the mean of the squared errors, negative.
@@ -109,7 +109,7 @@ class _Bags:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: Learner | Any,
         x: npt.ArrayLike,
         y: npt.ArrayLike,
         key: jax.Array,
@@ -117,7 +117,7 @@ class _Bags:
         batch_size: int | None,
         mesh: jax.sharding.Mesh | None,
     ):
-        check_learner(learner)
+        learner = as_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
         floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
         targets = learner.regression and bool(floats)

@@ -14,17 +14,8 @@ import numpy.typing as npt
 from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
-from jaxsel._aligned import align, row_index
-from jaxsel._checks import (
-    as_array,
-    check_choice,
-    check_count,
-    check_features,
-    check_finite,
-    check_numeric,
-    check_same_length,
-    encode_labels,
-)
+from jaxsel._aligned import row_index
+from jaxsel._checks import as_array, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import AXIS
 
@@ -33,12 +24,13 @@ from ._examples import Examples, Learner
 from ._failures import Failures, failed_rows
 from ._metrics import (
     OF_PROBABILITIES,
-    SCORERS,
     MetricFunction,
     MetricName,
     chance_level,
     measure_of,
 )
+from ._model_inputs import as_learner, examples
+from ._scorers import Scorer, as_scorer
 
 # Coalitions that are trained in step: as many as fit the cache, since each waits for
 # the slowest, but enough for a matrix product.
@@ -115,9 +107,11 @@ class ModelUtility:
     0 and 1 count points so often.
 
     Args:
-        learner: Such as `LogisticRegression()`.
+        learner: Such as `LogisticRegression()`, or an estimator of scikit-learn: see
+            `SklearnLearner`, in which it is wrapped.
         x: Training features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
-        y: Training labels `[n]` of any kind; targets with metric "r2".
+        y: Training labels `[n]` of any kind; targets with metric "r2", and with a
+            scorer of scikit-learn for a regressor.
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels `[m]`.
         metric: "accuracy", "balanced_accuracy", "f1_macro", "roc_auc", "neg_log_loss"
@@ -128,13 +122,18 @@ class ModelUtility:
             the scores its probability where the learner is `probabilistic`. It is
             compiled by JAX, unless the learner is a `SklearnLearner`. Labels that are
             floats are targets then, where the learner takes these, and scores
-            predictions `[B, m, 1]`.
+            predictions `[B, m, 1]`. For estimators of scikit-learn also the name of any
+            other of its scorers, such as "f1", or a scorer: a function of an estimator,
+            `x_val` and `y_val`. It is asked one coalition after the other, and sees
+            labels as they were given.
         empty: What no points are worth; if None, what a model gets that gives every
             class the same probability: 1 / C for accuracies and the likelihood, -log C
             for the log loss, 1/2 for the area, 0 for F1 and R², with the C classes of
-            `y` and `y_val` together. Must be given with a metric of your own.
-        default_score: What a coalition is worth on which a `SklearnLearner` fails, as
-            many do on few points; `empty` if None.
+            `y` and `y_val` together. With a scorer of scikit-learn, what its
+            `DummyClassifier` or `DummyRegressor` gets that was fitted on `y`. Must be
+            given with a metric of scores of your own.
+        default_score: What a coalition is worth on which a `SklearnLearner` or a
+            scorer fails, as many do on few points; `empty` if None.
 
     Attributes:
         n: Number of training points.
@@ -152,26 +151,27 @@ class ModelUtility:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: Learner | Any,
         x: npt.ArrayLike,
         y: npt.ArrayLike,
         x_val: npt.ArrayLike,
         y_val: npt.ArrayLike,
         *,
-        metric: MetricName | MetricFunction = "accuracy",
+        metric: MetricName | str | Callable[..., Any] = "accuracy",
         empty: float | None = None,
         default_score: float | None = None,
     ):
-        check_learner(learner)
-        if not callable(metric):
-            check_choice("metric", metric, list(SCORERS))
-        elif empty is None:
+        learner = as_learner(learner)
+        score = as_scorer(metric, learner)
+        if callable(metric) and score is None and empty is None:
             raise ValueError(
                 "empty must be given with a metric of your own: what no points are "
                 f"worth by {metric!r}"
             )
         targets = metric == "r2"
-        if callable(metric):
+        if score is not None:
+            targets = learner.regression
+        elif callable(metric):
             targets = learner.regression and bool(
                 jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
             )
@@ -187,12 +187,17 @@ class ModelUtility:
         self.learner, self.metric, self.data = learner, metric, data
         self.n, self.index = len(data.y), row_index(x)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
-        if empty is None and not callable(metric):
+        self._scorer = None
+        if score is not None:
+            self._scorer = Scorer.of(score, learner, data, y, codes, y_val)
+        if empty is None and self._scorer is not None:
+            empty = self._scorer.of_dummy(data, self.x_val)
+        elif empty is None and isinstance(metric, str):
             empty = chance_level(metric, data.n_classes)
         self.empty = _finite("empty", empty)
-        score = self.empty if default_score is None else default_score
-        self.default_score = _finite("default_score", score)
-        self.failures = Failures("coalitions", f"which count as {score:g}")
+        instead = self.empty if default_score is None else default_score
+        self.default_score = _finite("default_score", instead)
+        self.failures = Failures("coalitions", f"which count as {instead:g}")
 
     def __repr__(self) -> str:
         return (
@@ -263,8 +268,14 @@ class ModelUtility:
     def _on_host(self, masks: np.ndarray, key: jax.Array | None) -> jax.Array:
         weights = masks.astype(np.float32)
         params = self.learner.fit(self.data, jnp.asarray(weights), key)
-        scores = np.asarray(self.learner.predict(params, self.x_val))
-        failed = failed_rows(scores)
+        if self._scorer is None:
+            scores = np.asarray(self.learner.predict(params, self.x_val))
+            failed = failed_rows(scores)
+            scores = jnp.asarray(np.where(failed[:, None, None], 0, scores))
+            found = measure_of(self.metric)(scores, self.y_val)
+        else:
+            found = self._scorer(params.models, self.x_val)
+            failed = np.isnan(found)
         errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
         hopeless = np.flatnonzero(failed & weights.all(1))
         if hopeless.size:
@@ -273,20 +284,8 @@ class ModelUtility:
                 f"{errors[hopeless[0]]}"
             )
         self.failures.add(failed, errors)
-        scores = jnp.asarray(np.where(failed[:, None, None], 0, scores))
-        found = measure_of(self.metric)(scores, self.y_val)
         found = jnp.where(failed, self.default_score, found)
         return jnp.where(weights.any(1), found, self.empty)
-
-
-def check_learner(learner: Any) -> None:
-    """Refuse what is no learner, with what to do about it."""
-    if hasattr(learner, "prepare") and hasattr(learner, "host"):
-        return
-    remedy = "such as value.LogisticRegression()"
-    if hasattr(learner, "fit") and hasattr(learner, "get_params"):
-        remedy = "and scikit-learn's estimators are wrapped: value.SklearnLearner(...)"
-    raise TypeError(f"learner must be one of jaxsel.value, {remedy}, got {learner!r}")
 
 
 def _finite(name: str, number: float | None) -> float:
@@ -295,7 +294,7 @@ def _finite(name: str, number: float | None) -> float:
     return float(number)
 
 
-def _name(metric: str | MetricFunction) -> str:
+def _name(metric: Any) -> str:
     return repr(metric) if isinstance(metric, str) else plain_repr(metric)
 
 
@@ -382,71 +381,3 @@ def evaluate(
     found = jax.lax.map(group, jax.tree.map(split, (weights, start)))
     join = lambda array: array.reshape(-1, *array.shape[2:])[: len(weights)]
     return jax.tree.map(join, found)
-
-
-def examples(
-    learner: Learner,
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    x_val: npt.ArrayLike,
-    y_val: npt.ArrayLike,
-    *,
-    targets: bool = False,
-    names: tuple[str, str] = ("x_val", "y_val"),
-) -> tuple[Examples, tuple[jax.Array, np.ndarray]]:
-    """Return what a learner is trained on, and validation data in the same codes.
-
-    Raises:
-        TypeError: If arrays are of the wrong kind.
-        ValueError: If shapes do not fit, or numbers are not finite.
-    """
-    x_val = align(x, y, x_val, y_val, names=names)
-    rows = {}
-    for name, value in (("x", x), (names[0], x_val)):
-        array = as_array(name, value)
-        if array.ndim == 2:
-            check_features(name, array)
-        else:
-            check_numeric(name, array)
-            check_finite(name, array)
-        rows[name] = np.asarray(array, np.float32)
-    if rows["x"].shape[1:] != rows[names[0]].shape[1:]:
-        raise ValueError(
-            f"x and {names[0]} must have samples of one shape, got "
-            f"{rows['x'].shape[1:]} and {rows[names[0]].shape[1:]}"
-        )
-    if targets:
-        if not learner.regression:
-            raise ValueError(
-                f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
-                "predicts classes"
-            )
-        found: list[np.ndarray] = []
-        for name, value in (("y", y), (names[1], y_val)):
-            array = np.asarray(as_array(name, value))
-            check_numeric(name, array)
-            if array.ndim != 1:
-                raise ValueError(
-                    f"{name} must be targets of shape [n], got {array.shape}"
-                )
-            check_finite(name, array)
-            found.append(array.astype(np.float32))
-        (codes, codes_val), classes = found, 0
-        if np.ptp(codes_val) == 0:
-            raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
-    else:
-        for name, value in (("y", y), (names[1], y_val)):
-            array = np.asarray(as_array(name, value))
-            if array.dtype.kind == "f" and (array != np.round(array)).any():
-                raise ValueError(
-                    f"{name} must hold class labels, got "
-                    f"{array[array != np.round(array)][0]}: for numeric targets use "
-                    "metric='r2' and a learner of targets, such as RidgeRegression()"
-                )
-        codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
-        if classes < 2:
-            raise ValueError(f"y and {names[1]} must have two classes or more, got one")
-    check_same_length("x", rows["x"], "y", codes)
-    check_same_length(names[0], rows[names[0]], names[1], codes_val)
-    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
-    return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)

@@ -238,12 +238,11 @@ def test_what_is_refused():
         value.ModelUtility(value.KNN(), *task.arrays(), metric=f1_of_class_one)
     with pytest.raises(ValueError, match="default_score must be a finite number"):
         make(NEAREST, task, default_score=np.nan)
-    wrapped = "scikit-learn's estimators are wrapped: value.SklearnLearner"
     for call in (
-        lambda: value.ModelUtility(NEAREST, *task.arrays()),  # type: ignore
-        lambda: value.data_oob(NEAREST, task.x, task.y, key=KEY),  # type: ignore
+        lambda: value.ModelUtility("knn", *task.arrays()),
+        lambda: value.data_oob("knn", task.x, task.y, key=KEY),
     ):
-        with pytest.raises(TypeError, match=wrapped):
+        with pytest.raises(TypeError, match="learner must be .* got 'knn'"):
             call()
-    with pytest.raises(TypeError, match="learner must be .* got 'knn'"):
-        value.ModelUtility("knn", *task.arrays())  # type: ignore
+    with pytest.raises(TypeError, match=r"got the class KNN: write KNN\(\)"):
+        value.ModelUtility(value.KNN, *task.arrays())

@@ -99,7 +99,10 @@ class SklearnLearner:
         """
         if self.regression == bool(data.n_classes):
             given = "class labels" if data.n_classes else "targets"
-            raise ValueError(f"estimator must fit {given}, got {self.estimator!r}")
+            raise ValueError(
+                f"estimator must fit {given}, got {self.estimator!r}"
+                + (": for targets use metric='r2'" if data.n_classes else "")
+            )
         return data
 
     def fit(
@@ -193,7 +196,7 @@ def _predict(
     if model.error is not None:
         return nothing, model.error
     try:
-        found = _scores(model, x, classes)
+        found = class_scores(model, x, classes)
     except MemoryError:
         raise
     except Exception as error:
@@ -205,22 +208,27 @@ def _predict(
     return found, None
 
 
-def _scores(model: SklearnModel, x: np.ndarray, classes: int) -> np.ndarray:
+def class_numbers(model: SklearnModel, codes: np.ndarray) -> np.ndarray:
+    """Return the numbers of the classes that an estimator calls by codes."""
+    return model.classes[codes] if model.renumbered else codes
+
+
+def class_scores(model: SklearnModel, x: np.ndarray, classes: int) -> np.ndarray:
+    """Return scores `[m, classes]`, or `[m, 1]` of targets: see `Learner.predict`."""
     estimator = model.estimator
     if not classes:
         found = np.zeros(len(x)) if estimator is None else estimator.predict(x)
         return found[:, None].astype(np.float32)
     scores = np.full((len(x), classes), -np.inf, np.float32)
-    given = lambda codes: model.classes[codes] if model.renumbered else codes
     if estimator is None:
         # All alike of no points; else the one class that there is.
         scores[:, model.classes if len(model.classes) else slice(None)] = 0
     elif hasattr(estimator, "predict_proba"):
         with np.errstate(divide="ignore"):
             found = np.log(estimator.predict_proba(x))
-        scores[:, given(estimator.classes_)] = found
+        scores[:, class_numbers(model, estimator.classes_)] = found
     else:
-        scores[np.arange(len(x)), given(estimator.predict(x))] = 0
+        scores[np.arange(len(x)), class_numbers(model, estimator.predict(x))] = 0
     return scores
 
 

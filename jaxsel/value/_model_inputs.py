@@ -1,0 +1,115 @@
+"""Learners and training data as callers give them, checked."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._aligned import align
+from jaxsel._checks import (
+    as_array,
+    check_features,
+    check_finite,
+    check_numeric,
+    check_same_length,
+    encode_labels,
+)
+
+from ._examples import Examples, Learner
+from ._learners import SklearnLearner
+
+
+def as_learner(learner: Any) -> Learner:
+    """Return a learner: itself, or an estimator of scikit-learn in `SklearnLearner`.
+
+    Args:
+        learner: A learner of this room, or what has `fit`, `predict` and `get_params`.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(learner, type):
+        raise TypeError(
+            f"learner must be an instance, got the class {learner.__name__}: write "
+            f"{learner.__name__}()"
+        )
+    if hasattr(learner, "prepare") and hasattr(learner, "host"):
+        return cast(Learner, learner)
+    if hasattr(learner, "fit") and hasattr(learner, "get_params"):
+        return cast(Learner, SklearnLearner(learner))
+    raise TypeError(
+        "learner must be one of jaxsel.value, such as value.LogisticRegression(), or "
+        f"an estimator of scikit-learn, got {learner!r}"
+    )
+
+
+def examples(
+    learner: Learner,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    x_val: npt.ArrayLike,
+    y_val: npt.ArrayLike,
+    *,
+    targets: bool = False,
+    names: tuple[str, str] = ("x_val", "y_val"),
+) -> tuple[Examples, tuple[jax.Array, np.ndarray]]:
+    """Return what a learner is trained on, and validation data in the same codes.
+
+    Raises:
+        TypeError: If arrays are of the wrong kind.
+        ValueError: If shapes do not fit, or numbers are not finite.
+    """
+    x_val = align(x, y, x_val, y_val, names=names)
+    rows = {}
+    for name, value in (("x", x), (names[0], x_val)):
+        array = as_array(name, value)
+        if array.ndim == 2:
+            check_features(name, array)
+        else:
+            check_numeric(name, array)
+            check_finite(name, array)
+        rows[name] = np.asarray(array, np.float32)
+    if rows["x"].shape[1:] != rows[names[0]].shape[1:]:
+        raise ValueError(
+            f"x and {names[0]} must have samples of one shape, got "
+            f"{rows['x'].shape[1:]} and {rows[names[0]].shape[1:]}"
+        )
+    if targets:
+        if not learner.regression:
+            raise ValueError(
+                f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
+                "predicts classes"
+            )
+        found: list[np.ndarray] = []
+        for name, value in (("y", y), (names[1], y_val)):
+            array = np.asarray(as_array(name, value))
+            check_numeric(name, array)
+            if array.ndim != 1:
+                raise ValueError(
+                    f"{name} must be targets of shape [n], got {array.shape}"
+                )
+            check_finite(name, array)
+            found.append(array.astype(np.float32))
+        (codes, codes_val), classes = found, 0
+        if np.ptp(codes_val) == 0:
+            raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
+    else:
+        for name, value in (("y", y), (names[1], y_val)):
+            array = np.asarray(as_array(name, value))
+            if array.dtype.kind == "f" and (array != np.round(array)).any():
+                raise ValueError(
+                    f"{name} must hold class labels, got "
+                    f"{array[array != np.round(array)][0]}: for numeric targets use "
+                    "metric='r2' and a learner of targets, such as RidgeRegression()"
+                )
+        codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
+        if classes < 2:
+            raise ValueError(f"y and {names[1]} must have two classes or more, got one")
+    check_same_length("x", rows["x"], "y", codes)
+    check_same_length(names[0], rows[names[0]], names[1], codes_val)
+    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
+    return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)
