@@ -303,7 +303,7 @@ def _purchases(result: SecureCosts) -> list[str | Heading | Table]:
             rows=rows,
             formats=("", "", ",.0f", ".2%", ".2%", ".2%", ".2%"),
             caption="A linear probe of the labels of a bootstrap set chooses a fifth "
-            "of an imbalanced pool by entropy, in secret and in the clear; accuracy of "
+            "of an imbalanced pool by margin, in secret and in the clear; accuracy of "
             "a linear model on each purchase.",
         ),
     ]
