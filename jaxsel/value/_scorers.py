@@ -114,7 +114,7 @@ class Scorer:
         """Return the score of each model, `[B]`: NaN, and an `error`, on failure."""
         from joblib import Parallel, delayed
 
-        x_val = np.asarray(x_val)
+        x_val = np.array(x_val)  # a copy, since torch wants what it may write to
         jobs = (delayed(self._one)(model, x_val) for model in models)
         found: Any = Parallel(n_jobs=self.learner.n_jobs)(jobs)
         for model, (_, error) in zip(models, found, strict=True):

@@ -121,6 +121,8 @@ class SklearnLearner:
 
         del key, start
         x, y, weights = np.asarray(data.x), np.asarray(data.y), np.asarray(weights)
+        if data.n_classes:
+            y = y.astype(np.int64)  # as scikit-learn has classes, and torch wants them
         weighted = "sample_weight" in inspect.signature(self.estimator.fit).parameters
         if not weighted and (weights != weights.round()).any():
             raise ValueError(
@@ -141,7 +143,7 @@ class SklearnLearner:
         """
         from joblib import Parallel, delayed
 
-        x = np.asarray(x)
+        x = np.array(x)  # a copy, since torch wants what it may write to
         given = x, params.classes, self.catch_errors
         jobs = (delayed(_predict)(model, *given) for model in params.models)
         found: Any = Parallel(n_jobs=self.n_jobs)(jobs)
