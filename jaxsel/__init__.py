@@ -60,6 +60,7 @@ from .value import (
 _ROOMS = (
     "data",
     "demo",
+    "estimators",
     "filter",
     "gradients",
     "labels",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from . import (
         data as data,
         demo as demo,
+        estimators as estimators,
         filter as filter,
         gradients as gradients,
         labels as labels,

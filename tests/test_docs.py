@@ -30,6 +30,7 @@ ROOMS = (
     "retrieve",
     "filter",
     "labels",
+    "estimators",
     "market",
     "data",
     "models",
@@ -70,6 +71,7 @@ def anchors(path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning:(pydvl|deprecate)")
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if "python" in languages(p)], ids=page_id
 )

@@ -23,6 +23,7 @@ ROOMS = (
     "proxy",
     "market",
     "labels",
+    "estimators",
     "tasks",
     "demo",
     "cli",

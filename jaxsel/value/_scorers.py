@@ -11,6 +11,7 @@ import numpy as np
 
 from ._examples import Examples, Learner
 from ._learners import SklearnLearner
+from ._learners._sklearn import in_parallel
 from ._metrics import SCORERS
 
 
@@ -40,14 +41,15 @@ def as_scorer(metric: Any, learner: Learner) -> Callable[..., Any] | None:
         )
     if callable(metric):
         return metric
-    from sklearn.metrics import get_scorer, get_scorer_names
+    import sklearn.metrics
 
-    if metric not in get_scorer_names():
+    theirs: Any = sklearn.metrics
+    if metric not in theirs.get_scorer_names():
         raise ValueError(
             f"metric must be one of {known}, another name in sklearn.metrics."
             f"get_scorer_names(), or a function, got {metric!r}"
         )
-    return get_scorer(metric)
+    return theirs.get_scorer(metric)
 
 
 def _takes_an_estimator(metric: Callable[..., Any]) -> bool:
@@ -112,11 +114,8 @@ class Scorer:
 
     def __call__(self, models: list[Any], x_val: Any) -> np.ndarray:
         """Return the score of each model, `[B]`: NaN, and an `error`, on failure."""
-        from joblib import Parallel, delayed
-
-        x_val = np.asarray(x_val)
-        jobs = (delayed(self._one)(model, x_val) for model in models)
-        found: Any = Parallel(n_jobs=self.learner.n_jobs)(jobs)
+        # A copy, since torch wants what it may write to.
+        found = in_parallel(self.learner.n_jobs, self._one, models, np.array(x_val))
         for model, (_, error) in zip(models, found, strict=True):
             model.error = model.error or error
         return np.array([score for score, _ in found], np.float32)

@@ -256,6 +256,27 @@ def test_sklearn_bad_metrics(estimator, metric, message):
         )
 
 
+class Picky(neighbors.KNeighborsClassifier):
+    """Wants what torch wants: classes of int64, and features that may be written to."""
+
+    def fit(self, x, y):
+        assert (y.dtype, x.dtype) == (np.int64, np.float32)
+        assert x.flags.writeable
+        return super().fit(x, y)
+
+    def predict_proba(self, x):
+        assert x.flags.writeable
+        return super().predict_proba(x)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "roc_auc_ovr"])
+def test_sklearn_estimators_get_what_torch_wants(metric):
+    task = cases.blobs(3, N)
+    learner = value.SklearnLearner(Picky(1), catch_errors=False)
+    utility = value.ModelUtility(learner, *task.arrays(), metric=metric)
+    assert utility(np.ones((1, N)))[0] > 0.5
+
+
 def test_sklearn_bad_estimators():
     with pytest.raises(TypeError, match="estimator must .* got 3"):
         value.SklearnLearner(3)

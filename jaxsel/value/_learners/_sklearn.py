@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,10 +118,10 @@ class SklearnLearner:
         Raises:
             ValueError: If weights are no whole numbers and `fit` takes no weights.
         """
-        from joblib import Parallel, delayed
-
         del key, start
         x, y, weights = np.asarray(data.x), np.asarray(data.y), np.asarray(weights)
+        if data.n_classes:
+            y = y.astype(np.int64)  # as scikit-learn has classes, and torch wants them
         weighted = "sample_weight" in inspect.signature(self.estimator.fit).parameters
         if not weighted and (weights != weights.round()).any():
             raise ValueError(
@@ -129,9 +130,8 @@ class SklearnLearner:
                 f"{weights[weights != weights.round()][0]}"
             )
         given = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
-        jobs = (delayed(_fit)(*given, w) for w in weights)
-        models: Any = Parallel(n_jobs=self.n_jobs)(jobs)
-        return SklearnModels(list(models), data.n_classes)
+        models = in_parallel(self.n_jobs, _fit, weights, *given)
+        return SklearnModels(models, data.n_classes)
 
     def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
         """Return scores, `[B, m, classes]` or `[B, m, 1]`: see `Learner.predict`.
@@ -139,25 +139,33 @@ class SklearnLearner:
         They are NaN for models without an estimator, or whose estimator raises here,
         whose `error` says why.
         """
-        from joblib import Parallel, delayed
-
-        x = np.asarray(x)
+        x = np.array(x)  # a copy, since torch wants what it may write to
         given = x, params.classes, self.catch_errors
-        jobs = (delayed(_predict)(model, *given) for model in params.models)
-        found: Any = Parallel(n_jobs=self.n_jobs)(jobs)
+        found = in_parallel(self.n_jobs, _predict, params.models, *given)
         for model, (_, error) in zip(params.models, found, strict=True):
             model.error = model.error or error
         return np.stack([scores for scores, _ in found])
 
 
+def in_parallel(
+    n_jobs: int, function: Callable[..., Any], things: Iterable[Any], *rest: Any
+) -> list[Any]:
+    """Return `function(thing, *rest)` of each thing, by processes of joblib."""
+    import joblib
+
+    library: Any = joblib
+    jobs = (library.delayed(function)(thing, *rest) for thing in things)
+    return list(library.Parallel(n_jobs=n_jobs)(jobs))
+
+
 def _fit(
+    w: np.ndarray,
     estimator: Any,
     x: np.ndarray,
     y: np.ndarray,
     classify: bool,
     weighted: bool,
     catch: bool,
-    w: np.ndarray,
 ) -> SklearnModel:
     from sklearn.base import clone
 

@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils import metaestimators
 
 from ._sklearn import SklearnModel, class_numbers, class_scores
 
+available_if: Any = metaestimators.available_if
 
-def _has(method: str) -> Any:
-    return available_if(lambda self: hasattr(self.like, method))
+
+def _has_proba(self: TrainedClassifier) -> bool:
+    return hasattr(self.like, "predict_proba")
+
+
+def _decides(self: TrainedClassifier) -> bool:
+    return len(self.classes_) == 2 and hasattr(self.like, "decision_function")
 
 
 class TrainedClassifier(ClassifierMixin, BaseEstimator):
@@ -33,14 +39,12 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator):
             return np.repeat(self.classes_[self.model.classes], len(x))
         return self.classes_[class_numbers(self.model, self.model.estimator.predict(x))]
 
-    @_has("predict_proba")
+    @available_if(_has_proba)
     def predict_proba(self, x: Any) -> np.ndarray:
         """Return probabilities, `[m, C]`: 0 for classes that the coalition lacks."""
         return np.exp(class_scores(self.model, x, len(self.classes_)))
 
-    @available_if(
-        lambda self: len(self.classes_) == 2 and hasattr(self.like, "decision_function")
-    )
+    @available_if(_decides)
     def decision_function(self, x: Any) -> np.ndarray:
         """Return how far each sample is on the side of the second class, `[m]`."""
         if self.model.estimator is None:

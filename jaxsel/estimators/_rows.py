@@ -1,0 +1,122 @@
+"""Estimators that fit another one on some of the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import check_consistent_length, column_or_1d, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import (
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
+
+
+def _has(method: str) -> Any:
+    return available_if(
+        lambda self: hasattr(getattr(self, "estimator_", self.estimator), method)
+    )
+
+
+class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
+    """Fits `estimator` on the rows that `_choose` returns; does all else like it."""
+
+    estimator: Any
+
+    @abstractmethod
+    def _choose(
+        self, x: Any, samples: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the rows to fit on, and their weights or None.
+
+        Args:
+            x: Samples as they were given, if as a data frame; else `samples`.
+            samples: As an array, checked.
+            y: Labels or targets, checked.
+        """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Choose rows, and fit a clone of the estimator on them.
+
+        Args:
+            X: Finite numbers, `[n, d]`, an array or a DataFrame.
+            y: Labels or targets, `[n]`.
+            sample_weight: `[n]`, for the estimator's own `fit`. The choice of rows does
+                not depend on them.
+
+        Raises:
+            ValueError: If data do not fit, or weights are given and the estimator's
+                `fit` takes none.
+        """
+        checked: Any = validate_data(self, X, y)
+        samples, labels = checked
+        weighted = has_fit_parameter(self.estimator, "sample_weight")
+        if sample_weight is not None:
+            if not weighted:
+                raise ValueError(
+                    "sample_weight must be None, since the fit of "
+                    f"{type(self.estimator).__name__} takes none"
+                )
+            sample_weight = column_or_1d(sample_weight)
+            check_consistent_length(samples, sample_weight)
+        given: Any = X if hasattr(X, "iloc") else samples
+        rows, weights = self._choose(given, samples, labels)
+        options: dict[str, Any] = {}
+        if sample_weight is not None:
+            options["sample_weight"] = sample_weight[rows]
+        if weights is not None and weighted:
+            options["sample_weight"] = weights * options.get("sample_weight", 1.0)
+        part = samples[rows] if given is samples else given.iloc[rows]
+        fresh: Any = clone(self.estimator)
+        self.estimator_ = fresh.fit(part, labels[rows], **options)
+        return self
+
+    def _of_estimator(self, method: str, X: Any) -> Any:
+        check_is_fitted(self)
+        samples = validate_data(self, X, reset=False)
+        return getattr(self.estimator_, method)(X if hasattr(X, "iloc") else samples)
+
+    @_has("predict")
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the estimator's predictions, `[m]`."""
+        return self._of_estimator("predict", X)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the estimator's probabilities, `[m, C]`."""
+        return self._of_estimator("predict_proba", X)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the estimator's decision function, `[m]` or `[m, C]`."""
+        return self._of_estimator("decision_function", X)
+
+    @_has("score")
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the estimator's score: accuracy, or R² of a regressor."""
+        check_is_fitted(self)
+        samples = validate_data(self, X, reset=False)
+        given = X if hasattr(X, "iloc") else samples
+        options = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self.estimator_.score(given, y, **options)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes that a classifier has learnt, in order."""
+        return self.estimator_.classes_
+
+    def __sklearn_tags__(self) -> Any:
+        tags, own = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.estimator_type = own.estimator_type
+        tags.regressor_tags = own.regressor_tags
+        if own.classifier_tags is not None:
+            tags.classifier_tags = dataclasses.replace(
+                own.classifier_tags, multi_label=False
+            )
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,124 @@
+"""An estimator that is trained on a small, chosen part of the data."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils.multiclass import check_classification_targets
+
+from jaxsel._types import Selection
+from jaxsel.match import class_budgets, facility_location
+
+from ._rows import FittedOnRows
+
+Select = Callable[[np.ndarray, np.ndarray, int], Any]
+
+
+class Selector(FittedOnRows):
+    """Fit an estimator on few rows, chosen to stand for all of them.
+
+    By default these are representatives (CRAIG): every row has one near it, of its own
+    class where the estimator is a classifier. Each counts as many times as it
+    represents rows, where the estimator's `fit` takes `sample_weight`.
+
+    Args:
+        estimator: Cloned, and fitted on the rows chosen.
+        budget: How many rows to choose: a number, or a share above 0 and up to 1.
+        select: Takes `x` `[n, d]`, `y` `[n]` and the number of rows, and returns a
+            `jaxsel.Selection`, whose weights count as above, or row numbers, such as
+            those of `Values.top`.
+
+    Attributes:
+        selection_: The `jaxsel.Selection`: rows of `X`, and weights.
+        estimator_: The estimator that was fitted on them.
+        classes_: Its classes, where it is a classifier.
+        n_features_in_: Number of features.
+        feature_names_in_: Their names, where `X` was a DataFrame with names.
+
+    The default costs O(n² d) for each class; see `jaxsel.facility_location`.
+
+    References:
+        Mirzasoleiman, Bilmes and Leskovec, Coresets for Data-efficient Training of
+        Machine Learning Models (CRAIG), ICML 2020.
+    """
+
+    def __init__(
+        self, estimator: Any, *, budget: float = 0.5, select: Select | None = None
+    ):
+        self.estimator = estimator
+        self.budget = budget
+        self.select = select
+
+    def _choose(
+        self, x: Any, samples: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        budget = self._count(len(samples))
+        if self.select is not None:
+            found = self.select(samples, y, budget)
+            if not isinstance(found, Selection):
+                found = _of_rows(found, len(samples))
+        elif is_classifier(self.estimator):
+            check_classification_targets(y)
+            found = _by_class(samples, y, budget)
+        else:
+            found = facility_location(samples, budget)
+        self.selection_ = found
+        rows = np.asarray(found.indices)[: len(found)]
+        weights = np.asarray(found.weights, np.float64)[: len(found)]
+        return rows, None if (weights == weights[0]).all() else weights
+
+    def _count(self, n: int) -> int:
+        if isinstance(self.budget, numbers.Integral) and self.budget >= 1:
+            return min(int(self.budget), n)
+        if isinstance(self.budget, float) and 0 < self.budget <= 1:
+            return max(1, round(self.budget * n))
+        raise ValueError(
+            "budget must be a number of rows from 1 on, or a share above 0 and up to "
+            f"1.0, got {self.budget!r}"
+        )
+
+
+def _by_class(x: np.ndarray, y: np.ndarray, budget: int) -> Selection:
+    """Choose representatives of each class, at least one, by its share of the rows."""
+    classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    if budget < len(classes):
+        raise ValueError(
+            f"budget must be at least the {len(classes)} classes of y, got {budget} "
+            f"of {len(y)} rows"
+        )
+    others = class_budgets(sizes - 1, sizes - 1, budget - len(classes))
+    rows, weights = [], []
+    for i, count in enumerate(1 + others):
+        own = np.flatnonzero(codes == i)
+        part = facility_location(x[own], int(count))
+        rows.append(own[np.asarray(part.indices)[: len(part)]])
+        weights.append(np.asarray(part.weights)[: len(part)])
+    indices = np.concatenate(rows)
+    return Selection(
+        indices=jnp.asarray(indices, jnp.int32),
+        weights=jnp.asarray(np.concatenate(weights)),
+        n_valid=jnp.asarray(len(indices), jnp.int32),
+        method="facility_location, class by class",
+    )
+
+
+def _of_rows(rows: Any, n: int) -> Selection:
+    found = np.asarray(rows)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        raise TypeError(
+            "select must return a Selection or row numbers, got an array of shape "
+            f"{found.shape} and dtype {found.dtype}"
+        )
+    if found.min() < 0 or found.max() >= n:
+        raise ValueError(f"select must return rows from 0 to {n - 1}, got {found}")
+    return Selection(
+        indices=jnp.asarray(found, jnp.int32),
+        weights=jnp.ones(len(found)),
+        n_valid=jnp.asarray(len(found), jnp.int32),
+        method="select",
+    )
