@@ -28,6 +28,8 @@ HEAVY = [
     "optax",
     "orbax",
     "pandas",
+    "scipy.optimize",
+    "scipy.stats",
     "matplotlib",
     "sklearn",
     "tensorflow_datasets",

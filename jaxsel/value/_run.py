@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from jaxsel._progress import first_step
 from jaxsel._types import Provenance, Values
@@ -270,6 +269,8 @@ def _look(estimator: Estimator, state: State) -> RunInfo:
 
 def _correlation(before: np.ndarray, now: np.ndarray) -> float:
     """Return Spearman's correlation, ties at their mean rank; 1 if ranks are equal."""
+    from scipy import stats
+
     if np.isnan(before).any() or np.isnan(now).any():
         return np.nan
     a, b = stats.rankdata(before), stats.rankdata(now)
