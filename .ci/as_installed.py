@@ -1,6 +1,6 @@
 """Try jaxsel as it is installed, as its README says.
 
-    python .ci/installed.py [--kernel yes|no]
+    python .ci/as_installed.py [--kernel yes|no]
 
 Run it with the Python of a fresh environment in which jaxsel[data] was installed from
 a wheel or an sdist: `make installed` does.
