@@ -273,7 +273,8 @@ def _correlation(before: np.ndarray, now: np.ndarray) -> float:
 
     if np.isnan(before).any() or np.isnan(now).any():
         return np.nan
-    a, b = stats.rankdata(before), stats.rankdata(now)
+    a: np.ndarray = stats.rankdata(before)
+    b: np.ndarray = stats.rankdata(now)
     if (a == b).all():
         return 1.0
     a, b = a - a.mean(), b - b.mean()
@@ -314,7 +315,7 @@ class _Shown(_Bar):
 
 
 @contextlib.contextmanager
-def _bar(method: str, total: int | None, *, shown: bool) -> Iterator[_Bar]:
+def _bar(method: str, total: int | None, *, shown: bool) -> Generator[_Bar, None, None]:
     """Yield a bar; it is there before anything compiles."""
     if not shown:
         yield _Bar()
