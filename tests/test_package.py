@@ -31,6 +31,8 @@ HEAVY = [
     "optax",
     "orbax",
     "pandas",
+    "scipy.optimize",
+    "scipy.stats",
     "matplotlib",
     "sklearn",
     "tensorflow_datasets",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
 
 _MOST = 32  # columns of numbers that a table has; embeddings and pictures have more
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -21,6 +20,8 @@ def with_hinges(x: np.ndarray) -> np.ndarray:
     Returns:
         `[n, d + e]`.
     """
+    from scipy import stats
+
     numbers = [j for j in range(x.shape[1]) if _has_three(x[:, j])]
     if not numbers or len(numbers) > _MOST:
         return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 _ROWS = 20_000  # that powers are fitted to
 
@@ -29,6 +29,8 @@ def pool(
         Genest and Zidek, Combining probability distributions: a critique and an
         annotated bibliography, Statistical Science 1(1), 1986: logarithmic pools.
     """
+    from scipy import optimize
+
     every = -(-len(codes) // _ROWS)
     some = np.stack([m[::every] for m in members]).astype(np.float64)
     y = codes[::every]

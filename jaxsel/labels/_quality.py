@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from jaxsel._checks import as_array, check_choice, check_finite, check_same_length
 
@@ -106,6 +106,8 @@ def fuse_ranks(*scores: npt.ArrayLike) -> np.ndarray:
     Raises:
         ValueError: If there are none, shapes differ, or a number is not finite.
     """
+    from scipy import stats
+
     if not scores:
         raise ValueError("scores must be one array or more, got none")
     arrays = [np.asarray(as_array("scores", score)) for score in scores]

@@ -62,7 +62,8 @@ def influence_scores(
         Targeted Instruction Tuning, ICML 2024.
     """
     single = not isinstance(candidates, (list, tuple))
-    oracles: list[Any] = [candidates] if single else list(candidates)
+    given: Any = candidates
+    oracles: list[Any] = [given] if single else list(given)
     targets: list[Any] = [target] if single else list(target)
     try:
         rates = [1.0] * len(oracles) if learning_rates is None else learning_rates

@@ -49,18 +49,22 @@ class ChoiceCost:
 
     @property
     def rounds(self) -> float:
+        """Expected rounds."""
         return self.expected.rounds
 
     @property
     def bytes(self) -> float:
+        """Expected bytes."""
         return self.expected.bytes
 
     @property
     def rounds_bound(self) -> int:
+        """Upper bound on the rounds."""
         return math.ceil(self.most.rounds)
 
     @property
     def bytes_bound(self) -> int:
+        """Upper bound on the bytes."""
         return math.ceil(self.most.bytes)
 
     @property

@@ -89,6 +89,7 @@ class Cost:
 
     @property
     def batches(self) -> int:
+        """Batches that hold all samples."""
         return -(-self.n // self.batch_size)
 
     @property
@@ -103,6 +104,7 @@ class Cost:
 
     @property
     def rounds_per_batch(self) -> int:
+        """Rounds of a full batch."""
         return round(self.one_batch.rounds)
 
     @property

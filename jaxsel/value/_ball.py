@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxsel._typed import epsilon
 from jaxsel.neighbors import Exact, Metric
 from jaxsel.neighbors._exact import (
     BY_QUERY,
@@ -109,5 +110,5 @@ def in_balls(distances: jax.Array, ball: Ball, exact: Exact) -> jax.Array:
 def _epsilon(array: np.ndarray | jax.Array) -> float:
     """Return the relative spacing of the type in which features were given."""
     if jnp.issubdtype(array.dtype, jnp.floating):
-        return float(jnp.finfo(array.dtype).eps)
+        return epsilon(array.dtype)
     return 2.0**-52

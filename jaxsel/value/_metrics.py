@@ -32,7 +32,10 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
     if classes > 16:
         return scores.argmax(axis)
     # XLA's argmax on CPUs takes twice as long.
-    of = lambda c: jax.lax.index_in_dim(scores, c, axis, keepdims=False)
+
+    def of(c: int) -> jax.Array:
+        return jax.lax.index_in_dim(scores, c, axis, keepdims=False)
+
     best = of(0)
     found = jnp.zeros(best.shape, jnp.int32)
     for c in range(1, classes):

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from jaxsel._aligned import row_index
 from jaxsel._checks import as_array
@@ -197,6 +196,8 @@ class _OutOfBag:
     def finalize(self, state: State) -> Moments:
         count, m2 = state["count"], state["m2"]
         if self.labels:
+            from scipy import stats
+
             # Of c bags that agree, as sure as one is of a probability after c draws.
             agreed = stats.beta(1, count + 1).var() * (count - 1) * count
             m2 = np.where((m2 == 0) & (count > 1), agreed, m2)

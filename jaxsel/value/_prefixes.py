@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -159,7 +160,10 @@ class Walk:
             or structure.num_leaves != len(leaves)
         ):
             return self
-        kind = lambda name: int if isinstance(getattr(self, name), int) else np.array
+
+        def kind(name: str) -> Callable[[Any], Any]:
+            return int if isinstance(getattr(self, name), int) else np.array
+
         return dataclasses.replace(
             self,
             **{name: kind(name)(array) for name, array in saved.items()},

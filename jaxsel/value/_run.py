@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from jaxsel._progress import first_step
 from jaxsel._types import Provenance, Values
@@ -270,9 +269,12 @@ def _look(estimator: Estimator, state: State) -> RunInfo:
 
 def _correlation(before: np.ndarray, now: np.ndarray) -> float:
     """Return Spearman's correlation, ties at their mean rank; 1 if ranks are equal."""
+    from scipy import stats
+
     if np.isnan(before).any() or np.isnan(now).any():
         return np.nan
-    a, b = stats.rankdata(before), stats.rankdata(now)
+    a: np.ndarray = stats.rankdata(before)
+    b: np.ndarray = stats.rankdata(now)
     if (a == b).all():
         return 1.0
     a, b = a - a.mean(), b - b.mean()
@@ -313,7 +315,7 @@ class _Shown(_Bar):
 
 
 @contextlib.contextmanager
-def _bar(method: str, total: int | None, *, shown: bool) -> Iterator[_Bar]:
+def _bar(method: str, total: int | None, *, shown: bool) -> Generator[_Bar, None, None]:
     """Yield a bar; it is there before anything compiles."""
     if not shown:
         yield _Bar()

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from ._strata import Strata
 
@@ -273,6 +272,8 @@ def _expected(
 
     So many of these as are `marked` are in R; `known` more are shared.
     """
+    from scipy import stats
+
     n, paired = strata.n, strata.paired
     if n > _WIDE:  # linear in the number that is shared
         return covariance(n, marked * drawn / (n - 1) + known, s, r, paired=paired)

@@ -18,6 +18,7 @@ from jaxsel._aligned import row_index
 from jaxsel._checks import as_array, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import AXIS
+from jaxsel._typed import map_leaves, map_rows
 
 from ._evaluator import describe_data
 from ._examples import Examples, Learner
@@ -378,6 +379,7 @@ def evaluate(
         missing = [(0, count * size - len(array))] + [(0, 0)] * (array.ndim - 1)
         return jnp.pad(array, missing).reshape(count, size, *array.shape[1:])
 
-    found = jax.lax.map(group, jax.tree.map(split, (weights, start)))
-    join = lambda array: array.reshape(-1, *array.shape[2:])[: len(weights)]
-    return jax.tree.map(join, found)
+    def join(array: jax.Array) -> jax.Array:
+        return array.reshape(-1, *array.shape[2:])[: len(weights)]
+
+    return map_leaves(join, map_rows(group, map_leaves(split, (weights, start))))

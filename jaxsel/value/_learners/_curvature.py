@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from ._arrays import to_single as to
 
@@ -42,6 +42,8 @@ def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
         onehot: Classes, `[C, n]`.
         l2: The penalty.
     """
+    from scipy import optimize
+
     every = -(-len(x) // _ROWS)
     share = len(x[::every]) / len(x)
     x, onehot = x[::every], onehot[:, ::every]

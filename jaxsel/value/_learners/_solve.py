@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._typed import map_rows, platform_dependent
+
 UNROLLED = 16  # rows, above which LAPACK, one system after the other, is faster
 
 
@@ -33,10 +35,10 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
 
         # One after the other on CPUs: several batches of LAPACK calls at once, as of
         # several devices, wait for each other for ever in XLA's runtime.
-        solved = jax.lax.platform_dependent(
+        solved = platform_dependent(
             matrix,
             sides,
-            cpu=lambda *systems: jax.lax.map(lambda each: _solve(*each), systems),
+            cpu=_solve_in_turn,
             default=_solve,
         )
         return solved.transpose(2, 1, 0).reshape(right.shape)
@@ -45,7 +47,10 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
     # Column by column, with a barrier after each: XLA's fusions would compute a column
     # anew for each entry that makes use of it.
     barrier = jax.lax.optimization_barrier
-    at = lambda i, j: i * (i + 1) // 2 + j
+
+    def at(i: int, j: int) -> int:
+        return i * (i + 1) // 2 + j
+
     factor: dict[tuple[int, int], jax.Array] = {}
     inverse: list[jax.Array] = []
     forward: list[jax.Array] = []
@@ -72,6 +77,10 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
             entry = entry - factor[k, i] * found[k]
         found[i] = entry * inverse[i]
     return barrier(jnp.stack(found))
+
+
+def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
+    return map_rows(lambda each: _solve(*each), (matrices, sides))
 
 
 def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
