@@ -110,6 +110,19 @@ def test_torch():
     assert counts[4] > counts[2] > 0
 
 
+def test_hugging_face_and_grain():
+    datasets, grain = pytest.importorskip("datasets"), pytest.importorskip("grain")
+    x = np.arange(20.0).reshape(10, 2)
+    data = datasets.Dataset.from_dict({"x": x.tolist(), "y": [0, 1] * 5})
+    assert data.select(padded())["x"][:] == [[8, 9], [4, 5]]
+    assert list(grain.MapDataset.source(padded())) == [4, 2]
+    wanted = jaxsel.knn_shapley(x, [0, 1] * 5, x[:3], [0, 1, 0], k=2)
+    some = data.select(range(3))
+    for form in (data, data.with_format("numpy")):
+        found = jaxsel.knn_shapley(form["x"], form["y"], some["x"], some["y"], k=2)
+        np.testing.assert_array_equal(found.values, wanted.values)
+
+
 class Cells(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
