@@ -123,6 +123,37 @@ def test_coalitions_that_lack_classes():
     np.testing.assert_allclose(by_area(masks)[1], wanted, rtol=1e-6)
 
 
+class Numbered(tree.DecisionTreeClassifier):
+    """Wants classes 0, 1, ..., as boosted trees do."""
+
+    def fit(self, x, y):
+        if len(np.unique(y)) <= y.max():
+            raise ValueError("a class is missing")
+        return super().fit(x, y)
+
+
+def test_classes_that_are_numbered_anew():
+    task = cases.blobs(3, N)
+    arrays = named(task, ["a", "b", "c"])
+    masks = cases.of_classes(task.y, [[0, 2], [1, 2]])
+    learner = Numbered(max_depth=2, random_state=0)
+    for metric in ("f1_weighted", "roc_auc_ovo"):
+        numbered, usual = (
+            value.ModelUtility(each, *arrays, metric=metric) for each in (learner, TREE)
+        )
+        np.testing.assert_allclose(numbered(masks), usual(masks), rtol=1e-6)
+
+
+def test_decisions_are_between_two_classes():
+    def decides(estimator, x, y):
+        return float(hasattr(estimator, "decision_function"))
+
+    for classes, wanted in ((2, 1.0), (3, 0.0)):
+        arrays = cases.blobs(classes, N).arrays()
+        utility = value.ModelUtility(SVM, *arrays, metric=decides, empty=0.5)
+        assert utility(np.ones((1, N))) == wanted
+
+
 def test_regressors():
     task, masks = cases.line(N), cases.every_size(N)[2:]
     for metric in ("neg_mean_absolute_error", "explained_variance"):
