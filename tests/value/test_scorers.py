@@ -93,6 +93,16 @@ def test_scorers_see_labels_as_given():
         np.testing.assert_allclose(utility(masks), wanted, rtol=1e-6)
 
 
+def test_other_names_of_labels_are_another_utility():
+    task = cases.blobs(2, N)
+    about = [
+        value.ModelUtility(TREE, *named(task, names), metric="f1_weighted").about
+        for names in (["a", "b"], ["a", "b"], ["b", "c"])
+    ]
+    assert about[0] == about[1]
+    assert about[0] != about[2]
+
+
 def test_a_scorer_may_judge_a_part_of_the_samples():
     task = cases.blobs(2, N)
     positive = task.x_val[:, 0] > 0
