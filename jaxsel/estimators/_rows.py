@@ -76,10 +76,11 @@ class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
         self.estimator_ = fresh.fit(part, labels[rows], **options)
         return self
 
-    def _of_estimator(self, method: str, X: Any) -> Any:
+    def _of_estimator(self, method: str, X: Any, *rest: Any, **options: Any) -> Any:
         check_is_fitted(self)
         samples = validate_data(self, X, reset=False)
-        return getattr(self.estimator_, method)(X if hasattr(X, "iloc") else samples)
+        given = X if hasattr(X, "iloc") else samples
+        return getattr(self.estimator_, method)(given, *rest, **options)
 
     @_has("predict")
     def predict(self, X: Any) -> np.ndarray:
@@ -99,11 +100,8 @@ class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
     @_has("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the estimator's score: accuracy, or R² of a regressor."""
-        check_is_fitted(self)
-        samples = validate_data(self, X, reset=False)
-        given = X if hasattr(X, "iloc") else samples
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self.estimator_.score(given, y, **options)
+        return self._of_estimator("score", X, y, **options)
 
     @property
     def classes_(self) -> np.ndarray:

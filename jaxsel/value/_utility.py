@@ -210,6 +210,9 @@ class ModelUtility:
     def about(self) -> dict[str, str]:
         """Identity of this utility, by name: learner, metric and data."""
         x, y = self.data.x, self.data.y
+        seen = {}
+        if self._scorer is not None:
+            seen = {"labels": fingerprint(self._scorer.labels)}
         return {
             **describe_data(self.learner, x=x, y=y, x_val=self.x_val, y_val=self.y_val),
             "metric": _name(self.metric),
@@ -217,6 +220,7 @@ class ModelUtility:
             "empty": str(self.empty),
             "default_score": str(self.default_score),
             "classes": str(self.data.n_classes),
+            **seen,
         }
 
     def __call__(self, masks: Any, key: Any = None) -> jax.Array:

@@ -21,6 +21,7 @@ from sklearn import (
     pipeline,
     preprocessing,
 )
+from sklearn.utils import get_tags
 
 BAYES = naive_bayes.GaussianNB()
 LOGISTIC = linear_model.LogisticRegression()
@@ -154,6 +155,8 @@ def test_other_filters_and_estimators_without_weights():
     np.testing.assert_array_equal(found.errors_.mask, mask)
     assert found.estimator_.n_samples_fit_ == (~mask).sum()
     assert not hasattr(found, "decision_function")
+    assert get_tags(neighbors.KNeighborsClassifier()).classifier_tags.multi_label
+    assert not get_tags(found).classifier_tags.multi_label
     with pytest.raises(ValueError, match="fit of KNeighborsClassifier takes none"):
         found.fit(x, y, sample_weight=np.ones(len(x)))
 

@@ -93,6 +93,16 @@ def test_scorers_see_labels_as_given():
         np.testing.assert_allclose(utility(masks), wanted, rtol=1e-6)
 
 
+def test_other_names_of_labels_are_another_utility():
+    task = cases.blobs(2, N)
+    about = [
+        value.ModelUtility(TREE, *named(task, names), metric="f1_weighted").about
+        for names in (["a", "b"], ["a", "b"], ["b", "c"])
+    ]
+    assert about[0] == about[1]
+    assert about[0] != about[2]
+
+
 def test_a_scorer_may_judge_a_part_of_the_samples():
     task = cases.blobs(2, N)
     positive = task.x_val[:, 0] > 0
@@ -121,6 +131,37 @@ def test_coalitions_that_lack_classes():
     proba = np.insert(model.predict_proba(task.x_val), 1, 0, axis=1)
     wanted = metrics.roc_auc_score(task.y_val, proba, multi_class="ovr")
     np.testing.assert_allclose(by_area(masks)[1], wanted, rtol=1e-6)
+
+
+class Numbered(tree.DecisionTreeClassifier):
+    """Wants classes 0, 1, ..., as boosted trees do."""
+
+    def fit(self, x, y):
+        if len(np.unique(y)) <= y.max():
+            raise ValueError("a class is missing")
+        return super().fit(x, y)
+
+
+def test_classes_that_are_numbered_anew():
+    task = cases.blobs(3, N)
+    arrays = named(task, ["a", "b", "c"])
+    masks = cases.of_classes(task.y, [[0, 2], [1, 2]])
+    learner = Numbered(max_depth=2, random_state=0)
+    for metric in ("f1_weighted", "roc_auc_ovo"):
+        numbered, usual = (
+            value.ModelUtility(each, *arrays, metric=metric) for each in (learner, TREE)
+        )
+        np.testing.assert_allclose(numbered(masks), usual(masks), rtol=1e-6)
+
+
+def test_decisions_are_between_two_classes():
+    def decides(estimator, x, y):
+        return float(hasattr(estimator, "decision_function"))
+
+    for classes, wanted in ((2, 1.0), (3, 0.0)):
+        arrays = cases.blobs(classes, N).arrays()
+        utility = value.ModelUtility(SVM, *arrays, metric=decides, empty=0.5)
+        assert utility(np.ones((1, N))) == wanted
 
 
 def test_regressors():
