@@ -378,10 +378,8 @@ def evaluate(
         missing = [(0, count * size - len(array))] + [(0, 0)] * (array.ndim - 1)
         return jnp.pad(array, missing).reshape(count, size, *array.shape[1:])
 
-    def join(array: jax.Array) -> jax.Array:
-        return array.reshape(-1, *array.shape[2:])[: len(weights)]
-
-    return map_leaves(join, map_rows(group, map_leaves(split, (weights, start))))
+    found = map_rows(group, map_leaves(split, (weights, start)))
+    return map_leaves(lambda a: a.reshape(-1, *a.shape[2:])[: len(weights)], found)
 
 
 def examples(
