@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from packaging.tags import platform_tags
 
 NATIVE = Path("jaxsel/_native")
 
@@ -32,8 +31,7 @@ class CompileNative(BuildHookInterface):
         build_data["pure_python"] = False
         # XLA calls the library, not Python: one wheel serves every Python. With which
         # other C libraries it runs (manylinux) is for auditwheel to say.
-        others = ("manylinux", "musllinux")
-        here = next(tag for tag in platform_tags() if not tag.startswith(others))
+        here = self.build_config.builder.get_best_matching_tag().rpartition("-")[2]
         build_data["tag"] = f"py3-none-{here}"
 
 

@@ -20,8 +20,7 @@ def overdue(source, version):
     """
     found = []
     for node in ast.walk(ast.parse(source)):
-        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if name.endswith("deprecated"):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("deprecated"):
             said = re.search(r"removal='([\d.]+)'|([\d.]+) will not", ast.unparse(node))
             if said is None or Version(said[1] or said[2]) <= Version(version):
                 found.append(node.lineno)

@@ -34,7 +34,6 @@ def test_several_targets_on_eight_devices():
     cases.same(cases.run(a, targets, mesh=mesh), cases.run(a, targets))
 
 
-@pytest.mark.left_out
 @pytest.mark.parametrize(
     ("score", "positive"),
     [pytest.param("omp", True, marks=pytest.mark.slow), ("ols", False)],
