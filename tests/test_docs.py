@@ -225,6 +225,22 @@ def test_site_builds(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "knn_shapley" in (tmp_path / "api" / "index.html").read_text()
+    # What the settings are for: signatures, and code that is included.
+    assert "tmc_shapley(" in re.sub(
+        "<[^>]+>", "", (tmp_path / "api" / "value" / "index.html").read_text()
+    )
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text()
+        assert not re.search(r"<p>::: \w|--8&lt;--", text), page
+
+
+def test_every_page_is_in_the_site():
+    listed = re.findall(r"^ +- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    pages = {
+        path.relative_to(ROOT / "docs").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert sorted(listed) == sorted(pages)
 
 
 def commands(text):
