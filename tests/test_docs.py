@@ -226,9 +226,9 @@ def test_site_builds(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "knn_shapley" in (tmp_path / "api" / "index.html").read_text()
     # What the settings are for: signatures, and code that is included.
-    assert "tmc_shapley(" in re.sub(
-        "<[^>]+>", "", (tmp_path / "api" / "value" / "index.html").read_text()
-    )
+    for name, shown in (("index", "tmc_shapley("), ("value/index", "ModelUtility(")):
+        text = (tmp_path / "api" / f"{name}.html").read_text()
+        assert shown in re.sub("<[^>]+>", "", text)
     for page in tmp_path.rglob("*.html"):
         text = page.read_text()
         assert not re.search(r"<p>::: \w|--8&lt;--", text), page

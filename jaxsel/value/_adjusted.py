@@ -28,7 +28,6 @@ from ._surrogate import Estimate, adjusted
 from ._utility import Utility
 from ._weights import check_beta
 
-_DEFAULT = MaxSamples(1000)
 _SMALL = 64  # samples whose matrices are not split among threads anyway
 
 
@@ -39,7 +38,7 @@ def adjusted_semivalue(
     kind: Kind = "shapley",
     alpha: float = 16.0,
     beta: float = 1.0,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(1000),
     owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,

@@ -33,7 +33,6 @@ from ._sampling import order_of, permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import examples
 
-_DEFAULT = MaxSamples(1000)
 _LANES = 256
 
 
@@ -47,7 +46,7 @@ def g_shapley(
     key: jax.Array,
     metric: MetricName = "accuracy",
     learning_rate: float | None = None,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(1000),
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,

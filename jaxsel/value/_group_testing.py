@@ -22,7 +22,6 @@ from ._sampling import permutation_ranks, prefix_masks, sized_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
 
-_DEFAULT = MaxSamples(10_000)
 _HALVES = 16
 _APART = 2**32 - 1  # no sample has this number
 
@@ -31,7 +30,7 @@ def group_testing_shapley(
     utility: Utility,
     *,
     key: jax.Array,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(10_000),
     owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,

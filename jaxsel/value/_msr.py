@@ -21,14 +21,12 @@ from ._sampling import random_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
 
-_DEFAULT = MaxSamples(10_000)
-
 
 def banzhaf(
     utility: Utility,
     *,
     key: jax.Array,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(10_000),
     owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,

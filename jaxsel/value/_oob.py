@@ -29,7 +29,6 @@ from ._run import run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
 
-_DEFAULT = MaxSamples(1000)
 _BAGS = 256
 _HOPELESS = 8  # bags in a row on which a learner may fail
 
@@ -40,7 +39,7 @@ def data_oob(
     y: npt.ArrayLike,
     *,
     key: jax.Array,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(1000),
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,

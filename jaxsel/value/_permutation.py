@@ -25,7 +25,6 @@ from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
 from ._weights import check_beta
 
-_DEFAULT = MaxSamples(1000)
 _NEGLIGIBLE = 1e-9  # weight of the largest, or smallest, coalitions left out
 
 
@@ -33,7 +32,7 @@ def tmc_shapley(
     utility: Utility,
     *,
     key: jax.Array,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(1000),
     tolerance: float = 0.01,
     patience: int = 5,
     owners: npt.ArrayLike | None = None,
@@ -114,7 +113,7 @@ def beta_shapley(
     key: jax.Array,
     alpha: float = 16.0,
     beta: float = 1.0,
-    stop: StoppingRule = _DEFAULT,
+    stop: StoppingRule = MaxSamples(1000),
     owners: npt.ArrayLike | None = None,
     batch_size: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
