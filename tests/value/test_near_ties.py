@@ -19,7 +19,10 @@ from jaxsel.value import _linear
 
 from . import cases
 
-pytestmark = pytest.mark.every(3)
+pytestmark = [
+    pytest.mark.every(3),
+    pytest.mark.filterwarnings("ignore:column . of x varies by"),
+]
 
 N, M, D, K = 600, 30, 20, 5
 SCENES = "timestamps", "outlier", "clusters", "far", "line", "copies", "offset"

@@ -11,6 +11,7 @@ from . import cases
 
 pytest.importorskip("sklearn")
 N, D, N_VAL = 200, 8, 30
+pytestmark = pytest.mark.filterwarnings(f"ignore:k = {N} is more than half")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from jaxsel.value import _linear, _options, _split
 
 from . import test_near_ties as near_ties
 
+pytestmark = pytest.mark.filterwarnings("ignore:column . of x varies by")
 path = near_ties.path
 FUNCTIONS = {
     name.partition(".")[2]: call
