@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data ci workflows coverage dist installed sbom oldest newest clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 
