@@ -55,16 +55,16 @@ class Split:
             )
         except ValueError as error:
             raise ValueError(
-                f"--split {self.fraction:g} of {len(y)} samples must leave some of each "
-                f"class on both sides: {error}"
+                f"--split {self.fraction:g} must leave some of each class on both "
+                f"sides of the {len(y)} samples: {error}"
             ) from error
         return np.sort(train), np.sort(val)
 
     def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:
         """Return TRAIN, VAL, and what the manifest says of them."""
         train, val = self.rows(data.y)
-        about = {"stratified": self.classes, "val_rows": val.tolist()}
-        return data.take(train), data.take(val), {**dataclasses.asdict(self), **about}
+        about = {"seed": self.seed, "stratified": self.classes}
+        return data.take(train), data.take(val), {**about, "val_rows": val.tolist()}
 
 
 class Encoding:
@@ -104,7 +104,9 @@ class Encoding:
             if self.encoder is not None:
                 return self.encoder.transform(frame), self.encoder.feature_names
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{path}: {error} (--drop leaves a column out)") from error
+            raise type(error)(
+                f"{path}: {error} (--drop leaves a column out)"
+            ) from error
         gaps = frame.columns[frame.isna().any().to_numpy(bool)]
         if len(gaps):
             row = int(np.flatnonzero(frame[gaps[0]].isna())[0])

@@ -28,7 +28,9 @@ class Parser(argparse.ArgumentParser):
         """As argparse's; refuses here what is unknown, where it names this command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            options = [name for action in self._actions for name in action.option_strings]
+            options = [
+                name for action in self._actions for name in action.option_strings
+            ]
             guess = did_you_mean(unknown[0].partition("=")[0], options)
             if unknown[0].startswith("-"):
                 self.error(f"there is no option {unknown[0]}{guess}")

@@ -22,9 +22,7 @@ from jaxsel.data import Dataset, load
 from ._tables import OTHER_TABLES, TABLES, choose_columns, listing, numbers, read_frame
 
 # Of a path, columns of features and the labels: features [n, d], and their names.
-Encode = Callable[
-    [str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, ...]]
-]
+Encode = Callable[[str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, ...]]]
 
 ARRAYS = (".npz", ".npy")
 STREAMED = (".array_record", ".arrayrecord", ".zarr")

@@ -23,7 +23,9 @@ OPTIONS = ("learner", "score", "samples", "seed")
 """Of these methods only, besides those of `beta_shapley`."""
 
 
-def retraining(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str, Any]]:
+def retraining(
+    args: argparse.Namespace,
+) -> tuple[Callable[..., Values], dict[str, Any]]:
     """Return a function of TRAIN and VAL, and its options, defaults included."""
     from jaxsel.value import MaxSamples
 

@@ -22,7 +22,9 @@ OTHER_TABLES = (
 )
 """What people have tables in, too: refused, with the remedy."""
 
-_ID = re.compile(r"unnamed: \d+|__index_level_0__|(.*[_ ])?(id|index|idx|uuid|row)", re.I)
+_ID = re.compile(
+    r"unnamed: \d+|__index_level_0__|(.*[_ ])?(id|index|idx|uuid|row)", re.I
+)
 _FEW = 20  # rows that may all differ by chance
 _EXACT = 2**53  # whole numbers up to this are told apart as floats
 
@@ -133,9 +135,10 @@ def check_columns(path: str, frame: pandas.DataFrame) -> list[str]:
                 f"column {name!r} of {path} numbers the rows, and counts as a feature: "
                 f"leave it out with --drop or --id-column"
             )
-        elif np.nanmax(np.abs(values), initial=0) > _EXACT and (
-            values[np.isfinite(values)] % 1 == 0
-        ).all():
+        elif (
+            np.nanmax(np.abs(values), initial=0) > _EXACT
+            and (values[np.isfinite(values)] % 1 == 0).all()
+        ):
             checks.append(
                 f"column {name!r} of {path} has whole numbers beyond 2^53, which "
                 "features cannot tell apart: if it is an id, leave it out with --drop "

@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._checks import recorded, same_inputs
-from ._encoding import Encoding, Split
 from ._merged import describe_merged
 from ._output import (
     Record,
     check_outputs,
-    fingerprint,
-    fingerprint_dataset,
     publish,
     result_path,
     say,
@@ -30,6 +27,7 @@ from ._output import (
 from ._parser import Commands, Parser
 from ._programs import ignore_failures
 from ._retrain import OPTIONS as OF_RETRAINING, RETRAINING, retraining
+from ._value_data import read_data
 from ._value_options import DESCRIPTION, EXAMPLES, add_options
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jaxsel import Values
-    from jaxsel.data import Dataset
 
 # Options of the functions; which of them one takes, and what it takes without being
 # told, is read from its signature.
@@ -85,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
-    data = _read(args, function, options)
+    data = read_data(args, function, options, progress=_progress(args))
     train, inputs = data.train, data.inputs
     if merge is not None and previous is not None:
         reduce = options.get("reduce", "mean")
@@ -210,148 +207,6 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 def _progress(args: argparse.Namespace) -> bool:
     return show_progress() and not args.no_progress
-
-
-@dataclasses.dataclass
-class _Data:
-    """What was read, and what is to be called with it."""
-
-    train: Dataset
-    x: Any
-    validation: tuple[Any, ...]
-    valued: Callable[..., Values]
-    inputs: list[dict[str, Any]]
-    checks: list[str]
-    about: dict[str, Any]
-    seeds: list[int] | None = None
-
-
-def _read(
-    args: argparse.Namespace, function: Callable[..., Values], options: dict[str, Any]
-) -> _Data:
-    """Read TRAIN and VAL, or split VAL off."""
-    import numpy as np
-
-    from ._read import paired_features
-    from ._streams import describe_streamed, read_streamed, streams, valued_in_chunks
-
-    split = None
-    without = args.method == "data_oob"
-    if args.split is not None:
-        targets = args.method == "knn_regression_shapley" or args.score == "r2"
-        split = Split(args.split, args.seed or 0, classes=not targets)
-    _check_validation(args)
-    in_chunks = args.val is not None and streams(args)
-    if in_chunks and args.method in RETRAINING:
-        raise ValueError(
-            f"{args.method} needs VAL in memory: give it as one file, without "
-            "--checkpoint"
-        )
-    encoding = Encoding("none" if in_chunks else args.encode, split)
-    train = _read_train(args, encoding)
-    standardize = args.standardize and encoding.encoder is None
-    retrains = args.method in RETRAINING
-    where = options if not retrains else {}
-    valued = functools.partial(
-        function, **where, **({} if retrains else {"chunk_size": args.chunk_size})
-    )
-    about = {} if encoding.columns is None else encoding.describe()
-    inputs, checks, seeds = _describe(args, "train", train), encoding.checks, None
-    if in_chunks:
-        x, scale, rows = read_streamed(args, train)
-        valued = valued_in_chunks(args, function, options, scale)
-        of_val = describe_streamed(args, rows)
-        return _Data(
-            train, x, (rows,), valued, [*inputs, *of_val], checks, about, seeds
-        )
-    if without:
-        x, _ = paired_features(train, train, standardize=standardize)
-        return _Data(train, x, (), valued, inputs, checks, about)
-    if split is None:
-        val = _read_val(args, train, encoding)
-        inputs += _describe(args, "val", val)
-    else:
-        ids = np.arange(len(train)) if train.ids is None else train.ids
-        named = dataclasses.replace(train, ids=ids)
-        train, val, about["split_rows"] = split.apply(named)
-        seeds = [split.seed]
-    x, x_val = paired_features(train, val, standardize=standardize)
-    return _Data(train, x, (x_val, val.y), valued, inputs, checks, about, seeds)
-
-
-def _check_validation(args: argparse.Namespace) -> None:
-    """Refuse too many validation sets, and none."""
-    if args.method == "data_oob":
-        if args.val is not None or args.split is not None:
-            raise ValueError(
-                "data_oob tests each model on the samples that it was not trained on: "
-                "leave out VAL and --split"
-            )
-    elif args.val is None and args.split is None:
-        raise ValueError(
-            "VAL is missing: name a file of samples whose labels are right, or set a "
-            "part of TRAIN aside with --split 0.2"
-        )
-    elif args.val is not None and args.split is not None:
-        raise ValueError(
-            "--split sets a part of TRAIN aside instead of VAL: leave one of them out"
-        )
-    if args.val is None and args.merge is not None:
-        raise ValueError("--merge adds samples of VAL: name them, without --split")
-
-
-def _reader(args: argparse.Namespace, encoding: Encoding) -> Callable[..., Dataset]:
-    from ._read import read_samples
-
-    return functools.partial(
-        read_samples,
-        label_column=args.label_column,
-        drop=args.drop,
-        data_dir=args.data_dir,
-        encode=encoding,
-        progress=_progress(args),
-    )
-
-
-def _read_train(args: argparse.Namespace, encoding: Encoding) -> Dataset:
-    return _reader(args, encoding)(
-        args.train,
-        labels=args.train_labels,
-        id_column=args.id_column,
-        x_key=args.x_key,
-        y_key=args.y_key,
-    )
-
-
-def _read_val(args: argparse.Namespace, train: Dataset, encoding: Encoding) -> Dataset:
-    names = train.feature_names if encoding.columns is None else encoding.columns
-    return _reader(args, encoding)(
-        args.val,
-        labels=args.val_labels,
-        x_key=args.val_x_key or args.x_key,
-        y_key=args.val_y_key or args.y_key,
-        # By name, whatever their order there; not those of a prepared data set.
-        columns=None if train.name else names,
-    )
-
-
-def _describe(
-    args: argparse.Namespace, role: str, data: Dataset
-) -> list[dict[str, Any]]:
-    """Return the manifest's entry of TRAIN or VAL, separate labels included."""
-    source, labels = getattr(args, role), getattr(args, f"{role}_labels")
-    key = (role == "val" and args.val_x_key) or args.x_key
-    entry = {
-        "role": role,
-        "source": source,
-        "array": key if source.lower().endswith(".npz") else None,
-        "x_shape": list(data.x.shape),
-        "y_shape": list(data.y.shape),
-        **(fingerprint_dataset(data) if data.name else fingerprint(source)),
-    }
-    if labels is None:
-        return [entry]
-    return [entry, {"role": f"{role}_labels", "source": labels, **fingerprint(labels)}]
 
 
 def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
