@@ -51,12 +51,6 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("table", metavar="TABLE", help="the labelled samples")
 
     group = add_reading_options(parser)
-    group.add_argument(
-        "--label",
-        dest="label_column",
-        metavar="COLUMN",
-        help="the same as --label-column",
-    )
     group.add_argument("--labels", metavar="FILE", help="labels: .npy, or .npz")
     add_table_options(group)
     group.add_argument(

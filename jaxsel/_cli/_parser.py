@@ -66,6 +66,7 @@ def add_reading_options(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("what to read")
     group.add_argument(
         "--label-column",
+        "--label",
         metavar="COLUMN",
         help="tables: the column of labels; all others are features",
     )

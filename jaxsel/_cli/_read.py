@@ -19,6 +19,7 @@ import numpy as np
 from jaxsel._types import Values
 from jaxsel.data import Dataset, load
 
+from ._messages import check_file
 from ._tables import OTHER_TABLES, TABLES, choose_columns, listing, numbers, read_frame
 
 # Of a path, columns of features and the labels: features [n, d], and their names.
@@ -92,7 +93,7 @@ def read_samples(
         if match is None:
             raise ValueError(
                 f"{source!r} is neither a file ending in {', '.join(ARRAYS + TABLES)} "
-                "nor NAME:SPLIT of a prepared data set"
+                "nor NAME:SPLIT of a prepared data set, such as digits:train"
             )
         if labels is not None:
             raise ValueError(f"{source} has labels: {labels} must not be given for it")
@@ -172,18 +173,21 @@ def paired_features(
     return x, x_val
 
 
-def read_array(path: str, key: str) -> np.ndarray:
+def read_array(
+    path: str, key: str, *, option: str = "--x-key and --y-key"
+) -> np.ndarray:
     """Read the array of an `.npy` file, or the one named `key` of an `.npz` file.
 
     Args:
         path: The file.
         key: Name of the array; not used for `.npy`.
+        option: What the user gives the name by.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is no array file, holds Python objects or has no such array.
     """
-    _check_file(path)
+    check_file(path)
     if Path(path).suffix.lower() not in ARRAYS:
         raise ValueError(f"{path} must be a file ending in {' or '.join(ARRAYS)}")
     try:
@@ -198,7 +202,7 @@ def read_array(path: str, key: str) -> np.ndarray:
             f"{path} cannot be read as arrays: {_why_not(path, error)}"
         ) from error
     raise ValueError(
-        f"{path} has no array {key!r}, but {', '.join(names)}: see --x-key and --y-key"
+        f"{path} has no array {key!r}, but {', '.join(names)}: see {option}"
     )
 
 
@@ -237,7 +241,7 @@ def read_values(path: str) -> Values:
         FileNotFoundError: If there is no such file.
         ValueError: If it holds something else, or is damaged.
     """
-    _check_file(path)
+    check_file(path)
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"{path} must be an .npz file that `jaxsel value --out` wrote, and is "
@@ -300,8 +304,3 @@ def _contents(path: str) -> str:
         if start.startswith(magic):
             return kind
     return "text, perhaps a table" if b"\0" not in start else "of another kind"
-
-
-def _check_file(path: str) -> None:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} is not there, or is not a file")

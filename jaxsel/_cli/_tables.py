@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._messages import check_file
 from ._parser import did_you_mean
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def read_frame(path: str) -> pandas.DataFrame:
         raise ImportError(
             f"reading {path} needs {needs}: pip install 'jaxsel[data]'"
         ) from error
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} is not there, or is not a file")
+    check_file(path)
     try:
         frame = _read_text(path) if is_text else pd.read_parquet(path)
     except UnicodeDecodeError as error:
