@@ -1,4 +1,4 @@
-"""What is allowed, but hardly ever meant: one line each, `Check: ...`."""
+"""Input that is allowed, but hardly ever meant: one line each, `Check: ...`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Which samples are set aside as VAL.
+    """Samples of TRAIN that are set aside as VAL.
 
     Attributes:
         fraction: Of the samples.
@@ -104,8 +104,9 @@ class Encoding:
             if self.encoder is not None:
                 return self.encoder.transform(frame), self.encoder.feature_names
         except (ValueError, TypeError) as error:
-            raise type(error)(
-                f"{path}: {error} (--drop leaves a column out)"
+            raise ValueError(
+                f"{path}: {error} (--drop leaves a column out, --id-column names the "
+                "samples by it)"
             ) from error
         gaps = frame.columns[frame.isna().any().to_numpy(bool)]
         if len(gaps):

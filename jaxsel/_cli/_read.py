@@ -288,9 +288,11 @@ def _read_label(path: str, column: Any) -> np.ndarray:
 
 def _why_not(path: str, error: Exception) -> str:
     """Return why there are no arrays, and what to do about it."""
-    if "allow_pickle" in str(error):
+    what = _contents(path)
+    is_array = what.startswith(("a zip file", "cut short"))
+    if is_array and re.search("allow_pickle|Python objects", str(error)):
         return "it holds Python objects: save texts with x.astype(str)"
-    return f"it is {_contents(path)}: write it again with np.save or np.savez"
+    return f"it is {what}: write it again with np.save or np.savez"
 
 
 def _contents(path: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Data:
-    """What was read, and what is to be called with it."""
+    """TRAIN and VAL as they were read, and the function to call with them."""
 
     train: Dataset
     x: Any
