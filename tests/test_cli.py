@@ -190,7 +190,7 @@ def test_select_with_the_labels_of_train(valued):
             ["values.npz", "--above", "0", "--per-class", "--from", "train.npz"],
             "--per-class needs --budget",
         ),
-        (["values.npz", "--budget", "9", "--from", "val.npz"], "of shape (40,)"),
+        (["values.npz", "--budget", "9", "--from", "val.npz"], "11 labels for the 40"),
         (
             ["values.npz", "--budget", "9", "--from", "train.npz", "--labels", "a.npy"],
             "not allowed with argument",

@@ -133,6 +133,18 @@ def test_split_of_arrays_counts_rows_of_the_file():
     same(Values.load("o.npz"), expected)
 
 
+def test_ids_of_other_kinds(capsys):
+    for ids in np.arange(N) * 7 + 3, pd.date_range("2020-01-01", periods=N), AGE:
+        PEOPLE.assign(id=ids).to_parquet("ids.parquet")
+        run("value", "ids.parquet", "val.csv", *NAMED, "--force", *OUT)
+        found = Values.load("o.npz").index
+        assert len(found) == N
+        assert str(found[1]).startswith(str(ids[1])[:10])
+    PEOPLE.assign(id=PEOPLE.id.where(PEOPLE.index != 4)).to_csv("gap.csv")
+    message = refuse(capsys, "value", "gap.csv", "val.csv", *NAMED, "--out", "p.npz")
+    assert "gap.csv must have an id in every row, but 'id' is empty in row 4" in message
+
+
 def test_small_classes_cannot_be_split(capsys):
     np.savez("a.npz", x=np.zeros((5, 2)), y=np.arange(5))
     message = refuse(capsys, "value", "a.npz", "--split", "0.2", *OUT)

@@ -12,19 +12,17 @@ from typing import Any
 def recorded() -> Iterator[list[str]]:
     """Collect the warnings of jaxsel as lines, each once, and let others pass."""
     lines: list[str] = []
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            yield lines
-    finally:
-        for warning in caught:
-            if warning.category is UserWarning:
-                line = " ".join(str(warning.message).split())
-                lines += [line] if line not in lines else []
-            else:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield lines
+    for warning in caught:
+        if warning.category is UserWarning:
+            line = " ".join(str(warning.message).split())
+            lines += [line] if line not in lines else []
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def same_inputs(inputs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -98,9 +98,10 @@ class Encoding:
                 from jaxsel.tables import TableEncoder
 
                 self.encoder = TableEncoder()
-                whole = self.split is None or y is None
-                rows = slice(None) if whole else self.split.rows(y)[0]
-                self.encoder.fit(frame.iloc[rows])
+                if self.split is not None and y is not None:
+                    self.encoder.fit(frame.iloc[self.split.rows(y)[0]])
+                else:
+                    self.encoder.fit(frame)
             if self.encoder is not None:
                 return self.encoder.transform(frame), self.encoder.feature_names
         except (ValueError, TypeError) as error:

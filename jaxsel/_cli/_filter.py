@@ -135,7 +135,7 @@ def _read(
     """Return losses, and ids if a table has them."""
     import numpy as np
 
-    from ._read import read_array
+    from ._read import read_array, read_ids
     from ._tables import TABLES, choose_columns, listing, numbers, read_frame
 
     if Path(path).suffix.lower() not in TABLES:
@@ -156,5 +156,5 @@ def _read(
     chosen = choose_columns(
         path, frame, apart=(id_column,), columns=[args.column], drop=()
     )
-    ids = None if id_column is None else frame[id_column].to_numpy()
+    ids = None if id_column is None else read_ids(path, frame[id_column])
     return numbers(path, frame[chosen])[:, 0], ids

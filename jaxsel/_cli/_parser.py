@@ -24,7 +24,9 @@ class Parser(argparse.ArgumentParser):
             help="keep no compiled programs, and use none that were kept",
         )
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         """As argparse's; refuses here what is unknown, where it names this command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:

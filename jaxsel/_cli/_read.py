@@ -230,8 +230,24 @@ def read_table(
         x, names = numbers(path, frame[features]), tuple(features)
     else:
         x, names = encode(path, frame[features], y)
-    ids = None if id_column is None else frame[id_column].to_numpy()
+    ids = None if id_column is None else read_ids(path, frame[id_column])
     return x, y, names, ids
+
+
+def read_ids(path: str, column: Any) -> np.ndarray:
+    """Return the names of samples, `[n]`: whole numbers, or else texts.
+
+    Raises:
+        ValueError: If one is missing.
+    """
+    empty = np.flatnonzero(column.isna())
+    if empty.size:
+        raise ValueError(
+            f"{path} must have an id in every row, but {column.name!r} is empty in row "
+            f"{empty[0]}: fill it in, or do without --id-column"
+        )
+    ids = column.to_numpy()
+    return ids if ids.dtype.kind in "iu" else ids.astype(str).astype(object)
 
 
 def read_values(path: str) -> Values:

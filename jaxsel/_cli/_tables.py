@@ -102,7 +102,7 @@ def choose_columns(
     return features
 
 
-def numbers(path: str, frame: pandas.DataFrame) -> np.ndarray:
+def numbers(path: str, frame: Any) -> np.ndarray:
     """Return columns of numbers as they are, `[n, d]`.
 
     Raises:
@@ -119,7 +119,7 @@ def numbers(path: str, frame: pandas.DataFrame) -> np.ndarray:
     return frame.to_numpy(np.float64, na_value=np.nan)
 
 
-def check_columns(path: str, frame: pandas.DataFrame) -> list[str]:
+def check_columns(path: str, frame: Any) -> list[str]:
     """Return what is allowed of columns of features, but hardly ever meant."""
     import pandas as pd
 
@@ -153,7 +153,7 @@ def listing(names: Any, most: int = 20) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _counts(name: str, column: pandas.Series[Any]) -> bool:
+def _counts(name: str, column: Any) -> bool:
     """Return whether whole numbers all differ, and are an id by name or in order."""
     if len(column) < _FEW or column.nunique() < len(column):
         return False

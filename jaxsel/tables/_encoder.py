@@ -10,7 +10,6 @@ from ._frame import as_frame
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pandas
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 
@@ -80,7 +79,7 @@ class TableEncoder:
             raise ImportError(
                 "jaxsel.tables needs scikit-learn: pip install 'jaxsel[data]'"
             ) from error
-        frame = as_frame("table", table)
+        frame: Any = as_frame("table", table)
         if not frame.size:
             raise ValueError(f"table must have rows and columns, got {frame.shape}")
         self._kinds = {c: _kind(c, frame[c]) for c in frame.columns}
@@ -92,7 +91,7 @@ class TableEncoder:
             handle_unknown="infrequent_if_exist",
             max_categories=self.max_categories,
             sparse_output=False,
-            feature_name_combiner=_category_name,
+            feature_name_combiner=_category_name,  # pyright: ignore[reportArgumentType]
         )
         gaps = MissingIndicator(error_on_new=False)
         self._transformer = ColumnTransformer(
@@ -124,7 +123,7 @@ class TableEncoder:
         """
         if not hasattr(self, "columns"):
             raise ValueError("the encoder must be fitted first: call fit(train)")
-        frame = as_frame("table", table)
+        frame: Any = as_frame("table", table)
         if sorted(frame.columns) != sorted(self.columns):
             raise ValueError(
                 f"table must have the columns {', '.join(self.columns)}; got "
@@ -133,7 +132,7 @@ class TableEncoder:
         encoded = self._transformer.transform(self._typed(frame[[*self.columns]]))
         return np.asarray(encoded, np.float64)
 
-    def _typed(self, frame: pandas.DataFrame) -> pandas.DataFrame:
+    def _typed(self, frame: Any) -> Any:
         """Return columns as floats with NaN, or as objects with None."""
         import pandas as pd
 
@@ -160,7 +159,7 @@ class TableEncoder:
                 raise ValueError(f"column {name!r} must not hold infinity")
         return pd.DataFrame(typed, index=frame.index)
 
-    def _describe(self, column: pandas.Series[Any]) -> str:
+    def _describe(self, column: Any) -> str:
         kind = self._kinds[str(column.name)]
         if kind == "category":
             return f"{column.nunique(dropna=False)} categories"
@@ -172,7 +171,7 @@ def _category_name(column: str, category: Any) -> str:
     return f"{column} missing" if category is None else f"{column}={category}"
 
 
-def _kind(name: str, column: pandas.Series[Any]) -> str:
+def _kind(name: str, column: Any) -> str:
     """Return "number", "date" or "category"."""
     import pandas as pd
 
@@ -206,7 +205,7 @@ def _kind(name: str, column: pandas.Series[Any]) -> str:
     return "category"
 
 
-def _dates(column: pandas.Series[Any]) -> pandas.Series[Any]:
+def _dates(column: Any) -> Any:
     """Return dates without zone, NaT where there is none."""
     import pandas as pd
 
