@@ -7,6 +7,11 @@ needs no import but that of jaxsel.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ._interrupt import quiet_interrupts as _quiet_interrupts
+
+_quiet_interrupts()  # before what takes seconds to import
+
+# ruff: noqa: E402
 from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh
 from ._types import Selection as Selection, Values as Values
 from ._version import __version__ as __version__
@@ -71,6 +76,7 @@ _ROOMS = (
     "proxy",
     "report",
     "retrieve",
+    "tables",
     "tasks",
     "value",
 )
@@ -90,6 +96,7 @@ if TYPE_CHECKING:
         proxy as proxy,
         report as report,
         retrieve as retrieve,
+        tables as tables,
         tasks as tasks,
         value as value,
     )

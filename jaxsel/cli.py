@@ -14,6 +14,7 @@ from ._cli import (
     _data,
     _demo,
     _errors,
+    _filter,
     _info,
     _market,
     _models,
@@ -21,6 +22,7 @@ from ._cli import (
     _select,
     _value,
 )
+from ._cli._messages import explain_error
 from ._cli._parser import Parser as Parser
 from ._cli._programs import keep_no_programs, keep_programs
 from ._cli._reported import (
@@ -79,15 +81,13 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
         args.show_help()
         return 0
     args.command_line = f"{parser.prog} {shlex.join(argv)}"
-    if getattr(args, "no_cache", False):
-        keep_no_programs()
-    else:
-        problem = keep_programs()
-        if problem is not None:
+    try:
+        if getattr(args, "no_cache", False):
+            keep_no_programs()
+        elif (problem := keep_programs()) is not None:
             sys.stderr.write(
                 f"{parser.prog}: warning: compiled programs are not kept: {problem}\n"
             )
-    try:
         return args.run(args) or 0
     except KeyboardInterrupt:
         sys.stderr.write(f"{parser.prog}: interrupted\n")
@@ -98,12 +98,7 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         if args.debug:
             raise
-        message = " ".join(str(error).split())
-        if isinstance(error, OSError) and error.strerror and error.filename:
-            message = f"{error.strerror}: {error.filename}"
-        if isinstance(error, ModuleNotFoundError):
-            message += ": pip install 'jaxsel[data,report,text]'"
-        sys.stderr.write(f"{parser.prog}: error: {message}\n")
+        sys.stderr.write(f"{parser.prog}: error: {explain_error(error)}\n")
         return 2
 
 
@@ -120,7 +115,18 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"jaxsel {__version__}")
     add_debug(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    rooms = (_errors, _value, _select, _market, _proxy, _data, _models, _demo, _info)
+    rooms = (
+        _errors,
+        _value,
+        _select,
+        _filter,
+        _market,
+        _proxy,
+        _data,
+        _models,
+        _demo,
+        _info,
+    )
     for command in rooms:
         command.add(commands)
     return parser

@@ -81,7 +81,7 @@ def test_help_shows_the_defaults_of_the_functions(capsys):
         for name in ("k", "metric", "ties", "reduce", "alpha", "beta"):
             if name in parameters:
                 default = parameters[name].default
-                option = shown[shown.index(f" --{name} ", shown.index("TRAIN VAL")) :]
+                option = shown[shown.index(f" --{name} ", shown.index("TRAIN [VAL]")) :]
                 default = f"{default:g}" if isinstance(default, float) else default
                 stop = option.index("(default: ")
                 assert option[stop:].startswith(f"(default: {default})"), name
@@ -190,7 +190,7 @@ def test_select_with_the_labels_of_train(valued):
             ["values.npz", "--above", "0", "--per-class", "--from", "train.npz"],
             "--per-class needs --budget",
         ),
-        (["values.npz", "--budget", "9", "--from", "val.npz"], "of shape (40,)"),
+        (["values.npz", "--budget", "9", "--from", "val.npz"], "11 labels for the 40"),
         (
             ["values.npz", "--budget", "9", "--from", "train.npz", "--labels", "a.npy"],
             "not allowed with argument",

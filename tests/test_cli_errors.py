@@ -164,7 +164,7 @@ def test_columns_of_unlike_scale_are_said(capsys):
         (["nan.npz"], "x must be finite, but row 3"),
         (["one.npz"], "two classes or more"),
         (["t.npz", "--folds", "1"], "folds must be at least 2"),
-        (["t.npz", "--filter", "all"], "invalid choice"),
+        (["t.npz", "--filter", "all"], "must be one of"),
         (["t.npz", "--rank-by", "data_oob"], "key must be given"),
         (["t.npz", "--pred-probs", "t.npz"], "no array 'pred_probs'"),
         (["t.npz", "--pred-probs", "p.npy"], "must have the same length"),

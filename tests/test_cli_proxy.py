@@ -176,7 +176,7 @@ def test_what_is_there_stays(capsys):
         (["--max-hours", -1], "--max-hours must be above 0"),
         (["--seeds", 0], "--seeds must be at least 1"),
         (["--leak", "set", "--engine", "crypten"], "--leak set needs an engine of SPU"),
-        (["--engine", "gloo"], "invalid choice"),
+        (["--engine", "gloo"], "must be one of"),
     ],
 )
 def test_refused_before_any_work(options, message, capsys, asked):

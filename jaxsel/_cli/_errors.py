@@ -9,13 +9,14 @@ import importlib
 import re
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxsel._staged import staged
 
+from ._checks import recorded
+from ._encoding import Encoding
 from ._errors_options import DESCRIPTION, EXAMPLES, add_options
 from ._output import (
     Record,
@@ -47,6 +48,7 @@ _RECORDED = (
     "encoder",
     "x_key",
     "y_key",
+    "id_column",
     "drop",
     "as_is",
 )
@@ -81,26 +83,30 @@ def run(args: argparse.Namespace) -> None:
     elif folder.exists():
         raise FileExistsError(f"{folder} is a file: --out names a folder")
 
-    data, texts = _read(args)
+    encoding = Encoding(args.encode)
+    data, texts = _read(args, encoding)
     probs = None
     if args.pred_probs is not None:
         from ._read import read_array
 
         probs = read_array(args.pred_probs, "pred_probs")
-    features = _features(args, data, texts, needed=probs is None)
+    features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
-    checks += [] if features is None else _check_scales(features)
+    checks = [*encoding.checks, *checks]
+    encoded = encoding.encoder is not None
+    checks += [] if features is None or encoded else _check_scales(features)
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = dict(zip(names, files, strict=True))
     with staged(files) as parts:
         part = dict(zip(names, parts, strict=True))
-        _write_table(errors, part[_TABLE])
+        _write_table(errors, data.ids, part[_TABLE])
         if report:
             _write_report(args, errors, data, texts, part[_PAGE], part[_NUMBERS])
         record = Record(
             command=args.command_line,
-            config={name: getattr(args, name) for name in _RECORDED},
+            config={name: getattr(args, name) for name in _RECORDED}
+            | ({} if encoding.columns is None else encoding.describe()),
             started=started,
             inputs=_describe(args, data),
             seeds=None if args.seed is None else [args.seed],
@@ -116,7 +122,9 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def _read(args: argparse.Namespace) -> tuple[Dataset, np.ndarray | None]:
+def _read(
+    args: argparse.Namespace, encoding: Encoding
+) -> tuple[Dataset, np.ndarray | None]:
     """Return the samples, and their texts if they have any."""
     import numpy as np
 
@@ -137,7 +145,9 @@ def _read(args: argparse.Namespace) -> tuple[Dataset, np.ndarray | None]:
         labels=args.labels,
         label_column=args.label_column,
         columns=() if unused else None,
+        id_column=args.id_column,
         drop=() if unused else drop,
+        encode=None if unused else encoding,
         x_key=args.x_key,
         y_key=args.y_key,
         data_dir=args.data_dir,
@@ -175,20 +185,23 @@ def _texts(args: argparse.Namespace) -> Dataset | None:
 
 def _column(path: str, name: str) -> np.ndarray:
     """Return a column of a table as texts."""
-    import pandas as pd
+    from ._tables import listing, read_frame
 
-    is_csv = path.lower().endswith(".csv")
-    frame = pd.read_csv(path, low_memory=False) if is_csv else pd.read_parquet(path)
-    frame.columns = [str(column) for column in frame.columns]
+    frame = read_frame(path)
     if name not in frame.columns:
         raise ValueError(
-            f"{path} has no column {name!r}; it has {', '.join(frame.columns)}"
+            f"{path} has no column {name!r}; it has {listing(frame.columns)}"
         )
     return frame[name].fillna("").astype(str).to_numpy(object)
 
 
 def _features(
-    args: argparse.Namespace, data: Dataset, texts: Any, *, needed: bool
+    args: argparse.Namespace,
+    data: Dataset,
+    texts: Any,
+    encoding: Encoding,
+    *,
+    needed: bool,
 ) -> np.ndarray | None:
     """Return features `[n, d]`; None where probabilities suffice."""
     import numpy as np
@@ -218,6 +231,8 @@ def _features(
             raise ValueError(f"{args.table} has no columns that could be features")
         return None
     table = Path(args.table).suffix.lower() in TABLES
+    if encoding.encoder is not None:
+        return data.x  # on one scale already
     if data.name or data.x.ndim > 2 or (table and not args.as_is):
         return data.as_features()
     return np.asarray(data.x)
@@ -259,8 +274,7 @@ def _find(
     if probs is not None and data.class_names is not None:
         options["classes"] = data.class_names  # in the order of their numbers
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with recorded() as caught:
             ignore_failures()
             found = jaxsel.find_label_errors(
                 features,
@@ -278,7 +292,7 @@ def _find(
         if re.match(r"[xy]\b", str(error)) is None:
             raise
         raise ValueError(f"{error}{names}") from error
-    return found, [str(each.message) for each in caught]
+    return found, caught
 
 
 def _check_scales(features: np.ndarray) -> list[str]:
@@ -296,15 +310,17 @@ def _check_scales(features: np.ndarray) -> list[str]:
     ]
 
 
-def _write_table(errors: LabelErrors, path: Path) -> None:
+def _write_table(errors: LabelErrors, ids: np.ndarray | None, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["row", "given", "suggested", "score", "wrong"])
+        named = [] if ids is None else ["id"]
+        table.writerow(["row", *named, "given", "suggested", "score", "wrong"])
         for i, wrong in zip(errors.indices.tolist(), errors.wrong, strict=True):
             score = float(errors.scores[i])
             table.writerow(
                 [
                     i,
+                    *([] if ids is None else [ids[i]]),
                     errors.given[i],
                     errors.suggested[i],
                     f"{score:.6g}",

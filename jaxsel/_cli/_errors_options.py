@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._parser import Parser, add_force, add_reading_options
+from ._parser import Parser, add_force, add_reading_options, add_table_options
 
 FILTERS = (
     "prune_by_noise_rate",
@@ -26,8 +26,9 @@ Find the labels of TABLE that are probably wrong. No clean samples are needed: e
 sample is predicted by models that have not seen its label.
 
 TABLE is one of
-  FILE.csv      or FILE.parquet: --label, and numeric columns of features, which are
-                standardized; the first line of a CSV names the columns
+  FILE.csv      (separated by commas, semicolons or tabs), FILE.tsv or FILE.parquet:
+                --label, and columns of features: numbers, dates, categories, with gaps
+                (see --encode); they are standardized. The first line names the columns
   FILE.npz      arrays x (one row a sample; images, too) and y; other names with
                 --x-key, --y-key
   FILE.npy      features or images, with --labels for the labels
@@ -50,20 +51,8 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("table", metavar="TABLE", help="the labelled samples")
 
     group = add_reading_options(parser)
-    group.add_argument(
-        "--label",
-        dest="label_column",
-        metavar="COLUMN",
-        help="the same as --label-column",
-    )
     group.add_argument("--labels", metavar="FILE", help="labels: .npy, or .npz")
-    group.add_argument(
-        "--drop",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="CSV, parquet: a column that is no feature, as an id; may be repeated",
-    )
+    add_table_options(group)
     group.add_argument(
         "--as-is",
         action="store_true",

@@ -54,7 +54,7 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     suffix, names = Path(source).suffix.lower(), None
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
-        x, _, names = read_table(
+        x, _, names, _ = read_table(
             source, columns=_columns(args), drop=(*drop, *args.drop)
         )
         _warn_of_row_numbers(source, names)
@@ -86,7 +86,7 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
         )
     if not is_table:
         return read_array(source, args.y_key)
-    _, found, _ = read_table(source, label_column=column, columns=())
+    _, found, _, _ = read_table(source, label_column=column, columns=())
     return plain_labels(np.asarray(found))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 Commands = argparse._SubParsersAction
@@ -22,17 +24,53 @@ class Parser(argparse.ArgumentParser):
             help="keep no compiled programs, and use none that were kept",
         )
 
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As argparse's; refuses here what is unknown, where it names this command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [
+                name for action in self._actions for name in action.option_strings
+            ]
+            guess = did_you_mean(unknown[0].partition("=")[0], options)
+            if unknown[0].startswith("-"):
+                self.error(f"there is no option {unknown[0]}{guess}")
+            self.error(f"{unknown[0]!r} is one argument too many{guess}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        raise argparse.ArgumentError(
+            action,
+            f"must be one of {', '.join(choices)}, got {str(value)!r}"
+            f"{did_you_mean(str(value), choices)}",
+        )
+
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"{self.prog}: error: {message} (see {self.prog} --help)\n")
         sys.exit(2)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ": did you mean ...?" for the known word that is closest, or nothing."""
+    known = list(dict.fromkeys(known))
+    lower = {name.lower(): name for name in reversed(known)}
+    close: Sequence[str] = difflib.get_close_matches(word.lower(), lower, 1, 0.6)
+    if not close:  # such as tmc for tmc_shapley
+        close = [name for name in lower if len(word) > 2 and word.lower() in name][:1]
+    return f": did you mean {lower[close[0]]}?" if close else ""
 
 
 def add_reading_options(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("what to read")
     group.add_argument(
         "--label-column",
+        "--label",
         metavar="COLUMN",
-        help="CSV, parquet: the column of labels; all others are features",
+        help="tables: the column of labels; all others are features",
     )
     group.add_argument(
         "--x-key",
@@ -52,6 +90,29 @@ def add_reading_options(parser: Parser) -> argparse._ArgumentGroup:
         help="NAME:SPLIT: where data sets were prepared (default: TFDS's own folder)",
     )
     return group
+
+
+def add_table_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--id-column",
+        metavar="COLUMN",
+        help="tables: the column that names the samples: no feature, but in the output",
+    )
+    group.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="tables: a column that is no feature; may be repeated",
+    )
+    group.add_argument(
+        "--encode",
+        choices=("auto", "none"),
+        default="auto",
+        metavar="HOW",
+        help="tables: auto, encode categories, dates and gaps where there are any, as "
+        "jaxsel.tables does; none, take numbers as they are (default: auto)",
+    )
 
 
 def add_force(parser: Parser) -> None:

@@ -10,7 +10,7 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,13 @@ import numpy as np
 from jaxsel._types import Values
 from jaxsel.data import Dataset, load
 
+from ._messages import check_file
+from ._tables import OTHER_TABLES, TABLES, choose_columns, listing, numbers, read_frame
+
+# Of a path, columns of features and the labels: features [n, d], and their names.
+Encode = Callable[[str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, ...]]]
+
 ARRAYS = (".npz", ".npy")
-TABLES = (".csv", ".parquet")
 STREAMED = (".array_record", ".arrayrecord", ".zarr")
 """What is read a chunk at a time, besides folders."""
 
@@ -33,8 +38,10 @@ def read_samples(
     *,
     labels: str | None = None,
     label_column: str | None = None,
+    id_column: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
+    encode: Encode | None = None,
     x_key: str = "x",
     y_key: str = "y",
     data_dir: str | None = None,
@@ -44,14 +51,16 @@ def read_samples(
 
     Args:
         source: An `.npz` file with arrays `x_key` and `y_key`; an `.npy` file of
-            features; a `.csv` or `.parquet` file; or `name:split` for
+            features; a `.csv`, `.tsv` or `.parquet` file; or `name:split` for
             `jaxsel.data.load`. Only the last gives a data set with a name.
         labels: File with the labels, `.npy` or `.npz` (array `y_key`), instead of those
             in `source`.
         label_column: Column of a table that holds the labels; the others are features.
+        id_column: Column of a table that names the samples; no feature.
         columns: Columns of a table to take as features, in this order; None takes all.
-            They must be numeric: which code a category gets would decide who is near.
         drop: Columns of a table to leave out. Not used where `columns` are given.
+        encode: Makes features of columns, as `Encoding` does. If None they must be
+            numeric: which code a category gets would decide who is near.
         x_key: Array of an `.npz` file that holds the features.
         y_key: Array of an `.npz` file that holds the labels.
         data_dir: Where data sets were prepared.
@@ -72,27 +81,50 @@ def read_samples(
         )
     if suffix not in ARRAYS + TABLES:
         match = _NAME_AND_SPLIT.fullmatch(source)
+        if suffix in OTHER_TABLES:
+            raise ValueError(
+                f"{source} must be saved as CSV or parquet first: {suffix} is not read"
+            )
+        if match is None and Path(source).exists():
+            raise ValueError(
+                f"{source} must end in {', '.join(ARRAYS + TABLES)}, by which its kind "
+                "is known: rename it"
+            )
         if match is None:
             raise ValueError(
                 f"{source!r} is neither a file ending in {', '.join(ARRAYS + TABLES)} "
-                "nor NAME:SPLIT of a prepared data set"
+                "nor NAME:SPLIT of a prepared data set, such as digits:train"
             )
         if labels is not None:
             raise ValueError(f"{source} has labels: {labels} must not be given for it")
         return load(match[1], split=match[2], data_dir=data_dir, progress=progress)
 
-    y = names = None
+    y = names = ids = None
     if suffix in TABLES:
-        if (labels is None) == (label_column is None):
+        if labels is None and label_column is None:
+            has = listing(read_frame(source).columns)
             raise ValueError(
-                f"the labels of {source} must come from one of its columns "
-                "(--label-column) or from a file, and not from both"
+                f"{source} needs --label-column, which of its columns holds the "
+                f"labels: {has}"
             )
-        x, y, names = read_table(
-            source, label_column=label_column, columns=columns, drop=drop
+        if labels is not None and label_column is not None:
+            raise ValueError(
+                f"the labels of {source} must come from --label-column {label_column} "
+                f"or from {labels}, not from both: leave one out"
+            )
+        x, y, names, ids = read_table(
+            source,
+            label_column=label_column,
+            id_column=id_column,
+            columns=columns,
+            drop=drop,
+            encode=encode,
         )
     elif suffix == ".npy" and labels is None:
-        raise ValueError(f"{source} holds features only: give its labels in a file")
+        raise ValueError(
+            f"{source} holds features only: give its labels in a file (--train-labels, "
+            "--val-labels; --labels elsewhere)"
+        )
     else:
         x = read_array(source, x_key)
     if y is None:
@@ -102,7 +134,7 @@ def read_samples(
             f"{source} must have features of shape [n, d] or [n, ...], got {x.shape}"
         )
     try:
-        return Dataset(x=x, y=y, feature_names=names)
+        return Dataset(x=x, y=y, ids=ids, feature_names=names)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{source}: {error}") from error
 
@@ -141,18 +173,21 @@ def paired_features(
     return x, x_val
 
 
-def read_array(path: str, key: str) -> np.ndarray:
+def read_array(
+    path: str, key: str, *, option: str = "--x-key and --y-key"
+) -> np.ndarray:
     """Read the array of an `.npy` file, or the one named `key` of an `.npz` file.
 
     Args:
         path: The file.
         key: Name of the array; not used for `.npy`.
+        option: What the user gives the name by.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is no array file, holds Python objects or has no such array.
     """
-    _check_file(path)
+    check_file(path)
     if Path(path).suffix.lower() not in ARRAYS:
         raise ValueError(f"{path} must be a file ending in {' or '.join(ARRAYS)}")
     try:
@@ -164,11 +199,10 @@ def read_array(path: str, key: str) -> np.ndarray:
                 return _read_member(archive, path, f"{key}.npy")
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{path} is damaged, not an array file, or holds Python objects (save "
-            "texts with astype(str))"
+            f"{path} cannot be read as arrays: {_why_not(path, error)}"
         ) from error
     raise ValueError(
-        f"{path} has no array {key!r}, but {', '.join(names)}: see --x-key and --y-key"
+        f"{path} has no array {key!r}, but {', '.join(names)}: see {option}"
     )
 
 
@@ -176,53 +210,44 @@ def read_table(
     path: str,
     *,
     label_column: str | None = None,
+    id_column: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
-) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Read a `.csv` or `.parquet` file; arguments and errors as for `read_samples`.
+    encode: Encode | None = None,
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...], np.ndarray | None]:
+    """Read a table; arguments and errors as for `read_samples`.
 
     Returns:
-        Features `[n, d]`, the labels `[n]` or None, and the names of the features.
+        Features `[n, d]`, the labels `[n]` or None, the names of the features, and the
+        ids `[n]` or None.
     """
-    is_csv = path.lower().endswith(".csv")
-    try:
-        import pandas as pd
-
-        if not is_csv:
-            import pyarrow  # noqa: F401
-    except ImportError as error:
-        needs = "pandas" if is_csv else "pandas and pyarrow"
-        raise ImportError(
-            f"reading {path} needs {needs}: pip install 'jaxsel[data]'"
-        ) from error
-    _check_file(path)
-    try:
-        frame = pd.read_csv(path, low_memory=False) if is_csv else pd.read_parquet(path)
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    frame.columns = [str(name) for name in frame.columns]
-
-    label = () if label_column is None else (label_column,)
-    if columns is None:
-        features = [c for c in frame.columns if c not in (*label, *drop)]
-    else:
-        features, drop = list(columns), ()
-    missing = [c for c in (*label, *drop, *features) if c not in frame.columns]
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(frame.columns)}"
-        )
-    wrong = [c for c in features if not pd.api.types.is_numeric_dtype(frame[c])]
-    if wrong:
-        raise TypeError(
-            f"{path} must have numeric features, but not so "
-            f"{', '.join(map(repr, wrong))}: encode such columns first, or leave them "
-            "out with --drop"
-        )
-    x = frame[features].to_numpy(np.float64, na_value=np.nan)
+    frame = read_frame(path)
+    features = choose_columns(
+        path, frame, apart=(label_column, id_column), columns=columns, drop=drop
+    )
     y = None if label_column is None else _read_label(path, frame[label_column])
-    return x, y, tuple(features)
+    if encode is None:
+        x, names = numbers(path, frame[features]), tuple(features)
+    else:
+        x, names = encode(path, frame[features], y)
+    ids = None if id_column is None else read_ids(path, frame[id_column])
+    return x, y, names, ids
+
+
+def read_ids(path: str, column: Any) -> np.ndarray:
+    """Return the names of samples, `[n]`: whole numbers, or else texts.
+
+    Raises:
+        ValueError: If one is missing.
+    """
+    empty = np.flatnonzero(column.isna())
+    if empty.size:
+        raise ValueError(
+            f"{path} must have an id in every row, but {column.name!r} is empty in row "
+            f"{empty[0]}: fill it in, or do without --id-column"
+        )
+    ids = column.to_numpy()
+    return ids if ids.dtype.kind in "iu" else ids.astype(str).astype(object)
 
 
 def read_values(path: str) -> Values:
@@ -232,9 +257,12 @@ def read_values(path: str) -> Values:
         FileNotFoundError: If there is no such file.
         ValueError: If it holds something else, or is damaged.
     """
-    _check_file(path)
+    check_file(path)
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is damaged, or no .npz file")
+        raise ValueError(
+            f"{path} must be an .npz file that `jaxsel value --out` wrote, and is "
+            f"{_contents(path)}"
+        )
     return Values.load(path)
 
 
@@ -274,6 +302,23 @@ def _read_label(path: str, column: Any) -> np.ndarray:
     return column.to_numpy(np.int64 if whole else np.float64)
 
 
-def _check_file(path: str) -> None:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} is not there, or is not a file")
+def _why_not(path: str, error: Exception) -> str:
+    """Return why there are no arrays, and what to do about it."""
+    what = _contents(path)
+    is_array = what.startswith(("a zip file", "cut short"))
+    if is_array and re.search("allow_pickle|Python objects", str(error)):
+        return "it holds Python objects: save texts with x.astype(str)"
+    return f"it is {what}: write it again with np.save or np.savez"
+
+
+def _contents(path: str) -> str:
+    """Return what a file seems to be that is no array file."""
+    with open(path, "rb") as file:
+        start = file.read(512)
+    if not start:
+        return "empty"
+    known = {b"PK": "a zip file cut short or damaged", b"\x93NUMPY": "cut short"}
+    for magic, kind in known.items():
+        if start.startswith(magic):
+            return kind
+    return "text, perhaps a table" if b"\0" not in start else "of another kind"

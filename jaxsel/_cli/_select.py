@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,11 @@ def add(commands: Commands[Parser]) -> None:
         help="share the budget evenly among classes; needs --labels or --from",
     )
     parser.add_argument("--out", metavar="OUT.npz", required=True, help="the selection")
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="write a table of them: index in TRAIN, or id, and value",
+    )
     add_force(parser)
     group = add_reading_options(parser)
     labels = group.add_mutually_exclusive_group()
@@ -74,9 +80,14 @@ def run(args: argparse.Namespace) -> None:
     out = result_path(args.out)
     sources = {"values": args.values, "labels": args.labels, "train": args.source}
     sources = {role: source for role, source in sources.items() if source is not None}
+    extras = [] if args.csv is None else [Path(args.csv)]
     check_outputs(
-        [out.with_suffix(".json"), out], inputs=sources.values(), force=args.force
+        [*extras, out.with_suffix(".json"), out],
+        inputs=sources.values(),
+        force=args.force,
     )
+    import numpy as np
+
     from jaxsel._best import best_samples
 
     from ._read import read_values
@@ -106,8 +117,14 @@ def run(args: argparse.Namespace) -> None:
             for role, source in sources.items()
         ],
     )
-    manifest = publish({out: selection.save}, record)
-    say(*_summary(values, selection, labels), f"Wrote {out}, {manifest}")
+    writers: dict[Path, Callable[[Path], object]] = {}
+    if extras:
+        table = values.to_pandas(labels=labels).iloc[np.asarray(selection.indices)]
+        writers[extras[0]] = table.to_csv
+    writers[out] = selection.save
+    manifest = publish(writers, record)
+    files = ", ".join(map(str, [*writers, manifest]))
+    say(*_summary(values, selection, labels), f"Wrote {files}")
 
 
 def _check(args: argparse.Namespace, n: int, labels: np.ndarray | None) -> None:
@@ -116,6 +133,12 @@ def _check(args: argparse.Namespace, n: int, labels: np.ndarray | None) -> None:
     if args.budget is not None and not 1 <= args.budget <= n:
         raise ValueError(
             f"--budget must be from 1 to {n}, the number of samples, got {args.budget}"
+        )
+    if labels is not None and labels.ndim == 1 and len(labels) != n:
+        raise ValueError(
+            f"{args.labels or args.source} has {len(labels)} labels for the {n} values "
+            f"of {args.values}: give those of the samples that were valued (--split "
+            "leaves some out)"
         )
     if args.per_class and (labels is None or args.budget is None):
         raise ValueError("--per-class needs --budget, and --labels or --from")

@@ -180,10 +180,15 @@ def _open(args: argparse.Namespace, train: Dataset) -> Rows:
         raise ValueError(f"--decode is for array_record, but {args.val} is {kind}")
     options: dict[str, Any] = {}
     if kind == "parquet":
-        if (labels is None) == (args.label_column is None):
+        if labels is None and args.label_column is None:
             raise ValueError(
-                f"the labels of {args.val} must come from one of its columns "
-                "(--label-column) or from --val-labels, and not from both"
+                f"{args.val} needs --label-column, the column of its labels, or "
+                "--val-labels, a file of them"
+            )
+        if labels is not None and args.label_column is not None:
+            raise ValueError(
+                f"the labels of {args.val} must come from --label-column or from "
+                "--val-labels, and not from both: leave one out"
             )
         options["features"] = _columns(args, train, files[0])
         labels = args.label_column if labels is None else labels

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib
 import inspect
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._checks import recorded, same_inputs
 from ._merged import describe_merged
 from ._output import (
     Record,
     check_outputs,
-    fingerprint,
-    fingerprint_dataset,
     publish,
     result_path,
     say,
@@ -27,6 +26,8 @@ from ._output import (
 )
 from ._parser import Commands, Parser
 from ._programs import ignore_failures
+from ._retrain import OPTIONS as OF_RETRAINING, RETRAINING, retraining
+from ._value_data import read_data
 from ._value_options import DESCRIPTION, EXAMPLES, add_options
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jaxsel import Values
-    from jaxsel.data import Dataset
 
 # Options of the functions; which of them one takes, and what it takes without being
 # told, is read from its signature.
@@ -47,7 +47,9 @@ _RECORDED = (
     "val_x_key",
     "val_y_key",
     "label_column",
+    "id_column",
     "drop",
+    "split",
     "standardize",
     "decode",
 )
@@ -76,41 +78,34 @@ def run(args: argparse.Namespace) -> None:
         inputs=[source for source in sources if source is not None],
         force=args.force,
     )
-    from ._read import paired_features, read_values
-    from ._streams import describe_streamed, read_streamed, streams, valued_in_chunks
+    from ._read import read_values
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
-    in_chunks = streams(args)
-    train = _read_train(args)
-    validation: tuple[Any, ...]
-    if in_chunks:
-        x, scale, rows = read_streamed(args, train)
-        validation, of_val = (rows,), describe_streamed(args, rows)
-        valued = valued_in_chunks(args, function, options, scale)
-    else:
-        val = _read_val(args, train)
-        x, x_val = paired_features(train, val, standardize=args.standardize)
-        validation, of_val = (x_val, val.y), _describe(args, "val", val)
-        valued = functools.partial(function, **options, chunk_size=args.chunk_size)
-    inputs = [*_describe(args, "train", train), *of_val]
+    data = read_data(args, function, options, progress=_progress(args))
+    train, inputs = data.train, data.inputs
     if merge is not None and previous is not None:
-        if (len(previous), previous.reduce) != (len(x), options["reduce"]):
+        reduce = options.get("reduce", "mean")
+        if (len(previous), previous.reduce) != (len(train), reduce):
             raise ValueError(
                 "--merge needs values of the same samples with the same --reduce, but "
-                f"{merge} holds {previous}, and TRAIN has {len(x)} samples"
+                f"{merge} holds {previous}, and TRAIN has {len(train)} samples"
             )
         inputs.append(describe_merged(merge, inputs))
 
     mesh, devices = _mesh(args.devices)
-    call = functools.partial(valued, mesh=mesh, progress=_progress(args))
-    values, checks = _explain(call, x, train.y, *validation)
+    call = functools.partial(data.valued, mesh=mesh, progress=_progress(args))
+    values, checks = _explain(call, data.x, train.y, *data.validation)
+    checks = [*data.checks, *checks]
+    checks += same_inputs(inputs) if not any("x_val" in c for c in checks) else []
     k = options.get("k", 0)
-    if k > len(x) / 2:
+    if k > len(train) / 2:
         checks.append(
-            f"--k {k} is more than half of the {len(x)} samples of TRAIN, which says "
-            "little about any one of them"
+            f"--k {k} is more than half of the {len(train)} samples of TRAIN, which "
+            "says little about any one of them"
         )
+    if train.ids is not None:
+        values = dataclasses.replace(values, index=tuple(train.ids.tolist()))
     if previous is not None:
         values = previous.merge(values)
 
@@ -128,16 +123,18 @@ def run(args: argparse.Namespace) -> None:
             "function": args.method,
             **options,
             **{name: getattr(args, name) for name in _RECORDED},
+            **data.about,
         },
         started=started,
         inputs=inputs,
         devices=devices,
+        seeds=[options["seed"]] if "seed" in options else data.seeds,
         checks=checks,
     )
     manifest = publish(writers, record)
     say_checks(checks)
     say(
-        *_summary(values),
+        *_summary(values, train.ids),
         f"{time.perf_counter() - started:.1f} s, wrote "
         f"{', '.join(map(str, [*writers, manifest]))}",
     )
@@ -147,25 +144,47 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
     """Return the function to call, and all its options, defaults included."""
     import jaxsel
 
+    given = {name: getattr(args, name) for name in OPTIONS}
+    retrains = args.method in RETRAINING
+    if retrains:
+        names = ("alpha", "beta") if args.method == "beta_shapley" else ()
+        wrong = [name for name, value in given.items() if value is not None]
+        wrong = [name for name in wrong if name not in names]
+        wrong += ["hybrid"] if args.hybrid else []
+    else:
+        wrong = [name for name in OF_RETRAINING if getattr(args, name) is not None]
+        wrong = [name for name in wrong if name != "seed" or args.split is None]
+    if wrong:
+        raise ValueError(_not_taken(args.method, wrong, retrains=retrains))
+    if retrains:
+        return retraining(args)
     function = getattr(jaxsel, args.method)
     parameters = inspect.signature(function).parameters
-    given = {name: getattr(args, name) for name in OPTIONS}
     given = {name: value for name, value in given.items() if value is not None}
     options = {}
     for name in OPTIONS:
         if name in parameters:
             options[name] = given.pop(name, parameters[name].default)
     options["method"] = "hybrid" if args.hybrid else "exact"
-    wrong = [f"--{name.replace('_', '-')}" for name in given]
+    wrong = list(given)
     if args.hybrid and args.method == "knn_regression_shapley":
-        wrong.append("--hybrid")
+        wrong.append("hybrid")
     if wrong:
-        raise ValueError(f"{args.method} does not take {', '.join(wrong)}")
+        raise ValueError(_not_taken(args.method, wrong, retrains=False))
     if options.get("radius") is inspect.Parameter.empty:
-        raise ValueError(f"{args.method} needs --radius")
+        raise ValueError(
+            f"{args.method} needs --radius, the distance up to which samples are "
+            "neighbours, such as --radius 1"
+        )
     if options["reduce"] == "none":
         options["reduce"] = None
     return function, options
+
+
+def _not_taken(method: str, names: list[str], *, retrains: bool) -> str:
+    options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+    kind = "retrains a --learner" if retrains else "needs no learner"
+    return f"{method} does not take {options}: it {kind}; see jaxsel value --help"
 
 
 def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
@@ -177,7 +196,7 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
     ):
         if path is None:
             continue
-        if options["reduce"] is None:
+        if options.get("reduce", "mean") is None:
             raise ValueError(f"{flag} needs one value a sample, not --reduce none")
         if flag == "--plot" and Path(path).suffix not in PICTURES:
             raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {path!r}")
@@ -188,54 +207,6 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
 
 def _progress(args: argparse.Namespace) -> bool:
     return show_progress() and not args.no_progress
-
-
-def _reader(args: argparse.Namespace) -> Callable[..., Dataset]:
-    from ._read import read_samples
-
-    return functools.partial(
-        read_samples,
-        label_column=args.label_column,
-        drop=args.drop,
-        data_dir=args.data_dir,
-        progress=_progress(args),
-    )
-
-
-def _read_train(args: argparse.Namespace) -> Dataset:
-    return _reader(args)(
-        args.train, labels=args.train_labels, x_key=args.x_key, y_key=args.y_key
-    )
-
-
-def _read_val(args: argparse.Namespace, train: Dataset) -> Dataset:
-    return _reader(args)(
-        args.val,
-        labels=args.val_labels,
-        x_key=args.val_x_key or args.x_key,
-        y_key=args.val_y_key or args.y_key,
-        # By name, whatever their order there; not those of a prepared data set.
-        columns=None if train.name else train.feature_names,
-    )
-
-
-def _describe(
-    args: argparse.Namespace, role: str, data: Dataset
-) -> list[dict[str, Any]]:
-    """Return the manifest's entry of TRAIN or VAL, separate labels included."""
-    source, labels = getattr(args, role), getattr(args, f"{role}_labels")
-    key = (role == "val" and args.val_x_key) or args.x_key
-    entry = {
-        "role": role,
-        "source": source,
-        "array": key if source.lower().endswith(".npz") else None,
-        "x_shape": list(data.x.shape),
-        "y_shape": list(data.y.shape),
-        **(fingerprint_dataset(data) if data.name else fingerprint(source)),
-    }
-    if labels is None:
-        return [entry]
-    return [entry, {"role": f"{role}_labels", "source": labels, **fingerprint(labels)}]
 
 
 def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
@@ -258,22 +229,17 @@ def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[st
     """Call, and say in errors and warnings what the arrays are called here."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with recorded() as caught:
             ignore_failures()
             values = call(*arrays)
     except (ValueError, TypeError) as error:
         if re.match(r"[xyt](_val)?\b", str(error)) is None:
             raise
         raise ValueError(f"{error}{names}") from error
-    checks = []
-    for warning in caught:
-        if warning.category is UserWarning:
-            checks.append(f"{warning.message}{names}")
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+    checks = [
+        f"{check}{names}" if re.match(r"[xyt](_val)?\b", check) else check
+        for check in caught
+    ]
     return values, list(dict.fromkeys(checks))  # a chunk of VAL may repeat another's
 
 
@@ -287,7 +253,7 @@ def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:
     figure.savefig(path)
 
 
-def _summary(values: Values) -> list[str]:
+def _summary(values: Values, ids: np.ndarray | None) -> list[str]:
     """Return a few lines for the reader in a hurry."""
     import numpy as np
 
@@ -295,11 +261,12 @@ def _summary(values: Values) -> list[str]:
     if values.values.ndim == 1:
         v = np.asarray(values.values)
         few = min(10, len(v))
+        ids = np.arange(len(v)) if ids is None else ids
         lines += [
             f"from {v.min():.3g} to {v.max():.3g}, mean {v.mean():.3g}; "
             f"{np.sum(v < 0)} of {len(v)} below zero",
-            f"most valuable:  {' '.join(map(str, values.top(few)))}",
-            f"least valuable: {' '.join(map(str, values.bottom(few)))}",
+            f"most valuable:  {' '.join(map(str, ids[values.top(few)]))}",
+            f"least valuable: {' '.join(map(str, ids[values.bottom(few)]))}",
         ]
     if values.error_bound is not None:
         bound = float(np.max(np.asarray(values.error_bound)))

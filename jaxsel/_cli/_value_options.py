@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ._parser import Parser, add_force, add_reading_options
+from ._parser import Parser, add_force, add_reading_options, add_table_options
+from ._retrain import LEARNERS, RETRAINING, SCORES
 
 METHODS = (
     "knn_shapley",
@@ -14,17 +15,20 @@ METHODS = (
     "soft_knn_shapley",
     "threshold_knn_shapley",
     "knn_regression_shapley",
+    *RETRAINING,
 )
 
 DESCRIPTION = """\
-Value every sample of TRAIN by what it adds to a nearest-neighbour classifier that is
-tested on VAL. Samples with wrong labels get the lowest values, mostly negative ones.
+Value every sample of TRAIN by what it adds to a model that is tested on VAL: a
+nearest-neighbour classifier, or, more slowly, a --learner that is trained again and
+again. Samples with wrong labels get the lowest values, mostly negative ones.
 
 TRAIN and VAL are each one of
   FILE.npz      arrays x (one row a sample) and y; other names with --x-key, --y-key
   FILE.npy      features, with --train-labels and --val-labels for the labels
-  FILE.csv      or FILE.parquet: --label-column, and numeric columns of features; the
-                first line of a CSV names the columns. Encode categories beforehand
+  FILE.csv      (separated by commas, semicolons or tabs), FILE.tsv or FILE.parquet:
+                --label-column, and columns of features: numbers, dates, categories,
+                with gaps (see --encode). The first line names the columns
   NAME:SPLIT    a data set of `jaxsel data list`, such as digits:train
 
 VAL may be larger than memory, and is then read a chunk at a time. It is
@@ -35,20 +39,34 @@ VAL may be larger than memory, and is then read a chunk at a time. It is
 
 Distances decide, so features should be embeddings, or columns of like scale: see
 --standardize. Writes OUT.npz, for `jaxsel select` and jaxsel.Values.load, and beside it
-OUT.json, which records how it came about."""
+OUT.json, which records how it came about.
+
+Without VAL, --split sets a part of TRAIN aside for it; data_oob needs none."""
 
 EXAMPLES = """\
 examples:
   jaxsel value digits:train digits:test --out values.npz --plot values.png
   jaxsel value train.npz val.npz --k 10 --metric cosine --out values.npz
   jaxsel value pool.csv val.csv --label-column income --standardize --out values.npz
+  jaxsel value pool.csv --label-column income --split 0.2 --out v.npz --csv v.csv
+  jaxsel value pool.csv --label-column income --split 0.2 --method tmc_shapley \\
+      --samples 200 --out tmc.npz
   jaxsel value train.npz more.npz --merge values.npz --out all.npz
   jaxsel value train.npz val/ --val-labels val_y/ --checkpoint kept --out v.npz"""
 
 
 def add_options(parser: Parser) -> None:
     parser.add_argument("train", metavar="TRAIN", help="the samples to value")
-    parser.add_argument("val", metavar="VAL", help="samples whose labels are right")
+    parser.add_argument(
+        "val", metavar="VAL", nargs="?", help="samples whose labels are right"
+    )
+    parser.add_argument(
+        "--split",
+        type=float,
+        metavar="FRACTION",
+        help="instead of VAL: set this part of TRAIN aside for it, the same of each "
+        "class, at random by --seed; OUT.json lists the rows",
+    )
 
     group = parser.add_argument_group("which value")
     group.add_argument(
@@ -56,8 +74,9 @@ def add_options(parser: Parser) -> None:
         choices=METHODS,
         default="knn_shapley",
         metavar="METHOD",
-        help=f"{', '.join(METHODS)} (default: knn_shapley). Banzhaf and threshold are "
-        "the fastest; regression is for numeric targets",
+        help=f"{', '.join(METHODS)} (default: knn_shapley). knn_banzhaf and "
+        "threshold are the fastest; regression is for numeric targets; those from "
+        "tmc_shapley on retrain a --learner",
     )
     group.add_argument("--k", type=int, help="number of neighbours (default: 5)")
     group.add_argument(
@@ -90,12 +109,12 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--alpha",
         type=float,
-        help="knn_beta_shapley: weight of small coalitions (default: 16)",
+        help="Beta values: weight of small coalitions (default: 16)",
     )
     group.add_argument(
         "--beta",
         type=float,
-        help="knn_beta_shapley: weight of large coalitions (default: 1)",
+        help="Beta values: weight of large coalitions (default: 1)",
     )
     group.add_argument(
         "--n-classes",
@@ -105,7 +124,32 @@ def add_options(parser: Parser) -> None:
         "those found)",
     )
 
+    group = parser.add_argument_group(f"retraining ({', '.join(RETRAINING)})")
+    group.add_argument(
+        "--learner",
+        choices=tuple(LEARNERS),
+        metavar="LEARNER",
+        help=f"what is trained: {', '.join(LEARNERS)} (default: logistic)",
+    )
+    group.add_argument(
+        "--score",
+        choices=SCORES,
+        metavar="SCORE",
+        help=f"of the learner on VAL: {', '.join(SCORES)} (default: accuracy)",
+    )
+    group.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="permutations, coalitions or bags to train on (default: 1000; banzhaf: "
+        "10000)",
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="of all that is random (default: 0)"
+    )
+
     group = add_reading_options(parser)
+    add_table_options(group)
     for side in ("train", "val"):
         group.add_argument(
             f"--{side}-labels",
@@ -120,16 +164,10 @@ def add_options(parser: Parser) -> None:
             help=f".npz: the array in VAL, if named otherwise than --{key}-key",
         )
     group.add_argument(
-        "--drop",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="CSV, parquet: a column that is no feature, as an id; may be repeated",
-    )
-    group.add_argument(
         "--standardize",
         action="store_true",
-        help="files: centre each column, and divide by its standard deviation in TRAIN",
+        help="files: centre each column, and divide by its standard deviation in "
+        "TRAIN; columns that --encode encodes are scaled already",
     )
 
     group.add_argument(

@@ -1,0 +1,137 @@
+"""`--encode` and `--split`: columns of TRAIN as features, and rows of it as VAL."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._tables import check_columns, numbers
+
+if TYPE_CHECKING:
+    import pandas
+
+    from jaxsel.data import Dataset
+    from jaxsel.tables import TableEncoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Samples of TRAIN that are set aside as VAL.
+
+    Attributes:
+        fraction: Of the samples.
+        seed: Of the choice.
+        classes: Whether labels are classes, of which each gives the same share.
+    """
+
+    fraction: float
+    seed: int
+    classes: bool
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise ValueError(
+                "--split must be a fraction between 0 and 1, such as 0.2, got "
+                f"{self.fraction:g}"
+            )
+
+    def rows(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of TRAIN and of VAL, each in order."""
+        try:
+            from sklearn.model_selection import train_test_split
+        except ImportError as error:
+            raise ImportError(
+                "--split needs scikit-learn: pip install 'jaxsel[data]'"
+            ) from error
+        labels = y if y.ndim == 1 else y.argmax(axis=1)
+        try:
+            train, val = train_test_split(
+                np.arange(len(y)),
+                test_size=self.fraction,
+                random_state=self.seed,
+                stratify=labels if self.classes else None,
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"--split {self.fraction:g} must leave some of each class on both "
+                f"sides of the {len(y)} samples: {error}"
+            ) from error
+        return np.sort(train), np.sort(val)
+
+    def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:
+        """Return TRAIN, VAL, and what the manifest says of them."""
+        train, val = self.rows(data.y)
+        about = {"seed": self.seed, "stratified": self.classes}
+        return data.take(train), data.take(val), {**about, "val_rows": val.tolist()}
+
+
+class Encoding:
+    """Turns the columns of tables into features: those of the first, TRAIN, decide.
+
+    A table of numbers without gaps stays as it is; others are encoded by
+    `jaxsel.tables.TableEncoder`.
+
+    Attributes:
+        columns: Columns of TRAIN that are features; None before it was read.
+        encoder: What encodes them; None where they stay as they are.
+        checks: What the user should look at.
+    """
+
+    def __init__(self, mode: str = "auto", split: Split | None = None):
+        self.mode, self.split = mode, split
+        self.columns: tuple[str, ...] | None = None
+        self.encoder: TableEncoder | None = None
+        self.checks: list[str] = []
+
+    def __call__(
+        self, path: str, frame: pandas.DataFrame, y: np.ndarray | None
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return features `[n, d]` and their names."""
+        first = self.columns is None
+        if first:
+            self.columns = tuple(frame.columns)
+            self.checks += check_columns(path, frame)
+        try:
+            if first and self.mode == "auto" and frame.size and not _plain(frame):
+                from jaxsel.tables import TableEncoder
+
+                self.encoder = TableEncoder()
+                if self.split is not None and y is not None:
+                    self.encoder.fit(frame.iloc[self.split.rows(y)[0]])
+                else:
+                    self.encoder.fit(frame)
+            if self.encoder is not None:
+                return self.encoder.transform(frame), self.encoder.feature_names
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path}: {error} (--drop leaves a column out, --id-column names the "
+                "samples by it)"
+            ) from error
+        gaps = frame.columns[frame.isna().any().to_numpy(bool)]
+        if len(gaps):
+            row = int(np.flatnonzero(frame[gaps[0]].isna())[0])
+            remedy = (
+                "do without --encode none, which takes numbers as they are"
+                if self.mode == "none"
+                else "TRAIN has none to learn from: fill it in, or leave the row out"
+            )
+            raise ValueError(
+                f"{path} has a gap in column {gaps[0]!r}, row {row}: {remedy}"
+            )
+        return numbers(path, frame), tuple(frame.columns)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest says: what became of each column."""
+        if self.encoder is None:
+            return {"encode": self.mode, "encoded": None}
+        return {"encode": self.mode, "encoded": self.encoder.plan}
+
+
+def _plain(frame: pandas.DataFrame) -> bool:
+    """Return whether all columns are numbers, without gaps."""
+    import pandas as pd
+
+    numeric = all(pd.api.types.is_numeric_dtype(frame[c]) for c in frame)
+    return numeric and not frame.isna().to_numpy().any()

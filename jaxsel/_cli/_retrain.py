@@ -1,0 +1,82 @@
+"""Methods of `jaxsel value` that retrain a model on parts of TRAIN."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxsel import Values
+
+RETRAINING = ("tmc_shapley", "beta_shapley", "banzhaf", "loo", "data_oob")
+LEARNERS = {
+    "logistic": "LogisticRegression",
+    "ridge": "RidgeRegression",
+    "naive_bayes": "GaussianNB",
+    "nearest_centroid": "NearestCentroid",
+    "knn": "KNN",
+}
+SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "neg_log_loss", "roc_auc", "r2")
+OPTIONS = ("learner", "score", "samples", "seed")
+"""Of these methods only, besides those of `beta_shapley`."""
+
+
+def retraining(
+    args: argparse.Namespace,
+) -> tuple[Callable[..., Values], dict[str, Any]]:
+    """Return a function of TRAIN and VAL, and its options, defaults included."""
+    from jaxsel.value import MaxSamples
+
+    method: str = args.method
+    options: dict[str, Any] = {
+        "learner": args.learner or "logistic",
+        "seed": 0 if args.seed is None else args.seed,
+    }
+    if method != "data_oob":
+        options["score"] = args.score or "accuracy"
+    elif args.score is not None:
+        raise ValueError("data_oob does not take --score: it counts right predictions")
+    if method != "loo":
+        default = 10_000 if method == "banzhaf" else 1000
+        options["samples"] = default if args.samples is None else args.samples
+        try:
+            MaxSamples(options["samples"])
+        except ValueError as error:
+            raise ValueError(f"--samples: {error}") from error
+    elif args.samples is not None:
+        raise ValueError("loo does not take --samples: it leaves out each sample once")
+    if method == "beta_shapley":
+        options["alpha"] = 16.0 if args.alpha is None else args.alpha
+        options["beta"] = 1.0 if args.beta is None else args.beta
+    return functools.partial(_value, method, options), options
+
+
+def _value(
+    method: str,
+    options: dict[str, Any],
+    x: Any,
+    y: Any,
+    x_val: Any = None,
+    y_val: Any = None,
+    **where: Any,
+) -> Values:
+    import jax
+    import numpy as np
+
+    import jaxsel
+    from jaxsel import value
+
+    learner = getattr(value, LEARNERS[options["learner"]])()
+    some = {name: options[name] for name in ("alpha", "beta") if name in options}
+    if "samples" in options:
+        some["stop"] = value.MaxSamples(options["samples"])
+    x, key = np.asarray(x, np.float32), jax.random.key(options["seed"])
+    function = getattr(jaxsel, method)
+    if method == "data_oob":
+        return function(learner, x, y, key=key, **some, **where)
+    utility = value.ModelUtility(
+        learner, x, y, np.asarray(x_val, np.float32), y_val, metric=options["score"]
+    )
+    return function(utility, key=key, **some, **where)

@@ -1,0 +1,3 @@
+"""Tables of numbers, categories and dates, with gaps, as features."""
+
+from ._encoder import TableEncoder as TableEncoder

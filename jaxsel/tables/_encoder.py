@@ -1,0 +1,213 @@
+"""Columns of a table as features that distances and models understand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._frame import as_frame
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
+
+
+class TableEncoder:
+    """Encode the columns of a table, whatever their kinds, as one array of numbers.
+
+    - Numbers and booleans are centred and divided by their standard deviation; a gap
+      gets the median, and a column more says where there was one.
+    - Dates, also those written as 2024-05-31, count as days, and then as numbers.
+    - Texts and categories become one column of 0 and 1 for each category. A gap is a
+      category of its own; categories beyond the `max_categories` most frequent share a
+      column, and so do those that were not seen in `fit`.
+
+    So two rows that differ in a category are as far apart, on average, as two rows in a
+    number: their squared distance there is 2. The work is done by scikit-learn's
+    `ColumnTransformer`. Costs O(n d), besides a sort of each column.
+
+    Args:
+        max_categories: Columns that a column of categories becomes at most.
+
+    Attributes:
+        columns: Names of the columns that were fitted.
+        feature_names: Names of the features, such as "work=private".
+        plan: What became of each column: "number", "number, 3 gaps", "date",
+            "7 categories".
+
+    Examples:
+        >>> import pandas as pd
+        >>> from jaxsel.tables import TableEncoder
+        >>> train = pd.DataFrame({"age": [30, 50, None], "work": ["a", "b", "a"]})
+        >>> encoder = TableEncoder().fit(train)
+        >>> encoder.transform(train).shape
+        (3, 4)
+        >>> encoder.plan
+        {'age': 'number, 1 gaps', 'work': '2 categories'}
+    """
+
+    columns: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    plan: dict[str, str]
+
+    def __init__(self, *, max_categories: int = 20):
+        if max_categories < 2:
+            raise ValueError(f"max_categories must be at least 2, got {max_categories}")
+        self.max_categories = max_categories
+
+    def fit(self, table: Any) -> TableEncoder:
+        """Learn scales, medians and categories from a table, and return the encoder.
+
+        Args:
+            table: Of pandas, polars or pyarrow: features only, without labels or ids.
+
+        Raises:
+            TypeError: If it is no table, or a column holds neither numbers, dates nor
+                texts.
+            ValueError: If it has no rows or columns, a name stands twice, or a column
+                of texts has too many different ones to be categories.
+            ImportError: If pandas or scikit-learn is missing.
+        """
+        try:
+            from sklearn.compose import ColumnTransformer
+            from sklearn.impute import MissingIndicator, SimpleImputer
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import OneHotEncoder, StandardScaler
+        except ImportError as error:
+            raise ImportError(
+                "jaxsel.tables needs scikit-learn: pip install 'jaxsel[data]'"
+            ) from error
+        frame: Any = as_frame("table", table)
+        if not frame.size:
+            raise ValueError(f"table must have rows and columns, got {frame.shape}")
+        self._kinds = {c: _kind(c, frame[c]) for c in frame.columns}
+        frame = self._typed(frame)
+        numbers = [c for c, kind in self._kinds.items() if kind != "category"]
+        texts = [c for c, kind in self._kinds.items() if kind == "category"]
+        fill = SimpleImputer(strategy="median", keep_empty_features=True)
+        one_hot = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            max_categories=self.max_categories,
+            sparse_output=False,
+            feature_name_combiner=_category_name,  # pyright: ignore[reportArgumentType]
+        )
+        gaps = MissingIndicator(error_on_new=False)
+        self._transformer = ColumnTransformer(
+            [
+                ("numbers", make_pipeline(fill, StandardScaler()), numbers),
+                ("gaps", gaps, numbers),
+                ("categories", one_hot, texts),
+            ]
+        )
+        self._transformer.fit(frame)
+        self.columns = tuple(frame.columns)
+        named = self._transformer.named_transformers_
+        missing = [numbers[i] for i in named["gaps"].features_] if numbers else []
+        self.feature_names = (*numbers, *(f"{c} missing" for c in missing))
+        if texts:
+            self.feature_names += tuple(named["categories"].get_feature_names_out())
+        self.plan = {c: self._describe(frame[c]) for c in self.columns}
+        return self
+
+    def transform(self, table: Any) -> npt.NDArray[np.float64]:
+        """Return the features of a table, `[n, len(feature_names)]`.
+
+        Args:
+            table: With the columns of the table that was fitted, in any order.
+
+        Raises:
+            TypeError: If it is no table.
+            ValueError: If it has other columns, or a column of numbers holds texts.
+        """
+        if not hasattr(self, "columns"):
+            raise ValueError("the encoder must be fitted first: call fit(train)")
+        frame: Any = as_frame("table", table)
+        if sorted(frame.columns) != sorted(self.columns):
+            raise ValueError(
+                f"table must have the columns {', '.join(self.columns)}; got "
+                f"{', '.join(frame.columns)}"
+            )
+        encoded = self._transformer.transform(self._typed(frame[[*self.columns]]))
+        return np.asarray(encoded, np.float64)
+
+    def _typed(self, frame: Any) -> Any:
+        """Return columns as floats with NaN, or as objects with None."""
+        import pandas as pd
+
+        typed: dict[str, Any] = {}
+        for name, kind in self._kinds.items():
+            column = frame[name]
+            try:
+                if kind == "category":
+                    texts = column.astype(object).map(str).astype(object)
+                    typed[name] = texts.where(column.notna(), None)
+                elif kind == "date":
+                    days = _dates(column) - pd.Timestamp("1970-01-01")
+                    typed[name] = days / pd.Timedelta(days=1)
+                else:
+                    typed[name] = column.astype("Float64").to_numpy(
+                        np.float64, na_value=np.nan
+                    )
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"column {name!r} must hold {kind}s, as in the table that was "
+                    f"fitted: {error}"
+                ) from error
+            if kind != "category" and np.isinf(np.asarray(typed[name])).any():
+                raise ValueError(f"column {name!r} must not hold infinity")
+        return pd.DataFrame(typed, index=frame.index)
+
+    def _describe(self, column: Any) -> str:
+        kind = self._kinds[str(column.name)]
+        if kind == "category":
+            return f"{column.nunique(dropna=False)} categories"
+        gaps = int(column.isna().sum())
+        return f"{kind}, {gaps} gaps" if gaps else kind
+
+
+def _category_name(column: str, category: Any) -> str:
+    return f"{column} missing" if category is None else f"{column}={category}"
+
+
+def _kind(name: str, column: Any) -> str:
+    """Return "number", "date" or "category"."""
+    import pandas as pd
+
+    types = pd.api.types
+    if types.is_datetime64_any_dtype(column):
+        return "date"
+    if types.is_bool_dtype(column) or (
+        types.is_numeric_dtype(column) and not types.is_complex_dtype(column)
+    ):
+        return "number"
+    found = column.dropna()
+    if not len(found):
+        return "number"  # all gaps: nothing to learn
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return "category"
+    if not all(isinstance(value, (str, bool, int, float)) for value in found):
+        raise TypeError(
+            f"column {name!r} must hold numbers, dates or texts, got "
+            f"{type(found.iloc[0]).__name__}: leave it out, or convert it"
+        )
+    if found.map(lambda value: isinstance(value, bool)).all():
+        return "number"
+    if "-" in str(found.iloc[0])[1:] and _dates(found).notna().all():
+        return "date"
+    distinct = found.nunique()
+    if distinct > 20 and distinct > _DISTINCT * len(found):
+        raise ValueError(
+            f"column {name!r} has {distinct} different texts in {len(column)} rows, "
+            "which are no categories: leave it out, or encode the texts as embeddings"
+        )
+    return "category"
+
+
+def _dates(column: Any) -> Any:
+    """Return dates without zone, NaT where there is none."""
+    import pandas as pd
+
+    found = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
+    return found.dt.tz_localize(None)
