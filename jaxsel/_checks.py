@@ -119,7 +119,7 @@ def check_features(
     if array.dtype == object and (foreign := foreign_columns(value)):
         raise TypeError(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
-            f"{foreign}; encode them, or select the others"
+            f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
     check_numeric(name, array)
     if array.ndim != 2:
