@@ -145,6 +145,13 @@ def test_ids_of_other_kinds(capsys):
     assert "gap.csv must have an id in every row, but 'id' is empty in row 4" in message
 
 
+def test_arrays_cannot_say_how_a_table_is_encoded(capsys):
+    np.savez("a.npz", x=np.zeros((9, 2)), y=np.array(["<=50K"] * 9))
+    message = refuse(capsys, "value", "a.npz", "val.csv", "--label", "income",
+                     "--drop", "id", *OUT)  # fmt: skip
+    assert "val.csv must have numeric features, but 'work' hold others" in message
+
+
 def test_small_classes_cannot_be_split(capsys):
     np.savez("a.npz", x=np.zeros((5, 2)), y=np.arange(5))
     message = refuse(capsys, "value", "a.npz", "--split", "0.2", *OUT)

@@ -44,14 +44,14 @@ def read_data(
     from ._read import paired_features
     from ._streams import describe_streamed, read_streamed, streams, valued_in_chunks
 
+    _check_validation(args)
     split = None
-    without = args.method == "data_oob"
     if args.split is not None:
         targets = args.method == "knn_regression_shapley" or args.score == "r2"
         split = Split(args.split, args.seed or 0, classes=not targets)
-    _check_validation(args)
     in_chunks = args.val is not None and streams(args)
-    if in_chunks and args.method in RETRAINING:
+    retrains = args.method in RETRAINING
+    if in_chunks and retrains:
         raise ValueError(
             f"{args.method} needs VAL in memory: give it as one file, without "
             "--checkpoint"
@@ -59,19 +59,18 @@ def read_data(
     encoding = Encoding("none" if in_chunks else args.encode, split)
     train = _read_train(args, encoding, progress)
     standardize = args.standardize and encoding.encoder is None
-    retrains = args.method in RETRAINING
-    where = options if not retrains else {}
-    valued = functools.partial(
-        function, **where, **({} if retrains else {"chunk_size": args.chunk_size})
-    )
+    valued = function
+    if not retrains:
+        valued = functools.partial(function, **options, chunk_size=args.chunk_size)
     about = {} if encoding.columns is None else encoding.describe()
-    inputs, checks, seeds = _describe(args, "train", train), encoding.checks, None
+    inputs, checks = _describe(args, "train", train), encoding.checks
+    seeds = None if split is None else [split.seed]
     if in_chunks:
         x, scale, rows = read_streamed(args, train)
         valued = valued_in_chunks(args, function, options, scale)
         of_val = describe_streamed(args, rows)
-        return Data(train, x, (rows,), valued, [*inputs, *of_val], checks, about, seeds)
-    if without:
+        return Data(train, x, (rows,), valued, [*inputs, *of_val], checks, about)
+    if args.method == "data_oob":
         x, _ = paired_features(train, train, standardize=standardize)
         return Data(train, x, (), valued, inputs, checks, about)
     if split is None:
@@ -81,7 +80,6 @@ def read_data(
         ids = np.arange(len(train)) if train.ids is None else train.ids
         named = dataclasses.replace(train, ids=ids)
         train, val, about["split_rows"] = split.apply(named)
-        seeds = [split.seed]
     x, x_val = paired_features(train, val, standardize=standardize)
     return Data(train, x, (x_val, val.y), valued, inputs, checks, about, seeds)
 
@@ -137,7 +135,9 @@ def _read_train(
 def _read_val(
     args: argparse.Namespace, train: Dataset, encoding: Encoding, progress: bool
 ) -> Dataset:
-    names = train.feature_names if encoding.columns is None else encoding.columns
+    names = encoding.columns
+    if names is None:  # TRAIN is no table: there is nothing to encode VAL by
+        names, encoding = train.feature_names, Encoding("none")
     return _reader(args, encoding, progress)(
         args.val,
         labels=args.val_labels,
