@@ -50,9 +50,10 @@ mutants: $(STAMPS)/test ## Do tests notice small changes? ROOMS="value market", 
 	$(BIN)/python -m tests.mutation $(if $(ROOMS),--rooms $(ROOMS)) \
 	  $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
-lint: $(STAMPS)/test ## Check style, formatting and types
+lint: $(STAMPS)/test ## Check style, formatting, spelling and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs
 	$(BIN)/pyright
 
 types: $(STAMPS)/test ## Count errors in strict mode, which may only fall; UPDATE=1
