@@ -15,6 +15,9 @@ _THEME = {
     MUTED: "var(--muted)",
     GRID: "var(--line)",
     MARKED: "var(--marked)",
+    # Matplotlib's own, of axes that were made without the style.
+    "#000000": "var(--ink)",
+    "#ffffff": "var(--paper)",
     COLORS[0].lower(): "var(--blue)",
 }
 

@@ -30,7 +30,7 @@ figcaption, footer { color: var(--muted); font-size: .875rem;
   line-height: 1.4; }
 .plot { display: block; max-width: 100%; height: auto; }
 svg.plot * { stroke-linejoin: round; }
-svg.plot text { font-family: inherit !important; }
+svg.plot text { font-family: inherit !important; fill: var(--ink); }
 img.plot { background: #fff; border-radius: .25rem; }
 .table { margin: 1.25rem 0; }
 .table figcaption { max-width: 44rem; padding-bottom: .4rem; }
@@ -56,12 +56,14 @@ td.text { white-space: normal; }
   th, td { padding: .3rem .35rem; } }
 footer { margin-top: 4rem; border-top: 1px solid var(--line); padding-top: .75rem; }
 @media print { @page { margin: 16mm; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
+  :root { font-size: 10pt; }
+  body { max-width: none; padding: 0; }
   h2, h3, figcaption { break-after: avoid; }
   .figures figure, tr { break-inside: avoid; }
   .wide { overflow: visible; background: none; }
   table { font-size: 8pt; }
   th, td { padding: .25rem .35rem; white-space: normal; }
+  th, .text { overflow-wrap: anywhere; }
   a { color: inherit; text-decoration: none; }
   footer { margin-top: 2rem; } }
 """
