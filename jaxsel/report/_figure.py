@@ -8,12 +8,16 @@ import re
 from html import escape
 
 from ._chapter import Figure
-from ._style import COLORS, GRID, INK, MUTED, style
+from ._style import COLORS, GRID, INK, MARKED, MUTED, style
 
 _THEME = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
     GRID: "var(--line)",
+    MARKED: "var(--marked)",
+    # Matplotlib's own, of axes that were made without the style.
+    "#000000": "var(--ink)",
+    "#ffffff": "var(--paper)",
     COLORS[0].lower(): "var(--blue)",
 }
 

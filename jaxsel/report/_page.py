@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
@@ -10,71 +10,22 @@ import numpy as np
 
 from ._chapter import Cell, Chapter, Figure, Heading, Table
 from ._figure import code, render_figure
-
-_CSS = """
-:root { color-scheme: light dark; --paper: #fff; --card: #f5f6f8; --ink: #1a1d22;
-  --muted: #5a626e; --line: #d8dce3; --link: #005a8f; --blue: #0072b2; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --card: #1d2126;
-  --ink: #e6e8eb; --muted: #a0a8b4; --line: #363c45; --link: #7cc0ee;
-  --blue: #4ba3dc; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 58rem;
-  background: var(--paper); color: var(--ink); overflow-wrap: break-word;
-  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.4rem; line-height: 1.25; margin: 3rem 0 .75rem; }
-h3 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-p, nav { max-width: 44rem; }
-p { margin: .6rem 0; }
-header p { font-size: 1.1rem; }
-a { color: var(--link); }
-nav { background: var(--card); border-radius: .5rem; padding: .75rem 1rem;
-  margin: 1.25rem 0; }
-nav ol { margin: .25rem 0 0; padding-left: 1.4rem; }
-nav ul { margin: 0; padding-left: 1.1rem; }
-code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .9em; }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; margin: 1rem 0; }
-figure { margin: 0; max-width: 100%; }
-figcaption, footer { color: var(--muted); font-size: .875rem;
-  line-height: 1.4; }
-.plot { display: block; max-width: 100%; height: auto; }
-svg.plot * { stroke-linejoin: round; }
-svg.plot text { font-family: inherit !important; }
-img.plot { background: #fff; border-radius: .25rem; }
-.table { margin: 1.25rem 0; }
-.table figcaption { max-width: 44rem; padding-bottom: .4rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-th { font-weight: 600; white-space: normal; }
-td, tbody th { vertical-align: top; }
-thead th { vertical-align: bottom; }
-th:first-child, .text { text-align: left; }
-th:first-child { padding-left: 0; }
-th:last-child, td:last-child { padding-right: 0; }
-td.text { white-space: normal; }
-@media (max-width: 40rem) { table { font-size: .8125rem; }
-  th, td { padding: .3rem .35rem; } }
-footer { margin-top: 4rem; border-top: 1px solid var(--line); padding-top: .75rem; }
-"""
+from ._origin import Origin
+from ._page_style import CSS
 
 
-def render(
-    title: str, summary: str, chapters: Sequence[Chapter], versions: Mapping[str, str]
-) -> str:
+def render(title: str, summary: str, chapters: Sequence[Chapter], made: Origin) -> str:
     """Return the whole page."""
     numbered = list(enumerate(chapters, 1))
     body = "\n".join(_chapter(chapter, f"c{i}") for i, chapter in numbered)
     contents = "\n".join(_contents(chapter, f"c{i}") for i, chapter in numbered)
-    made = ", ".join(f"{escape(k)} {escape(v)}" for k, v in versions.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_CSS}</style>
+<style>{CSS}</style>
 </head>
 <body>
 <header>
@@ -90,10 +41,20 @@ def render(
 <main>
 {body}
 </main>
-<footer>Made with {made}. The same numbers are in report.json.</footer>
+<footer>{_made(made)} The same numbers are in report.json.</footer>
 </body>
 </html>
 """
+
+
+def _made(made: Origin) -> str:
+    revision = f", revision {made.revision}" if made.revision else ""
+    versions = [f"{name} {version}" for name, version in made.versions.items()]
+    ours, *others = map(escape, versions)
+    return (
+        f'Made on <time datetime="{made.date}">{made.date}</time> by {ours}{revision}, '
+        f"with {', '.join(others)}."
+    )
 
 
 def _headings(chapter: Chapter, name: str) -> dict[int, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ._style import COLORS, INK, MUTED, new_figure, style
+from ._style import COLORS, INK, MARKED, MUTED, new_figure, style
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -223,7 +223,7 @@ def plot_images(
             if captions is not None:
                 stands_out = marked is not None and np.asarray(marked)[i]
                 at = {"transform": ax.transAxes, "ha": "center", "va": "top"}
-                color = COLORS[1] if stands_out else INK
+                color = MARKED if stands_out else INK
                 ax.text(0.5, -0.05, captions[i], fontsize=8, color=color, **at)
             if rows is not None and i % columns == 0:
                 name = rows[i // columns].replace(" ", "\n")

@@ -15,6 +15,7 @@ import numpy as np
 from jaxsel._staged import staged
 
 from ._chapter import Chapter, Figure, Table
+from ._origin import Origin, origin
 from ._page import render
 
 
@@ -37,19 +38,21 @@ class Report:
 
         The page stands alone: styles and figures are inside it, it runs no scripts and
         asks no network for anything. Both files are complete before either takes the
-        place of an older one.
+        place of an older one. They carry the day, in UTC, or that of the environment's
+        `SOURCE_DATE_EPOCH`, and the git commit if jaxsel runs from a checkout.
 
         Args:
             folder: Made if it does not exist.
 
         Raises:
             TypeError: If a chapter's data holds what JSON cannot.
+            ValueError: If `SOURCE_DATE_EPOCH` is not a count of seconds.
         """
-        versions = _versions()
+        made = origin()
         contents = {
-            "report.html": render(self.title, self.summary, self.chapters, versions),
+            "report.html": render(self.title, self.summary, self.chapters, made),
             "report.json": json.dumps(
-                _plain_report(self, versions), indent=1, allow_nan=False
+                _plain_report(self, made), indent=1, allow_nan=False
             ),
         }
         folder = Path(folder)
@@ -61,7 +64,7 @@ class Report:
         return page, numbers
 
 
-def _plain_report(report: Report, versions: Mapping[str, str]) -> dict[str, Any]:
+def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
     chapters = []
     for chapter in report.chapters:
         tables = [
@@ -89,7 +92,7 @@ def _plain_report(report: Report, versions: Mapping[str, str]) -> dict[str, Any]
     return {
         "title": report.title,
         "summary": report.summary,
-        "versions": dict(versions),
+        **dataclasses.asdict(made),
         "chapters": chapters,
     }
 
@@ -109,18 +112,3 @@ def _plain(value: Any, where: str) -> Any:
         if array.dtype.kind in "biufU":
             return _plain(array.tolist(), where)
     raise TypeError(f"{where} cannot be written as JSON: {type(value).__name__}")
-
-
-def _versions() -> dict[str, str]:
-    import platform
-
-    import jax
-
-    from jaxsel._version import __version__
-
-    return {
-        "jaxsel": __version__,
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "device": jax.devices()[0].device_kind,
-    }

@@ -21,6 +21,7 @@ vanish on one of the two backgrounds.
 INK = "#1a1d22"
 MUTED = "#5a626e"
 GRID = "#d8dce3"
+MARKED = "#b34f00"  # text that stands out
 
 _LINES = ("-", (0, (5, 1.5)), "-.", (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-")
 

@@ -114,7 +114,8 @@ class Agreement:
             for i in place:
                 for j in place:
                     r = self.spearman[i, j]
-                    color = "white" if abs(r) > 0.6 else "black"
+                    # Not black and white, which a report swaps in the dark.
+                    color = "0.99" if abs(r) > 0.6 else "0.1"
                     ax.text(j, i, f"{r:.2f}", ha="center", va="center", color=color)
             ax.figure.colorbar(image, ax=ax, label="Spearman's correlation")
         return ax

@@ -14,6 +14,7 @@ from jaxsel.report import (
     Heading,
     Report,
     Table,
+    _origin,
     new_figure,
     plot_curves,
     plot_images,
@@ -203,10 +204,51 @@ def test_numbers_are_those_shown(report, written):
         NASTY: NASTY,
     }
     assert [f["alt"] for f in first["figures"]] == [NASTY, "A plot.", "Three images."]
-    assert set(numbers["versions"]) == {"jaxsel", "jax", "python", "device"}
 
 
-def test_the_same_report_gives_the_same_files(tmp_path):
+def test_it_says_when_and_from_which_revision_it_was_made(
+    report, tmp_path, monkeypatch
+):
+    one_second_to_midnight = "951782399"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", one_second_to_midnight)
+    html, numbers = report.save(tmp_path)
+    made = json.loads(numbers.read_text(encoding="utf-8"))
+    assert set(made["versions"]) == {"jaxsel", "jax", "python", "device"}
+    assert made["date"] == "2000-02-28"
+    run = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    if run.returncode == 0:
+        commit = made["revision"].removesuffix("+")
+        assert len(commit) >= 12
+        assert run.stdout.startswith(commit)
+    text = html.read_text(encoding="utf-8")
+    footer = text[text.index("<footer>") :]
+    assert '<time datetime="2000-02-28">' in footer
+    assert f"jaxsel {made['versions']['jaxsel']}" in footer
+    assert (made["revision"] or "jaxsel") in footer
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(ValueError, match=r"SOURCE_DATE_EPOCH must .* got 'yesterday'"):
+        report.save(tmp_path)
+
+
+def test_an_installed_copy_has_no_revision(tmp_path, monkeypatch):
+    # A folder of packages can lie in the repository of another project.
+    def git(*arguments):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+
+    git("init", "--quiet")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    git(*who, "commit", "--quiet", "--allow-empty", "--message", "First")
+    monkeypatch.setattr(_origin, "__file__", str(tmp_path / "_origin.py"))
+    assert _origin.origin().revision is None
+    (tmp_path / "_origin.py").touch()
+    git("add", "_origin.py")
+    assert _origin.origin().revision.endswith("+")
+
+
+def test_the_same_report_gives_the_same_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     first, second = (
         [path.read_bytes() for path in make_report().save(tmp_path)] for _ in range(2)
     )
