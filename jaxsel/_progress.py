@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,19 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
+def bar_class() -> Any:
+    """Return tqdm's bar for where this runs.
+
+    Notebooks without ipywidgets get a line of text. `tqdm.auto` warns of that, and
+    tests turn warnings into errors.
+    """
+    if importlib.util.find_spec("ipywidgets") is None:
+        from tqdm import tqdm
+    else:
+        from tqdm.auto import tqdm
+    return tqdm
+
+
 def track(
     items: Iterable[_T], *, progress: bool, label: str, total: int | None = None
 ) -> Iterator[_T]:
@@ -31,10 +45,8 @@ def track(
     if not progress:
         yield from items
         return
-    from tqdm.auto import tqdm
-
     with (
-        tqdm(items, desc=label, total=total, leave=False) as bar,
+        bar_class()(items, desc=label, total=total, leave=False) as bar,
         first_step(bar) as done,
     ):
         for item in bar:

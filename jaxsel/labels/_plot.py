@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxsel.report import COLORS, style
+from jaxsel.report import COLORS, new_figure, style
 
 from ._words import short
 
@@ -35,11 +35,8 @@ def plot_errors(
         ValueError: If `ax` does not hold two axes.
     """
     if ax is None:
-        import matplotlib.pyplot as plt
-
         with style():
-            figure = plt.figure(figsize=(8.8, 3.2))
-            ax = [figure.add_subplot(1, 2, i) for i in (1, 2)]
+            ax = list(new_figure(8.8, 3.2, shown=True).subplots(1, 2))
     if len(ax) != 2:
         raise ValueError(f"ax must hold two axes, got {len(ax)}")
     left, right = ax

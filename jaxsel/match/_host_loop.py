@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._progress import first_step
+from jaxsel._progress import bar_class, first_step
 from jaxsel.gradients import Gradient, Streamed
 
 from ._column_cache import ColumnCache, empty_cache, put
@@ -84,15 +84,13 @@ def _match(
     positive: bool,
     score: Score,
 ) -> Match:
-    from tqdm.auto import tqdm
-
     sizes = stages(size)
     rule: Any = {"positive": positive, "score": score}
     # Looking ahead saves passes over files; what is in memory needs none.
     many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(
-            tqdm(total=size, desc="Chosen", leave=False, disable=not progress)
+            bar_class()(total=size, desc="Chosen", leave=False, disable=not progress)
         )
         done = stack.enter_context(first_step(bar)) if progress else None
         problem: Problem = pose(

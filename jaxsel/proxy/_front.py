@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxsel._checks import check_positive
-from jaxsel.report import COLORS, style
+from jaxsel.report import COLORS, new_figure, style
 
 from ._cost import markdown
 from ._plan import Phase
@@ -199,12 +199,8 @@ class Front:
         Args:
             ax: Axes to draw on; made with pyplot if None.
         """
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            with style():
-                ax = plt.figure(figsize=(6.4, 4)).add_subplot()
         with style():
+            ax = new_figure(6.4, 4, shown=True).subplots() if ax is None else ax
             ax.plot(self.hours, self.overlap, ",", color="0.6", rasterized=True)
             ax.plot(
                 [point.hours for point in self.points],

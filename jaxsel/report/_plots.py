@@ -56,11 +56,8 @@ def plot_values(
     if groups.shape != v.shape:
         raise ValueError(f"labels must have shape {v.shape}, got {groups.shape}")
     if ax is None:
-        import matplotlib.pyplot as plt
-
         with style():
-            figure = plt.figure(figsize=(8.8, 3.2))
-            ax = [figure.add_subplot(1, 2, i) for i in (1, 2)]
+            ax = list(new_figure(8.8, 3.2, shown=True).subplots(1, 2))
     if len(ax) != 2:
         raise ValueError(f"ax must hold two axes, got {len(ax)}")
     left, right = ax
@@ -113,7 +110,7 @@ def plot_curves(
         x: `[points]`.
         curves: By name, `[seeds, points]`.
         levels: By name, `[seeds]`: what does not depend on x, as level lines.
-        ax: Axes to draw on; those of a `new_figure` if None.
+        ax: Axes to draw on; made with pyplot if None.
         xlabel: What `x` is, with its unit.
         ylabel: What the curves are, with their unit.
         xscale: "linear" or "log"; a logarithmic axis has its ticks at `x`.
@@ -127,7 +124,7 @@ def plot_curves(
     """
     x = np.asarray(x)
     with style():
-        ax = new_figure().subplots() if ax is None else ax
+        ax = new_figure(shown=True).subplots() if ax is None else ax
         ax.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale)
         marker = "o" if len(x) <= 12 else ""
         for name, curve in curves.items():

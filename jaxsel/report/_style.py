@@ -82,15 +82,23 @@ def style() -> Iterator[None]:
         matplotlib.interactive(interactive)
 
 
-def new_figure(width: float = 4.4, height: float = 3.2) -> matplotlib.figure.Figure:
-    """Return an empty figure in the style, which needs no display and no closing.
+def new_figure(
+    width: float = 4.4, height: float = 3.2, *, shown: bool = False
+) -> matplotlib.figure.Figure:
+    """Return an empty figure in the style.
 
     Args:
         width: In inches. Two of 4.4 stand side by side in the report, and one fills the
             screen of a phone.
         height: In inches.
+        shown: Whether pyplot has it: notebooks and `plt.show` show it then, and it is
+            there until it is closed. Other figures need no display and no closing.
     """
     from matplotlib.figure import Figure
 
+    make = Figure
+    if shown:
+        from matplotlib.pyplot import figure as make
+
     with style():
-        return Figure(figsize=(width, height), layout="constrained")
+        return make(figsize=(width, height), layout="constrained")

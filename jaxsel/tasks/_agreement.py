@@ -97,7 +97,7 @@ class Agreement:
         """Draw Spearman's correlations as a matrix.
 
         Args:
-            ax: Axes to draw on; those of a new figure if None.
+            ax: Axes to draw on; made with pyplot if None.
 
         Returns:
             The axes.
@@ -105,7 +105,7 @@ class Agreement:
         from jaxsel.report import new_figure, style
 
         with style():
-            ax = new_figure().subplots() if ax is None else ax
+            ax = new_figure(shown=True).subplots() if ax is None else ax
             image = ax.imshow(self.spearman, cmap="RdBu", vmin=-1, vmax=1)
             place = range(len(self.names))
             ax.set_xticks(place, self.names, rotation=30, ha="right")

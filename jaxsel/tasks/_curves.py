@@ -94,7 +94,7 @@ class Curves:
         """Draw the mean of each curve in its band.
 
         Args:
-            ax: Axes to draw on; those of a new figure if None.
+            ax: Axes to draw on; made with pyplot if None.
 
         Returns:
             The axes.

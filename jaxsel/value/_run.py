@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._progress import first_step
+from jaxsel._progress import bar_class, first_step
 from jaxsel._types import Provenance, Values
 
 from ._estimator import (
@@ -320,8 +320,9 @@ def _bar(method: str, total: int | None, *, shown: bool) -> Generator[_Bar, None
     if not shown:
         yield _Bar()
         return
-    from tqdm.auto import tqdm
-
     label = method.partition("(")[0]
-    with tqdm(desc=label, total=total, leave=False) as bar, first_step(bar) as done:
+    with (
+        bar_class()(desc=label, total=total, leave=False) as bar,
+        first_step(bar) as done,
+    ):
         yield _Shown(bar, done)

@@ -8,6 +8,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from jaxsel import value
 from jaxsel._types import Values
@@ -215,15 +216,14 @@ def test_agreement_of_rounds_after_a_short_one(tmp_path):
 
 
 def test_the_bar_moves_within_a_round(capfd, monkeypatch, clock):
-    tqdm = pytest.importorskip("tqdm.auto")
     shown = []
 
-    class Bar(tqdm.tqdm):
+    class Bar(tqdm):
         def update(self, n=1):
             super().update(n)
             shown.append(self.n)
 
-    monkeypatch.setattr(tqdm, "tqdm", Bar)
+    monkeypatch.setattr(_run, "bar_class", lambda: Bar)
     tmc(leaning(), progress=True)
     assert "70/70" in capfd.readouterr().err
     first = [n for n in shown if n < 64]
