@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.values.judge import Claim
+from experiments.values.judge import Claim, tally
 from jaxsel.demo.scenes.federation import KINDS
 from jaxsel.demo.scenes.loss_figure import first_rounds, loss_figure
 from jaxsel.demo.scenes.thresholds import FILTERS, TRAINED
@@ -25,7 +25,7 @@ from jaxsel.report import (
 )
 
 from .cases import NAMES, WAYS, WORDS
-from .claims import own_claims, paper_claims, tally
+from .claims import own_claims, paper_claims
 from .figures import (
     best_figure,
     best_table,
@@ -84,7 +84,8 @@ def filter_chapter(result: Filtering) -> Chapter:
                 writers_table(result),
             ]
     blocks += [Heading("How it was measured"), _method(result)]
-    return Chapter(title="Filtering by loss", blocks=tuple(blocks), data=_data(result))
+    title = f"Filtering by loss: of the paper's claims {tally(paper)}"
+    return Chapter(title=title, blocks=tuple(blocks), data=_data(result))
 
 
 _TESTS = (

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from experiments.values.judge import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    UNTESTED,
     Claim,
     Evidence,
     Finding,
@@ -22,7 +17,7 @@ from experiments.values.judge import (
     untested,
     within,
 )
-from jaxsel.demo.words import listed, standard_error
+from jaxsel.demo.words import standard_error
 
 from .best import BY, best
 from .cases import NAMES, WAYS, cases, scale, strong
@@ -144,21 +139,6 @@ def own_claims(result: Filtering) -> list[Claim]:
         )
     found += _threshold(result) + _writers(result)
     return settle(_sorted(found))
-
-
-def tally(claims: Sequence[Claim]) -> str:
-    """Count the verdicts."""
-    found = Counter(
-        UNTESTED if claim.verdict.startswith(UNTESTED) else claim.verdict
-        for claim in claims
-    )
-    words = {
-        HOLDS: "hold",
-        FAILS: "do not hold",
-        OPEN: "can't be told",
-        UNTESTED: "are not tested here",
-    }
-    return listed([f"{found[v]} {words[v]}" for v in words if found[v]])
 
 
 def timed(

@@ -181,17 +181,21 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "cases": dataclasses.asdict(result.cases),
         "owners": dataclasses.asdict(result.owners),
     }
-    return Chapter(title="Mycroft in miniature", blocks=blocks, data=data)
+    title = f"Mycroft in miniature: of the paper's claims {_tally(claims)}"
+    return Chapter(title=title, blocks=blocks, data=data)
+
+
+def _tally(claims: list[Claim]) -> str:
+    found = Counter(claim.verdict for claim in claims if claim.test != NONE)
+    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "can't be told"}
+    return listed([f"{found[v]} {words[v]}" for v in words])
 
 
 def _verdicts(claims: list[Claim]) -> str:
-    found = Counter(claim.verdict for claim in claims if claim.test != NONE)
     none = sum(claim.test == NONE for claim in claims)
-    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "can't be told"}
-    tally = [f"{found[v]} {words[v]}" for v in words]
     return (
-        f"Of {found.total()} claims on single data sets {listed(tally)}; {none} more "
-        "are not tested here. A claim of several parts holds if each part does."
+        f"Of {len(claims) - none} claims on single data sets {_tally(claims)}; {none} "
+        "more are not tested here. A claim of several parts holds if each part does."
     )
 
 

@@ -72,9 +72,8 @@ def study_chapter(result: Study) -> Chapter:
         Heading("How it was measured"),
         _method(result),
     )
-    return Chapter(
-        title="Values of data in miniature", blocks=blocks, data=_data(result)
-    )
+    title = f"Values of data: of the study's claims {study_tally(result)}"
+    return Chapter(title=title, blocks=blocks, data=_data(result))
 
 
 def _data(result: Study) -> dict[str, Any]:

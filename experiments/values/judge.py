@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxsel.demo.words import standard_error
+from jaxsel.demo.words import listed, standard_error
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
 UNTESTED = "not tested here"
@@ -114,6 +115,21 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
         )
         for one, p, said in zip(findings, ps, verdicts, strict=True)
     ]
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """Count the verdicts."""
+    found = Counter(
+        UNTESTED if claim.verdict.startswith(UNTESTED) else claim.verdict
+        for claim in claims
+    )
+    words = {
+        HOLDS: "hold",
+        FAILS: "do not hold",
+        OPEN: "can't be told",
+        UNTESTED: "are not tested here",
+    }
+    return listed([f"{found[v]} {words[v]}" for v in words if found[v]])
 
 
 def _test(one: Finding, family: int) -> str:

@@ -343,7 +343,8 @@ def _write_report(
     if samples is None and data.x.ndim >= 3:
         samples = data.x
     report = Report(
-        title=f"Wrong labels of {Path(args.table).name}",
+        title=f"Wrong labels of {Path(args.table).name}: an estimated "
+        f"{errors.n_errors} of {len(errors.given)}",
         summary=str(errors).splitlines()[0] + ".",
         chapters=[errors.chapter(samples)],
     )

@@ -16,6 +16,7 @@ from .scenes.loss_figure import first_rounds, loss_figure
 from .scenes.thresholds import FILTERS, TRAINED, variant_seed
 from .scenes.trainer import images
 from .seeds import spread, stacked
+from .words import finding
 
 _SIZES = FilterSizes(
     side=8,
@@ -101,4 +102,13 @@ def clients_chapter(result: Clients) -> Chapter:
             what=f"Noise of both kinds, {sizes.ratios[0]:g} : 1",
         ),
     )
-    return Chapter(title="What do noisy clients learn?", blocks=blocks, data=one)
+    last = one["accuracy"][..., -1]
+    title = finding(
+        "Clients that filter by loss",
+        last[:, TRAINED.index("cross-fitted")],
+        "clients that do not",
+        last[:, TRAINED.index("no selection")],
+        "accuracy",
+        ".1%",
+    )
+    return Chapter(title=title, blocks=blocks, data=one)

@@ -18,6 +18,7 @@ from ._purchase_figures import (
     owner_figures,
     owner_table,
 )
+from .words import finding, listed, significant_sign
 
 
 def purchase_chapter(result: Purchase) -> Chapter:
@@ -33,16 +34,16 @@ def purchase_chapter(result: Purchase) -> Chapter:
     order = np.argsort(-result.owner_value.mean(0), kind="stable")
     agreement = _agreement(result)
     blocks = (
+        f"Accuracy on the test set goes from {before:.1%} to {chosen:.1%} with "
+        f"jaxsel's purchase, and to {random:.1%} with a random purchase of the same "
+        f"size. Buying everything, {offered / budget:.1f} times as much, gives "
+        f"{everything:.1%}.",
         "A trainer wants to recognise handwritten digits, but has a single example of "
         "each of three classes. Five owners offer digits. Nobody knows whose are worth "
         f"having. The trainer values all {offered} samples with `jaxsel.knn_shapley` "
         f"against its own validation set, buys {budget} of them, and trains again.",
         offer_table(result),
-        f"Accuracy on the test set goes from {before:.1%} to {chosen:.1%} with "
-        f"jaxsel's purchase, and to {random:.1%} with a random purchase of the same "
-        f"size. Buying everything, {offered / budget:.1f} times as much, gives "
-        f"{everything:.1%}.",
-        Heading("What the purchase does for accuracy"),
+        Heading(_by_budget(result)),
         accuracy_table(result),
         *budget_figures(result),
         "Each sample has two values, both means over the validation digits. The plain "
@@ -52,7 +53,7 @@ def purchase_chapter(result: Purchase) -> Chapter:
         "Each class gets a share of the budget in proportion to the trainer's error on "
         "it, because the tenth copy of a good sample is worth less than its value "
         "says. The test set serves for the accuracies here and nothing else.",
-        Heading("Which owner to buy from"),
+        Heading(_of_owners(agreement)),
         "Owners are ranked by the mean value of their samples, weighted by the "
         "trainer's error. As a check, the trainer was also trained with "
         f"{result.n_alone} random samples from one owner alone: the last column. Over "
@@ -62,10 +63,12 @@ def purchase_chapter(result: Purchase) -> Chapter:
         *owner_figures(result, order),
         Heading("The most and the least valuable images"),
         f"From seed {result.seeds[0]}, where the weak classes are "
-        f"{_listed(result.weak[0])}. Below each image is the label it is sold with; "
-        "where that is wrong, the true one follows.",
+        f"{listed(list(map(str, result.weak[0])))}. Below each image is the label it "
+        "is sold with; where that is wrong, the true one follows.",
         *image_figures(result),
-        Heading("Wrong labels"),
+        Heading(
+            f"The samples of lowest value hold {caught.mean():.0%} of the wrong labels"
+        ),
         "Whoever inspects the samples from the lowest plain value up, and as many as "
         f"have wrong labels, finds {caught.mean():.1%} of the wrong labels. The area "
         f"under the ROC curve is {auc.mean():.3f}, where chance is 0.5.",
@@ -111,7 +114,30 @@ def purchase_chapter(result: Purchase) -> Chapter:
             "values": result.gallery.values,
         },
     }
-    return Chapter(title="Buying from five owners", blocks=blocks, data=data)
+    title = finding(
+        "Samples bought with jaxsel",
+        result.chosen[:, main, 0],
+        "random ones",
+        result.random[:, main, 0],
+        "accuracy",
+        ".1%",
+    )
+    return Chapter(title=title, blocks=blocks, data=data)
+
+
+def _by_budget(result: Purchase) -> str:
+    ahead = result.chosen[..., 0] - result.random[..., 0]
+    better = sum(significant_sign(each) > 0 for each in ahead.T)
+    if len(result.seeds) == 1:
+        return "What each budget gives, by 1 seed"
+    return f"jaxsel's choice does better with {better} of {len(result.budgets)} budgets"
+
+
+def _of_owners(agreement: np.ndarray) -> str:
+    told = f"rank correlation {agreement.mean():.2f}"
+    if significant_sign(agreement) > 0:
+        return f"Values rank the owners much as training on each does: {told}"
+    return f"Whether values rank the owners as training does cannot be told: {told}"
 
 
 def _agreement(result: Purchase) -> np.ndarray:
@@ -126,8 +152,3 @@ def _agreement(result: Purchase) -> np.ndarray:
             )
         ]
     )
-
-
-def _listed(items: np.ndarray) -> str:
-    *most, last = map(str, items)
-    return f"{', '.join(most)} and {last}" if most else last

@@ -85,13 +85,15 @@ def budget_figures(result: Purchase) -> list[Figure]:
             percent=True,
         )
         random, chosen = result.random[..., i].mean(0), result.chosen[..., i].mean(0)
+        ahead = int(np.sum(chosen > random))
         figures.append(
             Figure(
                 plot=figure,
                 caption=f"Accuracy on {kind} against the budget; bands are one "
                 "standard deviation over seeds.",
-                alt=f"Accuracy on {kind} when buying "
-                + ", ".join(
+                alt=f"jaxsel's mean accuracy on {kind} is above random's with "
+                f"{ahead} of {len(chosen)} budgets. "
+                + "; ".join(
                     f"{n} samples: {c:.1%} with jaxsel, {r:.1%} at random"
                     for n, c, r in zip(result.budgets, chosen, random, strict=True)
                 )
@@ -126,7 +128,9 @@ def owner_table(result: Purchase, order: np.ndarray) -> Table:
         formats=("", ".1f", ".1f", ".0%", ".0f", ".1%"),
         caption="The owners, best first. Values are in percentage points of the "
         "accuracy, weighted by the trainer's error, of a nearest-neighbour classifier; "
-        f"bought is of {int(result.budgets[result.main])}.",
+        f"bought is of {int(result.budgets[result.main])}. Samples of positive plain "
+        "value do no harm, but only the most useful to this trainer are bought: an "
+        "owner can have many of the first and sell none.",
     )
 
 
@@ -164,13 +168,16 @@ def owner_figures(result: Purchase, order: np.ndarray) -> list[Figure]:
             plot=bars,
             caption="Value of 100 samples of each owner. Bars are means, dots are "
             "seeds.",
-            alt=f"Mean values of the owners in percentage points, best first: {means}.",
+            alt=f"{names[0].capitalize()} is worth most, {names[-1]} least. Mean "
+            f"value in percentage points, and accuracy: {means}.",
         ),
         Figure(
             plot=dots,
             caption=f"Value, and test accuracy with {result.n_alone} random samples of "
             "one owner. Dots are seeds.",
-            alt=f"Mean value and accuracy by owner: {means}.",
+            alt=f"Highest value first: {', '.join(names)}; highest accuracy first: "
+            f"{', '.join(names[i] for i in np.argsort(-accuracy.mean(0)))}. Mean value "
+            f"and accuracy: {means}.",
         ),
     ]
 
@@ -194,7 +201,8 @@ def image_figures(result: Purchase) -> list[Figure]:
                     marked=given != true,
                 ),
                 caption=f"The {which} valuable samples of each owner, best first.",
-                alt=f"Labels of the {which} valuable images. "
+                alt=f"{np.sum(given != true)} of the {given.size} {which} valuable "
+                "images have a wrong label. "
                 + " ".join(
                     f"{owner}: {', '.join(row)}."
                     for owner, row in zip(
@@ -227,7 +235,10 @@ def detection_figure(result: Purchase) -> Figure:
         plot=figure,
         caption="Wrong labels found when inspecting the samples of all owners "
         "together, lowest plain value first.",
-        alt="Share of wrong labels found when inspecting "
-        + ", ".join(f"{inspected[i]:.0%}: {found[:, i].mean():.1%}" for i in at)
-        + " of all samples.",
+        alt="Lowest value first, the wrong labels found are "
+        + ", ".join(
+            f"{found[:, i].mean():.1%} after {inspected[i]:.0%} of the samples"
+            for i in at
+        )
+        + "; in any order, as large a share as that of the samples.",
     )

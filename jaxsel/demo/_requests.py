@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxsel._progress import track
 from jaxsel.data import load
-from jaxsel.report import Chapter, Figure, Table, new_figure, style
+from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
 
 from .scenes.owner import NAMES, new_owner
 from .scenes.ranking import appraise_owners, firsts
@@ -18,7 +18,7 @@ from .scenes.spoiling import PERMUTED, spoilt
 from .scenes.starved import draw_starved
 from .scenes.trainer import Samples, Sizes, images
 from .seeds import spread, stacked
-from .words import averaged, compared, listed, sentence
+from .words import averaged, compared, finding, listed, sentence
 
 OFFERS = {
     "rich": "digits of all classes",
@@ -145,6 +145,16 @@ def requests_chapter(result: Requests) -> Chapter:
         "owner sees tell whose samples help.",
         _table(result),
         _figure(result),
+        Heading(
+            finding(
+                "Choices by FuncFeat",
+                result.spearman[:, 0],
+                "random ones",
+                result.spearman[:, 1],
+                "rank correlation of the owners with full information",
+                ".2f",
+            )
+        ),
         sentence(
             compared("FuncFeat", mycroft.mean(1), "random", random.mean(1))
             + ", over all owners"
@@ -155,7 +165,14 @@ def requests_chapter(result: Requests) -> Chapter:
         f"{listed(found)}.",
     )
     return Chapter(
-        title="Asking owners for samples",
+        title=finding(
+            "Samples that owners choose by FuncFeat",
+            mycroft.mean(1),
+            "random ones",
+            random.mean(1),
+            "accuracy on hard digits",
+            ".1%",
+        ),
         blocks=blocks,
         data={"offers": OFFERS, "methods": METHODS, **dataclasses.asdict(result)},
     )
@@ -211,5 +228,7 @@ def _figure(result: Requests) -> Figure:
         plot=figure,
         caption=f"What {result.budget} samples of an owner, chosen by FuncFeat, tell "
         "of all that it has. Dots are seeds.",
-        alt=f"Mean accuracy with {result.budget} samples and with everything: {means}.",
+        alt=f"The order of owners by {result.budget} samples has a rank correlation of "
+        f"{averaged('.2f', result.spearman[:, 0])} with that by everything. Mean "
+        f"accuracy with {result.budget} samples, and with everything: {means}.",
     )

@@ -16,6 +16,7 @@ from jaxsel.tasks import Curves, ValueFunction, noisy_labels
 from .scenes.samples import digits
 from .scenes.valuations import KNN, Samples, figure_of, knn_methods, retrained_methods
 from .seeds import spread
+from .words import finding
 
 _TRAINED = ("TMC-Shapley", "LOO", "Data-OOB")
 _N, _VALIDATION, _SHARE = 300, 200, 0.1
@@ -97,4 +98,14 @@ def worth_chapter(result: Worth) -> Chapter:
         figure_of(curves, shown, "Wrong labels among digits"),
     )
     data = {"summary": curves.summary, "seconds": result.seconds}
-    return Chapter(title="What are the samples worth?", blocks=blocks, data=data)
+    auc = {name: found["auc"] for name, found in curves.summary.items()}
+    best = max(_TRAINED, key=lambda name: auc[name].mean())
+    title = finding(
+        f"Values of {KNN[0]}",
+        auc[KNN[0]],
+        f"those of {best} (the best that train models)",
+        auc[best],
+        "AUC of finding wrong labels",
+        ".3f",
+    )
+    return Chapter(title=title, blocks=blocks, data=data)

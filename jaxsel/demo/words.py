@@ -73,6 +73,35 @@ def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
     return f"{name} is {abs(mean):.1f} ± {error:.1f} points {where} {other}"
 
 
+def finding(
+    names: str, a: np.ndarray, others: str, b: np.ndarray, figure: str, form: str
+) -> str:
+    """Say in a heading which of two does better, or that this cannot be told.
+
+    Args:
+        names: Whose figures `a` are, a plural.
+        a: `[seeds]`, higher is better; NaN where undefined.
+        others: Whose figures `b` are, a plural.
+        b: `[seeds]`, of the same seeds.
+        figure: What is compared.
+        form: Format of a mean, such as ".0%".
+
+    Returns:
+        The heading, with the means. Without a `significant_sign` it cannot be told.
+    """
+    both = np.stack([a, b])
+    a, b = both[:, np.isfinite(both).all(0)]
+    if not len(a):
+        return f"{names} and {others} cannot be compared: {figure} is undefined"
+    sign = significant_sign(a - b)
+    means = f"{a.mean():{form}} {'against' if sign else 'and'} {b.mean():{form}}"
+    if sign:
+        how = "better" if sign > 0 else "worse"
+        return f"{names} do {how} than {others}: {means} {figure}"
+    seeds = "1 seed" if len(a) == 1 else f"{len(a)} seeds"
+    return f"{names} and {others} cannot be told apart by {seeds}: {means} {figure}"
+
+
 def listed(items: Sequence[str]) -> str:
     """Join by commas and an "and"."""
     *most, last = items

@@ -47,8 +47,7 @@ def chapter(
         else f"None of {n} labels is suspected.",
         Figure(
             plot=figure,
-            alt="Left, a histogram of the scores, suspected labels at the low end; "
-            "right, the most frequent pairs of given and true class",
+            alt=_alt(errors),
             caption="Scores of all labels (0 is the worst), and the classes that are "
             "confused most, by the confident joint.",
         ),
@@ -60,7 +59,9 @@ def chapter(
     if errors.duplicates is not None and len(errors.duplicates):
         blocks.append(_pairs(errors, budget))
     return Chapter(
-        title="Wrong labels",
+        title=f"An estimated {errors.n_errors} of {n} labels are wrong"
+        if len(errors)
+        else f"None of {n} labels is suspected",
         blocks=blocks,
         data={
             "method": errors.method,
@@ -72,6 +73,20 @@ def chapter(
             "classes": [str(label) for label in errors.joint.classes],
             "counts": errors.joint.counts,
         },
+    )
+
+
+def _alt(errors: LabelErrors) -> str:
+    if not len(errors):
+        return f"No label is suspected; the lowest score is {errors.scores.min():.2f}."
+    pairs = ", ".join(
+        f"{short(pair.given, 16)} in place of {short(pair.true, 16)} ({pair.n})"
+        for pair in errors.confused[:3]
+    )
+    return (
+        f"The {len(errors)} suspected labels have scores up to "
+        f"{errors.scores[errors.mask].max():.2f}, the median of all is "
+        f"{np.median(errors.scores):.2f}. Wrong most often: {pairs or 'none'}."
     )
 
 
@@ -148,8 +163,14 @@ def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Fig
             marked=np.arange(len(rows)) % 3 == 0,
             size=0.9,
         ),
-        alt="Pictures of suspected labels, each followed by a sure one of the given "
-        "and of the suggested class",
+        alt="Each suspected picture, then a sure one of the given and of the suggested "
+        "class. "
+        + "; ".join(
+            f"{i} is labelled {short(errors.given[i], 16)}, and more like "
+            f"{short(errors.suggested[i], 16)}"
+            for i in shown
+        )
+        + ".",
         caption="Each suspected picture, with its row and given label, then one that "
         "surely is of the given class, then one of the suggested class.",
         format="png",

@@ -124,22 +124,28 @@ class Curves:
         plot = new_figure()
         with style():
             self.plot(plot.subplots())
-        middle = len(self.x) // 2
-        between = "" if len(self.x) < 3 else f", {self._at(middle)}: {{:.1%}}"
-        parts = [
-            f"{name} {mean[0]:.1%}{between.format(mean[middle])}, "
-            f"{self._at(-1)}: {mean[-1]:.1%}"
-            for name, mean in self.mean().items()
-        ]
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return Figure(
             plot=plot,
             caption=f"{self.name}. Means over {seeds}; bands are one standard "
             "deviation.",
-            alt=f"{self.ylabel} against {self.xlabel.lower()}, first {self._at(0)}: "
-            + "; ".join(parts)
-            + ".",
+            alt=self._alt(),
         )
+
+    def _alt(self) -> str:
+        means = self.mean()
+        apart = np.ptp(list(means.values()), axis=0)
+        at, last = int(apart.argmax()), len(self.x) - 1
+        most = ", where the methods differ most" if len(means) > 1 else ""
+        parts = [
+            f"{self._at(i)}{most if i == at else ''}: "
+            + ", ".join(
+                f"{name} {means[name][i]:.1%}"
+                for name in sorted(means, key=lambda name: -means[name][i])
+            )
+            for i in dict.fromkeys((at, last))
+        ]
+        return f"{self.ylabel} against {self.xlabel.lower()}, {'; '.join(parts)}."
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row for each method, seed and point, with columns x and y."""

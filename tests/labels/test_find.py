@@ -216,6 +216,12 @@ def test_chapters(digits, errors, tmp_path):
     for samples, blocks in ((images, 4), (texts, 3), (None, 3)):
         chapter = errors.chapter(samples, budget=5)
         assert len(chapter.blocks) == blocks
+        assert (
+            chapter.title == f"An estimated {errors.n_errors} of 400 labels are wrong"
+        )
+        alt, most = chapter.blocks[1].alt, errors.confused[0]
+        assert alt.startswith(f"The {len(errors)} suspected labels have scores up to ")
+        assert f"most often: {most.given} in place of {most.true} ({most.n})" in alt
         folder = tmp_path / str(blocks)
         page, _ = Report(title="T", summary="S", chapters=[chapter]).save(folder)
         shown = page.read_text()
@@ -225,8 +231,20 @@ def test_chapters(digits, errors, tmp_path):
         table = chapter.blocks[-1]
         assert len(table.rows) == 5
         assert table.rows[0][0] == str(errors.indices[0])
+    first = errors.indices[0]
+    assert f" {first} is labelled {errors.given[first]}, and more like " in (
+        errors.chapter(images, budget=5).blocks[2].alt
+    )
     with pytest.raises(ValueError, match="one entry for each of 400"):
         errors.chapter(images[:10])
+
+
+def test_a_chapter_on_clean_labels_says_so():
+    p = np.repeat(np.eye(2) * 0.9 + 0.05, 20, axis=0)
+    clean = jaxsel.find_label_errors(None, np.repeat([0, 1], 20), pred_probs=p)
+    chapter = clean.chapter()
+    assert chapter.title == "None of 40 labels is suspected"
+    assert "lowest score is 0.95" in chapter.blocks[1].alt
 
 
 @pytest.mark.parametrize("limit", [7199, 7200])

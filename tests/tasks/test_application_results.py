@@ -71,10 +71,18 @@ def test_curves_as_table_and_figure():
     assert band.max() == pytest.approx(result.band()["a"][1].max())
     assert ax.get_xlabel() == "Share removed"
     figure = result.figure()
-    assert "a 20.0%, at 50%: 20.0%, at 100%: 70.0%" in figure.alt
+    assert figure.alt == (
+        "Accuracy against share removed, at 100%, where the methods differ most: "
+        "a 70.0%, b 0.0%."
+    )
+    crossed = curves(curves={"a": np.ones((2, 3)), "b": np.array([[1, 1.5, 1.25]] * 2)})
+    assert crossed.figure().alt == (
+        "Accuracy against share removed, at 50%, where the methods differ most: "
+        "b 150.0%, a 100.0%; at 100%: b 125.0%, a 100.0%."
+    )
     assert "2 seeds" in figure.caption
     named = curves(ticks=("none", "half", "all"), percent_x=False)
-    assert "at 'all': 70.0%" in named.figure().alt
+    assert "at 'all', where the methods differ most: a 70.0%" in named.figure().alt
 
 
 def test_curves_refuse():

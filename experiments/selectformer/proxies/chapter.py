@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.selectformer.scores.trial import DRAWS, LEARNER
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import HOLDS
+from experiments.values.judge import HOLDS, tally
 from jaxsel.demo.scenes.texts import LENGTH
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.proxy import Front
@@ -94,7 +94,7 @@ def proxies_chapter(result: Proxies) -> Chapter:
             Heading("What it costs in secret"),
             tables.cost(known, counted, shares),
             _fronts(fronts),
-            Heading("Each claim with its test"),
+            Heading(f"Of the claims {tally(claims)}"),
             _claims(result),
             Heading("What else goes with a proxy"),
             tables.beside(result, known),

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle
+from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle, tally
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
@@ -44,7 +44,7 @@ def accuracy_chapter(result: Accuracy) -> Chapter:
         _gains(result),
         _figure(result),
         *verdicts(result),
-        Heading("Each claim with its test"),
+        Heading(f"Of the claims {tally(claims)}"),
         _claims(claims),
         Heading("What a random choice needs to be as good"),
         _needs(result),

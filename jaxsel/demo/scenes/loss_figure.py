@@ -47,6 +47,6 @@ def loss_figure(
         plot=figure,
         caption=f"{what}: losses of the first seed, and the cross-fitted threshold "
         "with the middle 90% of its bootstrap replicates.",
-        alt=f"The threshold is {value:.3g}, its band {low:.3g} to {high:.3g}; "
-        f"{kept:.0%} of clean and {1 - removed:.0%} of noisy samples lie below it.",
+        alt=f"{kept:.0%} of the clean and {1 - removed:.0%} of the noisy samples lie "
+        f"below the threshold, {value:.3g}; its band is {low:.3g} to {high:.3g}.",
     )
