@@ -4,6 +4,7 @@ Rooms are attributes that load when they are first used: `jaxsel.data.load("digi
 needs no import but that of jaxsel.
 """
 
+import logging as _logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,8 @@ from .value import (
     tmc_shapley as tmc_shapley,
     weighted_knn_shapley as weighted_knn_shapley,
 )
+
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 _ROOMS = (
     "data",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -75,6 +77,7 @@ class Checkpoints:
                 _named(jax.tree.leaves(state)),
                 custom_metadata={"run": self.run, "names": names},
             )
+        _LOG.debug("checkpoint %s: saved step %d", self.folder, step)
 
     def _read(self, like: Any) -> tuple[int, dict[str, Any], list[str]]:
         """Return the newest step, 0 if there is none, its leaves, and their names."""
@@ -88,6 +91,7 @@ class Checkpoints:
                     f"checkpoint {self.folder} holds a run with other data, parameters "
                     "or settings, or of another model: choose another folder"
                 )
+            _LOG.info("checkpoint %s: going on from step %d", self.folder, step)
             return step, folder.load(step, like), about["names"]
 
     def _open(self) -> Any:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import logging
 import os
 import pickle
 import threading
@@ -20,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 
+_LOG = logging.getLogger(__name__)
 TRIES = 3  # of an item whose worker was lost, after the first
 _KEPT = 2  # contents that a worker knows
 _DEEP = 8  # attributes of attributes in which to look for what can't be pickled
@@ -174,6 +176,7 @@ class Renewed:
         for _ in range(TRIES):
             with contextlib.suppress(BrokenExecutor):
                 return future.result()
+            _LOG.warning("a worker was lost: computing %s again", name)
             future = again()
         try:
             return future.result()

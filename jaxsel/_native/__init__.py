@@ -8,6 +8,7 @@ the CPU only; accelerators always take the JAX path.
 
 import ctypes
 import functools
+import logging
 import os
 import warnings
 from functools import partial
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_LOG = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parent / "kernels.so"
 _TARGETS = {
     "jaxsel_argsort": "JaxselArgsort",
@@ -36,7 +38,11 @@ def available() -> bool:
 
     `JAXSEL_NATIVE=0` in the environment turns them off.
     """
-    if os.environ.get("JAXSEL_NATIVE") == "0" or not LIBRARY.exists():
+    if os.environ.get("JAXSEL_NATIVE") == "0":
+        _LOG.info("JAXSEL_NATIVE=0: pure JAX takes the place of compiled operations")
+        return False
+    if not LIBRARY.exists():
+        _LOG.info("nothing was compiled on installation: pure JAX takes its place")
         return False
     try:
         # Before it is up, JAX would only note the handlers down, and fail later.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from ._neighbours import conflicts, nearest_others
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
 
+_LOG = logging.getLogger(__name__)
 RANKINGS = (*QUALITIES, "knn_shapley", "data_oob")
 _SEARCH = 1e12  # multiply-adds of a search for neighbours that is made unasked
 _BAGS = 256
@@ -143,6 +145,8 @@ def find_label_errors(
             if metric is None and blended:
                 metric = likelier_metric(flat, codes, len(known))
             near = nearest_others(flat, k, metric=metric or "l2", progress=progress)
+        else:
+            _LOG.info("too many samples to look for neighbours and duplicates")
     metric = metric or "l2"
     fold = None
     if samples is not None:
@@ -157,6 +161,7 @@ def find_label_errors(
             learner = probabilistic(learner)
             probs = predict_folds(learner, samples, codes, len(known), fold, own)
             about = plain_repr(learner)
+        _LOG.info("probabilities of %d labels by %s", len(codes), about)
 
     seen = look(probs, codes)
     joint = joint_of(seen, codes, known)

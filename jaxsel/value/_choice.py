@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,8 @@ from ._owner_utility import by_owner
 from ._permutation import beta_shapley, tmc_shapley
 from ._stopping import MaxSamples
 from ._utility import Utility
+
+_LOG = logging.getLogger(__name__)
 
 Method = Literal["auto", "exact", "adjusted", "plain"]
 
@@ -92,6 +95,10 @@ def estimate_semivalue(
     if owners is not None:
         utility = by_owner(utility, owners)
     found = _method(utility.n, trainings) if method == "auto" else method
+    _LOG.info(
+        "%s estimates %s values of %d players by at most %d trainings",
+        *(found, kind, utility.n, trainings),
+    )
     which: dict[str, Any] = {"kind": kind}
     if kind == "beta":
         which |= {"alpha": alpha, "beta": beta}

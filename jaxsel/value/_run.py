@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import time
 import warnings
@@ -45,6 +46,7 @@ from ._executor import Executor, SentRun, Spread, check_executor
 from ._failures import tell
 from ._stopping import RunInfo, StoppingRule
 
+_LOG = logging.getLogger(__name__)
 SAVE_EVERY = 30.0  # seconds
 
 _clock = time.monotonic
@@ -85,6 +87,7 @@ def run(
     about = {"estimator": estimator.method, **work.about}
     with _bar(estimator.method, stop.limit, shown=progress) as bar:
         state, info = _sampled(estimator, work, stop, about, checkpoint, executor, bar)
+    _LOG.info("%s: %d samples, %.1f s", estimator.method, info.samples, info.seconds)
     tell(work.failures)
     count, values, m2 = estimator.finalize(state)
     if not info.samples:
