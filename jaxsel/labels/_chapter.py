@@ -59,9 +59,7 @@ def chapter(
     if errors.duplicates is not None and len(errors.duplicates):
         blocks.append(_pairs(errors, budget))
     return Chapter(
-        title=f"An estimated {errors.n_errors} of {n} labels are wrong"
-        if len(errors)
-        else f"None of {n} labels is suspected",
+        title=f"{len(errors) or 'None'} of {n} labels are probably wrong",
         blocks=blocks,
         data={
             "method": errors.method,

@@ -216,9 +216,7 @@ def test_chapters(digits, errors, tmp_path):
     for samples, blocks in ((images, 4), (texts, 3), (None, 3)):
         chapter = errors.chapter(samples, budget=5)
         assert len(chapter.blocks) == blocks
-        assert (
-            chapter.title == f"An estimated {errors.n_errors} of 400 labels are wrong"
-        )
+        assert chapter.title == f"{len(errors)} of 400 labels are probably wrong"
         alt, most = chapter.blocks[1].alt, errors.confused[0]
         assert alt.startswith(f"The {len(errors)} suspected labels have scores up to ")
         assert f"most often: {most.given} in place of {most.true} ({most.n})" in alt
@@ -243,7 +241,7 @@ def test_a_chapter_on_clean_labels_says_so():
     p = np.repeat(np.eye(2) * 0.9 + 0.05, 20, axis=0)
     clean = jaxsel.find_label_errors(None, np.repeat([0, 1], 20), pred_probs=p)
     chapter = clean.chapter()
-    assert chapter.title == "None of 40 labels is suspected"
+    assert chapter.title == "None of 40 labels are probably wrong"
     assert "lowest score is 0.95" in chapter.blocks[1].alt
 
 
