@@ -109,7 +109,7 @@ def _table(table: Table, name: str) -> str:
     ]
     kinds = [' class="text"' if text else "" for text in is_text]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(column)}</th>'
+        f'<th scope="col"{kind}>{escape(column)}</th>' if column else "<td></td>"
         for column, kind in zip(table.columns, kinds, strict=True)
     )
     rows = []

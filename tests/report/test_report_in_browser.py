@@ -75,7 +75,7 @@ def make_report():
         rows=[["A review of many words. " * 20, 0.5, "negative"], [LONG, 0.1, "b"]],
         caption="Texts.",
     )
-    few = Table(columns=["a", "b"], rows=[["x", 1]], caption="Narrow.")
+    few = Table(columns=["", "b"], rows=[["x", 1]], caption="Narrow.")
     blocks = (
         f"A paragraph with `{LONG}`. " * 3,
         Heading("A finding in many words, as findings are, over several lines"),
