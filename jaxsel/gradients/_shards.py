@@ -44,7 +44,7 @@ def finite_rows(name: str, value: Any) -> jax.Array:
         if count:
             raise ValueError(
                 f"{name} must be finite, but row {first} has NaN or infinity "
-                f"({count} of {len(value)} rows do)"
+                f"({count} of {len(value)} rows do): fill these in, or leave them out"
             )
     return _as_type(value, float_type(value))
 

@@ -14,7 +14,10 @@ from jaxsel.value import _linear
 
 from . import cases
 
-pytestmark = pytest.mark.every(3)
+pytestmark = [
+    pytest.mark.every(3),
+    pytest.mark.filterwarnings("ignore:k = .* is more than half"),
+]
 
 N_VAL = 5
 each_averaged = pytest.mark.parametrize(
