@@ -1,4 +1,4 @@
-"""When a report was made, and by which code."""
+"""Date, revision and versions that a report names as its origin."""
 
 from __future__ import annotations
 

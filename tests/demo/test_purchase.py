@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import re
 
 import jax
 import numpy as np
@@ -11,7 +13,7 @@ from jaxsel.demo._market import OWNERS, draw_market
 from jaxsel.demo._purchase import run_purchase
 from jaxsel.demo._purchase_chapter import purchase_chapter
 from jaxsel.demo._run import run_demo
-from jaxsel.report import Report
+from jaxsel.report import Figure, Heading, Report
 
 pytestmark = pytest.mark.left_out  # `make demo` runs it
 
@@ -63,6 +65,25 @@ def test_the_chapter_shows_the_numbers(purchase, tmp_path):
         mean, spread = shown[:, 1, 0].mean(), shown[:, 1, 0].std(ddof=1)
         assert f"<td>{mean:.1%} ± {spread:.1%}</td>" in text
     assert text.count("<svg") == 7
+    ours, random = (a[:, 1, 0].mean() for a in (purchase.chosen, purchase.random))
+    assert chapter.title.startswith("Samples bought with jaxsel")
+    assert re.search(f"{ours:.1%} (against|and) {random:.1%} accuracy", chapter.title)
+    alt = next(b.alt for b in chapter.blocks if isinstance(b, Figure))
+    assert "above random's with 2 of 2 budgets. 25 samples: " in alt
+
+
+def test_a_single_seed_claims_nothing(purchase):
+    per_seed = {
+        name: value[:1]
+        for name, value in vars(purchase).items()
+        if isinstance(value, np.ndarray) and len(value) == 2 and name != "budgets"
+    }
+    one = dataclasses.replace(purchase, **per_seed)
+    chapter = purchase_chapter(one)
+    assert "cannot be told apart by 1 seed" in chapter.title
+    headings = [b.text for b in chapter.blocks if isinstance(b, Heading)]
+    assert headings[0] == "What each budget gives, by 1 seed"
+    assert headings[1].startswith("Whether values rank the owners as training does can")
 
 
 @pytest.mark.slow
