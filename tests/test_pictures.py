@@ -27,7 +27,9 @@ def test_pictures_are_shown_and_drawn(image):
     )
 
 
-@pytest.mark.parametrize("page", {page for page, _, _ in SHOWN}, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", sorted({page for page, _, _ in SHOWN}), ids=lambda path: path.name
+)
 def test_pages_say_what_pictures_show(page):
     mine = [(text, path) for shown, text, path in SHOWN if shown == page]
     assert all(len(text.split()) >= 8 for text, _ in mine)
