@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import jax
 
 _LOG = logging.getLogger(__name__)
+_LOST = "a worker was lost: computing %s again"
 TRIES = 3  # of an item whose worker was lost, after the first
 _KEPT = 2  # contents that a worker knows
 _DEEP = 8  # attributes of attributes in which to look for what can't be pickled
@@ -176,7 +177,7 @@ class Renewed:
         for _ in range(TRIES):
             with contextlib.suppress(BrokenExecutor):
                 return future.result()
-            _LOG.warning("a worker was lost: computing %s again", name)
+            _LOG.warning(_LOST, name)
             future = again()
         try:
             return future.result()
@@ -268,6 +269,7 @@ class Ahead(Generic[T]):
     def _fill(self) -> None:
         for waiting in self._window:
             if _is_lost(waiting.future):
+                _LOG.warning(_LOST, self._name(waiting.item))
                 waiting.future = self._submit(waiting.item)
         while self._next is not None and (
             not self._window

@@ -2,6 +2,7 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow
 nbformat = pytest.importorskip("nbformat", reason="comes with the dev extra")
 nbclient = pytest.importorskip("nbclient", reason="comes with the dev extra")
 

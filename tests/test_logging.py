@@ -11,7 +11,7 @@ import pytest
 
 import jaxsel
 from jaxsel import _native, labels, value
-from jaxsel._executor import Renewed
+from jaxsel._executor import Ahead
 
 GAME = value.as_utility(lambda masks, key: np.asarray(masks).mean(1), 6)
 KEY = jax.random.key(0)
@@ -79,11 +79,29 @@ def test_that_nothing_is_compiled(said, monkeypatch, tmp_path):
     assert "JAXSEL_NATIVE=0" in second
 
 
-def test_that_a_worker_was_lost(said):
-    lost, found = Future(), Future()
-    lost.set_exception(BrokenExecutor())
-    found.set_result(3)
-    assert Renewed(None).result(lost, lambda: found, "samples 0 to 3") == 3
+class Losing:
+    """An executor that loses one of the workers that it starts."""
+
+    _max_workers = 1
+
+    def __init__(self, which):
+        self.which, self.started = which, 0
+
+    def submit(self, function, *arguments):
+        future = Future()
+        if self.started == self.which:
+            future.set_exception(BrokenExecutor())
+        else:
+            future.set_result(function(*arguments))
+        self.started += 1
+        return future
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["waited for", "ahead"])
+def test_that_a_worker_was_lost(said, which):
+    name = "item {}".format
+    each = Ahead(Losing(which), lambda _, i: 10 * i, None, iter(range(3)), name=name)
+    assert [*each] == [(0, 0), (1, 10), (2, 20)]
     (record,) = said.records
     assert record.levelname == "WARNING"
-    assert record.getMessage() == "a worker was lost: computing samples 0 to 3 again"
+    assert record.getMessage() == f"a worker was lost: computing item {which} again"

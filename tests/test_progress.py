@@ -1,12 +1,16 @@
 """Bars, and what they say while the first step compiles."""
 
+import sys
 import threading
 import time
+import types
+from importlib.machinery import ModuleSpec
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tqdm
 from jax._src import monitoring
 
 from jaxsel import _progress, gradients, match, value
@@ -48,6 +52,17 @@ def compiling(scale):
 
 def listeners():
     return [*monitoring.get_event_duration_listeners()]
+
+
+@pytest.mark.parametrize("widgets", [True, False])
+def test_bars_are_widgets_where_these_are_installed(widgets, monkeypatch):
+    package = types.ModuleType("ipywidgets")
+    package.__spec__ = ModuleSpec("ipywidgets", None)
+    monkeypatch.setitem(sys.modules, "ipywidgets", package if widgets else None)
+    auto = types.ModuleType("tqdm.auto")  # which warns where they are missing
+    auto.tqdm = type("Widget", (), {})
+    monkeypatch.setitem(sys.modules, "tqdm.auto", auto)
+    assert _progress.bar_class() is (auto.tqdm if widgets else tqdm.tqdm)
 
 
 def test_compiling_is_said_until_the_first_step_is_done(at_once):

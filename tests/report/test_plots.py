@@ -59,6 +59,13 @@ def test_the_mode_that_a_backend_sets_stays(ending, monkeypatch):
         matplotlib.interactive(False)  # and nothing else has changed
 
 
+def test_curves_are_on_a_figure_that_pyplot_shows():
+    ax = plot_curves([1, 2], {"a": [[3.0, 4.0]]}, xlabel="x", ylabel="y")
+    assert [plt.figure(i) for i in plt.get_fignums()] == [ax.figure]
+    new_figure()
+    assert len(plt.get_fignums()) == 1
+
+
 def test_histogram_by_class():
     labels = np.array(["cat", "dog"] * 30)
     axes = new_figure().subplots(1, 2)
