@@ -48,6 +48,7 @@ NEEDS = {"docs/targets.md": "minilm"}  # a page, and the model that its code nee
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INCLUDE = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
+_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -132,6 +133,43 @@ def test_links_lead_somewhere(page):
     for target, section in _INCLUDE.findall(page.read_text(encoding="utf-8")):
         included = (ROOT / target).read_text(encoding="utf-8")
         assert not section or included.count(f"--8<-- [start:{section}]") == 1
+
+
+# Lists of names and assumptions, and pages that are included from the root.
+SHOW_NOTHING = (
+    "certificates",
+    "changelog",
+    "contributing",
+    "functions",
+    "threat-model",
+)
+GUIDES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.stem not in SHOW_NOTHING]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=page_id)
+def test_every_guide_shows_something(page):
+    """A picture, a printed result, or a table of figures."""
+    text = page.read_text(encoding="utf-8")
+    figures = re.search(
+        r"^\|.*\| *[\d.,]+ *[^|`]*\|", _FENCE.sub("", text), re.MULTILINE
+    )
+    assert "text" in languages(page) or _IMAGE.search(text) or figures
+
+
+def test_pictures_are_small_described_and_used():
+    images = ROOT / "docs" / "images"
+    shown = set()
+    for page in PAGES:
+        for alt, target in _IMAGE.findall(page.read_text(encoding="utf-8")):
+            path = (page.parent / target).resolve()
+            assert path.is_file(), f"{target} in {page_id(page)}"
+            assert len(alt) > 30, f"{target} in {page_id(page)}"
+            shown.add(path)
+    drawn = set(images.iterdir())
+    assert drawn <= shown
+    assert max(path.stat().st_size for path in drawn) <= 100_000
+    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    assert {path.name for path in drawn} == set(re.findall(r"\(images/(.+)\)", gallery))
 
 
 def test_examples_in_docs_are_tested():
