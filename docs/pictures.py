@@ -1,12 +1,13 @@
 """Draw the pictures of the guides: `python docs/pictures.py [NAME ...]`.
 
-Each runs the first blocks of Python of its guide, which are seeded, and draws what they
-computed, so that a picture shows what its page says. They go to docs/images/.
+Most run the first blocks of Python of their guide, which are seeded, and draw what
+these computed, so that a picture shows what its page says. They go to docs/images/.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -15,27 +16,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import jax
 import matplotlib as mpl
-
-mpl.use("agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
+
+import jaxsel
+from jaxsel import LabelErrors, Values, data, report
+from jaxsel.data import Dataset
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072b2", "#d55e00", "#007a5a", "#8c959f"
-_STYLE = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
-    "figure.figsize": (6.4, 3.2),
-    "font.size": 10,
-    "legend.frameon": False,
-    "svg.hashsalt": "jaxsel",
-}
 
 
 def run(page: str, blocks: int) -> dict[str, Any]:
@@ -55,36 +48,64 @@ def run(page: str, blocks: int) -> dict[str, Any]:
     return namespace
 
 
+@functools.cache
+def digits() -> tuple[Dataset, Any, Values, LabelErrors]:
+    """Return digits, which of their labels are wrong, values, and suspected labels."""
+    train, val = data.load("digits"), data.load("digits", split="test")
+    x, x_val = train.as_features(), val.as_features()
+    y, wrong = data.flip_labels(jax.random.key(0), train.y, 0.1, n_classes=10)
+    values = jaxsel.knn_shapley(x, y, x_val, val.y, k=5)
+    return train, np.asarray(wrong), values, jaxsel.find_label_errors(x, y)
+
+
 def values() -> None:
     """Values of digits, a tenth of them labelled wrong."""
-    found = run("README.md", 1)
-    wrong, worth = np.asarray(found["wrong"]), np.asarray(found["values"].values)
-    order = np.argsort(worth)
-    _, ax = plt.subplots()
-    for of, colour, name in ((~wrong, _BLUE, "right label"), (wrong, _ORANGE, "wrong")):
-        rank = np.flatnonzero(of[order])
-        ax.vlines(rank, 0, 1e4 * worth[order][rank], colour, lw=0.6, rasterized=True)
-        ax.plot([], [], color=colour, lw=4, label=name)
-    ax.set(xlabel="training points, lowest value first", ylabel="value × 10⁴")
-    ax.legend(loc="lower right")
+    _, wrong, found, _ = digits()
+    found.plot(labels=np.where(wrong, "wrong", "right"))
+
+
+def found() -> None:
+    """Wrong labels found by values."""
+    _, wrong, by, _ = digits()
+    _found({"KNN-Shapley": by.values}, wrong)
 
 
 def label_errors() -> None:
-    """The most suspicious labels, as images."""
-    found = run("docs/label-errors.md", 1)
-    images, errors = found["digits"].x, found["errors"]
-    _, axes = plt.subplots(2, 8, figsize=(7.2, 2.6))
-    for ax, row in zip(axes.flat, np.asarray(errors.indices), strict=False):
-        ax.imshow(np.asarray(images[row]).reshape(8, 8), cmap="gray_r")
-        suggested = np.asarray(errors.suggested)[row]
-        ax.set_title(f"{found['y'][row]}, not {suggested}?", fontsize=9)
+    """The library's own figure of suspected labels."""
+    digits()[3].plot()
+
+
+def found_without_clean() -> None:
+    """Wrong labels found without validation data."""
+    _, wrong, _, errors = digits()
+    _found({"find_label_errors": errors.scores}, wrong)
+
+
+def _found(scores: dict[str, Any], wrong: np.ndarray) -> None:
+    """Draw the share of wrong labels found against the share of labels inspected."""
+    _, ax = plt.subplots(figsize=(5, 3.2))
+    inspected = np.arange(len(wrong) + 1) / len(wrong)
+    for name, score in scores.items():
+        order = np.argsort(np.asarray(score), kind="stable")
+        hits = np.append(0, np.cumsum(wrong[order])) / wrong.sum()
+        ax.plot(inspected, hits, label=name)
+    ax.plot([0, 1], [0, 1], "--", color="0.5", label="random order")
+    ax.set(xlabel="Share of labels inspected", ylabel="Share of wrong labels found")
+    ax.legend()
+
+
+def suspects() -> None:
+    """The ten most suspicious digits, with their label and the suggested one."""
+    train, _, _, errors = digits()
+    _, axes = plt.subplots(2, 5, figsize=(6.5, 3.2))
+    for ax, row in zip(axes.flat, errors.indices, strict=False):
+        ax.imshow(np.asarray(train.x)[row].reshape(8, 8), cmap="gray_r")
+        ax.set_title(f"{errors.given[row]} → {errors.suggested[row]}", loc="center")
         ax.axis("off")
 
 
 def neighbours() -> None:
     """How soon the lowest values of several kinds find the wrong labels."""
-    import jaxsel
-
     found = run("docs/getting-started.md", 1)
     x, y, x_val, wrong = (found[name] for name in ("x", "y", "x_val", "wrong"))
     y_val = found["val"].y
@@ -206,40 +227,55 @@ def private_values() -> None:
 
 
 def speed() -> None:
-    """Five figures of benchmarks/history/, each a case's latest run."""
-    sys.path.insert(0, str(ROOT))
-    from benchmarks import _records, _summary
-
-    known = {
-        (line.bench, line.case): line
-        for line in _summary.lines(_records.read(_records.HISTORY.glob("*.json")))
-        if line.machine.startswith("AMD")
-    }
-    _, ax = plt.subplots(figsize=(6.4, 2.4))
-    for i, key in enumerate(reversed(HEADLINES)):
-        low, middle, high = known[key].ratios
-        ax.barh(i, middle, color=_BLUE, xerr=[[middle - low], [high - middle]])
-        ax.text(high * 1.1, i, f"{middle:,.3g} ×", va="center")
+    """How many times as fast as its fastest peer jaxsel is, on a CPU."""
+    table = (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    times = {}
+    for case, peer, ratio in re.findall(
+        r"^\| ([\w -]+?) \| AMD EPYC \| [^|]+ \| ([^|]+), [^,|]+ \| \*\*([\d.]+)\*\*",
+        table,
+        re.MULTILINE,
+    ):
+        times[case] = peer, float(ratio)
+    _, ax = plt.subplots(figsize=(7, 4))
+    for i, case in enumerate(reversed(CASES)):
+        peer, ratio = times[case]
+        ax.barh(i, ratio - 1, left=1, color=report.COLORS[0 if ratio > 1 else 1])
+        left = max(ratio, 1) * 1.15
+        ax.text(
+            left,
+            i,
+            f"{ratio:.0f}× {peer}" if ratio > 100 else f"{ratio:.2g}× {peer}",
+            va="center",
+            fontsize=8,
+        )
+    ax.set_yticks(range(len(CASES)), list(reversed(CASES.values())))
     ax.set(
-        xscale="log",
-        xlim=(1, 3000),
-        xlabel="times as fast as the best peer, one core",
-        yticks=range(len(HEADLINES)),
-        yticklabels=reversed(HEADLINES.values()),
+        xscale="log", xlim=(0.04, 60_000), xlabel="Times as fast as the fastest peer"
     )
+    ax.axvline(1, color="0.4", linewidth=1)
+    ax.grid(axis="y", visible=False)
 
 
-HEADLINES = {
-    ("knn", "exact"): "KNN-Shapley, exact\nbest peer: a torch loop",
-    ("knn", "sort-free"): "Threshold-KNN-Shapley\nbest peer: pyDVL",
-    ("retrain", "tmc large"): "TMC-Shapley, 64 features\nbest peer: pyDVL",
-    ("match", "factored"): "OMP on gradients\nbest peer: a torch loop",
-    ("retrieve", "million"): "Retrieval from a million\nbest peer: scikit-learn",
+CASES = {  # of benchmarks/RESULTS.md; the last three are those where a peer is ahead
+    "knn weighted": "Weighted KNN-Shapley",
+    "knn sort-free": "Threshold KNN-Shapley",
+    "retrain tmc small": "TMC-Shapley, 200 points",
+    "retrain loo": "Leave-one-out, retrained",
+    "retrain tmc large": "TMC-Shapley, large",
+    "labels joint": "Confident joint",
+    "knn exact": "Exact KNN-Shapley",
+    "match past the rank": "Matching pursuit",
+    "labels found digits": "Label errors, digits",
+    "labels found newsgroups": "Label errors, newsgroups",
+    "labels found adult": "Label errors, Adult",
 }
 # By the names of the files.
 PICTURES = {
-    "values.png": values,
-    "label-errors.png": label_errors,
+    "values.svg": values,
+    "found.svg": found,
+    "label-errors.svg": label_errors,
+    "found-without-clean.svg": found_without_clean,
+    "suspects.svg": suspects,
     "knn-values.svg": neighbours,
     "retraining.png": retraining,
     "applications.png": applications,
@@ -256,13 +292,14 @@ PICTURES = {
 def main() -> None:
     """Draw the pictures whose names begin with an argument, or all."""
     IMAGES.mkdir(exist_ok=True)
+    mpl.use("agg")
     for name, draw in PICTURES.items():
         if sys.argv[1:] and not name.startswith(tuple(sys.argv[1:])):
             continue
-        with mpl.rc_context(_STYLE):
+        with report.style(), mpl.rc_context({"figure.figsize": (6.4, 3.2)}):
             draw()
             metadata = {"Date": None} if name.endswith("svg") else {"Software": None}
-            plt.savefig(IMAGES / name, metadata=metadata)
+            plt.savefig(IMAGES / name, metadata=metadata, facecolor="white")
             plt.close("all")
         sys.stdout.write(f"{name}: {(IMAGES / name).stat().st_size / 1000:.0f} KB\n")
 
