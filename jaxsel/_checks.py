@@ -121,11 +121,19 @@ def check_features(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
             f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
+    if array.dtype == object and hasattr(value, "column_names"):
+        raise TypeError(
+            f"{name} must be an array, got a {type(value).__name__}: pass the column "
+            "that holds features"
+        )
     check_numeric(name, array)
     if array.ndim != 2:
+        remedy = "; flatten each sample to a row" if array.ndim > 2 else ""
+        if array.ndim == 1:
+            remedy = "; of one number a sample pass reshape(-1, 1)"
         raise ValueError(
-            f"{name} must have shape [n, d], one row a sample, got {array.shape}"
-            + ("; flatten each sample to a row" if array.ndim > 2 else "")
+            f"{name} must have shape [n, d], one row a sample, got "
+            f"{array.shape}{remedy}"
         )
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")

@@ -19,9 +19,11 @@ def columns_of(table: Any) -> list[Any] | None:
     None of anything else.
     """
     kind = type(table)  # an object's own attributes may be its columns
+    if not hasattr(kind, "columns"):
+        return None
     if hasattr(kind, "column_names"):  # Arrow, whose `columns` are the data
         return list(table.column_names)
-    return list(table.columns) if hasattr(kind, "columns") else None
+    return list(table.columns)
 
 
 def names_of(value: Any) -> tuple[str, ...] | None:

@@ -121,6 +121,10 @@ def test_hugging_face_and_grain():
     for form in (data, data.with_format("numpy")):
         found = jaxsel.knn_shapley(form["x"], form["y"], some["x"], some["y"], k=2)
         np.testing.assert_array_equal(found.values, wanted.values)
+    with pytest.raises(
+        TypeError, match="x must be an array, got a Dataset: pass the c"
+    ):
+        jaxsel.knn_shapley(data, data["y"], x, [0, 1] * 5, k=2)
 
 
 class Cells(html.parser.HTMLParser):
