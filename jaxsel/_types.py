@@ -103,10 +103,9 @@ class Values:
         Positions are those of points, also with `reduce=None`. What is left of the
         points can no longer be merged with results of others.
         """
-        if isinstance(key, int | np.integer):
-            return np.asarray(self.values)[..., key]
-        place = key if isinstance(key, slice) else np.asarray(key)
-        rows = np.arange(len(self))[place]
+        rows = np.arange(len(self))[key]
+        if rows.ndim == 0:
+            return np.asarray(self.values)[..., rows]
         part = functools.partial(_columns_at, rows=rows, n=len(self))
         return dataclasses.replace(
             self,

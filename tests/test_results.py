@@ -56,6 +56,7 @@ def test_values_of_some_points():
         assert part.error_bound.shape == (3,)
         assert int(part.count) == 4
         assert part.provenance is None
+    assert len(v[[]]) == 0
     each = values(count=jnp.arange(8))[[5, 1]]
     assert each.count.tolist() == [5, 1]
     rows = values(values=jnp.arange(24.0).reshape(3, 8), reduce=None)
