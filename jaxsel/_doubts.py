@@ -54,12 +54,14 @@ def doubt_columns(
             f"{_of(name, labels, numbering[0])} seems to number the samples, which "
             "says nothing of them: leave it out"
         )
-    if x.dtype.kind in "iu" and np.abs(x.astype(float)).max() > _EXACT:
-        j = int(np.argmax(np.abs(x.astype(float)).max(0)))
-        doubt(
-            f"{_of(name, labels, j)} has whole numbers beyond 2**53, of which "
-            "neighbours become one number: leave it out if they are identifiers"
-        )
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        peak = np.abs(x.astype(np.float64)).max(0)
+        if peak.max() > _EXACT:
+            j = int(peak.argmax())
+            doubt(
+                f"{_of(name, labels, j)} has whole numbers beyond 2**53, of which "
+                "neighbours become one number: leave it out if they are identifiers"
+            )
     if not distances:
         return
     spread = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64).std(0)
