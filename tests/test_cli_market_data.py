@@ -13,6 +13,7 @@ from market_cases import QUICK, RANK, ask, draw, files as files, normal, reply, 
 from jaxsel import market
 from jaxsel.data import load
 from jaxsel.market import Answer, Request
+from jaxsel.tables import TableEncoder
 
 
 @pytest.mark.left_out
@@ -130,8 +131,11 @@ def test_columns_of_tables_can_be_left_out(capsys):
     made += ("--predictions", "predicted.csv", "--prediction-column", "guess")
     made += ("--held-out-to", "held.npz", "--out", "request.npz", "--force")
     run(*made, "--drop", "id")
-    warning = "val.csv: column 'Unnamed: 0' counts as a feature; leave it out: --drop"
-    assert capsys.readouterr().err == f"jaxsel: warning: {warning}\n"
+    warning = (
+        "Check: column 'Unnamed: 0' of val.csv numbers the rows, and counts as a "
+        "feature: leave it out with --drop or --columns\n"
+    )
+    assert capsys.readouterr().err == warning
     assert Request.load("request.npz").schema.columns == ("Unnamed: 0", *names)
     for options in (
         ("--drop", "id", "--drop", "Unnamed: 0"),
@@ -223,3 +227,61 @@ def test_prepared_data_sets(monkeypatch):
     )
     inputs = json.loads(Path("r.json").read_text())["inputs"]
     assert [entry["sha256"] for entry in inputs[1:3]] == [*hashes.values()][::-1]
+
+
+def people(n, seed, work):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, n).round(1),
+            "work": rng.choice(work, n),
+            "pay": np.where(rng.random(n) < 0.2, np.nan, rng.lognormal(3, 1, n)),
+        }
+    )
+    frame["rich"] = np.where((frame.age > 40) ^ (frame.work == "state"), "yes", "no")
+    return frame
+
+
+def test_tables_with_categories_and_gaps(capsys):
+    """The request tells owners how to encode theirs; TRAIN is encoded alike."""
+    kinds = ["private", "state", "self"]
+    val = people(90, 0, kinds).assign(guess="no")
+    val.to_csv("val.csv", index=False)
+    people(90, 1, kinds).to_parquet("train.parquet")
+    north = people(60, 2, ["state", "abroad"])
+    north[["rich", "pay", "work", "age"]].to_csv("north.csv", index=False)
+    rich = ["--label-column", "rich"]
+    shared = [*("--predictions", "val.csv", "--prediction-column", "guess"), *rich]
+    ask_ = ("market", "request", "val.csv", *shared, "--drop", "guess", "--budget", 8)
+    ask_ += ("--held-out-to", "held.npz", "--out", "request.npz")
+    assert "gap in column 'pay'" in refuse(capsys, *ask_, "--encode=none")
+    run(*ask_)
+    assert "the request tells owners the medians" in capsys.readouterr().out
+    assert json.loads(Path("request.json").read_text())["config"]["encoded"] == {
+        "age": "number",
+        "work": "3 categories",
+        "pay": f"number, {int(val.pay.isna().sum())} gaps",
+    }
+    asked = Request.load("request.npz")
+    encoder = TableEncoder().fit(val[["age", "work", "pay"]])
+    assert asked.encoder.to_json() == encoder.to_json()
+    reply_ = ("market", "answer", "request.npz", "north.csv", *rich, "--owner", "north")
+    run(*reply_, "--out", "from_north.npz")
+    found = Answer.load("from_north.npz", asked)
+    x = encoder.transform(north[["age", "work", "pay"]])
+    expected = market.answer(asked, x, north.rich.to_numpy(str), owner="north")
+    np.testing.assert_array_equal(found.x, expected.x)
+    message = refuse(capsys, *reply_, "--drop", "age", "--out", "no.npz")
+    assert "must have the columns age, work, pay; got pay, work (leave" in message
+    run(
+        *RANK,
+        "from_north.npz",
+        "--train",
+        "train.parquet",
+        *rich,
+        *QUICK,
+        "--out=r.json",
+    )
+    assert json.loads(Path("r.json").read_text())["ranking"][0]["owner"] == "north"
+    run(*reply_, "--unlabelled", "--out", "bare.npz")
+    assert Answer.load("bare.npz", asked).pseudo_labels

@@ -369,5 +369,8 @@ def test_missing_numbers(capsys):
     assert row["samples"] == 8
     assert row["score"] > 0.6
     capsys.readouterr()
-    error = refuse(capsys, *made, "--out", "other.npz")
-    assert "x must be finite, but row 0 has NaN" in error
+    assert Request.load("binned.npz").encoder is None
+    error = refuse(capsys, *made, "--encode", "none", "--out", "other.npz")
+    assert "val.csv has a gap in column 'c', row 0" in error
+    run(*made, "--out", "other.npz")
+    assert Request.load("other.npz").encoder is not None

@@ -79,8 +79,23 @@ class Encoding:
         checks: What the user should look at.
     """
 
-    def __init__(self, mode: str = "auto", split: Split | None = None):
-        self.mode, self.split = mode, split
+    def __init__(
+        self,
+        mode: str = "auto",
+        split: Split | None = None,
+        *,
+        remedy: str = "--drop or --id-column",
+        gaps: bool = False,
+    ):
+        """Note how to encode.
+
+        Args:
+            mode: "auto" or "none".
+            split: What leaves part of the table out of what is learnt.
+            remedy: Options by which users leave a column out.
+            gaps: Whether numbers may have gaps without being encoded.
+        """
+        self.mode, self.split, self.remedy, self.gaps = mode, split, remedy, gaps
         self.columns: tuple[str, ...] | None = None
         self.encoder: TableEncoder | None = None
         self.checks: list[str] = []
@@ -89,12 +104,17 @@ class Encoding:
         self, path: str, frame: pandas.DataFrame, y: np.ndarray | None
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return features `[n, d]` and their names."""
-        first = self.columns is None
+        first, allowed = self.columns is None, self.gaps
         if first:
             self.columns = tuple(frame.columns)
-            self.checks += check_columns(path, frame)
+            self.checks += check_columns(path, frame, self.remedy)
         try:
-            if first and self.mode == "auto" and frame.size and not _plain(frame):
+            if (
+                self.mode == "auto"
+                and first
+                and frame.size
+                and not _plain(frame, allowed)
+            ):
                 from jaxsel.tables import TableEncoder
 
                 self.encoder = TableEncoder()
@@ -106,11 +126,10 @@ class Encoding:
                 return self.encoder.transform(frame), self.encoder.feature_names
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"{path}: {error} (--drop leaves a column out, --id-column names the "
-                "samples by it)"
+                f"{path}: {error} (leave a column out with {self.remedy})"
             ) from error
         gaps = frame.columns[frame.isna().any().to_numpy(bool)]
-        if len(gaps):
+        if len(gaps) and not allowed:
             row = int(np.flatnonzero(frame[gaps[0]].isna())[0])
             remedy = (
                 "do without --encode none, which takes numbers as they are"
@@ -129,9 +148,30 @@ class Encoding:
         return {"encode": self.mode, "encoded": self.encoder.plan}
 
 
-def _plain(frame: pandas.DataFrame) -> bool:
-    """Return whether all columns are numbers, without gaps."""
+class Agreed:
+    """Turns columns of tables into the features that a request's encoder makes."""
+
+    def __init__(self, encoder: TableEncoder):
+        self.encoder = encoder
+
+    def __call__(
+        self, path: str, frame: pandas.DataFrame, y: np.ndarray | None
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return features `[n, d]` and their names."""
+        names = self.encoder.feature_names
+        if sorted(frame.columns) == sorted(names):  # it was encoded before
+            return numbers(path, frame), tuple(frame.columns)
+        try:
+            return self.encoder.transform(frame), names
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: {error} (leave columns out with --drop or --columns)"
+            ) from error
+
+
+def _plain(frame: pandas.DataFrame, gaps: bool) -> bool:
+    """Return whether all columns are numbers, without gaps unless they are allowed."""
     import pandas as pd
 
     numeric = all(pd.api.types.is_numeric_dtype(frame[c]) for c in frame)
-    return numeric and not frame.isna().to_numpy().any()
+    return numeric and (gaps or not frame.isna().to_numpy().any())

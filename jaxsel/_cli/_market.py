@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _market_rank, _market_value
+from ._encoding import Encoding
 from ._market_data import (
+    agreed,
     describe,
     plain_labels,
     read_data,
@@ -19,7 +21,7 @@ from ._market_data import (
     warn,
 )
 from ._market_options import add_answer, add_request
-from ._output import Record, check_outputs, publish, result_path, say
+from ._output import Record, check_outputs, publish, result_path, say, say_checks
 from ._parser import Commands, Parser
 
 if TYPE_CHECKING:
@@ -35,6 +37,11 @@ answer in turn, and ranks the owners by what was gained on hard samples held out
 
 Requests and answers are files without pickle, with versions and checksums. The
 trainer's model is in neither; docs/market.md says what else each side learns."""
+
+_ENCODED = (
+    "columns are encoded as numbers: the request tells owners the medians, standard "
+    "deviations and categories of DATA"
+)
 
 _EXAMPLES = """\
 examples:
@@ -81,7 +88,12 @@ def _request(args: argparse.Namespace) -> None:
 
     from ._read import read_array
 
-    data = read_data(args, args.data, labels=args.labels)
+    encoding = Encoding(
+        args.encode, remedy="--drop or --columns", gaps=args.method == "binned"
+    )
+    data = read_data(args, args.data, labels=args.labels, encode=encoding)
+    say_checks(encoding.checks)
+    encoder = None if args.hide_samples else encoding.encoder
     features = None if args.features is None else read_array(args.features, args.x_key)
     if features is not None and len(features) != len(data):
         raise ValueError(
@@ -104,7 +116,8 @@ def _request(args: argparse.Namespace) -> None:
         budget=args.budget,
         method=args.method,
         features=None if features is None else features[rows],
-        columns=None if args.hide_samples else data.feature_names,
+        columns=None if args.hide_samples or encoder else data.feature_names,
+        encoder=encoder,
         classes=np.unique(data.y).tolist(),
     )
     writers: dict[Path, Callable[[Path], object]] = {}
@@ -115,10 +128,11 @@ def _request(args: argparse.Namespace) -> None:
     writers[out] = request.save
     names = ("budget", "method", "hide_samples", "held_out", "minimum")
     names += ("prediction_column",)
-    record = _record(args, started, names, roles, data)
+    record = _record(args, started, names, roles, data, encoding)
     manifest = publish(writers, record)
     say(
         *_about_request(request, hard),
+        *([] if encoder is None else [_ENCODED]),
         f"Wrote {', '.join(map(str, [*writers, manifest]))}",
     )
 
@@ -144,9 +158,11 @@ def _answer(args: argparse.Namespace) -> None:
         found = refuse(request, owner=args.owner, reason=args.refuse)
     else:
         if args.unlabelled:
-            data = read_unlabelled(args, args.data)
+            data = read_unlabelled(args, args.data, encode=agreed(request))
         else:
-            data = read_data(args, args.data, labels=args.labels)
+            data = read_data(
+                args, args.data, labels=args.labels, encode=agreed(request)
+            )
         mine = _in_order(data, request.schema.columns)
         features = None
         if args.features is not None:
@@ -264,12 +280,14 @@ def _record(
     names: tuple[str, ...],
     roles: tuple[str, ...],
     data: Dataset | None,
+    encoding: Encoding | None = None,
 ) -> Record:
     sources = {role: getattr(args, role) for role in roles}
     reading = ("label_column", "columns", "drop", "x_key", "y_key")
     return Record(
         command=args.command_line,
-        config={name: getattr(args, name) for name in (*names, *reading)},
+        config={name: getattr(args, name) for name in (*names, *reading)}
+        | ({} if encoding is None else encoding.describe()),
         started=started,
         inputs=[
             describe(role, source, data if role == "data" else None)
@@ -277,6 +295,7 @@ def _record(
             if source is not None
         ],
         seeds=[args.seed],
+        checks=() if encoding is None else encoding.checks,
     )
 
 

@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._frames import plain_labels
 
+from ._encoding import Agreed
 from ._output import fingerprint, fingerprint_dataset
 
 if TYPE_CHECKING:
     import numpy as np
 
     from jaxsel.data import Dataset
+    from jaxsel.market import Request
+
+    from ._read import Encode
 
 
 def read_data(
-    args: argparse.Namespace, source: str, *, labels: str | None = None
+    args: argparse.Namespace,
+    source: str,
+    *,
+    labels: str | None = None,
+    encode: Encode | None = None,
 ) -> Dataset:
     """Read samples and their labels, as the options in `args` say."""
     from ._read import read_samples
@@ -32,12 +40,21 @@ def read_data(
         x_key=args.x_key,
         y_key=args.y_key,
         data_dir=args.data_dir,
+        encode=encode,
     )
-    _warn_of_row_numbers(source, data.feature_names)
+    if encode is None:  # which checks columns by itself
+        _warn_of_row_numbers(source, data.feature_names)
     return data
 
 
-def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
+def agreed(request: Request) -> Agreed | None:
+    """Return what makes features of tables, as the request says; None for numbers."""
+    return None if request.encoder is None else Agreed(request.encoder)
+
+
+def read_unlabelled(
+    args: argparse.Namespace, source: str, *, encode: Encode | None = None
+) -> Dataset:
     """Read samples whose labels, if there are any, are not to be used.
 
     Those of a file are not read, and `y` is -1, an unknown class.
@@ -55,13 +72,16 @@ def read_unlabelled(args: argparse.Namespace, source: str) -> Dataset:
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
         x, _, names, _ = read_table(
-            source, columns=_columns(args), drop=(*drop, *args.drop)
+            source,
+            columns=_columns(args),
+            drop=(*drop, *args.drop),
+            encode=encode,
         )
         _warn_of_row_numbers(source, names)
     elif suffix in ARRAYS:
         x = read_array(source, args.x_key)
     else:
-        return read_data(args, source)
+        return read_data(args, source, encode=encode)
     if not x.ndim:
         raise ValueError(f"{source} must hold samples, one a row, got a single number")
     return Dataset(x=x, y=np.full(len(x), -1, np.int64), feature_names=names)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from ._parser import Commands, Parser, add_force, add_reading_options
+from ._parser import (
+    Commands,
+    Parser,
+    add_encode,
+    add_force,
+    add_reading_options,
+)
 
 # Those of jaxsel.market, which is slow to import; a test compares them.
 METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
@@ -13,7 +19,7 @@ _DATA = """\
 DATA is one of
   FILE.npz      arrays x (one row a sample) and y; other names with --x-key, --y-key
   FILE.npy      samples, with --labels for the labels
-  FILE.csv      or FILE.parquet: --label-column, and numeric columns
+  FILE.csv      or FILE.parquet: --label-column, and columns of features
   NAME:SPLIT    a data set of `jaxsel data list`, such as digits:test"""
 
 
@@ -84,7 +90,7 @@ def add_request(actions: Commands[Parser]) -> Parser:
         help="with fewer on either side, the hard samples are not split (default: 10)",
     )
     group.add_argument("--seed", type=int, default=0, help="of the split (default: 0)")
-    _add_reading(parser)
+    add_encode(_add_reading(parser))
     return parser
 
 
@@ -163,10 +169,10 @@ def add_answer(actions: Commands[Parser]) -> Parser:
     return parser
 
 
-def _add_reading(parser: Parser) -> None:
-    add_reading(parser).add_argument(
-        "--labels", metavar="FILE", help="labels of DATA: .npy, or .npz"
-    )
+def _add_reading(parser: Parser) -> argparse._ArgumentGroup:
+    group = add_reading(parser)
+    group.add_argument("--labels", metavar="FILE", help="labels of DATA: .npy, or .npz")
+    return group
 
 
 def add_reading(parser: Parser) -> argparse._ArgumentGroup:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._staged import staged
 
-from ._market_data import describe, read_data, warn
+from ._market_data import agreed, describe, read_data, warn
 from ._market_options import add_max_bytes, add_reading
 from ._output import Record, check_outputs, say
 from ._parser import Commands, Parser, add_force
@@ -105,7 +105,10 @@ def run(args: argparse.Namespace) -> None:
 
     check_positive("--reach", args.reach)
     request = Request.load(args.request, max_bytes=args.max_bytes)
-    train, held_out = (read_data(args, s) for s in (args.train, args.held_out))
+    train, held_out = (
+        read_data(args, source, encode=agreed(request))
+        for source in (args.train, args.held_out)
+    )
     trainer = Trainer(
         request,
         train,

@@ -105,6 +105,10 @@ def add_table_options(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="tables: a column that is no feature; may be repeated",
     )
+    add_encode(group)
+
+
+def add_encode(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--encode",
         choices=("auto", "none"),

@@ -119,8 +119,14 @@ def numbers(path: str, frame: Any) -> np.ndarray:
     return frame.to_numpy(np.float64, na_value=np.nan)
 
 
-def check_columns(path: str, frame: Any) -> list[str]:
-    """Return what is allowed of columns of features, but hardly ever meant."""
+def check_columns(path: str, frame: Any, remedy: str) -> list[str]:
+    """Return what is allowed of columns of features, but hardly ever meant.
+
+    Args:
+        path: What they call the table.
+        frame: The features.
+        remedy: Options that leave a column out.
+    """
     import pandas as pd
 
     checks: list[str] = []
@@ -132,7 +138,7 @@ def check_columns(path: str, frame: Any) -> list[str]:
         if pd.api.types.is_integer_dtype(column) and _counts(name, column):
             checks.append(
                 f"column {name!r} of {path} numbers the rows, and counts as a feature: "
-                f"leave it out with --drop or --id-column"
+                f"leave it out with {remedy}"
             )
         elif (
             np.nanmax(np.abs(values), initial=0) > _EXACT
@@ -140,8 +146,8 @@ def check_columns(path: str, frame: Any) -> list[str]:
         ):
             checks.append(
                 f"column {name!r} of {path} has whole numbers beyond 2^53, which "
-                "features cannot tell apart: if it is an id, leave it out with --drop "
-                "or --id-column"
+                "features cannot tell apart: if it is an id, leave it out with "
+                f"{remedy}"
             )
     return checks
 

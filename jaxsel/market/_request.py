@@ -22,6 +22,7 @@ from jaxsel._wire import (
     reading,
     write,
 )
+from jaxsel.tables import TableEncoder
 
 from ._schema import (
     Schema,
@@ -29,6 +30,7 @@ from ._schema import (
     as_samples,
     as_vectors,
     categories_of,
+    encoded,
     kind_of,
 )
 
@@ -56,6 +58,8 @@ class Request:
         x: Hard samples, `[m, ...]`, or None: then `features` stand for them.
         y: Their labels, `[m]`: integers or texts. None if they are not known.
         features: Their features, `[m, d]`, float32, or None.
+        encoder: What makes numbers of tables on both sides, or None. Owners see what it
+            has learnt.
     """
 
     id: str
@@ -65,6 +69,7 @@ class Request:
     x: np.ndarray | None = None
     y: np.ndarray | None = None
     features: np.ndarray | None = None
+    encoder: TableEncoder | None = None
 
     def __post_init__(self) -> None:
         check_id("id", self.id)
@@ -89,6 +94,11 @@ class Request:
             shown.append(self.y)
         for array in shown:
             check_same_length("x or features", shown[0], "the other arrays", array)
+        if self.encoder is not None and (
+            self.schema.columns != self.encoder.feature_names
+            or self.schema.sample_dtype == "text"
+        ):
+            raise ValueError("columns of the schema must be those that encoder makes")
 
     def __len__(self) -> int:
         """Return the number of hard samples."""
@@ -114,6 +124,8 @@ class Request:
             "method": self.method,
             "schema": self.schema.to_fields(),
         }
+        if self.encoder is not None:
+            fields["encoder"] = self.encoder.to_json()
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return write(FORMAT, path, "request", fields, arrays)
 
@@ -134,9 +146,14 @@ class Request:
                 names the file and the field. If `max_bytes` is less than 1.
         """
         with reading(FORMAT, path, "request", _ARRAYS, max_bytes) as (fields, arrays):
-            check_fields("fields", fields, {"id", "budget", "method", "schema"})
-            schema = Schema.from_fields(fields["schema"])
-            known: dict[str, Any] = {**fields, **arrays, "schema": schema}
+            names = {"id", "budget", "method", "schema"}
+            if isinstance(fields, dict) and fields.get("encoder") is not None:
+                names.add("encoder")
+            check_fields("fields", fields, names)
+            known: dict[str, Any] = {**fields, **arrays}
+            known["schema"] = Schema.from_fields(fields["schema"])
+            if "encoder" in names:
+                known["encoder"] = TableEncoder.from_json(fields["encoder"])
             return cls(**known)
 
 
@@ -151,6 +168,7 @@ def make_request(
     sample_dtype: npt.DTypeLike | None = None,
     columns: Sequence[str] | None = None,
     classes: Sequence[int] | Sequence[str] | None = None,
+    encoder: TableEncoder | None = None,
     key: jax.Array | None = None,
 ) -> Request:
     """Make a request out of hard samples, or of their features alone.
@@ -171,6 +189,10 @@ def make_request(
         columns: Names of the columns of a table; those of `x` if None and it is a data
             frame.
         classes: All labels that there are; those in `y` if None.
+        encoder: Fitted on a table of the trainer's, for tables with categories, dates
+            or gaps: it makes numbers of `x`, of owners' tables, and of the trainer's
+            own when answers are ranked. It goes along with the request, so that owners
+            see the medians, standard deviations and categories of that table.
         key: Key of the request's id; drawn from the operating system if None.
 
     Returns:
@@ -189,6 +211,10 @@ def make_request(
         raise ValueError("sample_shape and sample_dtype must come together")
     if y is None and classes is not None:
         raise ValueError("classes must not be given without y")
+    if encoder is not None:
+        if x is None or columns is not None:
+            raise ValueError("encoder needs x, and names the columns by itself")
+        x, columns = encoded("x", x, encoder), encoder.feature_names
     samples = None if x is None else as_samples("x", x, gaps=method == "binned")
     columns = names_of(x) if columns is None else columns
     vectors = None if features is None else as_vectors("features", features)
@@ -223,6 +249,7 @@ def make_request(
         x=samples,
         y=labels,
         features=vectors,
+        encoder=encoder,
     )
 
 

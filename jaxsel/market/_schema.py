@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_count, check_finite, check_numeric
+from jaxsel._frames import names_of
 from jaxsel._wire import check_fields, check_text, dtype_name, is_dtype
+from jaxsel.tables import TableEncoder
 
 _LARGEST_SAMPLE = 1 << 31  # numbers
 _LARGEST_NAMES = 1 << 26  # bytes of all classes, each as long as the longest
@@ -191,6 +193,23 @@ def as_samples(name: str, value: npt.ArrayLike, *, gaps: bool = False) -> np.nda
         x = x.astype(x.dtype.newbyteorder("="))
     check_rows(name, x, gaps=gaps)
     return x
+
+
+def encoded(name: str, value: Any, encoder: TableEncoder | None) -> Any:
+    """Return a table as numbers, if there is an encoder; anything else as it is.
+
+    Raises:
+        ValueError: If it has neither the columns that are encoded nor the encoder's.
+    """
+    names = names_of(value)
+    if encoder is None or names is None:
+        return value
+    if sorted(names) == sorted(encoder.feature_names):
+        return value
+    try:
+        return encoder.transform(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def categories_of(value: npt.ArrayLike) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from jaxsel._frames import in_order, names_of
 
 from ._answer import Answer
 from ._request import Request
-from ._schema import as_samples, as_vectors
+from ._schema import as_samples, as_vectors, encoded
 
 # An honest owner of so many times the trainer's samples comes as near to a shown sample
 # as a copy must be with this probability at most.
@@ -277,6 +277,7 @@ def _samples(name: str, value: npt.ArrayLike, request: Request) -> np.ndarray:
     if schema.sample_shape is None:
         x, shape = as_vectors(name, value), (schema.n_features,)
     else:
+        value = encoded(name, value, request.encoder)
         x, shape = as_samples(name, value, gaps=request.gaps), schema.sample_shape
         x = in_order(name, x, names_of(value), schema.columns)
     if x.shape[1:] != shape:

@@ -16,7 +16,7 @@ from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
 
 from ._request import Request
-from ._schema import as_labels, as_samples, as_vectors, kind_of
+from ._schema import as_labels, as_samples, as_vectors, encoded, kind_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,7 @@ def both_sides(
         by_features: Whether features are needed for the choice.
         metric: Which is nearest.
     """
+    x = encoded("x", x, request.encoder)
     samples = None if x is None else as_samples("x", x, gaps=request.gaps)
     given = None if features is None else as_vectors("features", features)
     labels = None if y is None else as_labels("y", y)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._columns import (
+    Category,
+    Column,
+    Number,
+    feature_names,
+    features,
+    from_fields,
+    to_fields,
+)
 from ._frame import as_frame
 
 if TYPE_CHECKING:
@@ -25,8 +35,9 @@ class TableEncoder:
       column, and so do those that were not seen in `fit`.
 
     So two rows that differ in a category are as far apart, on average, as two rows in a
-    number: their squared distance there is 2. The work is done by scikit-learn's
-    `ColumnTransformer`. Costs O(n d), besides a sort of each column.
+    number: their squared distance there is 2. What there is to learn, scikit-learn's
+    `ColumnTransformer` learns; it is kept as plain numbers and texts, so that an
+    encoder can be written as JSON. Costs O(n d), besides a sort of each column.
 
     Args:
         max_categories: Columns that a column of categories becomes at most.
@@ -48,8 +59,8 @@ class TableEncoder:
         {'age': 'number, 1 gaps', 'work': '2 categories'}
     """
 
-    columns: tuple[str, ...]
-    feature_names: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
     plan: dict[str, str]
 
     def __init__(self, *, max_categories: int = 20):
@@ -91,23 +102,17 @@ class TableEncoder:
             handle_unknown="infrequent_if_exist",
             max_categories=self.max_categories,
             sparse_output=False,
-            feature_name_combiner=_category_name,  # pyright: ignore[reportArgumentType]
         )
         gaps = MissingIndicator(error_on_new=False)
-        self._transformer = ColumnTransformer(
+        learner = ColumnTransformer(
             [
                 ("numbers", make_pipeline(fill, StandardScaler()), numbers),
                 ("gaps", gaps, numbers),
                 ("categories", one_hot, texts),
             ]
         )
-        self._transformer.fit(frame)
-        self.columns = tuple(frame.columns)
-        named = self._transformer.named_transformers_
-        missing = [numbers[i] for i in named["gaps"].features_] if numbers else []
-        self.feature_names = (*numbers, *(f"{c} missing" for c in missing))
-        if texts:
-            self.feature_names += tuple(named["categories"].get_feature_names_out())
+        learner.fit(frame)
+        self._keep(_learned(learner.named_transformers_, self._kinds))
         self.plan = {c: self._describe(frame[c]) for c in self.columns}
         return self
 
@@ -121,16 +126,74 @@ class TableEncoder:
             TypeError: If it is no table.
             ValueError: If it has other columns, or a column of numbers holds texts.
         """
-        if not hasattr(self, "columns"):
-            raise ValueError("the encoder must be fitted first: call fit(train)")
+        self._check_fitted()
         frame: Any = as_frame("table", table)
         if sorted(frame.columns) != sorted(self.columns):
             raise ValueError(
                 f"table must have the columns {', '.join(self.columns)}; got "
                 f"{', '.join(frame.columns)}"
             )
-        encoded = self._transformer.transform(self._typed(frame[[*self.columns]]))
-        return np.asarray(encoded, np.float64)
+        return features(self._columns, self._typed(frame[[*self.columns]]))
+
+    def to_json(self) -> str:
+        """Return what was learnt as JSON, for `from_json`.
+
+        It tells the medians, means, standard deviations and categories of the table
+        that was fitted, and the counts in `plan`.
+        """
+        self._check_fitted()
+        fields = {
+            "version": 1,
+            "max_categories": self.max_categories,
+            "columns": to_fields(self._columns),
+            "plan": self.plan,
+        }
+        return json.dumps(fields, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> TableEncoder:
+        """Return the encoder that `to_json` wrote.
+
+        Raises:
+            ValueError: If it is something else; nothing but what it holds is trusted.
+        """
+        try:
+            found = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"the encoder must be JSON: {error}") from error
+        wanted = {"version", "max_categories", "columns", "plan"}
+        if not isinstance(found, dict) or set(found) != wanted:
+            raise ValueError(
+                f"the encoder must have the fields {', '.join(sorted(wanted))}"
+            )
+        if found["version"] != 1:
+            raise ValueError(
+                f"the encoder has version {str(found['version'])[:40]!r}, and 1 is read"
+            )
+        columns, plan = from_fields(found["columns"]), found["plan"]
+        names = [column.name for column in columns]
+        if not isinstance(plan, dict) or sorted(plan) != sorted(names):
+            raise ValueError("plan must say of each column what became of it")
+        if not all(type(said) is str for said in plan.values()):
+            raise ValueError("plan must hold texts")
+        if type(found["max_categories"]) is not int:
+            raise ValueError("max_categories must be a whole number")
+        encoder = cls(max_categories=found["max_categories"])
+        encoder._kinds = {
+            c.name: c.kind if isinstance(c, Number) else "category" for c in columns
+        }
+        encoder._keep(columns)
+        encoder.plan = {name: plan[name] for name in names}
+        return encoder
+
+    def _keep(self, columns: tuple[Column, ...]) -> None:
+        self._columns = columns
+        self.columns = tuple(column.name for column in columns)
+        self.feature_names = feature_names(columns)
+
+    def _check_fitted(self) -> None:
+        if not self.columns:
+            raise ValueError("the encoder must be fitted first: call fit(train)")
 
     def _typed(self, frame: Any) -> Any:
         """Return columns as floats with NaN, or as objects with None."""
@@ -167,8 +230,31 @@ class TableEncoder:
         return f"{kind}, {gaps} gaps" if gaps else kind
 
 
-def _category_name(column: str, category: Any) -> str:
-    return f"{column} missing" if category is None else f"{column}={category}"
+def _learned(fitted: Any, kinds: dict[str, str]) -> tuple[Column, ...]:
+    """Return what the parts of a `ColumnTransformer` have learnt of columns by kind."""
+    numbers = [c for c, kind in kinds.items() if kind != "category"]
+    found: dict[str, Column] = {}
+    if numbers:
+        fill, scaler = (step for _, step in fitted["numbers"].steps)
+        missing = {int(i) for i in fitted["gaps"].features_}
+        for i, name in enumerate(numbers):
+            found[name] = Number(
+                name=name,
+                kind=kinds[name],
+                median=float(fill.statistics_[i]),
+                mean=float(scaler.mean_[i]),
+                scale=float(scaler.scale_[i]),
+                gaps=i in missing,
+            )
+    if len(numbers) < len(kinds):
+        one_hot = fitted["categories"]
+        rare = one_hot.infrequent_categories_
+        texts = [c for c in kinds if c not in found]
+        for name, categories, few in zip(texts, one_hot.categories_, rare, strict=True):
+            few = [] if few is None else few.tolist()
+            own = tuple(c for c in categories.tolist() if c not in few)
+            found[name] = Category(name=name, categories=own, others=bool(few))
+    return tuple(found[name] for name in kinds)
 
 
 def _kind(name: str, column: Any) -> str:

@@ -86,7 +86,7 @@ def test_a_request_is_its_arrays_and_no_model(tmp_path):
     """C.1: what a file holds is what is declared, and there is no field to misuse."""
     assert {f.name for f in dataclasses.fields(Request)} == {
         *("id", "budget", "method", "schema"),
-        *("x", "y", "features"),
+        *("x", "y", "features", "encoder"),
     }
     asked = request()
     path = asked.save(tmp_path / "r.npz")

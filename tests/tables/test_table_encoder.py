@@ -1,10 +1,16 @@
 """Tables as features: against pandas and arithmetic by hand."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from jaxsel.tables import TableEncoder
 
@@ -59,6 +65,99 @@ def test_rare_categories_share_a_column():
     assert x.shape == (5, 3)
     assert (x[2:] == x[2]).all()
     assert len(np.unique(x, axis=0)) == 3
+    assert encoder.feature_names == ("t=often", "t=some", "t others")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scikit_learn_transforms_alike(seed):
+    """Also of rows that were not fitted: gaps, new categories, rare ones."""
+    rng = np.random.default_rng(seed)
+    names = [f"c{i}" for i in range(30)]
+    frame = pd.DataFrame(
+        {
+            "a": np.where(rng.random(400) < 0.1, np.nan, rng.lognormal(size=400)),
+            "rare": rng.choice(names, 400, p=rng.dirichlet(np.full(30, 0.3))),
+            "b": rng.integers(0, 5, 400).astype(float),
+            "few": np.where(rng.random(400) < 0.2, None, rng.choice(["u", "v"], 400)),
+        }
+    )
+    new = frame.sample(100, random_state=seed).reset_index(drop=True)
+    new.loc[:9, "rare"], new.loc[5:20, "few"] = "new", "new"
+    new.loc[30:35, ["b", "rare"]] = None
+    numbers, texts = ["a", "b"], ["rare", "few"]
+    theirs = ColumnTransformer(
+        [
+            (
+                "n",
+                make_pipeline(SimpleImputer(strategy="median"), StandardScaler()),
+                numbers,
+            ),
+            ("gaps", MissingIndicator(error_on_new=False), numbers),
+            (
+                "c",
+                OneHotEncoder(
+                    handle_unknown="infrequent_if_exist",
+                    max_categories=20,
+                    sparse_output=False,
+                ),
+                texts,
+            ),
+        ]
+    ).fit(frame.astype(dict.fromkeys(texts, object)))
+    ours = TableEncoder().fit(frame)
+    for table in (frame, new):
+        expected = theirs.transform(table.astype(dict.fromkeys(texts, object)))
+        np.testing.assert_allclose(ours.transform(table), expected, atol=1e-12)
+
+
+def test_an_encoder_is_written_and_read():
+    train = FRAME.assign(
+        gap=np.where(np.arange(N) % 7, 0.1, np.nan), kind=[*"abcdef" * 10]
+    )
+    encoder = TableEncoder(max_categories=4).fit(train)
+    again = TableEncoder.from_json(encoder.to_json())
+    new = train[::-1].assign(kind="z", work=None)
+    np.testing.assert_array_equal(again.transform(new), encoder.transform(new))
+    assert again.feature_names == encoder.feature_names
+    assert again.plan == encoder.plan
+    assert again.max_categories == 4
+    assert again.to_json() == encoder.to_json()
+
+
+def forged(change):
+    found = json.loads(TableEncoder().fit(FRAME).to_json())
+    change(found)
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "must be JSON"),
+        ("{}", "must have the fields columns, max_categories, plan, version"),
+        (forged(lambda f: f.update(version=2)), "version '2', and 1 is read"),
+        (forged(lambda f: f.update(columns=[])), "a list, not empty"),
+        (forged(lambda f: f.update(max_categories="9")), "max_categories"),
+        (forged(lambda f: f.update(max_categories=1)), "at least 2, got 1"),
+        (forged(lambda f: f["plan"].pop("age")), "plan must say of each column"),
+        (forged(lambda f: f["plan"].update(age=1)), "plan must hold texts"),
+        (forged(lambda f: f["columns"].append(f["columns"][0])), "different names"),
+        (forged(lambda f: f["columns"][0].update(scale=0)), "scale .* positive"),
+        (forged(lambda f: f["columns"][0].update(mean=1e999)), "mean .* finite"),
+        (forged(lambda f: f["columns"][0].update(median="1")), "median .* finite"),
+        (forged(lambda f: f["columns"][0].update(kind="eval")), "'eval'"),
+        (forged(lambda f: f["columns"][0].update(gaps=1)), "gaps .* true or false"),
+        (forged(lambda f: f["columns"][0].update(more=1)), "must have the fields"),
+        (forged(lambda f: f["columns"][0].update(name=1)), "name of a column"),
+        (forged(lambda f: f["columns"][1].update(categories=[1])), "must be texts"),
+        (forged(lambda f: f["columns"][1].update(categories="ab")), "must be a list"),
+        (forged(lambda f: f["columns"][1].update(categories=["a"] * 2)), "differ"),
+        (forged(lambda f: f["columns"][1].update(others=2)), "others .* true or"),
+    ],
+)
+def test_forged_encoders_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        TableEncoder.from_json(text)
 
 
 @pytest.mark.parametrize("kind", [pl.from_pandas, pa.Table.from_pandas])
@@ -93,6 +192,8 @@ def test_other_columns_are_refused():
         encoder.transform(FRAME.assign(age="old"))
     with pytest.raises(ValueError, match="fitted first"):
         TableEncoder().transform(FRAME)
+    with pytest.raises(ValueError, match="fitted first"):
+        TableEncoder().to_json()
     with pytest.raises(ValueError, match="at least 2, got 1"):
         TableEncoder(max_categories=1)
 
