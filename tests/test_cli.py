@@ -316,6 +316,9 @@ def test_demo(capsys, monkeypatch):
     run("demo", "--force", "--out", "demo")
     assert json.loads(Path("demo/manifest.json").read_text())["seeds"] == [*range(10)]
     assert "--seeds must be at least 1" in refuse(capsys, "demo", "--seeds", "0")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert "jinja2" in refuse(capsys, "demo", "--out", "elsewhere")
+    assert called.call_count == 2
 
 
 def test_info(capsys, monkeypatch):

@@ -191,8 +191,12 @@ def test_what_is_there_is_not_replaced(capsys):
     assert Path("errors/errors.csv").read_text() == "mine"
 
 
-def test_without_matplotlib(capsys, monkeypatch):
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_what_a_report_needs(capsys, monkeypatch, package):
     np.savez("t.npz", x=X, y=Y)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "matplotlib" in refuse(capsys, "errors", "t.npz")
+    monkeypatch.setitem(sys.modules, package, None)
+    said = refuse(capsys, "errors", "t.npz")
+    assert package in said
+    assert "jaxsel[data,report,text]" in said
+    assert not Path("errors").exists()
     run("errors", "t.npz", "--no-report")

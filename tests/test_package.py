@@ -34,6 +34,7 @@ HEAVY = [
     "scipy.optimize",
     "scipy.stats",
     "matplotlib",
+    "jinja2",
     "sklearn",
     "tensorflow_datasets",
     "torch",

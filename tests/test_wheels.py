@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -27,16 +28,23 @@ def tree(tmp_path):
     return tmp_path
 
 
-def build(tree, compiler):
-    """Return the wheel's tags and the bytes of its library, None without."""
+def hatch(tree, target, compiler):
+    """Return the wheel or sdist that is built."""
+    folder = tree / "dist" / target
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"],
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder],
         cwd=tree,
         env=os.environ | {"CXX": str(compiler)},
         check=True,
         capture_output=True,
     )
-    (wheel,) = (tree / "dist").iterdir()
+    (built,) = folder.iterdir()
+    return built
+
+
+def build(tree, compiler):
+    """Return the wheel's tags and the bytes of its library, None without."""
+    wheel = hatch(tree, "wheel", compiler)
     *_, tags = parse_wheel_filename(wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         library = "jaxsel/_native/kernels.so"
@@ -66,3 +74,24 @@ def test_without_a_compiler_the_wheel_is_pure(tree, fails):
     tags, library = build(tree, script(compiler, "exit 1") if fails else compiler)
     assert tags == {("py3", "none", "any")}
     assert library is None
+
+
+def test_wheel_and_sdist_have_the_templates_of_reports(tree):
+    source = ROOT / "jaxsel/report"
+    shutil.copytree(source, tree / "jaxsel/report")
+    templates = {
+        file.relative_to(ROOT).as_posix(): file.read_bytes()
+        for file in source.rglob("*")
+        if file.suffix in (".html", ".css")
+    }
+    assert len(templates) == 3
+    wheel = hatch(tree, "wheel", tree / "compiler")
+    with zipfile.ZipFile(wheel) as archive:
+        assert templates == {name: archive.read(name) for name in templates}
+    sdist = hatch(tree, "sdist", tree / "compiler")
+    with tarfile.open(sdist) as archive:
+        inside = {
+            name: archive.extractfile(f"{sdist.name[: -len('.tar.gz')]}/{name}").read()
+            for name in templates
+        }
+    assert inside == templates

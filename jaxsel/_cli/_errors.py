@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import importlib
 import re
 import tempfile
 import time
@@ -29,6 +28,7 @@ from ._output import (
 )
 from ._parser import Commands, Parser
 from ._programs import ignore_failures
+from ._reported import check_report_packages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     report = not args.no_report
     if report:
-        importlib.import_module("matplotlib")  # rather than fail after the work
+        check_report_packages()
     folder = Path(args.out)
     names = [_TABLE, *([_PAGE, _NUMBERS] if report else []), _MANIFEST]
     files = [folder / name for name in names]

@@ -130,7 +130,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--no-report",
         action="store_true",
-        help="write no report, which needs matplotlib",
+        help="write no report, which needs matplotlib and jinja2",
     )
     add_force(parser)
     group.add_argument(

@@ -20,6 +20,7 @@ _PACKAGES = (
     "pandas",
     "pyarrow",
     "matplotlib",
+    "jinja2",
     "scikit-learn",
     "tensorflow-datasets",
     "array-record",

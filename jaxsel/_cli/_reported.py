@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,16 @@ def add_report_options(parser: Parser, *, out: str, seeds: int) -> None:
     add_force(parser)
 
 
+def check_report_packages() -> None:
+    """Fail if a package that a report needs is missing, rather than after the work.
+
+    Raises:
+        ImportError: If one is.
+    """
+    for name in ("matplotlib", "jinja2"):
+        importlib.import_module(name)
+
+
 def write_report(
     args: argparse.Namespace, write: Write, *, config: Mapping[str, Any]
 ) -> None:
@@ -44,6 +55,7 @@ def write_report(
     started = time.perf_counter()
     if args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
+    check_report_packages()
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("report.html", "report.json", "manifest.json")]

@@ -1,148 +1,126 @@
-"""The report as one HTML page."""
+"""The report as one HTML page, made by the templates beside this file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from html import escape
-from itertools import groupby
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._chapter import Cell, Chapter, Figure, Heading, Table
-from ._figure import code, render_figure
+from ._figure import draw_png, draw_svg
 from ._origin import Origin
-from ._page_style import CSS
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 def render(title: str, summary: str, chapters: Sequence[Chapter], made: Origin) -> str:
-    """Return the whole page."""
-    numbered = list(enumerate(chapters, 1))
-    body = "\n".join(_chapter(chapter, f"c{i}") for i, chapter in numbered)
-    contents = "\n".join(_contents(chapter, f"c{i}") for i, chapter in numbered)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{CSS}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-<p>{_text(summary)}</p>
-</header>
-<nav aria-label="Contents">
-<strong>Contents</strong>
-<ol>
-{contents}
-</ol>
-</nav>
-<main>
-{body}
-</main>
-<footer>{_made(made)} The same numbers are in report.json.</footer>
-</body>
-</html>
-"""
+    """Return the whole page.
 
-
-def _made(made: Origin) -> str:
-    revision = f", revision {made.revision}" if made.revision else ""
-    versions = [f"{name} {version}" for name, version in made.versions.items()]
-    ours, *others = map(escape, versions)
-    return (
-        f'Made on <time datetime="{made.date}">{made.date}</time> by {ours}{revision}, '
-        f"with {', '.join(others)}."
+    Raises:
+        ImportError: If Jinja is not installed.
+    """
+    page = _templates().get_template("page.html")
+    return page.render(
+        title=title,
+        summary=summary,
+        chapters=[
+            {"id": f"c{i}", "title": chapter.title, "parts": _parts(chapter, f"c{i}")}
+            for i, chapter in enumerate(chapters, 1)
+        ],
+        made=made,
+        versions=[f"{name} {version}" for name, version in made.versions.items()],
     )
 
 
-def _headings(chapter: Chapter, name: str) -> dict[int, str]:
-    """The id of each heading, by its place among the blocks."""
-    places = [i for i, b in enumerate(chapter.blocks) if isinstance(b, Heading)]
-    return {place: f"{name}-s{i}" for i, place in enumerate(places, 1)}
-
-
-def _contents(chapter: Chapter, name: str) -> str:
-    link = f'<a href="#{name}">{escape(chapter.title)}</a>'
-    anchors = _headings(chapter, name)
-    items = "".join(
-        f'<li><a href="#{anchors[place]}">{escape(block.text)}</a></li>'
-        for place, block in enumerate(chapter.blocks)
-        if isinstance(block, Heading)
+def _templates() -> jinja2.Environment:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError(
+            "a report needs jinja2: pip install 'jaxsel[report]'"
+        ) from error
+    templates = jinja2.Environment(
+        autoescape=True,
+        keep_trailing_newline=True,
+        loader=jinja2.PackageLoader("jaxsel.report", "_templates"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    return f"<li>{link}{f'<ul>{items}</ul>' if items else ''}</li>"
+    templates.filters["at_code"] = _at_code
+    return templates
 
 
-def _chapter(chapter: Chapter, name: str) -> str:
-    anchors = _headings(chapter, name)
-    parts = [f'<section id="{name}">', f"<h2>{escape(chapter.title)}</h2>"]
-    for is_figure, group in groupby(
-        enumerate(chapter.blocks), key=lambda item: isinstance(item[1], Figure)
-    ):
-        if is_figure:
-            parts.append('<div class="figures">')
-        for place, block in group:
-            if isinstance(block, str):
-                parts.append(f"<p>{_text(block)}</p>")
-            elif isinstance(block, Heading):
-                parts.append(f'<h3 id="{anchors[place]}">{escape(block.text)}</h3>')
-            elif isinstance(block, Table):
-                parts.append(_table(block, f"{name}-t{place}"))
-            elif isinstance(block, Figure):
-                parts.append(render_figure(block, f"{name}-f{place}"))
-            else:
-                raise TypeError(
-                    "blocks must be str, Heading, Figure or Table, got "
-                    f"{type(block).__name__}"
-                )
-        if is_figure:
-            parts.append("</div>")
-    return "\n".join([*parts, "</section>"])
+def _at_code(text: str) -> list[str]:
+    """Split text at its `backticks`: every other piece is code."""
+    return re.split(r"`([^`]+)`", text)
 
 
-def _table(table: Table, name: str) -> str:
+def _parts(chapter: Chapter, name: str) -> list[dict[str, Any]]:
+    """Return what the templates show of each block, with ids that start with `name`."""
+    parts: list[dict[str, Any]] = []
+    headings = count(1)
+    for place, block in enumerate(chapter.blocks):
+        if isinstance(block, str):
+            part = {"kind": "text", "text": block}
+        elif isinstance(block, Heading):
+            name_of = f"{name}-s{next(headings)}"
+            part = {"kind": "heading", "id": name_of, "text": block.text}
+        elif isinstance(block, Table):
+            part = {"kind": "table", "id": f"{name}-t{place}", **_table(block)}
+        elif isinstance(block, Figure):
+            part = {"kind": "figure", **_figure(block, f"{name}-f{place}")}
+        else:
+            raise TypeError(
+                "blocks must be str, Heading, Figure or Table, got "
+                f"{type(block).__name__}"
+            )
+        parts.append(part)
+    return parts
+
+
+def _figure(figure: Figure, name: str) -> dict[str, Any]:
+    if figure.format == "png":
+        view, drawing = None, draw_png(figure)
+    else:
+        view, drawing = draw_svg(figure, name)
+    return {
+        "format": figure.format,
+        "width": round(figure.plot.get_figwidth() * 96),
+        "view": view,
+        "drawing": drawing,
+        "alt": figure.alt,
+        "caption": figure.caption,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
     formats = table.formats or [""] * len(table.columns)
-    is_text = [
-        any(isinstance(row[i], str) for row in table.rows)
-        for i in range(len(table.columns))
+    columns = [
+        {"title": title, "is_text": any(isinstance(row[i], str) for row in table.rows)}
+        for i, title in enumerate(table.columns)
     ]
-    kinds = [' class="text"' if text else "" for text in is_text]
-    head = "".join(
-        f'<th scope="col"{kind}>{escape(column)}</th>' if column else "<td></td>"
-        for column, kind in zip(table.columns, kinds, strict=True)
-    )
-    rows = []
-    for row in table.rows:
-        cells = [_show(cell, form) for cell, form in zip(row, formats, strict=True)]
-        rest = "".join(
-            f"<td{kind}>{cell}</td>"
-            for cell, kind in zip(cells[1:], kinds[1:], strict=True)
-        )
-        rows.append(f'<tr><th scope="row">{cells[0]}</th>{rest}</tr>')
-    return (
-        f'<figure class="table">\n<figcaption id="{name}">{_text(table.caption)}'
-        f'</figcaption>\n<div class="wide" role="region" tabindex="0" '
-        f'aria-labelledby="{name}"><table aria-labelledby="{name}">\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n"
-        "</tbody></table></div>\n</figure>"
-    )
+    rows = [
+        [_show(cell, form) for cell, form in zip(row, formats, strict=True)]
+        for row in table.rows
+    ]
+    return {"caption": table.caption, "columns": columns, "rows": rows}
 
 
 def _show(cell: Cell, form: str) -> str:
     """A cell as text; a number that is not known as a dash."""
     if isinstance(cell, str):
-        return escape(cell)
+        return cell
     if cell is None or np.ndim(cell) == 0 and not np.isfinite(cell):
         return "–"
     if np.ndim(cell) == 0:
-        shown = escape(format(cell, form))
+        shown = format(cell, form)
         return f"\N{MINUS SIGN}{shown[1:]}" if shown.startswith("-") else shown
     mean, spread = cell
     if spread is None:
         return _show(mean, form)
     return f"{_show(mean, form)} ± {_show(spread, form)}"
-
-
-def _text(text: str) -> str:
-    return code(escape(text))

@@ -45,6 +45,7 @@ class Report:
             folder: Made if it does not exist.
 
         Raises:
+            ImportError: If Jinja is not installed.
             TypeError: If a chapter's data holds what JSON cannot.
             ValueError: If `SOURCE_DATE_EPOCH` is not a count of seconds.
         """

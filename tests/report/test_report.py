@@ -287,6 +287,14 @@ def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_a_report_without_jinja(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    report = Report(title="Text", summary="", chapters=[])
+    with pytest.raises(ImportError, match=r"jinja2: pip install 'jaxsel\[report\]'"):
+        report.save(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_blocks_refuse():
     with pytest.raises(ValueError, match="alt must say"):
         Figure(plot=new_figure(), alt=" ", caption="x")
@@ -301,9 +309,9 @@ def test_blocks_refuse():
 
 
 @pytest.mark.left_out
-def test_importing_the_room_imports_no_plotting():
+def test_importing_the_room_imports_nothing_heavy():
+    heavy = ("matplotlib", "jinja2", "pandas", "flax")
     code = (
-        "import sys, jaxsel.report; "
-        "sys.exit(any(m in sys.modules for m in ('matplotlib', 'pandas', 'flax')))"
+        f"import sys, jaxsel.report; sys.exit(any(m in sys.modules for m in {heavy}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
