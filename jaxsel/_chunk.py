@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from ._checks import check_count
 
@@ -52,6 +53,15 @@ def take_rows(tree: Any, chunk: slice, rows: int) -> Any:
         part = array[chunk]
         missing = rows - len(part)
         return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+
+    return jax.tree.map(take, tree)
+
+
+def take_rows_at(tree: Any, rows: Any) -> Any:
+    """Return these rows of every array: a slice or indices."""
+
+    def take(array: npt.ArrayLike) -> np.ndarray:
+        return np.asarray(array)[rows]
 
     return jax.tree.map(take, tree)
 

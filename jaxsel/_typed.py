@@ -139,3 +139,8 @@ def while_loop(
 ) -> _T:
     """Return what the body makes of a carry, while `more`: `jax.lax.while_loop`."""
     return lax.while_loop(more, body, carry)
+
+
+def wrapped_key(bits: jax.Array) -> jax.Array:
+    """Return the key that has these bits: `jax.random.wrap_key_data`."""
+    return jax.random.wrap_key_data(bits)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -151,9 +151,8 @@ def fit_levels(
 
     options = {"maxiter": steps, "ftol": _FLAT}
     begin = point.astype(np.float64)
-    found: Any = optimize.minimize(
-        loss, begin, jac=True, method="L-BFGS-B", options=options
-    )
+    minimize = cast(Any, optimize.minimize)
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
     if not np.isfinite(found.x).all():  # it diverged
         return start
     return _rebuilt(jnp.asarray(found.x, jnp.float32), shapes)[0]

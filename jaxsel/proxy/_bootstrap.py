@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import check_count
+from jaxsel._typed import wrapped_key
 
 
 def joint_key(ours: int, theirs: int) -> jax.Array:
@@ -27,7 +28,7 @@ def joint_key(ours: int, theirs: int) -> jax.Array:
     for name, value in (("ours", ours), ("theirs", theirs)):
         check_count(name, value, minimum=0)
     digest = hashlib.sha256(f"jaxsel {ours} {theirs}".encode()).digest()
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], np.uint32)))
+    return wrapped_key(jnp.asarray(np.frombuffer(digest[:8], np.uint32)))
 
 
 def draw_bootstrap(key: jax.Array, n: int, share: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def embedder(target: Target) -> tuple[nnx.GraphDef[Any], Any]:
     encoder.layers = nnx.List([])
     if target.config.pre_norm:
         del encoder.final_norm
-    return nnx.split(encoder)
+    return cast(tuple[nnx.GraphDef[Any], Any], nnx.split(encoder))
 
 
 def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +196,7 @@ def prune(
 
 
 def _pruned(source: Any, layer: Layer, importance: np.ndarray) -> Params:
-    width = source.query.kernel.shape[1] // source.heads
+    width: int = source.query.kernel.shape[1] // source.heads
     if layer.heads > source.heads or layer.head_width != width:
         raise ValueError(
             f"manifest has {layer.heads} heads of width {layer.head_width}, the target "

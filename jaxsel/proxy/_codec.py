@@ -9,12 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | float | None"
 _Node = TypeVar("_Node")
 
 
-def encode(node: Any) -> Any:
+def encode(
+    node: DataclassInstance | tuple[Any, ...] | Mapping[str, Any] | str | float | None,
+) -> Any:
     """Return what JSON can hold of a dataclass, field by field."""
     if isinstance(node, tuple):
         return [encode(entry) for entry in node]
@@ -54,7 +60,7 @@ def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
     if not isinstance(text, str):
         raise ValueError(f"{what} must be text, got {type(text).__name__}")
     try:
-        document = json.loads(
+        document: _Json = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
@@ -82,7 +88,7 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _decode(kind: Any, value: Any, path: str) -> Any:
+def _decode(kind: Any, value: _Json, path: str) -> Any:
     at = f"{path}." if path else ""
     if not isinstance(value, dict):
         raise ValueError(f"{path} must be an object, got {short(value)}")
@@ -107,7 +113,7 @@ def _decode(kind: Any, value: Any, path: str) -> Any:
         raise ValueError(f"{at}{error}") from None
 
 
-def _decode_field(field: dataclasses.Field[Any], given: Any, path: str) -> Any:
+def _decode_field(field: dataclasses.Field[Any], given: _Json, path: str) -> Any:
     node = field.metadata.get("of")
     if node is None or (given is None and str(field.type).endswith("| None")):
         return given

@@ -273,7 +273,7 @@ def compare_costs(
         for k, m in manifests.items()
     }
     first = next(iter(costs.values()))
-    lines = []
+    lines: list[list[str]] = []
     for name, counted in costs.items():
         line = [
             name,
@@ -296,7 +296,7 @@ def markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     rows = [list(header), *map(list, lines)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = [i > 0 and rows[-1][i][:1].isdigit() for i in range(len(widths))]
-    text = []
+    text: list[str] = []
     for row in rows:
         cells = (
             cell.rjust(width) if number else cell.ljust(width)

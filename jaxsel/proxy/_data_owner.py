@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._chunk import take_rows_at
 from jaxsel.models import Target, Tokens
 
 from ._bootstrap import draw_bootstrap
@@ -16,7 +17,7 @@ from ._build import proxy_inputs
 from ._choose import choose
 from ._manifest import Manifest
 from ._messages import Bootstrap, Offer, Plan, check_labels
-from ._plan import Samples, check_inputs, take_rows_at
+from ._plan import Samples, check_inputs
 from ._proxy import Proxy
 
 

@@ -370,7 +370,7 @@ def _pilot(
     x = x.T[None].astype(np.float64)
     y = _target(operation.kind, x, mask, operation.eps, np)
     x, y = (x if mask is None else x * mask)[0], y[0]
-    deviation = y - y.mean(-1, keepdims=True)
+    deviation: np.ndarray = y - y.mean(-1, keepdims=True)
     scale = {
         "x": x.mean(-1, keepdims=True),
         "x_std": x.std(-1, keepdims=True),

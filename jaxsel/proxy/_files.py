@@ -33,7 +33,7 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     Returns:
         The folder.
     """
-    from safetensors.numpy import save_file
+    import safetensors.numpy
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
         # safetensors writes arrays as they lie in memory.
         arrays = {k: np.asarray(v, order="C") for k, v in proxy.arrays().items()}
         about = {"manifest": _digest(proxy.manifest), "arrays": digest_arrays(arrays)}
-        save_file(arrays, weights, about)
+        safetensors.numpy.save_file(arrays, weights, about)
         manifest.write_text(proxy.manifest.to_json(), "utf-8")
     return folder
 

@@ -213,7 +213,9 @@ class FixedPoint:
     """
 
     fraction_bits: int = 16
-    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+    bounds: Mapping[str, float] = dataclasses.field(
+        default_factory=dict[str, float], hash=False
+    )
 
     def __post_init__(self) -> None:
         _check_sizes(self, "fraction_bits")

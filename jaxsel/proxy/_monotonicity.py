@@ -23,7 +23,7 @@ def monotonicity(
     Raises:
         ValueError: For fewer than two values, different lengths, or NaN.
     """
-    from scipy.stats import rankdata
+    from scipy import stats
 
     sides: list[np.ndarray] = []
     check_same_length("estimated", estimated, "exact", exact)
@@ -34,7 +34,7 @@ def monotonicity(
                 f"{name} must be two or more numbers of shape [n] without NaN, got "
                 f"shape {values.shape} with {int(np.isnan(values).sum())} NaN"
             )
-        rank = np.asarray(rankdata(values))
+        rank: np.ndarray = stats.rankdata(values)
         sides.append(rank - rank.mean())
     a, b = sides
     scale = np.sqrt((a @ a) * (b @ b))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._chunk import chunk_slices, take_rows, take_rows_at
 from jaxsel._typed import compiled, map_leaves
 
 from ._forward import Params, Seen, proxy_scores, run
@@ -70,9 +70,7 @@ class Observed:
         for chunk in chunk_slices(n, self._rows):
             found = self._run(*take_rows((self._x, self._mask), chunk, self._rows))
             count = chunk.stop - chunk.start
-            logits, seen = jax.tree.map(
-                lambda array, count=count: np.asarray(array)[:count], found
-            )
+            logits, seen = take_rows_at(found, slice(count))
             if count == n:  # it all fits: once is enough
                 self._whole = chunk, logits, seen
             yield chunk, logits, seen

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._chunk import take_rows_at
 from jaxsel.models import Target
 
 from ._invivo import Goal
@@ -148,8 +149,3 @@ def given(name: str, value: _T | None) -> _T:
     if value is None:
         raise ValueError(f"{name} must be given, got None")
     return value
-
-
-def take_rows_at(tree: _T, rows: Any) -> _T:
-    """Return these rows of every array."""
-    return jax.tree.map(lambda array: np.asarray(array)[rows], tree)

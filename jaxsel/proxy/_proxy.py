@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from ._manifest import Manifest
 from ._probe import Probe
 from ._shapes import array_shapes
 
+_Tree: TypeAlias = (
+    "jax.Array | Probe | tuple[_Tree, ...] | list[_Tree] | dict[str, _Tree]"
+)
 _LINEAR = ("query", "key", "value", "out", "up", "down")
 
 
@@ -134,13 +137,13 @@ _logits = compiled(static_argnames="manifest")(proxy_logits)
 _scores = compiled(static_argnames="manifest")(proxy_scores)
 
 
-def _named(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+def _named(tree: _Tree, prefix: str = "") -> list[tuple[str, jax.Array]]:
     if isinstance(tree, Probe):
         tree = list(zip(tree.weights, tree.biases, strict=True))
     if isinstance(tree, tuple):
         tree = dict(zip(("weight", "bias"), tree, strict=True))
     if isinstance(tree, list):
-        tree = dict(enumerate(tree))
+        tree = {str(place): part for place, part in enumerate(tree)}
     if not isinstance(tree, dict):
         return [(prefix[:-1], tree)]
     return [

@@ -181,8 +181,9 @@ class ProxyMaker:
         if goal == "labels":
             return sold, self.sold.labels
         parts = [sold] if distil is None else [distil, sold]
-        join = lambda *arrays: np.concatenate(arrays)
-        inputs = jax.tree.map(join, *(part.inputs for part in parts))
+        inputs = jax.tree.map(
+            lambda *arrays: np.concatenate(arrays), *(part.inputs for part in parts)
+        )
         read = None
         if features:
             read = np.concatenate([np.asarray(part.features) for part in parts])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any, Self
 
 from .families._place import Call, Shape
 
 N = -1
 """Stands for the samples of a batch, in front."""
+
+Index = int | slice | EllipsisType
+"""What selects along one axis, or stands for the axes left."""
 
 
 class Shaped:
@@ -38,7 +42,7 @@ class Shaped:
     def __neg__(self) -> Self:
         return self
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self:
         index = index if isinstance(index, tuple) else (index,)
         if Ellipsis in index:
             at = index.index(Ellipsis)
@@ -81,7 +85,7 @@ def cat(parts: Sequence[Shaped]) -> Shaped:
     return Shaped(*parts[0].shape[:-1], sum(part.shape[-1] for part in parts))
 
 
-def outcome(call: Call) -> Any:
+def outcome(call: Call) -> Shaped | tuple[Shaped, ...]:
     """Return the result of an operation; of "powers" and "max" it is a tuple."""
     shapes = [operand.shape for operand in call.operands]
     if call.kind == "matmul":
@@ -110,7 +114,7 @@ def broadcast(first: Shape, second: Shape) -> Shape:
         (1,) * (rank - len(second)) + second,
         strict=True,
     )
-    sizes = []
+    sizes: list[int] = []
     for a, b in pairs:
         if 1 not in (a, b) and a != b:
             raise ValueError(f"shapes must fit, got {first} and {second}")

@@ -70,7 +70,7 @@ class Family(Generic[_T]):
 
     type: type[_T]
     parameters: tuple[str, ...] = ()
-    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def make(self, **fields: Any) -> _T:
         """Return the family of these sizes."""

@@ -311,10 +311,10 @@ class Attention(abc.ABC):
             given.linears[name] for name in ("query", "key", "value", "out")
         )
         found = self.fold(given.params, heads=given.heads, length=given.length)
-        wide = lambda by_head: np.repeat(by_head, given.width)
-        query_scale = wide(found.query) * given.width**-0.5
+        query_scale = np.repeat(found.query, given.width) * given.width**-0.5
         query = query[0] * query_scale, query[1] * query_scale
-        value = value[0] * wide(found.value), value[1] * wide(found.value)
+        value_scale = np.repeat(found.value, given.width)
+        value = value[0] * value_scale, value[1] * value_scale
         operands = dict(found.arrays)
         if self.absorbs(given):
             none = np.zeros(given.beside.shape[1])

@@ -191,8 +191,9 @@ class PowerAttention(Attention):
             scores = scores - mean / at.length
         elif self.centre and self.absorbs(at):
             scores = scores - scores.sum(3, keepdim=True) / at.length
-        get = lambda name: at.weight(f"attention.{name}", at.heads, 1, 1)
-        weights = yield from FORMS[self.form].steps(at, get, scores)
+        weights = yield from FORMS[self.form].steps(
+            at, lambda name: at.weight(f"attention.{name}", at.heads, 1, 1), scores
+        )
         if self.bias:
             table = at.weight("table", at.heads, at.rows, at.length)
             if padded:  # times the secret length

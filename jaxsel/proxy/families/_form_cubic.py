@@ -29,7 +29,7 @@ class Cubic(Form):
         )
         scale = np.cbrt(c3)
         p2, p1 = c2 / scale**2, c1 / scale
-        found = {"root": [], "shift": [], "offset": []}
+        found: dict[str, list[float]] = {"root": [], "shift": [], "offset": []}
         for monic in zip(c0, p1, p2, np.ones_like(c3), strict=True):
             roots = np.polynomial.polynomial.polyroots(monic)
             real = roots[np.abs(roots.imag) <= 1e-6 * (1 + np.abs(roots))].real

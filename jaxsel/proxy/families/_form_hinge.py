@@ -32,7 +32,8 @@ class Hinge(Form):
             [solve(head, [*plain, len(plain) + i]) for head in heads]
             for i in range(len(_KNOTS))
         ]
-        best = np.argmin([[error for *_, error in row] for row in tries], axis=0)
+        errors = np.array([[error for *_, error in row] for row in tries])
+        best: list[int] = errors.argmin(axis=0).tolist()
         found = [tries[i][head] for head, i in enumerate(best)]
         slope = np.array([c[-1] for c, *_ in found]) / spread
         return found, {"slope": slope, "knot": _KNOTS[best] * spread}

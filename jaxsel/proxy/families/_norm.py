@@ -140,7 +140,7 @@ def relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
     root = np.sqrt(v + eps)
     # A relative error of the factor is an error of the norm's output of that share.
     weighted = columns * root[:, None]
-    scale = np.sqrt((weighted**2).mean(0)) + 1e-300
+    scale: np.ndarray = np.sqrt((weighted**2).mean(0)) + 1e-300
     return np.linalg.lstsq(weighted / scale, np.ones_like(v), rcond=1e-10)[0] / scale
 
 

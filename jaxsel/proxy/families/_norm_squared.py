@@ -58,7 +58,7 @@ class SquaredNorm(Norm):
         """
         del key
         v = check_variances(variance) + self.eps
-        mean = v.mean()
+        mean: float = v.mean()
         apart, root = v / mean - 1, (v / mean) ** 0.25
         # What the tangent leaves: variances that hardly differ give no slope of theirs.
         columns = np.column_stack([root, apart * root])

@@ -130,7 +130,8 @@ def _moments(
 def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
     """Return coefficients, table and squared error of one head, of chosen features."""
     xx: np.ndarray = sums["xx"][head][chosen][:, chosen]
-    xy, yy = sums["xy"][head][chosen], sums["yy"][head]
+    xy: np.ndarray = sums["xy"][head][chosen]
+    yy = sums["yy"][head]
     x, y, n = sums["x"][chosen][:, head], sums["y"][head], sums["n"]
     table, count, whole = None, np.maximum(n, 1), np.diag(xx)
     if bias:
@@ -149,7 +150,8 @@ def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
 
 def _shrunk(table: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Draw each cell to its offset's mean; a cell without a sample is that mean."""
-    rows, length = table.shape
+    rows: int = table.shape[0]
+    length: int = table.shape[1]
     offset = np.arange(length) - np.arange(rows)[:, None]
     group = np.clip(offset, -_REACH, _REACH) + _REACH
     group[:, 0] = 2 * _REACH + 1  # the first key, CLS, is like no other
