@@ -137,6 +137,52 @@ def test_options(options):
     assert found.reduce == expected.reduce
 
 
+def test_columns_are_encoded_chunk_by_chunk(capsys):
+    """As if VAL were read whole: categories, dates and gaps."""
+    pytest.importorskip("pyarrow")
+
+    def people(n, seed):
+        rng = np.random.default_rng(seed)
+        return pd.DataFrame(
+            {
+                "work": rng.choice(["private", "state", "self"], n),
+                "joined": pd.Timestamp("2020-01-01")
+                + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+                "age": np.where(rng.random(n) < 0.2, np.nan, rng.normal(40, 9, n)),
+                "rich": rng.choice(["yes", "no"], n),
+            }
+        )
+
+    people(60, 0).to_csv("train.csv", index=False)
+    val = people(31, 1)
+    val.loc[20, "work"] = "new"
+    val.to_csv("val.csv", index=False)
+    Path("parts").mkdir()
+    order = ["age", "rich", "joined", "work"]
+    first = val.iloc[:12].assign(work=val.work.iloc[:12].astype("category"))
+    first[order].to_parquet("parts/0.parquet")
+    val[order].iloc[12:].to_parquet("parts/1.parquet", row_group_size=7)
+    rich = ["--label-column", "rich", "--k", 3]
+    run("value", "train.csv", "val.csv", *rich, "--out", "whole.npz")
+    streamed = ["value", "train.csv", "parts", *rich, "--chunk-size", 5]
+    run(*streamed, "--out", "o.npz")
+    expected, found = Values.load("whole.npz"), Values.load("o.npz")
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-5, atol=1e-7)
+    facts = json.loads(Path("o.json").read_text())
+    assert facts["config"]["encoded"] == {
+        "work": "3 categories",
+        "joined": "date",
+        "age": f"number, {int(people(60, 0).age.isna().sum())} gaps",
+    }
+    val.assign(age="old").to_parquet("parts/1.parquet")
+    error = refuse(capsys, *streamed, "--out", "p.npz")
+    assert "1.parquet" in error
+    assert "column 'age' must hold numbers" in error
+    write_parts("arrays", X_VAL)
+    error = refuse(capsys, "value", "train.csv", "arrays", *rich[:2], "--out", "q.npz")
+    assert "arrays is npy, but TRAIN has columns that must be encoded" in error
+
+
 def test_hashes_of_all_files():
     run("value", *make("npy folder"), *OUT)
     val, labels = json.loads(Path("o.json").read_text())["inputs"][1:]

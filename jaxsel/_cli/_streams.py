@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxsel import Values
     from jaxsel._rows import Rows
     from jaxsel.data import Dataset
+    from jaxsel.tables import TableEncoder
 
 # With --checkpoint these are read a chunk at a time, and whole without it.
 _EITHER = (".npy", ".parquet")
@@ -56,7 +57,7 @@ def streams(args: argparse.Namespace) -> bool:
 
 
 def read_streamed(
-    args: argparse.Namespace, train: Dataset
+    args: argparse.Namespace, train: Dataset, encoder: TableEncoder | None = None
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Rows]:
     """Return the features of TRAIN, how to scale those of VAL, and VAL.
 
@@ -81,7 +82,7 @@ def read_streamed(
     if args.checkpoint is not None and Path(args.checkpoint).is_file():
         raise ValueError(f"--checkpoint must be a folder, got {args.checkpoint!r}")
     x = train.x.reshape(len(train), math.prod(train.x.shape[1:]))
-    rows = _open(args, train)
+    rows = _open(args, train, encoder)
     shape = rows.source.row_shape
     if len(shape) != 1:
         raise ValueError(
@@ -93,7 +94,7 @@ def read_streamed(
             "TRAIN and VAL must have the same number of features, got "
             f"{x.shape[1]} and {shape[0]}"
         )
-    if not args.standardize:
+    if not args.standardize or encoder is not None:  # which scales by itself
         return x, None, rows
     scale = mean_and_scale(x)
     return standardized(x, *scale), scale, rows
@@ -169,10 +170,17 @@ def _kind(args: argparse.Namespace) -> tuple[str, list[Path]]:
     return listed([Path(args.val)])
 
 
-def _open(args: argparse.Namespace, train: Dataset) -> Rows:
+def _open(
+    args: argparse.Namespace, train: Dataset, encoder: TableEncoder | None
+) -> Rows:
     from jaxsel.data import open_rows
 
     kind, files = _kind(args)
+    if encoder is not None and kind != "parquet":
+        raise ValueError(
+            f"{args.val} is {kind}, but TRAIN has columns that must be encoded: give "
+            "VAL as parquet files with the same columns, or encode TRAIN first"
+        )
     labels: Any = args.val_labels
     if labels is not None and Path(labels).is_file():
         labels = read_array(labels, args.val_y_key or args.y_key)
@@ -190,7 +198,7 @@ def _open(args: argparse.Namespace, train: Dataset) -> Rows:
                 f"the labels of {args.val} must come from --label-column or from "
                 "--val-labels, and not from both: leave one out"
             )
-        options["features"] = _columns(args, train, files[0])
+        options["features"] = encoder or _columns(args, train, files[0])
         labels = args.label_column if labels is None else labels
     elif kind == "zarr" and is_zarr_group(files[0]):
         options["features"] = args.val_x_key or args.x_key

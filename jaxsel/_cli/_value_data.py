@@ -56,7 +56,7 @@ def read_data(
             f"{args.method} needs VAL in memory: give it as one file, without "
             "--checkpoint"
         )
-    encoding = Encoding("none" if in_chunks else args.encode, split)
+    encoding = Encoding(args.encode, split)
     train = _read_train(args, encoding, progress)
     standardize = args.standardize and encoding.encoder is None
     valued = function
@@ -66,7 +66,7 @@ def read_data(
     inputs, checks = _describe(args, "train", train), encoding.checks
     seeds = None if split is None else [split.seed]
     if in_chunks:
-        x, scale, rows = read_streamed(args, train)
+        x, scale, rows = read_streamed(args, train, encoding.encoder)
         valued = valued_in_chunks(args, function, options, scale)
         of_val = describe_streamed(args, rows)
         return Data(train, x, (rows,), valued, [*inputs, *of_val], checks, about)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._checks import check_numeric
 from jaxsel._row_paths import ALLOWED, is_zarr_group, listed, zarr_version
 from jaxsel._rows import Rows, Source
+from jaxsel.tables import TableEncoder
 
 from ._row_files import File, Files, NpyFile, Stamp, Tree
 from ._row_objects import Arrays, Iterated, Key, Paired, Records
@@ -23,7 +24,7 @@ Path_ = str | os.PathLike[str]
 def open_rows(
     source: Any,
     *,
-    features: Key | Sequence[str] | None = None,
+    features: Key | Sequence[str] | TableEncoder | None = None,
     labels: Any = None,
     decode: Callable[[Any], Any] | None = None,
     batched: bool = False,
@@ -33,7 +34,7 @@ def open_rows(
     | source | `features` | `labels` |
     |---|---|---|
     | an `.npy` file, or a folder or list of them | – | file, array or rows |
-    | parquet, likewise | columns; all but the labels' if None | a column |
+    | parquet, likewise | columns, or a fitted encoder; all columns if None | a column |
     | zarr (2 or 3), an array or a group | name in the group | name in the group |
     | array_record, likewise; needs `decode` | key of a record | key of a record |
     | an array that reads slices (h5py, zarr, memmap) | – | file, array or rows |
@@ -42,14 +43,16 @@ def open_rows(
 
     Files of a folder come in the order of their names, those of a list in its order,
     each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
-    their order; one column by its name alone gives `[n]`. Rows have the type that the
-    source has.
+    their order; one column by its name alone gives `[n]`. A `TableEncoder` makes
+    numbers of columns with categories, dates or gaps, chunk by chunk. Other rows have
+    the type that the source has.
 
     Opening reads headers, and some rows of what has none. Memory: nothing of n.
 
     Args:
         source: Path, list of paths, or object.
-        features: Which part of the source is the features.
+        features: Which part of the source is the features; of parquet, or the
+            encoder that makes them.
         labels: Where the labels are, one a row, if there are any.
         decode: From a record or element to an array, or to what `features` and
             `labels` are keys of.
@@ -69,8 +72,12 @@ def open_rows(
     """
     if isinstance(source, Rows):
         raise TypeError("source is open already, got Rows")
-    options = {"features": features, "labels": labels, "decode": decode}
     paths = _paths(source)
+    if isinstance(features, TableEncoder) and not (
+        paths and listed(paths)[0] == "parquet"
+    ):
+        raise ValueError("features must be a TableEncoder for parquet files only")
+    options: dict[str, Any] = {"features": features, "labels": labels, "decode": decode}
     if paths is not None:
         found = _open_paths(paths, **options, batched=batched)
     elif _is_array(source):
@@ -223,6 +230,10 @@ def _flag(batched: Any) -> bool:
 
 
 def _check_columns(features: Any) -> None:
+    if isinstance(features, TableEncoder):
+        if not features.columns:
+            raise ValueError("features must be fitted: call fit(train)")
+        return
     names = [features] if isinstance(features, str) else features
     if names is not None and not (
         isinstance(names, Sequence) and names and all(isinstance(n, str) for n in names)

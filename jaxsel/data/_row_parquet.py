@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxsel._rows import Block
+from jaxsel.tables import TableEncoder
 
 from ._row_files import Stamp
 
@@ -30,8 +31,14 @@ class ParquetFile:
     """
 
     def __init__(
-        self, path: Path, features: str | Sequence[str] | None, label_column: str | None
+        self,
+        path: Path,
+        features: str | Sequence[str] | TableEncoder | None,
+        label_column: str | None,
     ):
+        self._encoder: TableEncoder | None = None
+        if isinstance(features, TableEncoder):
+            self._encoder, features = features, features.columns
         pa, pq = _arrow(path)
         self.stamp, self._errors = Stamp(path), (pa.lib.ArrowException, OSError)
         self._label = label_column
@@ -42,18 +49,20 @@ class ParquetFile:
                 for i in range(file.metadata.num_row_groups)
             ]
             self._columns = self._choose(schema.names, features)
-            for name in self._columns:
-                _check_numeric(path, name, schema.field(name).type, pa)
             kinds = [schema.field(name).type for name in self._columns]
+            if self._encoder is None:
+                for name, kind in zip(self._columns, kinds, strict=True):
+                    _check_numeric(path, name, kind, pa)
             self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             self.n = int(self._starts[-1])
             self.label_dtype: str | None = None
             if label_column is not None:
                 self.label_dtype = str(schema.field(label_column).type)
-            self.dtype = np.result_type(*(_numpy_type(kind) for kind in kinds))
-            is_list = [_is_list(kind, pa) for kind in kinds]
+            self.dtype = np.dtype(np.float64)
+            if self._encoder is None:
+                self.dtype = np.result_type(*(_numpy_type(kind) for kind in kinds))
             # The name of one column of numbers gives `[n]`, a list of names `[n, d]`.
-            self._flat = isinstance(features, str) and not is_list[0]
+            self._flat = isinstance(features, str) and not _is_list(kinds[0], pa)
         self._pq, self._pa, self._widths = pq, pa, dict[str, int]()
         self._file: Any = None
         self._rest: Iterator[Block] = iter(())
@@ -128,13 +137,26 @@ class ParquetFile:
 
     def _decoded(self, batches: Iterator[Any], first: int) -> Iterator[Block]:
         for batch in batches:
-            columns = [self._numbers(batch, name, first) for name in self._columns]
-            features = columns[0][:, 0] if self._flat else np.hstack(columns)
+            if self._encoder is not None:
+                features = self._encoded(self._encoder, batch, first)
+            else:
+                columns = [self._numbers(batch, name, first) for name in self._columns]
+                features = columns[0][:, 0] if self._flat else np.hstack(columns)
             labels = None
             if self._label is not None:
                 labels = self._labels(batch.column(self._label), first)
             yield Block(np.ascontiguousarray(features, self.dtype), labels)
             first += len(features)
+
+    def _encoded(self, encoder: TableEncoder, batch: Any, first: int) -> np.ndarray:
+        """Return the columns of a batch as an encoder makes them, `[b, d]`."""
+        try:
+            return encoder.transform(batch.select(self._columns))
+        except ValueError as error:
+            last = first + batch.num_rows - 1
+            raise ValueError(
+                f"{self.stamp.path}, rows {first} to {last}: {error}"
+            ) from error
 
     def _numbers(self, batch: Any, name: str, first: int) -> np.ndarray:
         """Return a column of a batch, `[b, width]`."""

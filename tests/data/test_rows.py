@@ -400,3 +400,31 @@ def test_a_save_counts_from_the_one_before(tmp_path):
         saved.save({"a": np.array(total)}, {"row": total})
         arrays, rest = SavedStream(tmp_path / "c", 100, {}).load()
         assert (int(arrays["a"]), rest) == (total, {"row": total})
+
+
+def test_an_encoder_reads_parquet(tmp_path):
+    pd = pytest.importorskip("pandas")
+    from jaxsel.tables import TableEncoder
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "work": rng.choice(["u", "v", "w"], 50),
+            "age": np.where(rng.random(50) < 0.3, np.nan, rng.normal(size=50)),
+            "label": np.arange(50),
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=9)
+    encoder = TableEncoder().fit(frame[["age", "work"]][:30])
+    rows = open_rows(tmp_path / "t.parquet", features=encoder, labels="label")
+    expected = encoder.transform(frame[["age", "work"]])
+    assert rows.shape == expected.shape
+    assert rows.dtype == expected.dtype
+    for chunk in (slice(0, 50), slice(17, 31), slice(3, 4)):
+        np.testing.assert_allclose(rows[chunk], expected[chunk])
+    with pytest.raises(ValueError, match="fitted: call fit"):
+        open_rows(tmp_path / "t.parquet", features=TableEncoder())
+    np.save(tmp_path / "x.npy", expected)
+    for other in (tmp_path / "x.npy", expected):
+        with pytest.raises(ValueError, match="for parquet files only"):
+            open_rows(other, features=encoder)
