@@ -25,9 +25,10 @@ _SAVED = ("found", "ended", "lanes", "at", "block", "fewest")
 class Walk:
     """Permutations that advance together until each of them ends.
 
-    So many sizes are taken at a time as fill a call. When half of the permutations have
-    ended, the others move together, and calls shrink to a quarter, then take more
-    sizes. A permutation's result does not depend on any of that.
+    So many sizes are taken at a time as fill a call. When three quarters of the
+    permutations have ended, the others move together, and calls shrink to a quarter,
+    then take more sizes: each other width would be one more program to compile. A
+    permutation's result does not depend on any of that.
 
     Attributes:
         found: The utility by size, `[count, n + 1]`, NaN where not computed.
@@ -124,7 +125,7 @@ class Walk:
             lanes[active[steps >= 0]] = -1
         places = np.arange(len(lanes))
         alive = np.flatnonzero(lanes >= 0)
-        if alive.size and 2 * len(alive) <= len(lanes):
+        if alive.size and 4 * len(alive) <= len(lanes):
             width = 1 << (len(alive) - 1).bit_length()
             places = np.pad(alive, (0, width - len(alive)))
             lanes = np.pad(lanes[alive], (0, width - len(alive)), constant_values=-1)
