@@ -57,6 +57,11 @@ def custom_jvp(
     return partial(jax.custom_jvp, nondiff_argnums=nondiff_argnums)
 
 
+def diagonals(matrices: jax.Array) -> jax.Array:
+    """Return the diagonal of each matrix: `jax.numpy.diagonal`."""
+    return jnp.diagonal(matrices, axis1=-2, axis2=-1)
+
+
 def epsilon(dtype: jax.typing.DTypeLike) -> float:
     """Return the distance from 1 to the next number: `jax.numpy.finfo(...).eps`."""
     return float(jnp.finfo(dtype).eps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ._frame import as_frame
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pandas as pd
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 
@@ -71,9 +72,9 @@ class TableEncoder:
             ImportError: If pandas or scikit-learn is missing.
         """
         try:
+            from sklearn import pipeline
             from sklearn.compose import ColumnTransformer
             from sklearn.impute import MissingIndicator, SimpleImputer
-            from sklearn.pipeline import make_pipeline
             from sklearn.preprocessing import OneHotEncoder, StandardScaler
         except ImportError as error:
             raise ImportError(
@@ -96,14 +97,14 @@ class TableEncoder:
         gaps = MissingIndicator(error_on_new=False)
         self._transformer = ColumnTransformer(
             [
-                ("numbers", make_pipeline(fill, StandardScaler()), numbers),
+                ("numbers", pipeline.make_pipeline(fill, StandardScaler()), numbers),
                 ("gaps", gaps, numbers),
                 ("categories", one_hot, texts),
             ]
         )
         self._transformer.fit(frame)
         self.columns = tuple(frame.columns)
-        named = self._transformer.named_transformers_
+        named = cast(dict[str, Any], self._transformer.named_transformers_)
         missing = [numbers[i] for i in named["gaps"].features_] if numbers else []
         self.feature_names = (*numbers, *(f"{c} missing" for c in missing))
         if texts:
@@ -129,7 +130,8 @@ class TableEncoder:
                 f"table must have the columns {', '.join(self.columns)}; got "
                 f"{', '.join(frame.columns)}"
             )
-        encoded = self._transformer.transform(self._typed(frame[[*self.columns]]))
+        typed = self._typed(frame[[*self.columns]])
+        encoded = cast(np.ndarray, self._transformer.transform(typed))
         return np.asarray(encoded, np.float64)
 
     def _typed(self, frame: Any) -> Any:
@@ -192,7 +194,7 @@ def _kind(name: str, column: Any) -> str:
             f"column {name!r} must hold numbers, dates or texts, got "
             f"{type(found.iloc[0]).__name__}: leave it out, or convert it"
         )
-    if found.map(lambda value: isinstance(value, bool)).all():
+    if all(isinstance(value, bool) for value in found):
         return "number"
     if "-" in str(found.iloc[0])[1:] and _dates(found).notna().all():
         return "date"
@@ -205,9 +207,9 @@ def _kind(name: str, column: Any) -> str:
     return "category"
 
 
-def _dates(column: Any) -> Any:
+def _dates(column: pd.Series) -> pd.Series:
     """Return dates without zone, NaT where there is none."""
     import pandas as pd
 
     found = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
-    return found.dt.tz_localize(None)
+    return cast(pd.Series, found.dt.tz_localize(None))
