@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+if TYPE_CHECKING:
+    from flax import nnx
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -20,9 +23,19 @@ def all_devices(array: jax.Array, axis: str) -> jax.Array:
     return lax.all_gather(array, axis)
 
 
-def cholesky(matrix: jax.Array) -> jax.Array:
+def barrier(array: jax.Array) -> jax.Array:
+    """Return an array that no fusion crosses: `jax.lax.optimization_barrier`."""
+    return lax.optimization_barrier(array)
+
+
+def cholesky(matrix: jax.Array, *, symmetrize_input: bool = True) -> jax.Array:
     """Return the lower Cholesky factor: `jax.numpy.linalg.cholesky`."""
-    return jnp.linalg.cholesky(matrix)
+    return jnp.linalg.cholesky(matrix, symmetrize_input=symmetrize_input)
+
+
+def clone_key(key: jax.Array) -> jax.Array:
+    """Return a key for the same draws again: `jax.random.clone`."""
+    return jax.random.clone(key)
 
 
 def compiled(**options: Any) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -35,6 +48,18 @@ def cond(
 ) -> _U:
     """Return one function of the operand or the other: `jax.lax.cond`."""
     return lax.cond(yes, then, other, operand)
+
+
+def custom_jvp(
+    *, nondiff_argnums: tuple[int, ...]
+) -> Callable[[Callable[..., _T]], jax.custom_jvp[_T]]:
+    """Return a decorator, `jax.custom_jvp` with arguments that have no derivative."""
+    return partial(jax.custom_jvp, nondiff_argnums=nondiff_argnums)
+
+
+def diagonals(matrices: jax.Array) -> jax.Array:
+    """Return the diagonal of each matrix: `jax.numpy.diagonal`."""
+    return jnp.diagonal(matrices, axis1=-2, axis2=-1)
 
 
 def epsilon(dtype: jax.typing.DTypeLike) -> float:
@@ -74,6 +99,11 @@ def least_normal(dtype: jax.typing.DTypeLike) -> float:
     return float(jnp.finfo(dtype).tiny)
 
 
+def least_subnormal(dtype: jax.typing.DTypeLike) -> float:
+    """Return the least number above 0: `jax.numpy.finfo(...).smallest_subnormal`."""
+    return float(jnp.finfo(dtype).smallest_subnormal)
+
+
 def map_leaves(function: Callable[[jax.Array], jax.Array], tree: _T) -> _T:
     """Return a tree with a function of every array: `jax.tree.map`."""
     return jax.tree.map(function, tree)
@@ -103,6 +133,13 @@ def platform_dependent(
 ) -> _T:
     """Return one function's result by platform: `jax.lax.platform_dependent`."""
     return lax.platform_dependent(*operands, default=default, **others)
+
+
+def split_model(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Any]:
+    """Return a model's static part and its parameters: `flax.nnx.split`."""
+    from flax import nnx
+
+    return nnx.split(model, nnx.Param)
 
 
 def swap_devices(array: jax.Array, axis: str, split: int, join: int) -> jax.Array:

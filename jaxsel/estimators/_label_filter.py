@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import multiclass
 
 from jaxsel.labels import find_label_errors
 
@@ -57,7 +57,7 @@ class LabelErrorFilter(FittedOnRows):
     def _choose(
         self, x: Any, samples: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, None]:
-        check_classification_targets(y)
+        multiclass.check_classification_targets(y)
         if len(np.unique(y)) < 2:
             raise ValueError("y must have two classes or more, got 1 class")
         self.errors_ = find_label_errors(

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.utils import check_consistent_length, column_or_1d, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import (
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn import base, utils
+from sklearn.utils import metaestimators, validation
+
+from ._checked import check_column, check_samples, check_training
 
 
 def _has(method: str) -> Any:
-    return available_if(
-        lambda self: hasattr(getattr(self, "estimator_", self.estimator), method)
-    )
+    def has(self: FittedOnRows) -> bool:
+        return hasattr(getattr(self, "estimator_", self.estimator), method)
+
+    return cast(Any, metaestimators.available_if(has))
 
 
-class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
+class FittedOnRows(base.MetaEstimatorMixin, base.BaseEstimator):
     """Fits `estimator` on the rows that `_choose` returns; does all else like it."""
 
     estimator: Any
@@ -53,32 +50,31 @@ class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
             ValueError: If data do not fit, or weights are given and the estimator's
                 `fit` takes none.
         """
-        checked: Any = validate_data(self, X, y)
-        samples, labels = checked
-        weighted = has_fit_parameter(self.estimator, "sample_weight")
+        samples, labels = check_training(self, X, y)
+        weighted = validation.has_fit_parameter(self.estimator, "sample_weight")
         if sample_weight is not None:
             if not weighted:
                 raise ValueError(
                     "sample_weight must be None, since the fit of "
                     f"{type(self.estimator).__name__} takes none"
                 )
-            sample_weight = column_or_1d(sample_weight)
-            check_consistent_length(samples, sample_weight)
-        given: Any = X if hasattr(X, "iloc") else samples
-        rows, weights = self._choose(given, samples, labels)
+            sample_weight = check_column(sample_weight)
+            utils.check_consistent_length(samples, sample_weight)
+        framed = hasattr(X, "iloc")
+        rows, weights = self._choose(X if framed else samples, samples, labels)
         options: dict[str, Any] = {}
         if sample_weight is not None:
             options["sample_weight"] = sample_weight[rows]
         if weights is not None and weighted:
             options["sample_weight"] = weights * options.get("sample_weight", 1.0)
-        part = samples[rows] if given is samples else given.iloc[rows]
-        fresh: Any = clone(self.estimator)
+        part = X.iloc[rows] if framed else samples[rows]
+        fresh = cast(Any, base.clone(self.estimator))
         self.estimator_ = fresh.fit(part, labels[rows], **options)
         return self
 
     def _of_estimator(self, method: str, X: Any, *rest: Any, **options: Any) -> Any:
-        check_is_fitted(self)
-        samples = validate_data(self, X, reset=False)
+        validation.check_is_fitted(self)
+        samples = check_samples(self, X)
         given = X if hasattr(X, "iloc") else samples
         return getattr(self.estimator_, method)(given, *rest, **options)
 
@@ -109,7 +105,7 @@ class FittedOnRows(MetaEstimatorMixin, BaseEstimator):
         return self.estimator_.classes_
 
     def __sklearn_tags__(self) -> Any:
-        tags, own = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags, own = super().__sklearn_tags__(), utils.get_tags(self.estimator)
         tags.estimator_type = own.estimator_type
         tags.regressor_tags = own.regressor_tags
         if own.classifier_tags is not None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn import base
+from sklearn.utils import multiclass
 
 from jaxsel._types import Selection
 from jaxsel.match import class_budgets, facility_location
@@ -62,8 +62,8 @@ class Selector(FittedOnRows):
             found = self.select(samples, y, budget)
             if not isinstance(found, Selection):
                 found = _of_rows(found, len(samples))
-        elif is_classifier(self.estimator):
-            check_classification_targets(y)
+        elif base.is_classifier(self.estimator):
+            multiclass.check_classification_targets(y)
             found = _by_class(samples, y, budget)
         else:
             found = facility_location(samples, budget)
@@ -92,7 +92,8 @@ def _by_class(x: np.ndarray, y: np.ndarray, budget: int) -> Selection:
             f"of {len(y)} rows"
         )
     others = class_budgets(sizes - 1, sizes - 1, budget - len(classes))
-    rows, weights = [], []
+    rows: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
     for i, count in enumerate(1 + others):
         own = np.flatnonzero(codes == i)
         part = facility_location(x[own], int(count))

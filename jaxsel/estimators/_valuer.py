@@ -7,14 +7,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from sklearn import model_selection
 from sklearn.base import BaseEstimator
-from sklearn.model_selection import check_cv
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils import multiclass
 
 from jaxsel._types import Values
 from jaxsel.neighbors import Metric
 from jaxsel.value import knn_shapley
+
+from ._checked import check_column, check_samples, check_training
 
 
 class KNNShapleyValuer(BaseEstimator):
@@ -62,18 +63,16 @@ class KNNShapleyValuer(BaseEstimator):
         """
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val must be given together, got one of them")
-        checked: Any = validate_data(self, X, y)
-        samples, labels = checked
-        check_classification_targets(labels)
+        samples, labels = check_training(self, X, y)
+        multiclass.check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         given = X if hasattr(X, "iloc") else samples
         options: Any = {"k": self.k, "metric": self.metric}
         if X_val is not None:
-            held = validate_data(self, X_val, reset=False)
-            held_labels = column_or_1d(y_val)
+            held, held_labels = check_samples(self, X_val), check_column(y_val)
             self.values_ = knn_shapley(given, labels, held, held_labels, **options)
         else:
-            splitter: Any = check_cv(self.cv, labels, classifier=True)
+            splitter: Any = model_selection.check_cv(self.cv, labels, classifier=True)
             first, *others = [
                 _of_split(samples, labels, *split, **options)
                 for split in splitter.split(samples, labels)

@@ -100,7 +100,7 @@ def as_source(
         begun = losses()
         if hasattr(begun, "__next__") and losses() is begun:
             raise ValueError("losses must return a new iterator at each call")
-        first: Any = next(iter(begun), ())
+        first: np.ndarray | tuple[Any, ...] = next(iter(begun), ())
         if isinstance(first, tuple) and first:
             first = _pair(first)[0]
         n, dtype, read = None, np.asarray(first).dtype, losses
@@ -173,7 +173,9 @@ def _pair(chunk: tuple[Any, ...]) -> tuple[Any, Any]:
     return chunk[0], chunk[1]
 
 
-def _checked(chunks: Iterable[Any], dtype: Any) -> Iterator[Chunk]:
+def _checked(
+    chunks: Iterable[np.ndarray | tuple[Any, ...]], dtype: Any
+) -> Iterator[Chunk]:
     start, weighted = 0, None
     for chunk in chunks:
         given, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)

@@ -137,20 +137,21 @@ def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Fig
     classes = errors.joint.classes
     numbers = {label: k for k, label in enumerate(classes.tolist())}
     quiet = ~errors.mask
-    sure = []
+    sure: list[int | None] = []
     for k, label in enumerate(classes):
         rows = np.flatnonzero(quiet & (errors.given == label))
         likely = errors.pred_probs[rows, k]
-        sure.append(rows[likely.argmax()] if len(rows) else None)
-    rows, captions = [], []
+        sure.append(int(rows[likely.argmax()]) if len(rows) else None)
+    drawn: list[int] = []
+    captions: list[str] = []
     for i in shown:
-        rows.append(i)
+        drawn.append(i)
         captions.append(f"{i}: {_name(errors.given[i])}?")
         for label in (errors.given[i], errors.suggested[i]):
             like = sure[numbers[label.item() if hasattr(label, "item") else label]]
-            rows.append(i if like is None else like)
+            drawn.append(i if like is None else like)
             captions.append("none" if like is None else f"a {_name(label)}")
-    pictures = images[np.array(rows)].astype(np.float32)
+    pictures = images[np.array(drawn)].astype(np.float32)
     if pictures.ndim == 4:
         pictures = pictures.mean(axis=-1)
     return Figure(
@@ -158,7 +159,7 @@ def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Fig
             pictures,
             columns=3 * _TRIPLES,
             captions=captions,
-            marked=np.arange(len(rows)) % 3 == 0,
+            marked=np.arange(len(drawn)) % 3 == 0,
             size=0.9,
         ),
         alt="Each suspected picture, then a sure one of the given and of the suggested "

@@ -25,7 +25,7 @@ def with_hinges(x: np.ndarray) -> np.ndarray:
     numbers = [j for j in range(x.shape[1]) if _has_three(x[:, j])]
     if not numbers or len(numbers) > _MOST:
         return x
-    added = []
+    added: list[np.ndarray] = []
     for column in x[:, numbers].T.astype(np.float64):
         spread = column.std()
         edges = np.unique(np.quantile(column, _QUANTILES))

@@ -36,7 +36,7 @@ def logistic_folds(
     coalitions, not for a few folds.
     """
     if n_classes == 2 and x.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
-        seen = fold[None] != np.arange(fold.max() + 1)[:, None]
+        seen = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
         y, w = codes.astype(np.float32), seen.astype(np.float32)
         return np.asarray(_two(x, y, w, np.float32(learner.l2), tol=learner.tol))
     rows = np.ones((len(x), x.shape[1] + 1), np.float32)
@@ -79,7 +79,7 @@ def tuned_logistic(
     """Train on all folds and penalties at once, and keep the likeliest penalty."""
     flat = x.reshape(len(x), -1)
     centred = flat - flat.mean(axis=0, dtype=np.float64)
-    scale = float(np.mean(np.sum(centred * centred, axis=1)))
+    scale = float((centred * centred).sum(axis=1).mean())
     # One variance for all columns, whose relations stay as they are.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)

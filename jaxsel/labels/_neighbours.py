@@ -144,7 +144,7 @@ def nearest_others(
     norms = squared_norms(points)
     rows = np.arange(n) if rows is None else rows
     size = min(len(rows), max(1, _ENTRIES // n))
-    found = []
+    found: list[np.ndarray] = []
     parts = [*chunk_slices(len(rows), size)]
     for part in track(parts, progress=progress, label="neighbours"):
         start = min(part.start, len(rows) - size)  # the last part begins earlier
@@ -160,7 +160,11 @@ def _search(
 ) -> jax.Array:
     near = distances(points, points[mine], metric=metric, norms=norms)
     near = near.at[jnp.arange(len(mine)), mine].set(jnp.inf)
-    return jax.vmap(lambda row: top_k(row, k)[1])(near)
+
+    def nearest(row: jax.Array) -> jax.Array:
+        return top_k(row, k)[1]
+
+    return jax.vmap(nearest)(near)
 
 
 def _settled(

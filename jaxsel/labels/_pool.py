@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from scipy import special
@@ -44,9 +45,11 @@ def pool(
         return float(np.mean(whole) - powers @ right.mean(1)), mean - right.mean(1)
 
     start = np.full(len(members), 1 / len(members))
-    found = optimize.minimize(
-        loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(members)
+    bounds = [(0, None)] * len(members)
+    found = cast(
+        np.ndarray,
+        optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x,
     )
-    powers = found.x if found.x.any() else start
+    powers = found if found.any() else start
     total = sum(p * m for p, m in zip(powers, members, strict=True))
     return special.softmax(np.asarray(total, np.float64), axis=1), powers

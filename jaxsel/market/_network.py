@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxsel._typed import split_model
 from jaxsel.gradients import Oracle, last_layer
 from jaxsel.models import MLP, Params, fit, logits
 
@@ -38,8 +39,8 @@ class Network:
     @classmethod
     def new(cls, n_features: int, n_classes: int, key: jax.Array) -> Network:
         model = MLP(n_features, HIDDEN, n_classes, rngs=nnx.Rngs(key))
-        parts: Any = nnx.split(model, nnx.Param)
-        return cls(graphdef=parts[0], params=parts[1])
+        graphdef, params = split_model(model)
+        return cls(graphdef=graphdef, params=params)
 
     def trained(
         self, rows: np.ndarray, codes: np.ndarray, key: jax.Array, steps: int = STEPS
@@ -64,7 +65,7 @@ class Network:
         scores = np.asarray(logits(self.graphdef, self.params, rows))
         finite = np.isfinite(scores).all(axis=1)
         right = finite & (scores.argmax(axis=1) == codes)
-        return float(np.mean(right)), int(np.sum(~finite))
+        return float(right.mean()), int(np.sum(~finite))
 
     def measured(self, rows: np.ndarray, codes: np.ndarray) -> Network:
         """Return it with gradients that have length 1 in root mean square on rows.

@@ -132,14 +132,15 @@ class Schema:
 
     def to_fields(self) -> dict[str, Any]:
         """Return what goes into the header of a file."""
+        fields: dict[str, tuple[Any, ...] | int | str | None] = dataclasses.asdict(self)
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in dataclasses.asdict(self).items()
+            for name, value in fields.items()
             if name != "categories" or value is not None  # as before there were any
         }
 
     @classmethod
-    def from_fields(cls, fields: Any) -> Schema:
+    def from_fields(cls, fields: dict[str, list[Any] | int | str | None]) -> Schema:
         """Check and return what came from the header of a file."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or fields.get("categories") is None:
@@ -155,7 +156,7 @@ class Schema:
         return cls(**values)
 
 
-def check_rows(name: str, array: Any, *, gaps: bool = False) -> None:
+def check_rows(name: str, array: np.ndarray, *, gaps: bool = False) -> None:
     """Refuse what is not a finite array with a first axis; NaN passes with `gaps`."""
     if not isinstance(array, np.ndarray) or not array.ndim:
         raise TypeError(f"{name} must be an array, one row a sample")

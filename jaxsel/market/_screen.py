@@ -183,8 +183,8 @@ class _Guard:
         self.natural = bool(near.size and np.mean(equal) >= _NATURAL)
         share, self.typical = _FURTHEST, 0.0
         if near.shape[1] == 2 and not equal.all():
-            first, second = near[~equal].T
-            logs = float(np.mean(np.log(second / first)))  # 1 / d
+            first, second = near[~equal, 0], near[~equal, 1]
+            logs = float(np.log(second / first).mean())  # 1 / d
             denser = _DENSER * len(own) / len(some)
             share = min(share, (_CHANCE / denser) ** logs)
             self.typical = share * float(np.median(near[:, 0]))

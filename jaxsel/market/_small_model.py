@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxsel._checks import check_finite
 from jaxsel._frames import plain_labels
+from jaxsel.gradients import Oracle
 
 from ._request import Request
 from ._scale import Scale
@@ -61,8 +62,12 @@ def network_model(
     mine = rows[known], np.searchsorted(classes, labels[known])
     network = Network.new(rows.shape[1], len(classes), keys[0])
     network = network.trained(*mine, keys[1], EARLY_STEPS).measured(*mine)
+
+    def oracle(x: np.ndarray, y: np.ndarray) -> Oracle:
+        return network.oracle(scale(x), np.searchsorted(classes, y))
+
     return OwnerModel(
-        oracle=lambda x, y: network.oracle(scale(x), np.searchsorted(classes, y)),
+        oracle=oracle,
         features=(lambda x: network.features(scale(x))) if features else None,
     )
 

@@ -106,12 +106,12 @@ def split_columns(
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names.extend(table.columns)
         for j, dtype in enumerate(table.dtypes):
+            if str(dtype) == "category":
+                kinds.add(j)
             column = table.iloc[:, j]
             if not isinstance(dtype, np.dtype):  # a type of pandas' own
                 column = column.astype(object)
             columns.append(column.to_numpy())
-            if str(dtype) == "category":
-                kinds.add(j)
     else:
         # Nested lists may mix numbers and texts: those stay what they are.
         nested = not hasattr(table, "dtype")

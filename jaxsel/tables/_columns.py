@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def to_fields(columns: Sequence[Column]) -> list[dict[str, Any]]:
     return [dataclasses.asdict(column) for column in columns]
 
 
-def from_fields(fields: Any) -> tuple[Column, ...]:
+def from_fields(fields: Json) -> tuple[Column, ...]:
     """Check and return what `to_fields` wrote, which may come from anybody.
 
     Raises:
@@ -127,22 +129,23 @@ def from_fields(fields: Any) -> tuple[Column, ...]:
     """
     if not isinstance(fields, list) or not fields:
         raise ValueError("columns must be a list, not empty")
-    found: list[Column] = []
-    for values in fields:
-        kind: type[Column] = Number
-        if isinstance(values, dict) and "categories" in values:
-            kind = Category
-        wanted = {field.name for field in dataclasses.fields(kind)}
-        if not isinstance(values, dict) or set(values) != wanted:
-            raise ValueError(f"a column must have the fields {sorted(wanted)}")
-        if type(values["name"]) is not str:
-            raise ValueError("the name of a column must be a text")
-        if kind is Category:
-            if not isinstance(values["categories"], list):
-                raise ValueError("categories must be a list")
-            values = {**values, "categories": tuple(values["categories"])}
-        found.append(kind(**values))
-    names = [column.name for column in found]
-    if len(set(names)) < len(names):
+    found = tuple(_column(values) for values in fields)
+    if len({column.name for column in found}) < len(found):
         raise ValueError("columns must have different names")
-    return tuple(found)
+    return found
+
+
+def _column(fields: Json) -> Column:
+    known: dict[str, Any] = fields if isinstance(fields, dict) else {}
+    kind: type[Column] = Category if "categories" in known else Number
+    wanted = sorted(field.name for field in dataclasses.fields(kind))
+    if sorted(known) != wanted:
+        raise ValueError(f"a column must have the fields {', '.join(wanted)}")
+    if type(known["name"]) is not str:
+        raise ValueError("the name of a column must be a text")
+    if kind is Category:
+        categories: Json = known["categories"]
+        if not isinstance(categories, list):
+            raise ValueError("categories must be a list")
+        known = {**known, "categories": tuple(categories)}
+    return kind(**known)

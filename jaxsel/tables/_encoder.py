@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ._columns import (
     Category,
     Column,
+    Json,
     Number,
     feature_names,
     features,
@@ -20,6 +21,7 @@ from ._frame import as_frame
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pandas as pd
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 
@@ -82,9 +84,9 @@ class TableEncoder:
             ImportError: If pandas or scikit-learn is missing.
         """
         try:
+            from sklearn import pipeline
             from sklearn.compose import ColumnTransformer
             from sklearn.impute import MissingIndicator, SimpleImputer
-            from sklearn.pipeline import make_pipeline
             from sklearn.preprocessing import OneHotEncoder, StandardScaler
         except ImportError as error:
             raise ImportError(
@@ -106,7 +108,7 @@ class TableEncoder:
         gaps = MissingIndicator(error_on_new=False)
         learner = ColumnTransformer(
             [
-                ("numbers", make_pipeline(fill, StandardScaler()), numbers),
+                ("numbers", pipeline.make_pipeline(fill, StandardScaler()), numbers),
                 ("gaps", gaps, numbers),
                 ("categories", one_hot, texts),
             ]
@@ -158,7 +160,7 @@ class TableEncoder:
             ValueError: If it is something else; nothing but what it holds is trusted.
         """
         try:
-            found = json.loads(text)
+            found: Json = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"the encoder must be JSON: {error}") from error
         wanted = {"version", "max_categories", "columns", "plan"}
@@ -174,7 +176,8 @@ class TableEncoder:
         names = [column.name for column in columns]
         if not isinstance(plan, dict) or sorted(plan) != sorted(names):
             raise ValueError("plan must say of each column what became of it")
-        if not all(type(said) is str for said in plan.values()):
+        said = {n: each for n in names if isinstance(each := plan[n], str)}
+        if len(said) < len(names):
             raise ValueError("plan must hold texts")
         if type(found["max_categories"]) is not int:
             raise ValueError("max_categories must be a whole number")
@@ -183,7 +186,7 @@ class TableEncoder:
             c.name: c.kind if isinstance(c, Number) else "category" for c in columns
         }
         encoder._keep(columns)
-        encoder.plan = {name: plan[name] for name in names}
+        encoder.plan = said
         return encoder
 
     def _keep(self, columns: tuple[Column, ...]) -> None:
@@ -248,12 +251,12 @@ def _learned(fitted: Any, kinds: dict[str, str]) -> tuple[Column, ...]:
             )
     if len(numbers) < len(kinds):
         one_hot = fitted["categories"]
-        rare = one_hot.infrequent_categories_
+        rare: list[np.ndarray | None] = one_hot.infrequent_categories_
         texts = [c for c in kinds if c not in found]
-        for name, categories, few in zip(texts, one_hot.categories_, rare, strict=True):
-            few = [] if few is None else few.tolist()
-            own = tuple(c for c in categories.tolist() if c not in few)
-            found[name] = Category(name=name, categories=own, others=bool(few))
+        for name, known, few in zip(texts, one_hot.categories_, rare, strict=True):
+            others: list[str | None] = [] if few is None else few.tolist()
+            own = tuple(c for c in known.tolist() if c not in others)
+            found[name] = Category(name=name, categories=own, others=bool(others))
     return tuple(found[name] for name in kinds)
 
 
@@ -278,7 +281,7 @@ def _kind(name: str, column: Any) -> str:
             f"column {name!r} must hold numbers, dates or texts, got "
             f"{type(found.iloc[0]).__name__}: leave it out, or convert it"
         )
-    if found.map(lambda value: isinstance(value, bool)).all():
+    if all(isinstance(value, bool) for value in found):
         return "number"
     if "-" in str(found.iloc[0])[1:] and _dates(found).notna().all():
         return "date"
@@ -291,9 +294,9 @@ def _kind(name: str, column: Any) -> str:
     return "category"
 
 
-def _dates(column: Any) -> Any:
+def _dates(column: pd.Series) -> pd.Series:
     """Return dates without zone, NaT where there is none."""
     import pandas as pd
 
     found = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
-    return found.dt.tz_localize(None)
+    return cast(pd.Series, found.dt.tz_localize(None))

@@ -8,7 +8,7 @@ takes milliseconds, and compiled once for each computation that it turns out to 
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,8 @@ class TracedWeights:
     def __call__(self, captured: Any, lengths: jax.Array) -> jax.Array:
         """Return the weights of distances `[n]`, given the arrays it captured."""
         closed = core.ClosedJaxpr(self.jaxpr, captured)
-        return core.jaxpr_as_fun(closed)(lengths.astype(jnp.float32))[0]
+        run = cast(Callable[..., list[jax.Array]], core.jaxpr_as_fun(closed))
+        return run(lengths.astype(jnp.float32))[0]
 
 
 def trace_weights(
@@ -58,9 +59,13 @@ def trace_weights(
             f"weights must be a function of distances, got {type(weights).__name__}"
         )
     lengths = jax.ShapeDtypeStruct((n,), jnp.float32)
+
+    # A function of its own, since JAX also keeps traces under the identity.
+    def anew(distances: jax.Array) -> jax.Array:
+        return weights(distances)
+
     try:
-        # In a function of its own, since JAX also keeps traces under the identity.
-        closed = jax.make_jaxpr(lambda distances: weights(distances))(lengths)
+        closed = jax.make_jaxpr(anew)(lengths)
     except (
         jax.errors.TracerArrayConversionError,
         jax.errors.ConcretizationTypeError,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import along, gather, n_shards, shard
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import clone_key, compiled, map_leaves
 
 from ._failures import Failures
 from ._owner_utility import by_owner
@@ -72,7 +72,7 @@ class Evaluator:
     @property
     def about(self) -> dict[str, str]:
         """Fields that identify this work, by name: the utility, n and the key."""
-        about = getattr(self._utility, "about", None)
+        about: Mapping[Any, Any] | None = getattr(self._utility, "about", None)
         if not isinstance(about, Mapping):
             about = {"utility": plain_repr(self._utility)}
         return {**{str(name): str(fact) for name, fact in about.items()}, **self._given}
@@ -105,7 +105,7 @@ class Evaluator:
         """
         count, params = len(masks), None
         masks = _padded(masks, self.mesh)
-        key = None if self._own is None else jax.random.clone(self._own)
+        key = None if self._own is None else clone_key(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
         if evaluate is None:
             found = self._utility(masks, key)

@@ -18,7 +18,7 @@ from jaxsel._aligned import align, row_index
 from jaxsel._checks import as_array, check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, along, gather, n_shards, shard
-from jaxsel._typed import compiled, gradient, map_pairs
+from jaxsel._typed import clone_key, compiled, gradient, map_pairs
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State, moments
@@ -198,7 +198,7 @@ class _Passes:
         return marginals(found, np.asarray(ranks))
 
     def _pass(self, ranks: jax.Array, rate: float) -> jax.Array:
-        own = jax.random.clone(self._own)
+        own = clone_key(self._own)
         given = self._learner, self._metric, self.mesh
         return _passes(*given, self._data, *self._val, ranks, own, rate)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +71,7 @@ def influence(
     mean = x.mean(0)
     x, x_val = _with_ones(x - mean), _with_ones(x_val - mean)
     fitted = _Fitted(x, codes, data.n_classes, l2)
-    right = np.asarray(linalg.cho_solve(fitted.factor, fitted.gradients(x, codes).T))
+    right = fitted.solve(fitted.gradients(x, codes).T)
     rows = fitted.gradients(x_val, codes_val) @ right
     mean = rows.mean(0)
     return Values(
@@ -109,8 +111,7 @@ class _Fitted:
             slope = (
                 self.gradients(x, codes).sum(0) + (self.penalty * self.theta).ravel()
             )
-            step = np.asarray(linalg.cho_solve(self.factor, slope))
-            step = step.reshape(self.theta.shape)
+            step = self.solve(slope).reshape(self.theta.shape)
             r = np.abs(x @ step.T).max()
             self.theta = self.theta - (np.log1p(r) / r if r > 1.5 else 1.0) * step
             if r <= _SMALL:
@@ -120,6 +121,10 @@ class _Fitted:
         """Return those of each output, `[n, K]`."""
         z = x @ self.theta.T
         return special.expit(z) if self.classes == 2 else special.softmax(z, axis=1)
+
+    def solve(self, right: np.ndarray) -> np.ndarray:
+        """Return the inverse Hessian times a vector or columns, `[K p, ...]`."""
+        return cast(np.ndarray, linalg.cho_solve(self.factor, right))
 
     def gradients(self, x: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return the gradient of each point's log loss, `[n, K p]`."""

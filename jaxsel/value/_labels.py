@@ -20,6 +20,7 @@ from jaxsel._checks import (
     check_shared_labels,
     encode_labels,
 )
+from jaxsel._typed import epsilon, least_subnormal
 
 # How far the sum of a row of class probabilities may be from 1: what is left by
 # rounding to three decimals, and by types of few digits.
@@ -126,12 +127,12 @@ def _check_side(name: str, array: np.ndarray | jax.Array, width: int) -> np.ndar
 def _check_probabilities(name: str, array: np.ndarray) -> np.ndarray:
     """Return rows of class probabilities as float32, and refuse anything else."""
     floats = jnp.issubdtype(array.dtype, jnp.floating)
-    kind = jnp.finfo(array.dtype if floats else jnp.float32)
+    kind = array.dtype if floats else jnp.float32
     rows = array.astype(np.float32)
     total = rows.sum(axis=1, dtype=np.float64)
     # Each small entry of many may be off by half of the least number of its type.
-    tiny = rows.shape[1] * float(kind.smallest_subnormal)
-    slack = max(_DECIMALS, _ROUNDINGS * float(kind.eps)) + tiny
+    tiny = rows.shape[1] * least_subnormal(kind)
+    slack = max(_DECIMALS, _ROUNDINGS * epsilon(kind)) + tiny
     negative = rows.min(axis=1) < 0
     bad = np.flatnonzero(negative | (np.abs(total - 1) > slack))
     if bad.size:

@@ -89,7 +89,7 @@ def roc_auc(
         return _area(_minus(scores[..., 1], scores[..., 0]), y == 1)
     size = jax.nn.one_hot(y, classes, dtype=jnp.float32).sum(0)
     counted = (size > 0) & (size < len(y))
-    areas = []
+    areas: list[jax.Array] = []
     for c in range(classes):
         rest = jax.nn.logsumexp(jnp.delete(scores, c, axis=-1), axis=-1)
         # Rounded, so that equal probabilities are equal.

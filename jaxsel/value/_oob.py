@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxsel._aligned import row_index
 from jaxsel._checks import as_array
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
-from jaxsel._typed import compiled
+from jaxsel._typed import clone_key, compiled
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State
@@ -138,7 +138,7 @@ class _Bags:
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
         bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)
-        key = jax.random.clone(self._own)
+        key = clone_key(self._own)
         outside = np.asarray(bags) == 0
         if self.learner.host:
             found, failed = self._on_host(np.asarray(bags), key)
@@ -198,7 +198,8 @@ class _OutOfBag:
             from scipy import stats
 
             # Of c bags that agree, as sure as one is of a probability after c draws.
-            agreed = stats.beta(1, count + 1).var() * (count - 1) * count
+            spread = cast(np.ndarray, stats.beta(1, count + 1).var())
+            agreed = spread * (count - 1) * count
             m2 = np.where((m2 == 0) & (count > 1), agreed, m2)
         return count, np.where(count > 0, state["mean"], np.nan), m2
 

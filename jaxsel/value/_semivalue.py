@@ -22,6 +22,7 @@ from jaxtyping import Float, Float32, Real
 from jaxsel import _native
 from jaxsel._checks import check_row
 from jaxsel._platform import on_platform, scatter_index, take
+from jaxsel._typed import custom_jvp
 from jaxsel.neighbors import Exact, Sort, argsort, top_k, unsort
 from jaxsel.neighbors._exact import settle
 from jaxsel.neighbors._order import (
@@ -132,7 +133,7 @@ def _of_parts(
     return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@custom_jvp(nondiff_argnums=(0, 1))
 def _compiled(
     by_sort: Callable[..., jax.Array],
     average: bool,

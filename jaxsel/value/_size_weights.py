@@ -148,7 +148,8 @@ def _interpolated(size: np.ndarray, chance: np.ndarray) -> Iterator[tuple[int, f
     """Move chances to Chebyshev points, by barycentric interpolation."""
     half, middle = (size[-1] - size[0]) / 2, (size[-1] + size[0]) / 2
     angle = np.pi * (np.arange(_NODES) + 0.5) / _NODES
-    nodes = np.unique(np.round(middle + half * np.cos(angle)))
+    points: np.ndarray = middle + half * np.cos(angle)
+    nodes = np.unique(np.round(points))
     apart = (nodes[:, None] - nodes) * 2 / half
     np.fill_diagonal(apart, 1)
     weight = 1 / apart.prod(axis=1)

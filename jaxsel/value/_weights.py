@@ -18,7 +18,7 @@ References:
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,7 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
         return np.ones(1)
     rank = np.arange(1, n + 1)
     most = min(k, n - 1)
-    harmonic = special.digamma(most + 1) + np.euler_gamma
+    harmonic = cast(float, special.digamma(most + 1)) + np.euler_gamma
     shared = (n - 1) * np.minimum(rank, k) / rank - most
     return _descending((harmonic + shared / k) / (n - 1))
 
@@ -126,7 +126,7 @@ def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
     """
     if n == 1:
         return -1 / n_classes, 0.0
-    harmonic = special.digamma(min(k, n) + 1) + np.euler_gamma
+    harmonic = cast(float, special.digamma(min(k, n) + 1)) + np.euler_gamma
     return -1 / (n_classes * n), -(harmonic - 1) / (n * (n - 1))
 
 

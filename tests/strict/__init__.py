@@ -4,8 +4,8 @@
     python -m tests.strict --show match # lists those of a room
     python -m tests.strict --update     # writes what has fallen to errors.toml
 
-The rooms are far from strict, mostly where JAX's and SciPy's functions have incomplete
-types; what is written anew should add no errors. Numbers depend on the versions of
-pyright, JAX and NumPy: with others than recorded, nothing is compared, and `--update`
-writes what it counts.
+What errors are left come mostly from functions of JAX and SciPy with incomplete types;
+what is written anew should add none. Numbers depend on the versions of pyright, JAX and
+NumPy: with others than recorded, nothing is compared, and `--update` writes what it
+counts.
 """

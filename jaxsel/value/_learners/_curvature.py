@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import numpy as np
@@ -52,17 +52,20 @@ def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         theta = flat.reshape(classes, p)
         z = theta @ x.T
-        top = special.logsumexp(z, axis=0)
+        top = cast(np.ndarray, special.logsumexp(z, axis=0))
         loss = (top - (onehot * z).sum(0)).sum() / share + l2 * (flat @ flat) / 2
         slope = (np.exp(z - top) - onehot) @ x / share + l2 * theta
         return loss, slope.ravel()
 
     zero = np.zeros(classes * p)
-    found = optimize.minimize(
-        objective, zero, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+    theta = cast(
+        np.ndarray,
+        optimize.minimize(
+            objective, zero, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+        ).x,
     )
     x = x.astype(np.float32)
-    chance = special.softmax(found.x.reshape(classes, p) @ x.T, axis=0)
+    chance = special.softmax(theta.reshape(classes, p) @ x.T, axis=0)
     chance = chance.astype(np.float32)
 
     def product(vectors: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_count
-from jaxsel._typed import fori_loop, gradient
+from jaxsel._typed import fori_loop, gradient, split_model
 from jaxsel.value._examples import Examples
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class FlaxLearner:
             return self.model.init(key, x)
         from flax import nnx
 
-        return nnx.split(self.model(nnx.Rngs(key)), nnx.Param)[1]
+        return split_model(self.model(nnx.Rngs(key)))[1]
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
         """Return the outputs of one model, `[b, K]`."""
@@ -171,7 +171,7 @@ class FlaxLearner:
         from flax import nnx
 
         made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
-        return nnx.merge(nnx.split(made, nnx.Param)[0], params)(x)
+        return nnx.merge(split_model(made)[0], params)(x)
 
     def losses(self, outputs: jax.Array, y: jax.Array, n_classes: int) -> jax.Array:
         """Return the loss of each example, `[b]`."""

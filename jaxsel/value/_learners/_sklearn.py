@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -88,9 +88,9 @@ class SklearnLearner:
     @property
     def regression(self) -> bool:
         """True if the estimator is a regressor."""
-        from sklearn.base import is_regressor
+        from sklearn import base
 
-        return is_regressor(self.estimator)
+        return base.is_regressor(self.estimator)
 
     def prepare(self, data: Examples) -> Examples:
         """Return the examples as they are.
@@ -167,7 +167,7 @@ def _fit(
     weighted: bool,
     catch: bool,
 ) -> SklearnModel:
-    from sklearn.base import clone
+    from sklearn import base
 
     rows = np.flatnonzero(w)
     classes = np.unique(y[rows]) if classify else np.zeros(0, int)
@@ -184,7 +184,7 @@ def _fit(
         if renumbered and not (classify and (labels != y[rows]).any()):
             break
         try:
-            model: Any = clone(estimator)
+            model = cast(Any, base.clone(estimator))
             model = model.fit(x[rows], labels, **options)
             return SklearnModel(model, classes, renumbered)
         except MemoryError:

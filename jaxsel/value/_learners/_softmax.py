@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import fori_loop, while_loop
+from jaxsel._typed import cond, fori_loop, while_loop
 
 from ._arrays import dot
 from ._curvature import Curvature
@@ -312,9 +312,8 @@ def _line_search(
         change: The largest change of a difference of logits, `[B]`.
         going: Which subsets count, `[B]`.
     """
-    least = damped(change)
 
-    def search() -> jax.Array:
+    def search(least: jax.Array) -> jax.Array:
         def look(state: _Search) -> _Search:
             # One place for the objective, which takes long to compile: it is looked at
             # for no step first, then for a step of 1, then for halves of it.
@@ -333,4 +332,5 @@ def _line_search(
         begin = _Search(zero, zero, more, jnp.zeros((), jnp.int32))
         return while_loop(lambda state: state.more, look, begin).length
 
-    return jax.lax.cond(jnp.any(going & (least < 1)), search, lambda: least)
+    least = damped(change)
+    return cond(jnp.any(going & (least < 1)), search, lambda least: least, least)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import map_rows, platform_dependent
+from jaxsel._typed import barrier, cholesky, map_rows, platform_dependent
 
 UNROLLED = 16  # rows, above which LAPACK, one system after the other, is faster
 
@@ -44,9 +44,6 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
         return solved.transpose(2, 1, 0).reshape(right.shape)
     if right.ndim == 3:
         return jnp.stack([solve_packed(packed, side) for side in right])
-    # Column by column, with a barrier after each: XLA's fusions would compute a column
-    # anew for each entry that makes use of it.
-    barrier = jax.lax.optimization_barrier
 
     def at(i: int, j: int) -> int:
         return i * (i + 1) // 2 + j
@@ -54,6 +51,8 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
     factor: dict[tuple[int, int], jax.Array] = {}
     inverse: list[jax.Array] = []
     forward: list[jax.Array] = []
+    # Column by column, with a barrier after each: XLA's fusions would compute a column
+    # anew for each entry that makes use of it.
     for j in range(size):
         pivot, ahead = packed[at(j, j)], right[j]
         for k in range(j):
@@ -85,5 +84,5 @@ def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
 
 def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
     """Solve systems `[..., p, p]` of which the lower triangle is given."""
-    lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+    lower = cholesky(matrix, symmetrize_input=False)
     return jax.scipy.linalg.cho_solve((lower, True), right)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -10,7 +10,7 @@ from sklearn.utils import metaestimators
 
 from ._sklearn import SklearnModel, class_numbers, class_scores
 
-available_if: Any = metaestimators.available_if
+available_if = cast(Any, metaestimators.available_if)
 
 
 def _has_proba(self: TrainedClassifier) -> bool:
