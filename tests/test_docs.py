@@ -6,8 +6,6 @@ import logging
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -233,26 +231,15 @@ def test_links_lead_somewhere(page):
         assert not section or included.count(f"--8<-- [start:{section}]") == 1
 
 
-# Lists of names and assumptions, and pages that are included from the root.
-SHOW_NOTHING = (
-    "certificates",
-    "changelog",
-    "contributing",
-    "functions",
-    "threat-model",
-    "troubleshooting",
-)
+# Lists of names, and pages that are included from the root.
+SHOW_NOTHING = ("changelog", "contributing", "functions", "kernels")
 GUIDES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.stem not in SHOW_NOTHING]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=page_id)
 def test_every_guide_shows_something(page):
-    """A picture, a printed result, or a table of figures."""
-    text = page.read_text(encoding="utf-8")
-    figures = re.search(
-        r"^\|.*\| *[\d.,]+ *[^|`]*\|", _FENCE.sub("", text), re.MULTILINE
-    )
-    assert "text" in languages(page) or _IMAGE.search(text) or figures
+    """A picture or a printed result."""
+    assert "text" in languages(page) or _IMAGE.search(page.read_text(encoding="utf-8"))
 
 
 def test_pictures_are_small_described_and_used():
@@ -349,28 +336,6 @@ def test_versions_agree():
     assert latest is not None
     assert latest[1] == jaxsel.__version__
     assert f"\nversion: {jaxsel.__version__}\n" in citation
-
-
-@pytest.mark.slow
-def test_site_builds(tmp_path):
-    pytest.importorskip("mkdocs", reason="comes with the docs extra")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(
-        [*command, "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "knn_shapley" in (tmp_path / "api" / "index.html").read_text()
-    # What the settings are for: signatures, and code that is included.
-    for name, shown in (("index", "tmc_shapley("), ("value/index", "ModelUtility(")):
-        text = (tmp_path / "api" / f"{name}.html").read_text()
-        assert shown in re.sub("<[^>]+>", "", text)
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text()
-        assert not re.search(r"<p>::: \w|--8&lt;--", text), page
 
 
 def test_every_page_is_in_the_site():
