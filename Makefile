@@ -9,7 +9,7 @@ CORE := data filter gradients labels market match neighbors proxy report retriev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs data ci workflows coverage dist installed sbom oldest newest clean
+.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs docs-version data ci workflows coverage dist installed sbom oldest newest clean
 
 help: ## Show this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -70,6 +70,12 @@ bench-check: $(STAMPS)/test ## Do compiled operations execute a fifth more than 
 
 docs: $(STAMPS)/docs ## Build the documentation in site/
 	$(BIN)/mkdocs build --strict
+
+# 0.2.0 and 0.2.1 share the folder 0.2.
+docs-version: $(STAMPS)/docs ## Commit the documentation to the branch gh-pages, by version
+	$(BIN)/mike deploy --update-aliases \
+	  "$$($(BIN)/python -c 'import jaxsel; print(*jaxsel.__version__.split(".")[:2], sep=".")')" latest
+	$(BIN)/mike set-default latest
 
 data: $(STAMPS)/run ## Fetch and prepare all data sets that need no account
 	$(BIN)/jaxsel data prepare --all

@@ -1,7 +1,8 @@
 """Draw the pictures of the guides: `python docs/pictures.py [NAME ...]`.
 
 Most run the first blocks of Python of their guide, which are seeded, and draw what
-these computed, so that a picture shows what its page says. They go to docs/images/.
+these computed; others draw a table of their page. So a picture shows what its page
+says. They go to docs/images/.
 """
 
 from __future__ import annotations
@@ -256,6 +257,145 @@ def speed() -> None:
     ax.grid(axis="y", visible=False)
 
 
+def rows(page: str, first: str) -> list[list[str]]:
+    """Return the cells of the rows of a page's table, whose header begins so."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = text[text.index(f"\n| {first} |") :].partition("\n\n")[0].splitlines()[3:]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
+
+
+def number(cell: str) -> float:
+    """Return the first number in a cell, such as "+.4 ± .6" or "1,907"."""
+    found = re.search(r"[-−+]?[\d,]*\.?\d+", cell)
+    assert found is not None, cell
+    return float(found[0].replace(",", "").replace("−", "-"))
+
+
+def accuracy() -> None:
+    """What ways of choosing gain, against what they send."""
+    _, ax = plt.subplots(figsize=(6.4, 3.6))
+    for way, _, sent, *_, mean in rows("docs/accuracy.md", "way | ranks"):
+        if not sent or not mean:
+            continue
+        gain, error = (number(part) for part in mean.split("±"))
+        ours = "probe" in way or "ranks" in way or "linear attention" in way
+        colour = _BLUE if ours else _ORANGE
+        ax.errorbar(float(sent or 0), gain, error, fmt="o", color=colour, ms=5)
+    ax.axhline(0, color=_GREY, ls=":")
+    for colour, name in ((_BLUE, "ours"), (_ORANGE, "the paper's and peers'")):
+        ax.plot([], [], "o", color=colour, label=name)
+    ax.set(
+        xscale="log",
+        xlabel="bytes, over those of the paper's two phases",
+        ylabel="points beyond a random choice",
+    )
+    ax.legend(loc="upper center")
+
+
+def filtering_figures() -> None:
+    """Accuracy of each filter under strong noise."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    noises, none = [], []
+    for noise, way, *_, reached, nothing in rows(
+        "docs/filtering-figures.md", "noise : data | filter"
+    ):
+        if noise:
+            noises.append(noise.partition(",")[0])
+            none.append(number(nothing))
+        value, error = (number(part) for part in reached.split("±"))
+        found.setdefault(way, []).append((value, error))
+    _, ax = plt.subplots()
+    place = np.arange(len(noises))
+    ax.bar(place - 0.3, none, 0.2, color=_GREY, label="no selection")
+    for i, (way, values) in enumerate(found.items()):
+        height, error = np.transpose(values)
+        at, colour = place - 0.1 + 0.2 * i, (_ORANGE, _BLUE, _GREEN)[i]
+        ax.bar(at, height, 0.2, yerr=error, color=colour, label=way)
+    ax.set(xticks=place, xticklabels=noises, ylim=(60, 90), ylabel="accuracy, per cent")
+    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
+def mycroft() -> None:
+    """Accuracy on held-out hard samples by budget, for each set of data."""
+    found: dict[str, list[list[float]]] = {}
+    for name, *cells in rows("docs/mycroft.md", "data | samples"):
+        found.setdefault(name, []).append([number(cell) for cell in cells])
+    _, axes = plt.subplots(1, len(found), figsize=(8.8, 2.8), sharey=True)
+    lines = ((1, _ORANGE, "Mycroft"), (4, _BLUE, "retrieval"), (5, _GREY, "random"))
+    for ax, (name, table) in zip(axes, found.items(), strict=True):
+        of = np.array(table)
+        for column, colour, label in lines:
+            ax.plot(of[:, 0], of[:, column], "o-", color=colour, ms=4, label=label)
+        ax.axhline(of[0, -1], color="black", ls=":", label="everything")
+        ax.set_title(name.replace(" of ", "\nof ").replace(" before", "\nbefore"))
+        ax.set(xscale="log", xlabel="samples", xticks=of[:, 0])
+        ax.set_xticklabels([f"{budget:.0f}" for budget in of[:, 0]])
+        ax.minorticks_off()
+    axes[0].set_ylabel("accuracy, per cent")
+    axes[0].legend(fontsize=7)
+
+
+def secure_figures() -> None:
+    """Hours of messages of a whole selection, on CrypTen."""
+    names = ["the two phases as the paper measured them", *(r[0] for r in _costs())][
+        ::-1
+    ]
+    hours = [20.0, *(number(r[3]) for r in _costs())][::-1]
+    _, ax = plt.subplots(figsize=(7, 3.4))
+    colours = [
+        _BLUE if "ours" in n else _GREY if "measured" in n else _ORANGE for n in names
+    ]
+    ax.barh(names, hours, color=colours)
+    for i, value in enumerate(hours):
+        ax.text(value * 1.1, i, f"{value:,.4g}", va="center", fontsize=8)
+    ax.set(xscale="log", xlim=(0.02, 20_000), xlabel="hours of messages")
+
+
+def _costs() -> list[list[str]]:
+    return rows("docs/secure-figures.md", "| paper | crypten")[1:]
+
+
+def study() -> None:
+    """How well two values find wrong labels, by the embedding."""
+    table = rows("docs/study.md", "| KNN-Shapley | KNN-LOO")[::-1]
+    _, ax = plt.subplots()
+    for column, colour, name in ((1, _BLUE, "KNN-Shapley"), (2, _ORANGE, "KNN-LOO")):
+        area, error = np.transpose(
+            [[number(part) for part in row[column].split("±")] for row in table]
+        )
+        at = np.arange(len(table)) + 0.2 * (3 - 2 * column)
+        ax.barh(at, area, 0.4, xerr=error, color=colour, label=name)
+    ax.set(
+        yticks=range(len(table)),
+        yticklabels=[row[0] for row in table],
+        xlim=(0.5, 1),
+        xlabel="area under the ROC curve for wrong labels",
+    )
+    ax.legend(loc="lower right")
+
+
+def certificates() -> None:
+    """What travels between two parties before a run, and by which way."""
+    _, ax = plt.subplots(figsize=(6.4, 2.3))
+    ax.set(xlim=(0, 10), ylim=(0, 4))
+    ax.axis("off")
+    for left, name in ((0.1, "model owner"), (7.3, "data owner")):
+        ax.add_patch(plt.Rectangle((left, 0.4), 2.6, 3.2, fc="none", ec="black"))
+        ax.text(left + 1.3, 3.1, name, ha="center", weight="bold")
+        ax.text(left + 1.3, 2.2, "key.pem stays", ha="center", fontsize=8)
+        ax.text(
+            left + 1.3, 1.2, "peers: the other's\ncertificate", ha="center", fontsize=8
+        )
+    for y, colour, text in (
+        (2.9, _BLUE, "certificate.pem, by e-mail"),
+        (1.9, _ORANGE, "fingerprint, by telephone"),
+        (0.9, _GREEN, "run: TLS 1.3, both certificates"),
+    ):
+        ends = {"arrowstyle": "<->", "color": colour}
+        ax.annotate("", (7.2, y), (2.8, y), arrowprops=ends)
+        ax.text(5, y + 0.15, text, ha="center", color=colour, fontsize=8)
+
+
 CASES = {  # of benchmarks/RESULTS.md; the last three are those where a peer is ahead
     "knn weighted": "Weighted KNN-Shapley",
     "knn sort-free": "Threshold KNN-Shapley",
@@ -286,6 +426,12 @@ PICTURES = {
     "owners.svg": owners,
     "private-values.svg": private_values,
     "speed.svg": speed,
+    "accuracy.svg": accuracy,
+    "filtering-figures.svg": filtering_figures,
+    "mycroft.svg": mycroft,
+    "secure-figures.svg": secure_figures,
+    "study.svg": study,
+    "certificates.svg": certificates,
 }
 
 

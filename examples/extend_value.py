@@ -46,4 +46,4 @@ def main() -> jaxsel.Values:
 
 
 if __name__ == "__main__":
-    print(main().values)
+    print(np.asarray(main().values).round(4))

@@ -2,10 +2,10 @@
 
 import ast
 import inspect
+import logging
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import experiments.__main__
 import jaxsel
 import mpc_bridge
 from jaxsel import cli, data, models
+from tests.printed import shows
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -48,6 +49,7 @@ NEEDS = {"docs/targets.md": "minilm"}  # a page, and the model that its code nee
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INCLUDE = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
+_SECTION = re.compile(r'^--8<-- "([^":]+):(\w+)"$', re.MULTILINE)
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -57,13 +59,29 @@ def page_id(path):
 
 
 def blocks(path):
-    """Return language, line number and text of each fenced block."""
-    text = path.read_text(encoding="utf-8")
+    """Return language, line number and text of each fenced block, included ones too."""
+    text = _SECTION.sub(section, path.read_text(encoding="utf-8"))
     return [(m[1], text[: m.start(2)].count("\n"), m[2]) for m in _FENCE.finditer(text)]
 
 
+def section(include):
+    """Return the section of a file that a line of a page includes."""
+    text = (ROOT / include[1]).read_text(encoding="utf-8")
+    name = re.escape(include[2])
+    found = re.search(
+        rf"^[^\n]*\[start:{name}\][^\n]*\n(.*?)^[^\n]*\[end:{name}\]",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
+    return found[1] if found else include[0]
+
+
 def languages(path):
-    return {language for language, _, _ in blocks(path)}
+    return {*languages_of(blocks(path))}
+
+
+def languages_of(some):
+    return [language for language, _, _ in some]
 
 
 def anchors(path):
@@ -80,25 +98,103 @@ def anchors(path):
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if "python" in languages(p)], ids=page_id
 )
-def test_code_runs(page, tmp_path, monkeypatch, capsys):
-    """Blocks of Python share one namespace, and run in turn with those of jaxsel."""
+def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch, capsys):
+    """Blocks of Python share one namespace, and run in turn with those of jaxsel.
+
+    A block of text shows all that the block of code before it prints.
+    """
     import matplotlib.pyplot as plt
 
     for known in models.available_models():
         if known.name == NEEDS.get(page_id(page)) and known.path is None:
             pytest.skip(f"needs `jaxsel models prepare {known.name}`")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.root, "handlers", [])  # pages may set up their own
     namespace = {"__name__": "docs"}
-    for language, line, text in blocks(page):
-        if language == "python" and not _INCLUDE.search(text):
+    of_page = blocks(page)
+    wrong = []
+    for at, (language, line, text) in enumerate(of_page):
+        if language == "text" and at and is_run(of_page[at - 1]):
+            printed = "".join(capsys.readouterr())
+            if not shows(text, printed):
+                wrong.append(f"line {line} shows\n{text}\nbut prints\n{printed}")
+        capsys.readouterr()
+        include = _INCLUDE.search(text)
+        if language == "python" and not include:
             # Blank lines before it, so that a traceback has the page's line numbers.
             code = compile("\n" * line + text, str(page), "exec")
             exec(code, namespace)  # noqa: S102
+        elif language == "python" and languages_of(of_page[at + 1 :])[:1] == ["text"]:
+            runpy.run_path(str(ROOT / include[1]), run_name="__main__")
         elif language == "sh":
             for command in commands(text):
                 if command[0] == "jaxsel" and runs_here(command):
                     assert run(command[1:]) == 0, capsys.readouterr().err
     plt.close("all")
+    assert not wrong, "\n".join(wrong)
+
+
+def is_run(block):
+    """Whether the test above runs a block: Python, or a command of ours."""
+    language, _, text = block
+    return language == "python" or (
+        language == "sh"
+        and any(c[0] == "jaxsel" and runs_here(c) for c in commands(text))
+    )
+
+
+ELSEWHERE = {"docs/notebooks.md": 5, "docs/demo.md": 1}
+"""Results that other tests compare: of the notebooks, and of the demo."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_results_follow_the_code_that_prints_them(page):
+    """So that the test above compares them."""
+    of_page = blocks(page)
+    loose = [
+        line
+        for at, (language, line, _) in enumerate(of_page)
+        if language == "text" and not (at and is_run(of_page[at - 1]))
+    ]
+    assert len(loose) == ELSEWHERE.get(page_id(page), 0), loose
+
+
+@pytest.mark.slow
+@pytest.mark.left_out  # `make demo` runs it, too
+def test_demo_prints_what_is_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"]) == 0
+    page = blocks(ROOT / "docs" / "demo.md")
+    (shown,) = [text for language, _, text in page if language == "text"]
+    assert shows(shown, capsys.readouterr().out, whole=False)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("mean 0.512, 3 of 4", "mean 0.513,  3 of 4", True),
+        ("mean 0.512, 3 of 4", "mean 0.514, 3 of 4", False),
+        ("mean 0.512, 3 of 4", "mean 0.512, 2 of 4", False),
+        ("mean 0.512", "mean -0.512", False),
+        ("mean 0.512", "mean 0.512\nmore", False),
+        ("mean 0.512\n...", "mean 0.512\nmore", True),
+        ("mean 0.512\n...\nend", "mean 0.512\nmore\nend", True),
+        ("mean 0.512\n...\nend", "mean 0.512\nmore\nend\nmore", False),
+        ("0.1 0.0", "0.1 0.1", False),
+        ("-2.80e-05", "-2.81e-05", True),
+        ("-2.80e-05", "-2.80e-04", False),
+        ("95% of 144", "94% of 144", True),
+        ("95% of 144", "95 of 144", False),
+        ("2.4 s, wrote", "13.1 s, wrote", True),
+        ("Request(a2e7381c, 31)", "Request(2b7b7a73, 31)", True),
+        ("Request(a2e7381c, 31)", "Request(2b7b7a73, 32)", False),
+        ("data", "date", False),
+    ],
+)
+def test_what_counts_as_shown(shown, printed, same):
+    assert shows(shown, printed) is same
+    assert shows(shown, f"before\n{printed}\nafter", whole=False) >= same
+    assert not shows(shown, f"before\n{printed}")
 
 
 @pytest.mark.parametrize(
@@ -135,26 +231,15 @@ def test_links_lead_somewhere(page):
         assert not section or included.count(f"--8<-- [start:{section}]") == 1
 
 
-# Lists of names and assumptions, and pages that are included from the root.
-SHOW_NOTHING = (
-    "certificates",
-    "changelog",
-    "contributing",
-    "functions",
-    "threat-model",
-    "troubleshooting",
-)
+# Lists of names, and pages that are included from the root.
+SHOW_NOTHING = ("changelog", "contributing", "functions", "kernels")
 GUIDES = [p for p in sorted((ROOT / "docs").glob("*.md")) if p.stem not in SHOW_NOTHING]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=page_id)
 def test_every_guide_shows_something(page):
-    """A picture, a printed result, or a table of figures."""
-    text = page.read_text(encoding="utf-8")
-    figures = re.search(
-        r"^\|.*\| *[\d.,]+ *[^|`]*\|", _FENCE.sub("", text), re.MULTILINE
-    )
-    assert "text" in languages(page) or _IMAGE.search(text) or figures
+    """A picture or a printed result."""
+    assert "text" in languages(page) or _IMAGE.search(page.read_text(encoding="utf-8"))
 
 
 def test_pictures_are_small_described_and_used():
@@ -251,28 +336,6 @@ def test_versions_agree():
     assert latest is not None
     assert latest[1] == jaxsel.__version__
     assert f"\nversion: {jaxsel.__version__}\n" in citation
-
-
-@pytest.mark.slow
-def test_site_builds(tmp_path):
-    pytest.importorskip("mkdocs", reason="comes with the docs extra")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(
-        [*command, "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "knn_shapley" in (tmp_path / "api" / "index.html").read_text()
-    # What the settings are for: signatures, and code that is included.
-    for name, shown in (("index", "tmc_shapley("), ("value/index", "ModelUtility(")):
-        text = (tmp_path / "api" / f"{name}.html").read_text()
-        assert shown in re.sub("<[^>]+>", "", text)
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text()
-        assert not re.search(r"<p>::: \w|--8&lt;--", text), page
 
 
 def test_every_page_is_in_the_site():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.printed import shows
+
 nbformat = pytest.importorskip("nbformat", reason="comes with the dev extra")
 
 ROOT = Path(__file__).parents[1]
@@ -78,9 +80,24 @@ def test_each_is_in_the_guide():
     ]
 
 
+def printed(notebook):
+    """Return all that its cells print, or show as text."""
+    outputs = [o for cell in notebook.cells for o in cell.get("outputs", ())]
+    shown = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    return "\n".join(text.rstrip("\n") for text in shown)
+
+
+def in_the_guide(path):
+    """Return what the guide shows of a notebook's results."""
+    guide = (ROOT / "docs" / "notebooks.md").read_text("utf-8")
+    section = guide.split(f"`notebooks/{path.name}`")[1].partition("\n##")[0]
+    (found,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return found
+
+
 @pytest.mark.slow
 @each
-def test_runs(path, monkeypatch, tmp_path):
+def test_runs_and_prints_what_is_shown(path, monkeypatch, tmp_path):
     """Their assertions hold that what they say of their results is so."""
     nbclient = pytest.importorskip("nbclient", reason="comes with the dev extra")
     engines = map(importlib.util.find_spec, ("spu", "crypten"))
@@ -98,3 +115,4 @@ def test_runs(path, monkeypatch, tmp_path):
     client.execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert not [o.text for o in shown if o.get("name") == "stderr"]
+    assert shows(in_the_guide(path), printed(notebook), whole=False), printed(notebook)
