@@ -12,6 +12,7 @@ from commands import OUT, refuse, run
 
 RNG = np.random.default_rng(0)
 N = 80
+NUMBERS = ["--encode", "none"]
 LABEL = ["--label", "income"]
 
 
@@ -116,7 +117,7 @@ MISTAKES = {
         ["'rich'", "x_val, y_val, t_val: VAL"],
     ),
     "market": (
-        ["market", "request", "train.csv", *LABEL, "--budget", "3", *OUT],
+        [*("market", "request", "train.csv", *LABEL, "--budget", "3", *OUT), *NUMBERS],
         ["train.csv must have numeric features, but 'work'", "--drop"],
     ),
     "no labels of arrays": (

@@ -130,6 +130,7 @@ def test_no_bar_listens_to_nothing():
         assert listeners() == before
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("inside", [True, False])
 def test_track_says_so(at_once, capfd, inside):
     """Whether the item compiles, or what is done with it."""
@@ -170,6 +171,7 @@ def test_values_say_so(at_once, capfd):
     np.testing.assert_array_equal(loud.values, quiet.values)
 
 
+@pytest.mark.left_out
 def test_matching_says_so(at_once, capfd):
     """While it reads what it compares with, too, before the first choice."""
     rows = np.eye(12, dtype=np.float32)

@@ -20,6 +20,7 @@ def expected(estimator):
     return {} if isinstance(estimator, estimators.KNNShapleyValuer) else UNWEIGHTED
 
 
+@pytest.mark.every(4)
 @parametrize_with_checks(
     [
         estimators.KNNShapleyValuer(k=3),

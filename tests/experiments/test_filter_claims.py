@@ -208,7 +208,7 @@ def test_the_chapter_tells_all_of_it(tmp_path):
     report = Report(title="Filter", summary="", chapters=[shown])
     text = report.save(tmp_path)[0].read_text(encoding="utf-8")
     for words in (
-        "The paper&#x27;s claims",
+        "The paper&#39;s claims",
         "Rules of our own",
         "What differs from the paper",
         "not tested here, because",
@@ -217,7 +217,7 @@ def test_the_chapter_tells_all_of_it(tmp_path):
         "best held-out loss",
         "all writers",
     ):
-        assert words in text or words.replace("&#x27;", "'") in text, words
+        assert words in text or words.replace("&#39;", "'") in text, words
 
 
 def test_completion_table():

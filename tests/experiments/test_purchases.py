@@ -73,6 +73,7 @@ def test_a_small_class_is_never_kept():
     assert np.bincount(uneven.y[pool.rows])[pool.kept] == 90
 
 
+@pytest.mark.left_out
 def test_accuracies_are_scikit_learns(found):
     whole, key = source(), jax.random.key(0)
     pool = deal(whole, jax.random.fold_in(key, 0))
@@ -98,6 +99,7 @@ def test_accuracies_are_scikit_learns(found):
         model.fit(x[first], y[first])
 
 
+@pytest.mark.left_out
 def test_shapes(found):
     assert found["random"].shape == (len(BUDGETS) + len(LARGER), DRAWS)
     assert found["ways"].shape == found["rare"].shape == (len(BUDGETS), len(WAYS))

@@ -30,6 +30,7 @@ def same(mine, theirs):
     assert mine.tobytes() == theirs.tobytes()
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk_size", [1, 20, N, 500])
 def test_of_every_kind(kind, chunk_size, tmp_path):

@@ -35,6 +35,7 @@ def test_counts(kind):
             np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("filter_by", labels.FILTERS)
 @each_kind
 def test_issues(kind, filter_by):
@@ -61,7 +62,7 @@ def test_issues(kind, filter_by):
             np.testing.assert_array_equal(slow, wanted)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("rank_by", labels.QUALITIES)
 @each_kind
 def test_order(kind, rank_by):

@@ -132,6 +132,7 @@ def test_two_samples_of_each_class():
     assert found.to_pandas().shape == (0, 4)
 
 
+@pytest.mark.left_out
 def test_repeated_rows_and_constant_features():
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(20, 3)), 5, axis=0)

@@ -24,6 +24,7 @@ def theirs(estimator, x, y, fold):
     return cross_val_predict(estimator, x, y, cv=split, method="predict_proba")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("d", [5, 20])
 def test_logistic_regression(classes, d):
@@ -106,6 +107,7 @@ HARD = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("case", HARD)
 def test_two_classes_near_the_optimum(case):
     x, y, *penalty = HARD[case]

@@ -82,6 +82,7 @@ def test_a_target_of_zero(score, positive, l2):
     assert isinstance(found.reasons, str)
 
 
+@pytest.mark.every(2)
 @cases.each_sign
 @pytest.mark.parametrize("budget", [6, 50])
 def test_a_budget_of_all_and_more(positive, budget):

@@ -67,7 +67,7 @@ def shared(**given):
     return {"mesh": mesh_of(), "axis": "rows"} | given
 
 
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 @pytest.mark.parametrize("score", ["omp", "nomp", "ols"])
 @pytest.mark.parametrize("positive", [True, False])
 @each_layout
@@ -83,6 +83,7 @@ def test_omp_is_that_of_one_device(score, positive, layout):
     assert found.indices.is_fully_addressable
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_several_targets(kind):
     a, b = cases.pool(N, P)
@@ -287,6 +288,7 @@ def test_choosers_choose_as_on_one_device(name, layout):
     same_choice(CHOOSERS[name](put(a, layout), b, **shared()), one)
 
 
+@pytest.mark.every(3)
 @each_chooser
 def test_choosers_lay_out_what_the_process_has(name):
     """More devices than candidates: some have none, and repeat the last one's."""
@@ -299,6 +301,7 @@ def test_choosers_lay_out_what_the_process_has(name):
         assert sorted(np.asarray(one.indices)[: len(one)]) == [*range(5)]
 
 
+@pytest.mark.every(3)
 @each_chooser
 def test_choosers_pass_over_nan(name):
     a, b = cases.pool(N, P)
@@ -324,6 +327,7 @@ def test_choosers_refuse_candidates_in_files_with_a_mesh(name):
         CHOOSERS[name](stream, b, mesh=jaxsel.make_mesh())
 
 
+@pytest.mark.left_out
 def test_choosers_take_gradients_of_any_kind():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(N, 3)), rng.integers(0, 3, N)

@@ -64,6 +64,7 @@ def test_a_layer_is_scored():
     assert_sound("spu-aby3", random_proxy(m, n=5, bound=8.0))
 
 
+@pytest.mark.left_out
 @pytest.mark.parametrize("engine", SLOW_BY_TWO)
 def test_batches_are_scored_at_once(engine):
     spec = Spec(1, 2, attention="quadratic", norm="polynomial")

@@ -58,6 +58,7 @@ def test_every_kind(kind, tmp_path):
     assert len(found) == N
 
 
+@pytest.mark.every(4)
 @each_mode
 @pytest.mark.parametrize("bins", [None, 1, 7, 200])
 @pytest.mark.parametrize("chunk_size", [1, 40, None])

@@ -43,7 +43,7 @@ def test_classes_of_every_kind(kind, tmp_path):
             identical(found, expected)
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("kind", ["npy folder", "lists", "grain iterator"])
 @pytest.mark.parametrize("budget", [1, BUDGET, N, 2 * N])
 def test_coverage(kind, budget, tmp_path):

@@ -150,6 +150,7 @@ def semivalue_of(kernel, sort):
     return lambda gains, table: kernel(distances, gains, table, sort=sort)
 
 
+@pytest.mark.left_out
 @pytest.mark.parametrize(
     "sort", ["auto", pytest.param("pairs", marks=pytest.mark.slow)]
 )

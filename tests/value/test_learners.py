@@ -153,7 +153,7 @@ def test_logistic_accuracies_of_all_prefixes(classes, permutations, tol):
 @pytest.mark.parametrize(("classes", "d"), [(2, 3), (3, 3), (2, 20)])
 @pytest.mark.parametrize("distance", [1.5, 12.0])
 @pytest.mark.parametrize("start", ["same", "neighbour", "disjoint", "far"])
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_logistic_warm_starts_change_nothing(classes, d, distance, start):
     task = cases.blobs(classes, N, d=d, distance=distance)
     weights = cases.varied(N)

@@ -108,6 +108,7 @@ def test_all_ranks(path, name, dtype):
     agree(jaxsel.knn_shapley(*arguments, k=K).values, exact)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", SCENES)
 def test_the_nearest(path, name):
     arguments = draw(name)
