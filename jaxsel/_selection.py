@@ -78,10 +78,9 @@ class Selection:
         return dataclasses.replace(self, indices=indices, weights=weights)
 
     def __repr__(self) -> str:
-        text = (
-            f"{type(self).__name__}({self.method or 'unnamed'}, "
-            f"{show(self.n_valid)} of {self.indices.shape[-1]} filled"
-        )
+        size, count = self.indices.shape[-1], show(self.n_valid)
+        text = f"{type(self).__name__}({self.method or 'unnamed'}, "
+        text += f"{size} chosen" if count == str(size) else f"{count} of {size} filled"
         if self.indices.ndim == 1 and is_readable(self.indices, self.n_valid):
             text += f", best={show_first(np.asarray(self.indices)[: len(self)])}"
         return f"{text})"

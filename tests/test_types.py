@@ -323,6 +323,8 @@ def test_repr_tells_the_best():
         indices=jnp.arange(9), weights=jnp.ones(9), n_valid=jnp.int32(8), method="herd"
     )
     assert repr(many).endswith("8 of 9 filled, best=[0, 1, 2, 3, 4, ...])")
+    full = dataclasses.replace(many, n_valid=jnp.int32(9))
+    assert repr(full) == "Selection(herd, 9 chosen, best=[0, 1, 2, 3, 4, ...])"
 
 
 def test_frozen():
