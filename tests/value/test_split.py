@@ -357,7 +357,6 @@ def crowded(monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.left_out
 @pytest.mark.every(12)
 @pytest.mark.parametrize("ties", ["stable", "average"])
 @pytest.mark.parametrize("built", [True, False])
