@@ -285,3 +285,35 @@ def test_tables_with_categories_and_gaps(capsys):
     assert json.loads(Path("r.json").read_text())["ranking"][0]["owner"] == "north"
     run(*reply_, "--unlabelled", "--out", "bare.npz")
     assert Answer.load("bare.npz", asked).pseudo_labels
+
+
+def test_a_table_of_numbers_and_dates():
+    """Whose features are called like its columns."""
+
+    def write(path, seed):
+        dates = pd.date_range("2020-01-01", periods=40).astype(str)
+        table = people(40, seed, ["self"])[["age", "rich"]].assign(joined=dates)
+        table.to_csv(path, index=False)
+        return table
+
+    for name, seed in (("val", 0), ("train", 1), ("held", 2)):
+        write(f"{name}.csv", seed)
+    own = write("own.csv", 3)
+    rich = ["--label-column", "rich"]
+    run(
+        *("market", "request", "val.csv", *rich, "--budget", 4),
+        *("--out", "request.npz"),
+    )
+    asked = Request.load("request.npz")
+    run(
+        *("market", "answer", "request.npz", "own.csv", *rich, "--owner", "north"),
+        *("--out", "from_north.npz"),
+    )
+    x = asked.encoder.transform(own[["age", "joined"]])
+    expected = market.answer(asked, x, own.rich.to_numpy(str), owner="north")
+    found = Answer.load("from_north.npz", asked)
+    np.testing.assert_array_equal(found.x, expected.x)
+    run(
+        *("market", "rank", "request.npz", "held.csv", "from_north.npz", *rich),
+        *("--train", "train.csv", "--seeds", 1, "--steps", 20, "--out", "r.json"),
+    )

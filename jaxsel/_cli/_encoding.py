@@ -158,11 +158,8 @@ class Agreed:
         self, path: str, frame: pandas.DataFrame, y: np.ndarray | None
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return features `[n, d]` and their names."""
-        names = self.encoder.feature_names
-        if sorted(frame.columns) == sorted(names):  # it was encoded before
-            return numbers(path, frame), tuple(frame.columns)
         try:
-            return self.encoder.transform(frame), names
+            return self.encoder.transform(frame), self.encoder.feature_names
         except ValueError as error:
             raise ValueError(
                 f"{path}: {error} (leave columns out with --drop or --columns)"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _market_rank, _market_value
-from ._encoding import Encoding
 from ._market_data import (
     agreed,
     describe,
+    encoding,
     plain_labels,
     read_data,
     read_predictions,
@@ -21,7 +21,7 @@ from ._market_data import (
     warn,
 )
 from ._market_options import add_answer, add_request
-from ._output import Record, check_outputs, publish, result_path, say, say_checks
+from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from jaxsel.data import Dataset
     from jaxsel.market import HardSet, OwnerModel, Request
+
+    from ._encoding import Encoding
 
 _DESCRIPTION = """\
 A trainer shows hard samples, which its model gets wrong, to owners of data. Each owner
@@ -88,12 +90,9 @@ def _request(args: argparse.Namespace) -> None:
 
     from ._read import read_array
 
-    encoding = Encoding(
-        args.encode, remedy="--drop or --columns", gaps=args.method == "binned"
-    )
-    data = read_data(args, args.data, labels=args.labels, encode=encoding)
-    say_checks(encoding.checks)
-    encoder = None if args.hide_samples else encoding.encoder
+    encode = encoding(args.encode, gaps=args.method == "binned")
+    data = read_data(args, args.data, labels=args.labels, encode=encode)
+    encoder = None if args.hide_samples else encode.encoder
     features = None if args.features is None else read_array(args.features, args.x_key)
     if features is not None and len(features) != len(data):
         raise ValueError(
@@ -128,7 +127,7 @@ def _request(args: argparse.Namespace) -> None:
     writers[out] = request.save
     names = ("budget", "method", "hide_samples", "held_out", "minimum")
     names += ("prediction_column",)
-    record = _record(args, started, names, roles, data, encoding)
+    record = _record(args, started, names, roles, data, encode)
     manifest = publish(writers, record)
     say(
         *_about_request(request, hard),
@@ -280,14 +279,14 @@ def _record(
     names: tuple[str, ...],
     roles: tuple[str, ...],
     data: Dataset | None,
-    encoding: Encoding | None = None,
+    encode: Encoding | None = None,
 ) -> Record:
     sources = {role: getattr(args, role) for role in roles}
     reading = ("label_column", "columns", "drop", "x_key", "y_key")
     return Record(
         command=args.command_line,
         config={name: getattr(args, name) for name in (*names, *reading)}
-        | ({} if encoding is None else encoding.describe()),
+        | ({} if encode is None else encode.describe()),
         started=started,
         inputs=[
             describe(role, source, data if role == "data" else None)
@@ -295,7 +294,7 @@ def _record(
             if source is not None
         ],
         seeds=[args.seed],
-        checks=() if encoding is None else encoding.checks,
+        checks=() if encode is None else encode.checks,
     )
 
 

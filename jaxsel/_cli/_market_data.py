@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._frames import plain_labels
 
-from ._encoding import Agreed
-from ._output import fingerprint, fingerprint_dataset
+from ._encoding import Agreed, Encoding
+from ._output import fingerprint, fingerprint_dataset, say_checks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +28,17 @@ def read_data(
     labels: str | None = None,
     encode: Encode | None = None,
 ) -> Dataset:
-    """Read samples and their labels, as the options in `args` say."""
+    """Read samples and their labels, as the options in `args` say.
+
+    Args:
+        args: The options.
+        source: What to read.
+        labels: A file of labels, or None.
+        encode: What makes features of a table; numbers stay as they are if None.
+    """
     from ._read import read_samples
 
+    encode = encode or encoding()
     data = read_samples(
         source,
         labels=labels,
@@ -42,9 +50,13 @@ def read_data(
         data_dir=args.data_dir,
         encode=encode,
     )
-    if encode is None:  # which checks columns by itself
-        _warn_of_row_numbers(source, data.feature_names)
+    _say_checks(encode)
     return data
+
+
+def encoding(mode: str = "none", *, gaps: bool = True) -> Encoding:
+    """Return what makes features of tables of a trainer who decides how."""
+    return Encoding(mode, remedy="--drop or --columns", gaps=gaps)
 
 
 def agreed(request: Request) -> Agreed | None:
@@ -69,6 +81,7 @@ def read_unlabelled(
     from ._read import ARRAYS, TABLES, read_array, read_table
 
     suffix, names = Path(source).suffix.lower(), None
+    encode = encode or encoding()
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
         x, _, names, _ = read_table(
@@ -77,7 +90,7 @@ def read_unlabelled(
             drop=(*drop, *args.drop),
             encode=encode,
         )
-        _warn_of_row_numbers(source, names)
+        _say_checks(encode)
     elif suffix in ARRAYS:
         x = read_array(source, args.x_key)
     else:
@@ -114,11 +127,9 @@ def _columns(args: argparse.Namespace) -> list[str] | None:
     return None if args.columns is None else args.columns.split(",")
 
 
-def _warn_of_row_numbers(source: str, names: tuple[str, ...] | None) -> None:
-    """Warn where a table's index, as pandas writes it, became a feature."""
-    for name in names or ():
-        if name.startswith("Unnamed: ") or name == "__index_level_0__":
-            warn(f"{source}: column {name!r} counts as a feature; leave it out: --drop")
+def _say_checks(encode: Encode) -> None:
+    if isinstance(encode, Encoding):
+        say_checks(encode.checks)
 
 
 def warn(message: str) -> None:

@@ -57,9 +57,19 @@ def streams(args: argparse.Namespace) -> bool:
 
 
 def read_streamed(
-    args: argparse.Namespace, train: Dataset, encoder: TableEncoder | None = None
+    args: argparse.Namespace,
+    train: Dataset,
+    encoder: TableEncoder | None,
+    *,
+    standardize: bool,
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Rows]:
     """Return the features of TRAIN, how to scale those of VAL, and VAL.
+
+    Args:
+        args: The options.
+        train: TRAIN, encoded if there is an encoder.
+        encoder: What encodes VAL too, or None.
+        standardize: Whether to put columns on the scale of TRAIN's.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
@@ -94,7 +104,7 @@ def read_streamed(
             "TRAIN and VAL must have the same number of features, got "
             f"{x.shape[1]} and {shape[0]}"
         )
-    if not args.standardize or encoder is not None:  # which scales by itself
+    if not standardize:
         return x, None, rows
     scale = mean_and_scale(x)
     return standardized(x, *scale), scale, rows

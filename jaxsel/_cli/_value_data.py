@@ -66,7 +66,9 @@ def read_data(
     inputs, checks = _describe(args, "train", train), encoding.checks
     seeds = None if split is None else [split.seed]
     if in_chunks:
-        x, scale, rows = read_streamed(args, train, encoding.encoder)
+        x, scale, rows = read_streamed(
+            args, train, encoding.encoder, standardize=standardize
+        )
         valued = valued_in_chunks(args, function, options, scale)
         of_val = describe_streamed(args, rows)
         return Data(train, x, (rows,), valued, [*inputs, *of_val], checks, about)

@@ -156,17 +156,18 @@ def _assemble(
             _column(key, parts[key], [row[x_key][key] for row in rows])
             for key in feature_names
         ]
-        wrong = [
-            key
+        numbers = {
+            key: part
             for key, part in zip(feature_names, table, strict=True)
-            if part is None or part.ndim != 1 or part.dtype == object
-        ]
+            if part is not None and part.ndim == 1 and part.dtype != object
+        }
+        wrong = [key for key in feature_names if key not in numbers]
         if wrong:
             raise TypeError(
                 f"{name!r} can't become a table: {x_key} must hold one number for each "
                 f"name, but not so {', '.join(wrong)}"
             )
-        x = np.stack(table, axis=1)  # type: ignore[arg-type]
+        x = np.stack([*numbers.values()], axis=1)
     else:
         x = columns.pop(x_key)
         if len({np.shape(row[x_key]) for row in rows}) > 1:

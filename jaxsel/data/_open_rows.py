@@ -34,7 +34,7 @@ def open_rows(
     | source | `features` | `labels` |
     |---|---|---|
     | an `.npy` file, or a folder or list of them | – | file, array or rows |
-    | parquet, likewise | columns, or a fitted encoder; all columns if None | a column |
+    | parquet, likewise | columns or encoder; all but the labels' if None | a column |
     | zarr (2 or 3), an array or a group | name in the group | name in the group |
     | array_record, likewise; needs `decode` | key of a record | key of a record |
     | an array that reads slices (h5py, zarr, memmap) | – | file, array or rows |

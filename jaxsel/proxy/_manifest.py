@@ -42,8 +42,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._codec import check_format, decode, encode, read_json, short, write_json
 
-from ._codec import check_format, decode, encode, read_json, short, write_json
 from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
 
 FORMAT, VERSION = "jaxsel proxy", 1

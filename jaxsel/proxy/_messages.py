@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_same_length
+from jaxsel._codec import check_format, decode, encode, read_json, write_json
 
-from ._codec import check_format, decode, encode, read_json, write_json
 from ._manifest import Manifest
 from ._plan import Samples
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
+from jaxsel._codec import Json, decode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,16 +33,18 @@ class Number:
     gaps: bool
 
     def __post_init__(self) -> None:
+        if type(self.name) is not str:
+            raise ValueError(f"name must be a text, got {self.name!r}")
         if self.kind not in ("number", "date"):
-            raise ValueError(f"kind must be number, date or category: {self.kind!r}")
+            raise ValueError(f"kind must be 'number' or 'date', got {self.kind!r}")
         for field in ("median", "mean", "scale"):
             value = getattr(self, field)
             if type(value) not in (int, float) or not math.isfinite(value):
-                raise ValueError(f"{field} of column {self.name!r} must be finite")
+                raise ValueError(f"{field} must be a finite number, got {value!r}")
         if self.scale <= 0:
-            raise ValueError(f"scale of column {self.name!r} must be positive")
+            raise ValueError(f"scale must be above 0, got {self.scale}")
         if type(self.gaps) is not bool:
-            raise ValueError(f"gaps of column {self.name!r} must be true or false")
+            raise ValueError(f"gaps must be true or false, got {self.gaps!r}")
 
     def scaled(self, column: Any) -> np.ndarray:
         """Return the feature of the numbers, `[n]`."""
@@ -62,17 +64,23 @@ class Category:
     """
 
     name: str
-    categories: tuple[str | None, ...]
+    categories: Sequence[str | None]
     others: bool
 
+    kind = "category"
+
     def __post_init__(self) -> None:
-        names = self.categories
-        if not all(c is None or type(c) is str for c in names):
-            raise ValueError(f"categories of column {self.name!r} must be texts")
-        if len(set(names)) < len(names) or not len(names) + self.others:
-            raise ValueError(f"categories of column {self.name!r} must differ")
+        if type(self.name) is not str:
+            raise ValueError(f"name must be a text, got {self.name!r}")
         if type(self.others) is not bool:
-            raise ValueError(f"others of column {self.name!r} must be true or false")
+            raise ValueError(f"others must be true or false, got {self.others!r}")
+        names = self.categories
+        if not isinstance(names, list | tuple) or not all(
+            name is None or type(name) is str for name in names
+        ):
+            raise ValueError("categories must be texts or null")
+        if len(set(names)) < len(names) or not len(names) + self.others:
+            raise ValueError("categories must differ, and be one or more")
 
     @property
     def feature_names(self) -> list[str]:
@@ -116,36 +124,48 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def to_fields(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Return columns as JSON knows them."""
-    return [dataclasses.asdict(column) for column in columns]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """An encoder as it is written, but for format and version.
+
+    Attributes:
+        max_categories: See `TableEncoder`.
+        columns: The columns as JSON, in order.
+        plan: See `TableEncoder`.
+    """
+
+    max_categories: int
+    columns: Sequence[Json]
+    plan: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if type(self.max_categories) is not int:
+            raise ValueError(
+                f"max_categories must be a whole number, got {self.max_categories!r}"
+            )
+        if not isinstance(self.columns, list) or not self.columns:
+            raise ValueError("columns must be a list, not empty")
+        if not isinstance(self.plan, dict) or not all(
+            isinstance(said, str) for said in self.plan.values()
+        ):
+            raise ValueError("plan must hold a text for each column")
 
 
-def from_fields(fields: Json) -> tuple[Column, ...]:
-    """Check and return what `to_fields` wrote, which may come from anybody.
+def read_columns(written: Sequence[Json]) -> tuple[Column, ...]:
+    """Return columns that `encode` wrote, which may come from anybody.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If they are something else.
     """
-    if not isinstance(fields, list) or not fields:
-        raise ValueError("columns must be a list, not empty")
-    found = tuple(_column(values) for values in fields)
-    if len({column.name for column in found}) < len(found):
+    columns = tuple(
+        decode(_kind(fields), fields, f"columns[{i}]")
+        for i, fields in enumerate(written)
+    )
+    if len({column.name for column in columns}) < len(columns):
         raise ValueError("columns must have different names")
-    return found
+    return columns
 
 
-def _column(fields: Json) -> Column:
-    known: dict[str, Any] = fields if isinstance(fields, dict) else {}
-    kind: type[Column] = Category if "categories" in known else Number
-    wanted = sorted(field.name for field in dataclasses.fields(kind))
-    if sorted(known) != wanted:
-        raise ValueError(f"a column must have the fields {', '.join(wanted)}")
-    if type(known["name"]) is not str:
-        raise ValueError("the name of a column must be a text")
-    if kind is Category:
-        categories: Json = known["categories"]
-        if not isinstance(categories, list):
-            raise ValueError("categories must be a list")
-        known = {**known, "categories": tuple(categories)}
-    return kind(**known)
+def _kind(fields: Json) -> type[Column]:
+    is_category = isinstance(fields, dict) and "categories" in fields
+    return Category if is_category else Number

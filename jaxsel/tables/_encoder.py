@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from jaxsel._codec import check_format, decode, encode, read_json, write_json
+
 from ._columns import (
     Category,
     Column,
-    Json,
+    Document,
     Number,
     feature_names,
     features,
-    from_fields,
-    to_fields,
+    read_columns,
 )
 from ._frame import as_frame
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+_FORMAT = "jaxsel.tables.encoder"
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 
 
@@ -45,8 +46,6 @@ class TableEncoder:
         max_categories: Columns that a column of categories becomes at most.
 
     Attributes:
-        columns: Names of the columns that were fitted.
-        feature_names: Names of the features, such as "work=private".
         plan: What became of each column: "number", "number, 3 gaps", "date",
             "7 categories".
 
@@ -61,14 +60,22 @@ class TableEncoder:
         {'age': 'number, 1 gaps', 'work': '2 categories'}
     """
 
-    columns: tuple[str, ...] = ()
-    feature_names: tuple[str, ...] = ()
-    plan: dict[str, str]
-
     def __init__(self, *, max_categories: int = 20):
         if max_categories < 2:
             raise ValueError(f"max_categories must be at least 2, got {max_categories}")
         self.max_categories = max_categories
+        self.plan: dict[str, str] = {}
+        self._columns: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that were fitted; none before."""
+        return tuple(column.name for column in self._columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, such as "work=private"."""
+        return feature_names(self._columns)
 
     def fit(self, table: Any) -> TableEncoder:
         """Learn scales, medians and categories from a table, and return the encoder.
@@ -95,10 +102,10 @@ class TableEncoder:
         frame: Any = as_frame("table", table)
         if not frame.size:
             raise ValueError(f"table must have rows and columns, got {frame.shape}")
-        self._kinds = {c: _kind(c, frame[c]) for c in frame.columns}
-        frame = self._typed(frame)
-        numbers = [c for c, kind in self._kinds.items() if kind != "category"]
-        texts = [c for c, kind in self._kinds.items() if kind == "category"]
+        kinds = {c: _kind(c, frame[c]) for c in frame.columns}
+        frame = _typed(frame, kinds)
+        numbers = [c for c, kind in kinds.items() if kind != "category"]
+        texts = [c for c, kind in kinds.items() if kind == "category"]
         fill = SimpleImputer(strategy="median", keep_empty_features=True)
         one_hot = OneHotEncoder(
             handle_unknown="infrequent_if_exist",
@@ -114,8 +121,8 @@ class TableEncoder:
             ]
         )
         learner.fit(frame)
-        self._keep(_learned(learner.named_transformers_, self._kinds))
-        self.plan = {c: self._describe(frame[c]) for c in self.columns}
+        self._columns = _learned(learner.named_transformers_, kinds)
+        self.plan = {c: _describe(kind, frame[c]) for c, kind in kinds.items()}
         return self
 
     def transform(self, table: Any) -> npt.NDArray[np.float64]:
@@ -135,7 +142,8 @@ class TableEncoder:
                 f"table must have the columns {', '.join(self.columns)}; got "
                 f"{', '.join(frame.columns)}"
             )
-        return features(self._columns, self._typed(frame[[*self.columns]]))
+        kinds = {column.name: column.kind for column in self._columns}
+        return features(self._columns, _typed(frame, kinds))
 
     def to_json(self) -> str:
         """Return what was learnt as JSON, for `from_json`.
@@ -144,93 +152,68 @@ class TableEncoder:
         that was fitted, and the counts in `plan`.
         """
         self._check_fitted()
-        fields = {
-            "version": 1,
-            "max_categories": self.max_categories,
-            "columns": to_fields(self._columns),
-            "plan": self.plan,
-        }
-        return json.dumps(fields, allow_nan=False)
+        about = Document(
+            max_categories=self.max_categories,
+            columns=[encode(column) for column in self._columns],
+            plan=self.plan,
+        )
+        return write_json({"format": _FORMAT, "version": 1, **encode(about)})
 
     @classmethod
     def from_json(cls, text: str) -> TableEncoder:
         """Return the encoder that `to_json` wrote.
 
         Raises:
-            ValueError: If it is something else; nothing but what it holds is trusted.
+            ValueError: If it is something else: what it holds is checked, not trusted.
         """
-        try:
-            found: Json = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"the encoder must be JSON: {error}") from error
-        wanted = {"version", "max_categories", "columns", "plan"}
-        if not isinstance(found, dict) or set(found) != wanted:
-            raise ValueError(
-                f"the encoder must have the fields {', '.join(sorted(wanted))}"
-            )
-        if found["version"] != 1:
-            raise ValueError(
-                f"the encoder has version {str(found['version'])[:40]!r}, and 1 is read"
-            )
-        columns, plan = from_fields(found["columns"]), found["plan"]
-        names = [column.name for column in columns]
-        if not isinstance(plan, dict) or sorted(plan) != sorted(names):
+        document = read_json(text, "the encoder")
+        check_format(document, _FORMAT, 1)
+        found = decode(Document, document)
+        columns = read_columns(found.columns)
+        if set(found.plan) != {column.name for column in columns}:
             raise ValueError("plan must say of each column what became of it")
-        said = {n: each for n in names if isinstance(each := plan[n], str)}
-        if len(said) < len(names):
-            raise ValueError("plan must hold texts")
-        if type(found["max_categories"]) is not int:
-            raise ValueError("max_categories must be a whole number")
-        encoder = cls(max_categories=found["max_categories"])
-        encoder._kinds = {
-            c.name: c.kind if isinstance(c, Number) else "category" for c in columns
-        }
-        encoder._keep(columns)
-        encoder.plan = said
+        encoder = cls(max_categories=found.max_categories)
+        encoder._columns, encoder.plan = columns, found.plan
         return encoder
-
-    def _keep(self, columns: tuple[Column, ...]) -> None:
-        self._columns = columns
-        self.columns = tuple(column.name for column in columns)
-        self.feature_names = feature_names(columns)
 
     def _check_fitted(self) -> None:
         if not self.columns:
             raise ValueError("the encoder must be fitted first: call fit(train)")
 
-    def _typed(self, frame: Any) -> Any:
-        """Return columns as floats with NaN, or as objects with None."""
-        import pandas as pd
 
-        typed: dict[str, Any] = {}
-        for name, kind in self._kinds.items():
-            column = frame[name]
-            try:
-                if kind == "category":
-                    texts = column.astype(object).map(str).astype(object)
-                    typed[name] = texts.where(column.notna(), None)
-                elif kind == "date":
-                    days = _dates(column) - pd.Timestamp("1970-01-01")
-                    typed[name] = days / pd.Timedelta(days=1)
-                else:
-                    typed[name] = column.astype("Float64").to_numpy(
-                        np.float64, na_value=np.nan
-                    )
-            except (ValueError, TypeError) as error:
-                raise ValueError(
-                    f"column {name!r} must hold {kind}s, as in the table that was "
-                    f"fitted: {error}"
-                ) from error
-            if kind != "category" and np.isinf(np.asarray(typed[name])).any():
-                raise ValueError(f"column {name!r} must not hold infinity")
-        return pd.DataFrame(typed, index=frame.index)
+def _typed(frame: Any, kinds: dict[str, str]) -> Any:
+    """Return columns as floats with NaN, or as objects with None."""
+    import pandas as pd
 
-    def _describe(self, column: Any) -> str:
-        kind = self._kinds[str(column.name)]
-        if kind == "category":
-            return f"{column.nunique(dropna=False)} categories"
-        gaps = int(column.isna().sum())
-        return f"{kind}, {gaps} gaps" if gaps else kind
+    typed: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        column = frame[name]
+        try:
+            if kind == "category":
+                texts = column.astype(object).map(str).astype(object)
+                typed[name] = texts.where(column.notna(), None)
+            elif kind == "date":
+                days = _dates(column) - pd.Timestamp("1970-01-01")
+                typed[name] = days / pd.Timedelta(days=1)
+            else:
+                typed[name] = column.astype("Float64").to_numpy(
+                    np.float64, na_value=np.nan
+                )
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"column {name!r} must hold {kind}s, as in the table that was "
+                f"fitted: {error}"
+            ) from error
+        if kind != "category" and np.isinf(np.asarray(typed[name])).any():
+            raise ValueError(f"column {name!r} must not hold infinity")
+    return pd.DataFrame(typed, index=frame.index)
+
+
+def _describe(kind: str, column: Any) -> str:
+    if kind == "category":
+        return f"{column.nunique(dropna=False)} categories"
+    gaps = int(column.isna().sum())
+    return f"{kind}, {gaps} gaps" if gaps else kind
 
 
 def _learned(fitted: Any, kinds: dict[str, str]) -> tuple[Column, ...]:

@@ -49,6 +49,24 @@ def test_an_owner_answers_with_a_table(method):
     assert request.schema == plain.schema
 
 
+def test_numbers_and_dates_are_encoded_though_names_stay():
+    """Features are called like the columns: only the encoder knows which they are."""
+    frame, y = people(30, 3)
+    frame = frame[["age", "joined"]]
+    encoder = TableEncoder().fit(frame)
+    assert encoder.feature_names == encoder.columns
+    request = make_request(frame, y, budget=8, encoder=encoder)
+    np.testing.assert_array_equal(request.x, encoder.transform(frame))
+    own, y_own = OWN[["joined", "age"]], Y_OWN
+    found = answer(request, own, y_own, owner="north")
+    plain = make_request(
+        encoder.transform(frame), y, budget=8, columns=encoder.feature_names
+    )
+    expected = answer(plain, encoder.transform(own), y_own, owner="north")
+    np.testing.assert_array_equal(found.x, expected.x)
+    assert len(screen([found], request, frame).answers) == 1
+
+
 def test_the_encoder_goes_along(tmp_path):
     request = asked()
     again = Request.load(request.save(tmp_path / "asked.npz"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | float | None"
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 _Node = TypeVar("_Node")
 
 
@@ -36,14 +36,19 @@ def encode(
     }
 
 
-def decode(kind: type[_Node], document: dict[str, Any]) -> _Node:
+def decode(kind: type[_Node], document: Json, path: str = "") -> _Node:
     """Return the node that `encode` wrote.
+
+    Args:
+        kind: Its class.
+        document: What JSON holds of it.
+        path: Where that is, if not at the top.
 
     Raises:
         ValueError: If a field is missing, unknown, or refused by its class; it names
             the field from the top, as in "layers[0].norm.width".
     """
-    return _decode(kind, document, "")
+    return _decode(kind, document, path)
 
 
 def write_json(document: dict[str, Any]) -> str:
@@ -60,7 +65,7 @@ def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
     if not isinstance(text, str):
         raise ValueError(f"{what} must be text, got {type(text).__name__}")
     try:
-        document: _Json = json.loads(
+        document: Json = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
@@ -88,7 +93,7 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _decode(kind: Any, value: _Json, path: str) -> Any:
+def _decode(kind: Any, value: Json, path: str) -> Any:
     at = f"{path}." if path else ""
     if not isinstance(value, dict):
         raise ValueError(f"{path} must be an object, got {short(value)}")
@@ -113,7 +118,7 @@ def _decode(kind: Any, value: _Json, path: str) -> Any:
         raise ValueError(f"{at}{error}") from None
 
 
-def _decode_field(field: dataclasses.Field[Any], given: _Json, path: str) -> Any:
+def _decode_field(field: dataclasses.Field[Any], given: Json, path: str) -> Any:
     node = field.metadata.get("of")
     if node is None or (given is None and str(field.type).endswith("| None")):
         return given
