@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import multiprocessing
 import os
 import pickle
@@ -37,6 +38,8 @@ _PROGRAMS = (
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
+# Linux allows 65,530; what runs beside goes on compiling until it asks, too.
+_MAPPINGS = 25_000
 _made: dict[bytes, Mapping[str, Job]] = {}
 
 
@@ -107,7 +110,7 @@ def each_seed(
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     workers = Workers() if workers is None else workers
     with _elsewhere(work, workers) as (number, there):
-        run = there or (lambda name, seed: jobs[name](seed))
+        run = there or (lambda name, seed: _run_here(jobs[name], seed))
 
         def one(pair: tuple[str, int]) -> dict[str, Any]:
             return remembered(*file(*pair), lambda: run(*pair))
@@ -150,6 +153,17 @@ def one_thread_each() -> None:
     flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
     if name not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {name}=false".strip()
+
+
+def free_programs() -> None:
+    """Forget this process's compiled programs if there are too many.
+
+    Each has about a dozen memory mappings, and what needs one more than Linux allows
+    ends the process. What is used again is compiled again, or read from the cache.
+    """
+    if _mappings() > _MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @contextlib.contextmanager
@@ -232,7 +246,22 @@ def _run(
         _made.clear()
         _made[key] = work.make(*work.arguments)
     with _one_thread():
-        return dict(_made[key][name](seed))
+        return dict(_run_here(_made[key][name], seed))
+
+
+def _run_here(job: Job, seed: int) -> Mapping[str, Any]:
+    found = job(seed)
+    free_programs()
+    return found
+
+
+def _mappings() -> int:
+    """Return how many memory mappings this process has; 0 where nobody tells."""
+    try:
+        with Path("/proc/self/maps").open("rb") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

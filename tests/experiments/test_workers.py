@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import spread_jobs
@@ -56,6 +58,24 @@ def test_threads_run_here(tmp_path):
     assert begun(tmp_path) == 6  # what was there is read
     spread(tmp_path, None, numbers=(0, 3))
     assert begun(tmp_path) == 8
+
+
+def test_too_many_programs_are_forgotten(tmp_path, monkeypatch):
+    # Linux ends a process that maps memory more often than 65,530 times.
+    if seeds._mappings() == 0:
+        pytest.skip("nobody tells here how many mappings there are")
+    double = jax.jit(lambda x: 2 * x)
+
+    def programs(limit):
+        monkeypatch.setattr(seeds, "_MAPPINGS", limit)
+        double(jnp.ones(3))
+        spread(tmp_path / str(limit), None)
+        return double._cache_size()
+
+    (tmp_path / "0").mkdir()
+    (tmp_path / "1000000").mkdir()
+    assert programs(1_000_000) == 1
+    assert programs(0) == 0
 
 
 @pytest.mark.parametrize("number", [0, -1])

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.seeds import free_programs
 from experiments.selectformer.sources import Encoded, Pool
 from jaxsel.models import Target, Tokens
 from jaxsel.proxy import (
@@ -112,6 +113,7 @@ class Maker:
                 made[name] = self._probe(name, one, one.spec, key)
             else:
                 made[name] = self._layers(ready[name], one, key)
+            free_programs()
         return made
 
     def _layers(self, untrained: Proxy, one: Candidate, key: jax.Array) -> Made:
