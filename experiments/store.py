@@ -22,7 +22,14 @@ from jaxsel._staged import staged
 
 _FACTS = "__jaxsel__"
 _COMPUTES = "flax", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy"
-_SHOWS = "chapter.py", "figures.py", "command.py", "claims.py", "__main__.py"
+_SHOWS = {
+    "__main__.py",
+    "chapter.py",
+    "claims.py",
+    "command.py",
+    "figures.py",
+    "tables.py",
+}
 _SHOWN_BY = "_cli", "report"  # rooms of jaxsel
 
 

@@ -31,7 +31,9 @@ def make(
 ) -> tuple[Report, str]:
     """Run the experiments and return their report, and a summary."""
     from .proxies.chapter import proxies_chapter
+    from .proxies.finals import run_finals
     from .proxies.run import run_proxies
+    from .proxies.searched import run_searched
     from .scores.chapter import accuracy_chapter, verdicts
     from .scores.run import run_accuracy
 
@@ -39,7 +41,9 @@ def make(
     proxies = run_proxies(folder, seeds=[*several], full=full, **options)
     more = seeds if len(seeds) > _ACCURACY else range(_ACCURACY)
     scores = run_accuracy(folder, seeds=[*more], full=full, **options)
-    chapter = proxies_chapter(proxies)
+    searched = run_searched(folder, proxies, **options)
+    finals = run_finals(folder, proxies, **options)
+    chapter = proxies_chapter(proxies, searched, finals)
     report = Report(
         title="SelectFormer's claims on real data",
         summary="How well cheap stand-ins of a model choose samples that nobody may "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.mycroft.tabular.tables import KindTable
+from experiments.mycroft.tabular.kinds import KindTable
 
 SIZES = {"n_own": 60, "n_test": 20, "n_owner": 40}
 

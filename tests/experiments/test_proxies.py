@@ -12,10 +12,11 @@ from flax import nnx
 from test_purchases import purchases
 
 from experiments.selectformer import command, sources
-from experiments.selectformer.proxies import run, trial as trials
+from experiments.selectformer.proxies import finals, run, searched, trial as trials
 from experiments.selectformer.proxies.chapter import proxies_chapter
 from experiments.selectformer.proxies.claims import judged
 from experiments.selectformer.proxies.costs import prices
+from experiments.selectformer.proxies.finals import run_finals
 from experiments.selectformer.proxies.points import (
     ATTACKED,
     SEARCHED,
@@ -23,6 +24,7 @@ from experiments.selectformer.proxies.points import (
     points,
 )
 from experiments.selectformer.proxies.run import run_proxies
+from experiments.selectformer.proxies.searched import PICKS, run_searched
 from experiments.selectformer.proxies.trial import sieve
 from experiments.selectformer.scores import run as scores_run
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
@@ -119,7 +121,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.slow
-def test_all_points_in_a_report(small, tmp_path):
+def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     found = run_proxies(tmp_path / "runs", seeds=(0, 1))
     names = points(full=False)
     assert found.points == tuple(names)
@@ -156,7 +158,38 @@ def test_all_points_in_a_report(small, tmp_path):
     again = run_proxies(tmp_path / "runs", seeds=(0, 1))
     for name, pool in again.pools.items():
         np.testing.assert_array_equal(pool.spearman, found.pools[name].spearman)
-    chapter = proxies_chapter(found)
+    bought = run_searched(tmp_path / "runs", found)
+    assert {*bought} == {*found.pools}
+    for name, pool in bought.items():
+        assert pool.bought.shape == (2, len(PICKS))
+        assert (np.diff(pool.hours) >= 0).all()
+        assert (np.diff(pool.expected) >= 0).all()
+        for s in range(2):
+            for j, words in enumerate(pool.schedules[s]):
+                if " → " in words or words == "1 layer":
+                    continue
+                # A single phase is one of the points, and buys what that one buys.
+                at = [
+                    i
+                    for i, point in enumerate(names.values())
+                    if point.phases == ((words, None),)
+                    and not (point.diverse or point.exact)
+                ][0]
+                one = found.pools[name]
+                assert pool.overlap[s, j] == one.overlap[s, 2 + at]
+                assert pool.bought[s, j] == pytest.approx(one.bought[s, 0, at])
+    read = len(small)
+    again = run_searched(tmp_path / "runs", found)
+    assert len(small) == read  # what is there is read
+    np.testing.assert_array_equal(again["tweets"].bought, bought["tweets"].bought)
+    assert run_searched(tmp_path, found.only("tweets", np.array([0]))) == {}
+    monkeypatch.setattr(finals, "POOLS", ("tweets",))
+    monkeypatch.setattr(trials, "TUNING", Training(1, 16, 1e-3))
+    tuned = run_finals(tmp_path / "runs", found)
+    assert tuned["tweets"].bought.shape == (2, len(finals.WAYS))
+    for accuracy in vars(tuned["tweets"]).values():
+        assert ((accuracy >= 0) & (accuracy <= 1)).all()
+    chapter = proxies_chapter(found, bought, tuned)
     report = Report(title="Proxies", summary="", chapters=[chapter])
     page, numbers = report.save(tmp_path)
     text = page.read_text()
@@ -294,8 +327,34 @@ def test_costs_are_those_of_the_phases():
     assert one["probe"] == one["bootstrap probe"]
 
 
+def test_a_search_does_not_see_the_seed_that_it_buys_in(tmp_path, monkeypatch):
+    """ "words" ranks as the target does in seed 0 only, "probe" in the others."""
+    found = invented_result(4)
+    pool = found.pools["movie_polarity"]
+    words, probe = (found.candidates.index(name) for name in ("words", "probe"))
+    pool.scores[0, words] = pool.oracle[0]
+    pool.scores[1:, probe] = pool.oracle[1:]
+    monkeypatch.setattr(sources, "SOURCES", {"movie_polarity": lambda progress: None})
+
+    def buy(source, result, name, s, front):
+        best = front.points[-1]
+        return {
+            "schedules": tuple(" → ".join(best.names) for _ in PICKS),
+            **{
+                field: np.full(len(PICKS), best.overlap)
+                for field in ("hours", "expected", "overlap", "bought")
+            },
+        }
+
+    monkeypatch.setattr(searched, "_buy", buy)
+    best = run_searched(tmp_path, found)["movie_polarity"]
+    assert best.schedules[0, -1] == "probe"
+    np.testing.assert_allclose(best.expected[0], 1)
+    assert (best.expected[1:] < 1).all()
+
+
 def test_the_figure_has_a_mark_for_each_way():
-    chapter = proxies_chapter(invented_result(stopped={"d=16"}))
+    chapter = proxies_chapter(invented_result(stopped={"d=16"}), {}, {})
     figure = next(block for block in chapter.blocks if hasattr(block, "plot"))
     axes = figure.plot.axes[0]
     drawn = {
@@ -328,6 +387,9 @@ def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
         )
 
     monkeypatch.setattr(run, "run_proxies", proxies)
+    for made in ("searched", "finals"):
+        module = importlib.import_module(f"experiments.selectformer.proxies.{made}")
+        monkeypatch.setattr(module, f"run_{made}", lambda *args, **options: {})
     monkeypatch.setattr(scores_run, "run_accuracy", accuracy)
     experiment("selectformer", "--out", tmp_path / "out")
     assert seeds == [command.SEEDS, 20]

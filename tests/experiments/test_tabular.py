@@ -10,6 +10,11 @@ from sklearn.tree import DecisionTreeClassifier
 from experiments.mycroft.tabular import run as runs
 from experiments.mycroft.tabular.chapter import tabular_blocks
 from experiments.mycroft.tabular.figures import measure
+from experiments.mycroft.tabular.kinds import (
+    adult_kinds,
+    adult_occupations,
+    load_table,
+)
 from experiments.mycroft.tabular.market import deal, mixtures
 from experiments.mycroft.tabular.run import join_tabular, run_seed, run_tabular
 from experiments.mycroft.tabular.select import (
@@ -18,11 +23,6 @@ from experiments.mycroft.tabular.select import (
     mix,
     prepare_offer,
     rank,
-)
-from experiments.mycroft.tabular.tables import (
-    adult_kinds,
-    adult_occupations,
-    load_table,
 )
 from experiments.mycroft.tabular.trainer import Retrainer
 from jaxsel.data import Dataset

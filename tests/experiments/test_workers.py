@@ -207,7 +207,7 @@ def test_ray(tmp_path):
 
 def test_sources_are_told_apart(tmp_path):
     (tmp_path / "report").mkdir()
-    names = ("a.py", "b.py", "chapter.py", "report/c.py", "notes.txt")
+    names = ("a.py", "b.py", "chapter.py", "tables.py", "report/c.py", "notes.txt")
     for name in names:
         (tmp_path / name).write_text("x = 1\n")
     digests = [store.source_digest(tmp_path)]
@@ -217,9 +217,7 @@ def test_sources_are_told_apart(tmp_path):
     assert [a != b for a, b in zip(digests, digests[1:], strict=False)] == [
         True,
         True,
-        False,
-        False,
-        False,
+        *[False] * 4,
     ]
 
 

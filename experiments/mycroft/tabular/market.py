@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from .tables import KindTable
+from .kinds import KindTable
 
 _FEWEST_HARD = 5
 _HARD_SHARE = 0.02

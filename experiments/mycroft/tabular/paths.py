@@ -11,9 +11,9 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel.demo.seeds import stacked
 
+from .kinds import TABLES, KindTable
 from .run import SIZES, dealt, tables
 from .select import Offer, prepare_offer, rank
-from .tables import TABLES, KindTable
 from .trainer import Retrainer
 
 WAYS = ("Mycroft", "same path", "other paths", "random")

@@ -12,9 +12,9 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel._progress import track
 
+from .kinds import TABLES, KindTable, load_table
 from .market import TableMarket, deal, mixtures
 from .select import SELECTORS, choose_all
-from .tables import TABLES, KindTable, load_table
 from .trainer import CLASSIFIERS, Retrainer
 
 USEFUL = 0.5

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
+from .kinds import KindTable
 from .market import TableMarket
-from .tables import KindTable
 
 RANKINGS = (
     "binning distance",

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .kinds import KindTable
 from .market import TableMarket
-from .tables import KindTable
 
 CLASSIFIERS = ("decision tree", "random forest", "gradient boosting")
 

@@ -25,9 +25,11 @@ from jaxsel.report import (
 
 from . import tables
 from .claims import OURS, TWO, judged
-from .costs import ROWS, Price, prices, search
-from .points import Point, points
+from .costs import ENGINE, ROWS, Price, prices, search
+from .finals import FinalPool
+from .points import SEARCHED, Point, points
 from .run import Proxies
+from .searched import SearchedPool
 from .trial import BOOTSTRAP, OWN
 
 _ORIGINS = (
@@ -35,8 +37,12 @@ _ORIGINS = (
     ("peer", "peers' parts in them", "^"),
     ("ours", "ours", "o"),
 )
-_ENGINE = "spu-aby3"
-"""Whose hours the front is drawn in."""
+_FINALS = (
+    "The final models above are linear, so that hundreds of purchases are trained in "
+    "minutes. The paper fine-tunes the target on each purchase. Where the target is "
+    "small enough for that, it is done beside: its head begins as a linear probe of "
+    "what was bought, as for the bootstrap set."
+)
 
 DIFFERENCES = (
     (
@@ -49,7 +55,8 @@ DIFFERENCES = (
         "SST2, QNLI, QQP, AG News, Yelp, CIFAR-10 and CIFAR-100",
     ),
     (
-        "a linear model on public features is trained on what was bought",
+        "a linear model on public features is trained on what was bought; of images "
+        "the target is fine-tuned as well",
         "the target is fine-tuned on what was bought",
     ),
     ("all transformers read the mean over rows", "not said"),
@@ -64,8 +71,18 @@ DIFFERENCES = (
 """What is done here, and in the paper."""
 
 
-def proxies_chapter(result: Proxies) -> Chapter:
-    """Tell how each point ranks and what its choice trains, beside its secure cost."""
+def proxies_chapter(
+    result: Proxies,
+    searched: Mapping[str, SearchedPool],
+    finals: Mapping[str, FinalPool],
+) -> Chapter:
+    """Tell how each point ranks and what its choice trains, beside its secure cost.
+
+    Args:
+        result: Of all pools.
+        searched: What schedules of a search bought, by pool; none of a single seed.
+        finals: Fine-tuned final models, by pool; some pools, or none.
+    """
     known = points(full=result.full)
     by_pool = {name: prices(result, name, known) for name in result.pools}
     shares = _shares(by_pool)
@@ -74,7 +91,7 @@ def proxies_chapter(result: Proxies) -> Chapter:
         name: search(
             result,
             name,
-            _ENGINE,
+            ENGINE,
             points={k: p for k, p in known.items() if p.origin == "paper"},
         )
         for name in result.pools
@@ -85,15 +102,17 @@ def proxies_chapter(result: Proxies) -> Chapter:
         blocks=[
             _introduction(),
             *summary(result, shares),
-            _figure(result, {k: v.hours for k, v in counted[_ENGINE].items()}),
+            _figure(result, {k: v.hours for k, v in counted[ENGINE].items()}),
             Heading("How well each ranks"),
             tables.fidelity(result, known),
             Heading("What a purchase trains"),
             tables.accuracy(result, known),
             tables.budgets(result, known),
+            *([_FINALS, tables.finals(result, finals, known)] if finals else []),
             Heading("What it costs in secret"),
             tables.cost(known, counted, shares),
             _fronts(fronts),
+            *([tables.searched(result, searched)] if searched else []),
             Heading(f"Of the claims {tally(claims)}"),
             _claims(result),
             Heading("What else goes with a proxy"),
@@ -123,6 +142,8 @@ def proxies_chapter(result: Proxies) -> Chapter:
                 }
                 for name, engines in by_pool.items()
             },
+            "searched": {name: vars(pool) for name, pool in searched.items()},
+            "finals": {name: vars(pool) for name, pool in finals.items()},
             "pools": {
                 name: {
                     field.name: getattr(pool, field.name)
@@ -226,9 +247,7 @@ def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
                 )
         random = float(np.mean([p.overlap[:, 0].mean() for p in result.pools.values()]))
         ax.axhline(random, color=COLORS[-1], linewidth=0.8)
-        ax.set(
-            xscale="log", xlabel=f"Hours of messages for {ROWS:,} samples, {_ENGINE}"
-        )
+        ax.set(xscale="log", xlabel=f"Hours of messages for {ROWS:,} samples, {ENGINE}")
         ax.set(ylabel="Overlap with the target's choice")
         ax.legend(loc="lower right")
     told = "; ".join(
@@ -259,9 +278,9 @@ def _fronts(fronts: Mapping[str, Front]) -> Table:
         columns=("Pool", "Schedule", "Overlap", "Held out", "Hours"),
         rows=rows,
         formats=("", "", ".3f", ".3f", ".3g"),
-        caption="Schedules that no cheaper one beats, of all sequences of five of our "
-        f"candidates and what each phase leaves, on {_ENGINE}. Held out: what to "
-        "expect of a schedule that was chosen so.",
+        caption="Schedules that no cheaper one beats, of all sequences of "
+        f"{len(SEARCHED)} of our candidates and what each phase leaves, on {ENGINE}. "
+        "Held out: what to expect of a schedule that was chosen so.",
     )
 
 

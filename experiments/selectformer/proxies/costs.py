@@ -19,6 +19,10 @@ NETWORK = Network(bandwidth=100e6, latency=0.1, one_way_per_round=1.0)
 ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
 
 
+ENGINE: EngineName = "spu-aby3"
+"""On which schedules are searched, and whose hours are drawn."""
+
+
 class Price(NamedTuple):
     """What a point costs: payload of one owner in bytes, and hours of messages."""
 

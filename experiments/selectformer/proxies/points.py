@@ -77,7 +77,7 @@ class Point:
 # another deal of movie polarity.
 _PAPER = Training(20, 20, 1e-3)
 _ABLATIONS = ("NoAttnSM", "NoAttnLN", "NoApprox")
-SEARCHED = ("words", "bootstrap", "probe", "hidden", "1 layer")
+SEARCHED = ("words", "bootstrap", "probe", "probe, margin", "hidden", "1 layer")
 """Candidates that schedules are searched among; the others are compared."""
 
 ATTACKED = ("bootstrap", "probe")

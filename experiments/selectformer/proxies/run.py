@@ -20,8 +20,10 @@ from jaxsel.proxy import Manifest, Phase, Rehearsal
 from . import trial as trials
 from .points import candidates, points
 
-MOST, _FULL = 1000, 2000
-"""Samples of the kept class at most, and for the full run."""
+
+def most(*, full: bool) -> int:
+    """Return how many samples of the kept class a pool has at most."""
+    return 2000 if full else 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,18 @@ class Proxies:
     points: tuple[str, ...]
     candidates: tuple[str, ...]
     pools: Mapping[str, ProxyPool]
+
+    def only(self, pool: str, seeds: np.ndarray) -> Proxies:
+        """Return what came of one pool in some seeds.
+
+        Args:
+            pool: Its name.
+            seeds: Places in `seeds`.
+        """
+        found = self.pools[pool]
+        fields = [field.name for field in dataclasses.fields(found)]
+        some = ProxyPool(**{name: getattr(found, name)[seeds] for name in fields})
+        return dataclasses.replace(self, seeds=self.seeds[seeds], pools={pool: some})
 
     def rehearsal(self, pool: str, *, searched: Sequence[str]) -> Rehearsal:
         """Return the scores of a pool's candidates as a rehearsal of schedules.
@@ -190,7 +204,7 @@ def run_proxies(
             "learner": repr(LEARNER),
             "budgets": [*BUDGETS, *LARGER],
             "shares": [trials.BOOTSTRAP, trials.OWN, DRAWS, trials.TESTED],
-            "sizes": [sources.KEPT, _FULL if full else MOST, sources.TEST],
+            "sizes": [sources.KEPT, most(full=full), sources.TEST],
             "fields": [field.name for field in dataclasses.fields(ProxyPool)],
             "seed": seed,
         }
@@ -222,7 +236,7 @@ def _jobs(full: bool, progress: bool) -> dict[str, Job]:
         other = others[name] if name in others else sources.digits()
         made = candidates(sources.kind(name), full=full)
         return lambda seed: trials.trial(
-            read[name], other, made, points(full=full), seed, _FULL if full else MOST
+            read[name], other, made, points(full=full), seed, most(full=full)
         )
 
     return {name: job(name) for name in read}

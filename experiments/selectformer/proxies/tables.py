@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,9 +12,11 @@ from experiments.selectformer.sources import NAMES
 from jaxsel.demo.words import standard_error
 from jaxsel.report import Table
 
-from .costs import ROWS, Price
+from .costs import ENGINE, ROWS, Price
+from .finals import WAYS as FINAL_WAYS, FinalPool
 from .points import ATTACKED, Point
 from .run import Proxies
+from .searched import PICKS, SearchedPool
 from .trial import ORACLES
 
 
@@ -115,6 +118,87 @@ def budgets(result: Proxies, points: Mapping[str, Point]) -> Table:
         formats=("", *["+.2f"] * len(BUDGETS)),
         caption="Points of accuracy beyond a random purchase of as many, mean of "
         f"{len(pools)} pools.",
+    )
+
+
+def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
+    """Show what schedules of a search choose and buy, in seeds that it did not see."""
+    rows: list[list[object]] = []
+    for j, pick in enumerate(PICKS):
+        for name, pool in found.items():
+            counts = Counter(pool.schedules[:, j].tolist()).most_common()
+            usual, count = counts[0]
+            gain = result.pools[name].beyond(pool.bought[:, None])[:, 0, j]
+            rows.append(
+                [
+                    pick,
+                    NAMES[name],
+                    f"{usual} ({count} of {len(gain)})",
+                    float(pool.hours[:, j].mean()),
+                    float(pool.expected[:, j].mean()),
+                    float(pool.overlap[:, j].mean()),
+                    (float(gain.mean()), float(standard_error(gain))),
+                ]
+            )
+        gains = [
+            result.pools[name].beyond(pool.bought[:, None])[:, 0, j]
+            for name, pool in found.items()
+        ]
+        means = [
+            float(
+                np.mean([getattr(pool, field)[:, j].mean() for pool in found.values()])
+            )
+            for field in ("hours", "expected", "overlap")
+        ]
+        mean = np.mean(gains, axis=0)
+        cell = (float(mean.mean()), float(standard_error(mean)))
+        rows.append([pick, "Mean", "", *means, cell])
+    return Table(
+        columns=("Point", "Pool", "Schedule", "Hours", "Expected", "Overlap", "Points"),
+        rows=rows,
+        formats=("", "", "", ".3g", ".3f", ".3f", "+.2f"),
+        caption="The cheapest point of the front, the middle one and the best, each of "
+        "a search on the other seeds: the schedule that was found most often, its "
+        f"hours on {ENGINE} for {ROWS:,} samples, the overlap that the other seeds "
+        "promised and that of the seed itself, and points of accuracy beyond a random "
+        f"{BUDGETS[0]:.0%}, mean ± standard error.",
+    )
+
+
+def finals(
+    result: Proxies, found: Mapping[str, FinalPool], points: Mapping[str, Point]
+) -> Table:
+    """Show points of accuracy of fine-tuned final models beside linear ones."""
+    rows: list[list[object]] = []
+    for name, pool in found.items():
+        linear = result.pools[name]
+        at = [result.points.index(way) for way in FINAL_WAYS]
+        gains = {
+            "The target itself": (linear.beyond(linear.ideal)[:, 0, 0], pool.ideal),
+            **{
+                points[way].says: (
+                    linear.beyond(linear.bought)[:, 0, i],
+                    pool.bought[:, j],
+                )
+                for j, (way, i) in enumerate(zip(FINAL_WAYS, at, strict=True))
+            },
+            "All of the pool": (
+                100 * (linear.pool - linear.random[:, 0].mean(1)),
+                pool.pool,
+            ),
+        }
+        for says, (of_linear, accuracy) in gains.items():
+            row = _gains(says, [of_linear, 100 * (accuracy - pool.random)])[:-1]
+            rows.append([NAMES[name], *row])
+        usual = f"{linear.random[:, 0].mean():.1%}", f"{pool.random.mean():.1%}"
+        rows.append([NAMES[name], "A random fifth is right in", *usual])
+    return Table(
+        columns=("Pool", "Way", "Linear", "Fine-tuned"),
+        rows=rows,
+        formats=("", "", "+.2f", "+.2f"),
+        caption="Points of test accuracy beyond a random fifth: of linear models on "
+        "public features, and of the target, fine-tuned on the same purchase. Mean "
+        f"± standard error over {len(result.seeds)} paired seeds.",
     )
 
 

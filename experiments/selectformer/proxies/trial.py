@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from experiments.selectformer.scores.trial import (
     LEARNER,
     accuracies,
 )
-from experiments.selectformer.sources import Encoded, deal
+from experiments.selectformer.sources import Encoded, Pool, deal
 from jaxsel.models import Target, finetune
 from jaxsel.proxy import (
     Training,
@@ -72,14 +73,11 @@ def trial(
     Returns:
         The fields of `ProxyPool` without their first axis.
     """
-    key = jax.random.key(seed)
-    keys = [jax.random.fold_in(key, i) for i in range(4 + DRAWS)]
-    pool = deal(source, keys[0], most, own=OWN)
+    offered = offer(source, seed, most)
+    pool, first, left, keys = offered
     n = len(pool.rows)
-    first = draw_bootstrap(keys[1], n, BOOTSTRAP)
-    left = np.setdiff1d(np.arange(n), first)
     budgets = [round(budget * n) - len(first) for budget in BUDGETS]
-    target = tuned(source, pool.rows[first], keys[2])
+    target = tuned(source, pool.rows[first], keys[0])
     maker = Maker(
         source=source,
         other=other,
@@ -89,7 +87,7 @@ def trial(
         left=pool.rows[left],
         test=pool.test[:TESTED],
         keep=budgets[0],
-        key=keys[3],
+        key=keys[1],
     )
     logits = target.logits(source.take(pool.rows[left]))
     oracle = np.asarray(entropy(jnp.asarray(logits)))
@@ -114,7 +112,7 @@ def trial(
         for kind in ORACLES
     ]
     best = top(oracle, budgets[0])
-    draws = [np.asarray(jax.random.permutation(k, len(left))) for k in keys[4:]]
+    draws = [np.asarray(jax.random.permutation(k, len(left))) for k in keys[2:]]
     random = [
         draw[: round(budget * n) - len(first)]
         for budget in (*BUDGETS, *LARGER)
@@ -125,12 +123,7 @@ def trial(
     ends = [left[:0], np.arange(len(left))]
     x, y = source.x[pool.rows], source.y[pool.rows]
     utility = ModelUtility(LEARNER, x, y, source.x[pool.test], source.y[pool.test])
-    masks = list[np.ndarray]()
-    for rows in (*random, *ideal, *ways, *ends):
-        mask = np.zeros(n, bool)
-        mask[first] = mask[left[rows]] = True
-        masks.append(mask)
-    found = accuracies(utility, masks)
+    found = accuracies(utility, masks(offered, [*random, *ideal, *ways, *ends]))
     cuts = np.cumsum([len(random), len(ideal), len(ways)])
     randoms, ideals, bought, others = np.split(found, cuts)
     is_rare = y[left] != pool.kept
@@ -167,6 +160,53 @@ def trial(
         "bootstrap": others[0],
         "pool": others[1],
     }
+
+
+class Offer(NamedTuple):
+    """What is offered for one seed.
+
+    Attributes:
+        pool: Rows of the source.
+        first: Places in the pool of the bootstrap set.
+        left: The others.
+        keys: Of the target, the proxies and each random draw.
+    """
+
+    pool: Pool
+    first: np.ndarray
+    left: np.ndarray
+    keys: list[jax.Array]
+
+
+def offer(source: Encoded, seed: int, most: int) -> Offer:
+    """Deal a pool, and draw its bootstrap set.
+
+    Args:
+        source: Where the pool is from.
+        seed: Deals the samples, and draws all else.
+        most: Samples of the kept class at most.
+    """
+    key = jax.random.key(seed)
+    keys = [jax.random.fold_in(key, i) for i in range(4 + DRAWS)]
+    pool = deal(source, keys[0], most, own=OWN)
+    n = len(pool.rows)
+    first = draw_bootstrap(keys[1], n, BOOTSTRAP)
+    return Offer(pool, first, np.setdiff1d(np.arange(n), first), keys[2:])
+
+
+def masks(offered: Offer, purchases: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Return which samples of the pool each purchase has, with the bootstrap set.
+
+    Args:
+        offered: The pool.
+        purchases: Each as places among what was left.
+    """
+    found = list[np.ndarray]()
+    for rows in purchases:
+        mask = np.zeros(len(offered.pool.rows), bool)
+        mask[offered.first] = mask[offered.left[rows]] = True
+        found.append(mask)
+    return found
 
 
 def tuned(source: Encoded, rows: np.ndarray, key: jax.Array) -> Target:

@@ -1,0 +1,57 @@
+"""What is found from the scores of all seeds, kept for each pool and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.seeds import Workers, at_once, free_programs
+from experiments.store import remembered
+from jaxsel._progress import track
+
+from .run import Proxies
+
+
+def each_kept(
+    folder: Path,
+    result: Proxies,
+    stem: str,
+    job: Callable[[str, int], Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    *,
+    pools: Sequence[str] | None = None,
+    progress: bool = False,
+    workers: Workers | None = None,
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Return what each pool and seed gives, in threads of this process.
+
+    Args:
+        folder: Where results are kept.
+        result: The scores; those of other seeds count.
+        stem: What the files are called.
+        job: From the name of a pool and a place in `result.seeds` to results.
+        settings: What results are told apart by, besides seeds and sources.
+        pools: Which of them; all if None.
+        progress: Show a progress bar.
+        workers: How many threads run at once.
+    """
+    names = [*result.pools] if pools is None else [*pools]
+    pairs = [(name, s) for name in names for s in range(len(result.seeds))]
+    seeds = result.seeds.tolist()
+
+    def one(pair: tuple[str, int]) -> Mapping[str, Any]:
+        name, s = pair
+        path = folder / f"{stem}-{name}-{'full-' if result.full else ''}{seeds[s]}.npz"
+        found = remembered(
+            path, {**settings, "seeds": seeds, "at": s}, lambda: job(name, s)
+        )
+        free_programs()
+        return found
+
+    results = at_once(one, pairs, None if workers is None else workers.number)
+    counted = track(results, progress=progress, label=stem.title(), total=len(pairs))
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
+    for (name, _), each in zip(pairs, counted, strict=True):
+        found[name].append(each)
+    return found

@@ -1,0 +1,123 @@
+"""Schedules that a search finds on all seeds but one, and what they buy in that one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.seeds import Workers
+from experiments.selectformer import sources
+from experiments.selectformer.scores.trial import BUDGETS, LEARNER, accuracies
+from experiments.selectformer.sources import Encoded
+from jaxsel.demo.seeds import stacked
+from jaxsel.proxy import Front, Schedule
+from jaxsel.value import ModelUtility
+
+from .costs import ENGINE, search
+from .kept import each_kept
+from .points import SEARCHED, Point
+from .run import Proxies, most
+from .trial import masks, offer, sieve, top
+
+PICKS = ("cheapest", "middle", "best")
+"""Points of a front: the first, the middle one, and the last."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchedPool:
+    """What came of one pool, for each of S seeds and each of `PICKS`.
+
+    Attributes:
+        schedules: Names of the candidates, `[S, PICKS]`.
+        hours: Of messages, for a pool as large as the paper's, `[S, PICKS]`.
+        expected: Overlap with the target's choice by the other seeds, `[S, PICKS]`.
+        overlap: In the seed itself, `[S, PICKS]`.
+        bought: Accuracy after the purchase, `[S, PICKS]`.
+    """
+
+    schedules: np.ndarray
+    hours: np.ndarray
+    expected: np.ndarray
+    overlap: np.ndarray
+    bought: np.ndarray
+
+
+def run_searched(
+    folder: Path,
+    result: Proxies,
+    *,
+    progress: bool = False,
+    workers: Workers | None = None,
+) -> dict[str, SearchedPool]:
+    """Buy by points of the front, each of a search that did not see the seed.
+
+    Args:
+        folder: Where results are kept, as for `run_proxies`.
+        result: Scores of all candidates. Nothing is done with a single seed.
+        progress: Show a progress bar.
+        workers: How many threads run at once.
+
+    Returns:
+        What came of each pool.
+    """
+    if len(result.seeds) < 2:
+        return {}
+
+    read = functools.lru_cache(maxsize=2)(lambda name: sources.SOURCES[name](progress))
+
+    def job(name: str, s: int) -> dict[str, Any]:
+        others = np.delete(np.arange(len(result.seeds)), s)
+        front = search(result.only(name, others), name, ENGINE, points={})
+        return _buy(read(name), result, name, s, front)
+
+    found = each_kept(
+        folder,
+        result,
+        "searched",
+        job,
+        {"picks": PICKS, "searched": SEARCHED, "engine": ENGINE},
+        progress=progress,
+        workers=workers,
+    )
+    return {name: SearchedPool(**stacked(runs)) for name, runs in found.items()}
+
+
+def _buy(
+    source: Encoded, result: Proxies, name: str, s: int, front: Front
+) -> dict[str, Any]:
+    """Return the fields of `SearchedPool` for one seed."""
+    made = result.pools[name]
+    offered = offer(source, int(result.seeds[s]), most(full=result.full))
+    pool, n, bought = offered.pool, len(offered.pool.rows), len(offered.first)
+    scores = dict(zip(result.candidates, made.scores[s], strict=True))
+    features = source.features[pool.rows[offered.left]]
+    picks = [front.points[i] for i in (0, len(front.points) // 2, -1)]
+    chosen = [
+        sieve(_point(front, one), scores, features, n, bought, BUDGETS[0])
+        for one in picks
+    ]
+    best = top(made.oracle[s], round(BUDGETS[0] * n) - bought)
+    utility = ModelUtility(
+        LEARNER,
+        source.x[pool.rows],
+        source.y[pool.rows],
+        source.x[pool.test],
+        source.y[pool.test],
+    )
+    return {
+        "schedules": tuple(" → ".join(one.names) for one in picks),
+        "hours": np.array([one.hours for one in picks]),
+        "expected": np.array([one.overlap for one in picks]),
+        "overlap": np.array([np.isin(rows, best).mean() for rows in chosen]),
+        "bought": accuracies(utility, masks(offered, chosen)),
+    }
+
+
+def _point(front: Front, one: Schedule) -> Point:
+    """Return a schedule for 42,000 samples as shares of any pool."""
+    shares = [(keep + front.bought) / front.n for keep in one.keeps[:-1]]
+    return Point("", tuple(zip(one.names, [*shares, None], strict=True)))
