@@ -39,7 +39,7 @@ _PROGRAMS = (
     "jax_persistent_cache_min_entry_size_bytes",
 )
 # Linux allows 65,530; what runs beside goes on compiling until it asks, too.
-_MAPPINGS = 25_000
+_MAPPINGS = 32_000
 _made: dict[bytes, Mapping[str, Job]] = {}
 
 
@@ -92,7 +92,8 @@ def each_seed(
 
     Args:
         work: Makes the experiments.
-        seeds: All experiments run for one before those for the next begin.
+        seeds: As many experiments as run at once go through all of them before the
+            next ones begin: what is compiled for one seed serves the others.
         file: Returns where the results of an experiment and a seed are kept, and what
             they are told apart by; see `remembered`.
         label: What a progress bar counts.
@@ -106,7 +107,6 @@ def each_seed(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     jobs = work.make(*work.arguments)
-    pairs = [(name, int(seed)) for seed in seeds for name in jobs]
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     workers = Workers() if workers is None else workers
     with _elsewhere(work, workers) as (number, there):
@@ -115,11 +115,20 @@ def each_seed(
         def one(pair: tuple[str, int]) -> dict[str, Any]:
             return remembered(*file(*pair), lambda: run(*pair))
 
+        pairs = _in_turn([*jobs], seeds, number or os.cpu_count() or 1)
         results = at_once(one, pairs, number)
         counted = track(results, progress=progress, label=label, total=len(pairs))
         for (name, _), result in zip(pairs, counted, strict=True):
             found[name].append(result)
     return found
+
+
+def _in_turn(
+    names: Sequence[str], seeds: Sequence[int], number: int
+) -> list[tuple[str, int]]:
+    """Return experiments with their seeds, `number` of the experiments side by side."""
+    groups = [names[i : i + number] for i in range(0, len(names), number)]
+    return [(name, int(s)) for group in groups for s in seeds for name in group]
 
 
 def at_once(

@@ -60,6 +60,19 @@ def test_threads_run_here(tmp_path):
     assert begun(tmp_path) == 8
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (1, ["a0", "a1", "b0", "b1", "c0", "c1"]),
+        (2, ["a0", "b0", "a1", "b1", "c0", "c1"]),
+        (9, ["a0", "b0", "c0", "a1", "b1", "c1"]),
+    ],
+)
+def test_seeds_follow_each_other(number, expected):
+    found = seeds._in_turn(["a", "b", "c"], [0, 1], number)
+    assert [f"{name}{seed}" for name, seed in found] == expected
+
+
 def test_too_many_programs_are_forgotten(tmp_path, monkeypatch):
     # Linux ends a process that maps memory more often than 65,530 times.
     if seeds._mappings() == 0:
