@@ -123,4 +123,4 @@ def _show(cell: Cell, form: str) -> str:
     mean, spread = cell
     if spread is None:
         return _show(mean, form)
-    return f"{_show(mean, form)} ± {_show(spread, form)}"
+    return f"{_show(mean, form)} ± {_show(spread, form.replace('+', ''))}"

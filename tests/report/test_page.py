@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from jaxsel.report import Chapter, Figure, Heading, Table, new_figure
+from jaxsel.report import Chapter, Figure, Heading, Report, Table, new_figure
 from jaxsel.report._origin import Origin
 from jaxsel.report._page import render
 
@@ -136,3 +136,17 @@ def test_the_page_holds_this_and_nothing_else():
         assert page.count("<path") >= 2
         assert "data:image/png;base64,iVBOR" in page
         assert ":root { color-scheme: light;" in page
+
+
+def test_a_spread_has_no_sign(tmp_path):
+    table = Table(
+        columns=("way", "gain"),
+        rows=[["a", (0.25, 0.5)], ["b", (-0.25, None)]],
+        formats=("", "+.2f"),
+        caption="Gains.",
+    )
+    chapter = Chapter(title="Gains", blocks=[table])
+    page, _ = Report(title="A", summary="B", chapters=[chapter]).save(tmp_path)
+    text = page.read_text()
+    assert "<td>+0.25 ± 0.50</td>" in text
+    assert "<td>−0.25</td>" in text
