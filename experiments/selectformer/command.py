@@ -18,8 +18,11 @@ that they stand in for, what a model learns from their choice, for how many byte
 secure run; and which score of a linear target buys best, over twenty seeds. Needs
 movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and the model
 minilm. One seed of proxies takes seven minutes on two cores once the texts are
-encoded, ten take three quarters of an hour; the scores take four minutes."""
-FULL = "ten seeds or more, pools twice as large, the paper's ablations and widths"
+encoded, the scores four; the full run an hour and three quarters."""
+FULL = (
+    "ten seeds or more, pools twice as large, the paper's ablations and widths, "
+    "fine-tuned final models"
+)
 SPREAD = True
 
 _ACCURACY = 20
@@ -42,7 +45,7 @@ def make(
     more = seeds if len(seeds) > _ACCURACY else range(_ACCURACY)
     scores = run_accuracy(folder, seeds=[*more], full=full, **options)
     searched = run_searched(folder, proxies, **options)
-    finals = run_finals(folder, proxies, **options)
+    finals = run_finals(folder, proxies, **options) if full else {}
     chapter = proxies_chapter(proxies, searched, finals)
     report = Report(
         title="SelectFormer's claims on real data",
