@@ -80,10 +80,10 @@ def purchase(engine: str, source: Source, seed: int) -> dict[str, Any]:
 
 
 def prepared() -> dict[str, Callable[[], Source]]:
-    """Return readers of the data sets that are prepared, by name; each reads once."""
+    """Return readers of the data sets that are prepared, by name."""
     ready = {model.name for model in available_models() if model.path is not None}
     return {
-        name: functools.cache(functools.partial(read, False))
+        name: functools.partial(read, False)
         for name, read in SOURCES.items()
         if info(name).path is not None
         and ("minilm" in ready if kind(name) == "text" else info("mnist").path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
+from experiments.seeds import at_once
 from jaxsel.data import Dataset, load
 from jaxsel.demo.scenes.texts import read_texts
 from jaxsel.models import Target
@@ -164,15 +166,28 @@ def _scaled(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32)
 
 
+def _once(read: Callable[[bool], Encoded]) -> Callable[[bool], Encoded]:
+    """Return a reader that reads once in a process, whichever thread comes first."""
+    lock, found = threading.Lock(), list[Encoded]()
+
+    def again(progress: bool) -> Encoded:
+        with lock:
+            if not found:
+                found.append(read(progress))
+        return found[0]
+
+    return again
+
+
 SOURCES: dict[str, Callable[[bool], Encoded]] = {
-    "movie_polarity": _texts("movie_polarity", 10_568),
-    "tweets": _texts("tweets", 8100),
-    "reuters_r8": _texts("reuters_r8", 7674),
-    "newsgroups": _texts("newsgroups", 18_846),
-    "fashion_mnist": _fashion,
+    "movie_polarity": _once(_texts("movie_polarity", 10_568)),
+    "tweets": _once(_texts("tweets", 8100)),
+    "reuters_r8": _once(_texts("reuters_r8", 7674)),
+    "newsgroups": _once(_texts("newsgroups", 18_846)),
+    "fashion_mnist": _once(_fashion),
 }
 """Readers by data set, of whether to show progress: of texts by MiniLM, of images by
-pixels, and by a small ViT that has seen digits only."""
+pixels, and by a small ViT that has seen digits only. Each reads once in a process."""
 
 NAMES = {
     "movie_polarity": "Movie polarity",
@@ -181,6 +196,12 @@ NAMES = {
     "newsgroups": "20 Newsgroups",
     "fashion_mnist": "Fashion-MNIST",
 }
+
+
+def read_all(progress: bool) -> dict[str, Encoded]:
+    """Return all sources by name, read side by side."""
+    read = at_once(lambda source: source(progress), [*SOURCES.values()])
+    return dict(zip(SOURCES, read, strict=True))
 
 
 def kind(name: str) -> Literal["text", "image"]:

@@ -1,6 +1,7 @@
 """Purchases and what is trained on them, with invented samples."""
 
 import dataclasses
+import time
 
 import jax
 import numpy as np
@@ -32,6 +33,21 @@ def source(n=900, n_classes=3, d=6, seed=0):
 @pytest.fixture(scope="module")
 def found():
     return trial(source(), 0)
+
+
+def test_a_source_is_read_once(monkeypatch):
+    read = []
+
+    def slow(progress):
+        time.sleep(0.05)
+        read.append(progress)
+        return source()
+
+    once = sources._once(slow)
+    monkeypatch.setattr(sources, "SOURCES", {"one": once, "two": once})
+    found = sources.read_all(True)
+    assert found["one"] is found["two"] is once(False)
+    assert read == [True]
 
 
 @pytest.mark.parametrize("seed", range(3))

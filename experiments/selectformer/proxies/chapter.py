@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.selectformer.scores.trial import DRAWS, LEARNER
+from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import HOLDS, tally
 from jaxsel.demo.scenes.texts import LENGTH
@@ -336,7 +336,7 @@ def _method(result: Proxies) -> str:
         "is being sold, so that “another source” is what to expect without any. Texts "
         f"of {LENGTH} tokens at most; images of 28 x 28 pixels, by a ViT that was "
         "trained on digits. Final models: "
-        f"`{LEARNER!r}` on MiniLM's last layer, or pixels. A random choice is the mean "
+        f"`{MODEL!r}` on MiniLM's last layer, or pixels. A random choice is the mean "
         f"of {DRAWS} draws with the same bootstrap set. {len(known)} ways, seeds "
         f"{', '.join(map(str, result.seeds))}, each with a deal of its own.{stops}"
     )

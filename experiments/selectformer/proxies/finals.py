@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +70,11 @@ def run_finals(
     Returns:
         What came of each pool of `POOLS`.
     """
-    read = functools.cache(lambda name: sources.SOURCES[name](progress))
     found = each_kept(
         folder,
         result,
         "finals",
-        lambda name, s: _train(read(name), result, name, s),
+        lambda name, s: _train(sources.SOURCES[name](progress), result, name, s),
         {"ways": WAYS},
         pools=[name for name in POOLS if name in result.pools],
         progress=progress,

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.selectformer import sources
-from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, LEARNER
+from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, MODEL
 from jaxsel.demo.scenes.texts import LAYERS, LENGTH
 from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import Manifest, Phase, Rehearsal
@@ -201,7 +201,7 @@ def run_proxies(
             "points": {key: repr(one) for key, one in compared.items()},
             "tuning": [repr(trials.TUNING), repr(trials.IMAGES), trials.HEAD],
             "text": [LENGTH, LAYERS],
-            "learner": repr(LEARNER),
+            "learner": repr(MODEL),
             "budgets": [*BUDGETS, *LARGER],
             "shares": [trials.BOOTSTRAP, trials.OWN, DRAWS, trials.TESTED],
             "sizes": [sources.KEPT, most(full=full), sources.TEST],
@@ -228,7 +228,7 @@ def run_proxies(
 
 def _jobs(full: bool, progress: bool) -> dict[str, Job]:
     """Return what runs each pool for a seed, by name."""
-    read = {name: source(progress) for name, source in sources.SOURCES.items()}
+    read = sources.read_all(progress)
     texts = [name for name in read if sources.kind(name) == "text"]
     others = {name: read[texts[i - 1]] for i, name in enumerate(texts)}
 

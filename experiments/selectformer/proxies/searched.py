@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from experiments.seeds import Workers
 from experiments.selectformer import sources
-from experiments.selectformer.scores.trial import BUDGETS, LEARNER, accuracies
+from experiments.selectformer.scores.trial import BUDGETS, MODEL, accuracies
 from experiments.selectformer.sources import Encoded
 from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import Front, Schedule
@@ -67,12 +66,10 @@ def run_searched(
     if len(result.seeds) < 2:
         return {}
 
-    read = functools.lru_cache(maxsize=2)(lambda name: sources.SOURCES[name](progress))
-
     def job(name: str, s: int) -> dict[str, Any]:
         others = np.delete(np.arange(len(result.seeds)), s)
         front = search(result.only(name, others), name, ENGINE, points={})
-        return _buy(read(name), result, name, s, front)
+        return _buy(sources.SOURCES[name](progress), result, name, s, front)
 
     found = each_kept(
         folder,
@@ -102,7 +99,7 @@ def _buy(
     ]
     best = top(made.oracle[s], round(BUDGETS[0] * n) - bought)
     utility = ModelUtility(
-        LEARNER,
+        MODEL,
         source.x[pool.rows],
         source.y[pool.rows],
         source.x[pool.test],

@@ -15,7 +15,7 @@ from experiments.selectformer.scores.trial import (
     BUDGETS,
     DRAWS,
     LARGER,
-    LEARNER,
+    MODEL,
     accuracies,
 )
 from experiments.selectformer.sources import Encoded, Pool, deal
@@ -122,7 +122,7 @@ def trial(
     ways = [chosen(point, b) for b in BUDGETS for point in points.values()]
     ends = [left[:0], np.arange(len(left))]
     x, y = source.x[pool.rows], source.y[pool.rows]
-    utility = ModelUtility(LEARNER, x, y, source.x[pool.test], source.y[pool.test])
+    utility = ModelUtility(MODEL, x, y, source.x[pool.test], source.y[pool.test])
     found = accuracies(utility, masks(offered, [*random, *ideal, *ways, *ends]))
     cuts = np.cumsum([len(random), len(ideal), len(ways)])
     randoms, ideals, bought, others = np.split(found, cuts)

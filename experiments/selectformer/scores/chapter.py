@@ -11,7 +11,7 @@ from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .run import Accuracy, Purchases
-from .trial import BOOTSTRAP, BUDGETS, DRAWS, LARGER, LEARNER
+from .trial import BOOTSTRAP, BUDGETS, DRAWS, LARGER, LEARNER, MODEL
 from .ways import WAYS
 
 NAMES = {
@@ -265,9 +265,10 @@ def _method(result: Accuracy) -> str:
     return (
         "Texts by MiniLM's last layer, mean of 48 tokens at most; Fashion-MNIST by "
         "pixels, 14 x 14. Features are centred, and scaled together. Target and model: "
-        f"`{LEARNER!r}`. A random choice is the mean of {DRAWS} draws, with the same "
-        f"bootstrap set. Seeds {', '.join(map(str, result.seeds))}, each with a deal "
-        "of its own. Not measured here: transformers fine-tuned on each purchase, "
-        "proxies that approximate the target (their fidelity is in a report of its "
-        "own), and the paper's data sets."
+        f"`{LEARNER!r}`, the model with a tolerance of {MODEL.tol:g}. A random choice "
+        f"is the mean of {DRAWS} draws, with the same bootstrap set. Seeds "
+        f"{', '.join(map(str, result.seeds))}, each with a deal of its own. Not "
+        "measured here: transformers fine-tuned on each purchase, proxies that "
+        "approximate the target (their fidelity is in a report of its own), and the "
+        "paper's data sets."
     )

@@ -93,7 +93,7 @@ def run_accuracy(
     most = _FULL if full else sources.MOST
     about = {
         "ways": {name: repr(way) for name, way in WAYS.items()},
-        "learner": repr(trials.LEARNER),
+        "learner": [repr(trials.LEARNER), repr(trials.MODEL)],
         "bootstrap": trials.BOOTSTRAP,
         "budgets": [*trials.BUDGETS, *trials.LARGER],
         "draws": trials.DRAWS,
@@ -124,4 +124,4 @@ def _jobs(most: int, progress: bool) -> dict[str, Job]:
     def job(source: sources.Source) -> Job:
         return lambda seed: trials.trial(source, seed, most)
 
-    return {name: job(read(progress)) for name, read in sources.SOURCES.items()}
+    return {name: job(source) for name, source in sources.read_all(progress).items()}

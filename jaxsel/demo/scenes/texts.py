@@ -39,7 +39,7 @@ class Texts:
         labels: `[n]`.
         n_classes: Number of classes.
         target: The public encoder, with a fresh head.
-        words: The texts themselves.
+        words: The texts themselves, strings `[n]`.
     """
 
     name: str
@@ -104,7 +104,8 @@ def read_texts(name: str, most: int, *, progress: bool = False) -> Texts:
         rows = order[y[order] == c]
         turns[rows] = np.arange(len(rows))
     rows = np.sort(order[np.argsort(turns[order], kind="stable")[:most]])
-    words = np.array([str(text) for text in np.asarray(data.x)[rows]])
+    # As objects: NumPy would give each text the length of the longest.
+    words = np.array([str(text) for text in np.asarray(data.x)[rows]], dtype=object)
     folder = prepare_model("minilm")
     n_classes = int(y.max()) + 1
     target = load_target(folder, n_classes=n_classes, read="mean", rngs=nnx.Rngs(0))
