@@ -18,7 +18,7 @@ that they stand in for, what a model learns from their choice, for how many byte
 secure run; and which score of a linear target buys best, over twenty seeds. Needs
 movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and the model
 minilm. One seed of proxies takes seven minutes on two cores once the texts are
-encoded, the scores four; the full run an hour and three quarters."""
+encoded, the scores three; the full run an hour and three quarters."""
 FULL = (
     "ten seeds or more, pools twice as large, the paper's ablations and widths, "
     "fine-tuned final models"
