@@ -18,15 +18,14 @@ that they stand in for, what a model learns from their choice, for how many byte
 secure run; and which score of a linear target buys best, over twenty seeds. Needs
 movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and the model
 minilm. One seed of proxies takes seven minutes on two cores once the texts are
-encoded, the scores three; the full run an hour and three quarters."""
+encoded, the scores three; the full run over three hours."""
 FULL = (
-    "ten seeds or more, pools twice as large, the paper's ablations and widths, "
+    "twenty seeds or more, pools twice as large, the paper's ablations and widths, "
     "fine-tuned final models"
 )
 SPREAD = True
 
-_ACCURACY = 20
-_FULL = 10
+_PAIRED = 20  # seeds at least, where accuracies are compared
 
 
 def make(
@@ -40,10 +39,10 @@ def make(
     from .scores.chapter import accuracy_chapter, verdicts
     from .scores.run import run_accuracy
 
-    several = range(_FULL) if full and len(seeds) < _FULL else seeds
+    paired = seeds if len(seeds) >= _PAIRED else range(_PAIRED)
+    several = paired if full else seeds
     proxies = run_proxies(folder, seeds=[*several], full=full, **options)
-    more = seeds if len(seeds) > _ACCURACY else range(_ACCURACY)
-    scores = run_accuracy(folder, seeds=[*more], full=full, **options)
+    scores = run_accuracy(folder, seeds=[*paired], full=full, **options)
     searched = run_searched(folder, proxies, **options)
     finals = run_finals(folder, proxies, **options) if full else {}
     chapter = proxies_chapter(proxies, searched, finals)

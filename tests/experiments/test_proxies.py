@@ -397,7 +397,9 @@ def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
     assert "The linear probe, distilled: 0.69 for" in out
     assert "At a budget of 20%, above a random choice" in out
     experiment("selectformer", "--full", "--out", tmp_path / "full")
-    assert seeds[2:] == [10, 20]
+    assert seeds[2:] == [20, 20]
+    experiment("selectformer", "--seeds", "21", "--out", tmp_path / "more")
+    assert seeds[4:] == [21, 21]
 
 
 def test_no_seeds(tmp_path):

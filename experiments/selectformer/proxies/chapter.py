@@ -278,8 +278,8 @@ def _fronts(fronts: Mapping[str, Front]) -> Table:
         columns=("Pool", "Schedule", "Overlap", "Held out", "Hours"),
         rows=rows,
         formats=("", "", ".3f", ".3f", ".3g"),
-        caption="Schedules that no cheaper one beats, of all sequences of "
-        f"{len(SEARCHED)} of our candidates and what each phase leaves, on {ENGINE}. "
+        caption="Schedules that no cheaper one beats, of all sequences of our "
+        f"{len(SEARCHED)} candidates and what each phase leaves, on {ENGINE}. "
         "Held out: what to expect of a schedule that was chosen so.",
     )
 

@@ -77,8 +77,18 @@ class Point:
 # another deal of movie polarity.
 _PAPER = Training(20, 20, 1e-3)
 _ABLATIONS = ("NoAttnSM", "NoAttnLN", "NoApprox")
-SEARCHED = ("words", "bootstrap", "probe", "probe, margin", "hidden", "1 layer")
-"""Candidates that schedules are searched among; the others are compared."""
+SEARCHED = (
+    "words",
+    "bootstrap",
+    "last layer",
+    "probe",
+    "other",
+    "probe, margin",
+    "probe, prior",
+    "hidden",
+    "1 layer",
+)
+"""Candidates that schedules are searched among: ours. The others are compared."""
 
 ATTACKED = ("bootstrap", "probe")
 """Candidates that the data owner tries to recover from a choice."""
