@@ -33,8 +33,9 @@ def test_logistic_regression(classes, d):
     learner = value.LogisticRegression(l2=0.5, tol=1e-6)
     found = labels.cross_val_probs(learner, x, y, folds=4)
     fold = labels.deal_folds(y, folds=4)
-    wanted = theirs(LogisticRegression(C=2, tol=1e-8, max_iter=1000), x, y, fold)
-    np.testing.assert_allclose(found, wanted, atol=1e-3)
+    model = LogisticRegression(C=2, tol=1e-8, max_iter=1000)
+    wanted = theirs(model, x.astype(np.float64), y, fold)  # in float32 it stops early
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_categories_of_few_samples():
