@@ -14,7 +14,6 @@ import gc
 import multiprocessing
 import os
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from mpc_bridge._ports import reserved_addresses
 
 TIMEOUT = 1800  # seconds, for a start and a call
 _STATUS = Path("/proc/self/status")
@@ -107,9 +108,9 @@ def close() -> None:
 
 class _Parties:
     def __init__(self) -> None:
-        with socket.socket() as server:
-            server.bind(("127.0.0.1", 0))
-            port = server.getsockname()[1]
+        self._stack = contextlib.ExitStack()
+        (address,) = self._stack.enter_context(reserved_addresses(1))
+        port = int(address.rpartition(":")[2])
         context = multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(2):
@@ -150,6 +151,7 @@ class _Parties:
             process.join()
         for pipe in self.pipes:
             pipe.close()
+        self._stack.close()
 
 
 _running: list[_Parties] = []

@@ -115,16 +115,20 @@ def calibrate(
         SessionError: If the parties can't run here: with what one of them said.
     """
     from ._certs import make_all
-    from ._local import environment, free_address
+    from ._local import environment
+    from ._ports import reserved_addresses
 
     kind = engine_of(engine)
     names = [f"party-{rank}" for rank in range(kind.parties)]
-    with tempfile.TemporaryDirectory(prefix="jaxsel-calibrate-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="jaxsel-calibrate-") as folder,
+        reserved_addresses(len(names)) as addresses,
+    ):
         folders = make_all(Path(folder) / "certs", names, days=1)
         job = {
             "engine": engine,
             "names": names,
-            "addresses": [free_address() for _ in names],
+            "addresses": addresses,
             "manifests": [each.to_json() for each in manifests],
             "batches": list(batches),
             "limit": limit,

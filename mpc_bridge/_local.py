@@ -26,6 +26,7 @@ from ._config import (
     read_config as read_config,
 )
 from ._handshake import ROLES, SessionError, printable
+from ._ports import reserved_addresses
 from ._session import FIRST_PARTY, RANKS
 from .engines import Engine, engine_of
 
@@ -89,9 +90,12 @@ def run_local(
     if notice:
         first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
         sys.stderr.write(f"{engine.notice}{first}\n")
-    with tempfile.TemporaryDirectory(prefix="jaxsel-local-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="jaxsel-local-") as folder,
+        reserved_addresses(len(RANKS)) as addresses,
+    ):
         path = Path(folder) / "run.toml"
-        _on_loopback(config, engine, Path(folder)).write(path)
+        _on_loopback(config, engine, Path(folder), addresses).write(path)
         options = ["--part-of-local"]
         options += ["--force"] if force else []
         options += ["--test-only-first-party"] if test_only_first_party else []
@@ -145,8 +149,10 @@ def run_role(
     return Result.read(part.output)
 
 
-def _on_loopback(config: Config, engine: type[Engine], folder: Path) -> Config:
-    """Return a configuration whose parties meet on free ports of loopback."""
+def _on_loopback(
+    config: Config, engine: type[Engine], folder: Path, addresses: list[str]
+) -> Config:
+    """Return a configuration whose parties meet at `addresses` of loopback."""
     session = config.session
     if session.engine == "published":
         raise ConfigError(
@@ -155,7 +161,7 @@ def _on_loopback(config: Config, engine: type[Engine], folder: Path) -> Config:
         )
     if session.engine == "crypten":
         if str(session.rendezvous).endswith(":0"):
-            address = f"tcp://{free_address()}"
+            address = f"tcp://{addresses[0]}"
             session = dataclasses.replace(session, rendezvous=address)
         return dataclasses.replace(config, session=session)
     from ._certs import make_all
@@ -164,8 +170,8 @@ def _on_loopback(config: Config, engine: type[Engine], folder: Path) -> Config:
     names = [role for role in RANKS if RANKS[role] in engine.roles]
     folders = make_all(folder / "certs", names, days=_DAYS)
     places = {
-        name.replace("-", "_"): Place(name=name, address=free_address())
-        for name in names
+        name.replace("-", "_"): Place(name=name, address=address)
+        for name, address in zip(names, addresses, strict=False)
     }
     changes["parties"] = Parties(**places)
     third = config.third_party or ThirdParty(output=folder / "third-party")
@@ -178,13 +184,6 @@ def _on_loopback(config: Config, engine: type[Engine], folder: Path) -> Config:
         part = dataclasses.replace(parts[name], certificates=folders[name])
         changes[name.replace("-", "_")] = part
     return dataclasses.replace(config, **changes)
-
-
-def free_address() -> str:
-    """Return an address on loopback whose port nobody listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextlib.contextmanager

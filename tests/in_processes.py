@@ -1,10 +1,11 @@
 """Run a script in several processes that are one run of JAX."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from ports import free_ports
 
 TESTS = Path(__file__).parent
 
@@ -40,9 +41,7 @@ def in_processes(script, count, folder, *, timeout=900):
     Each has two CPU devices. The script's own folder, that of the tests and the
     checkout can be imported from.
     """
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
+    (port,) = free_ports(1)
     given = {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
     given["PYTHONPATH"] = _joined(TESTS.parent, TESTS, script.parent)
     started = []

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
+from ports import free_address
 
 import jaxsel
 from jaxsel import data
@@ -122,10 +122,7 @@ def test_choose_in_secret(capsys, engine):
 @pytest.mark.slow
 @pytest.mark.multihost
 def test_multihost():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(FOLDER / "multihost.py"), f"localhost:{port}", "2"]
+    command = [sys.executable, str(FOLDER / "multihost.py"), free_address(), "2"]
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
     processes = [
         subprocess.Popen(

@@ -1,7 +1,6 @@
 """Meshes, and a run of two processes that must equal a run of one."""
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -9,6 +8,7 @@ import textwrap
 import jax
 import numpy as np
 import pytest
+from ports import free_ports
 
 import jaxsel
 
@@ -43,9 +43,7 @@ def test_two_processes_equal_one(tmp_path):
     x, x_val = rng.normal(size=(40, 3)), rng.normal(size=(21, 3))
     y, y_val = rng.integers(0, 3, 40), rng.integers(0, 3, 21)
     np.savez(tmp_path / "data.npz", x=x, y=y, x_val=x_val, y_val=y_val)
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
+    (port,) = free_ports(1)
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", SCRIPT, str(port)]
     processes = [

@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,24 +19,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ports import free_ports
+
 from mpc_bridge import _certs
 from mpc_bridge.engines.spu import _link, _tunnel, import_spu
 
 # A link whose peer is gone ends the process when it is deleted or stopped.
 _LEFT: list[Any] = []
-_ROOT = Path(__file__).resolve().parents[2]
+_TESTS = Path(__file__).resolve().parents[1]
+_PATH = f"{_TESTS.parent}{os.pathsep}{_TESTS}"
 
 
 def there() -> bool:
     return importlib.util.find_spec("spu") is not None
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Pair:
@@ -57,7 +51,7 @@ class Pair:
                 stdout=subprocess.PIPE,
                 stderr=self._noise,
                 text=True,
-                env=dict(os.environ, PYTHONPATH=str(_ROOT)),
+                env=dict(os.environ, PYTHONPATH=_PATH),
             )
             for _ in range(2)
         ]

@@ -9,13 +9,13 @@ import contextlib
 import importlib.util
 import multiprocessing
 import os
-import socket
 import sys
 import time
 import traceback
 from multiprocessing.connection import wait
 
 import pytest
+from ports import free_ports
 
 TIMEOUT = 120  # seconds, for a start and a call
 EMULATED, EXACT = 2e-3, 5e-2
@@ -90,9 +90,7 @@ def secret(ring):
 
 class _Parties:
     def __init__(self, dealer):
-        with socket.socket() as server:
-            server.bind(("127.0.0.1", 0))
-            port = server.getsockname()[1]
+        (port,) = free_ports(1)
         context = multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(3 if dealer else 2):

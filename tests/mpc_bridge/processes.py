@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+from ports import free_address
 from sessions import config_of
 
 from mpc_bridge._certs import make_all
@@ -17,12 +17,6 @@ from mpc_bridge._config import Parties, Place, ThirdParty
 
 NAMES = ("Trainer", "Clinic", "Helper")
 ROLES = ("model-owner", "data-owner", "third-party")
-
-
-def free_address():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 class Role:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from links import free_ports
+from ports import free_address, free_ports
 from relay import echo_server
 
 from mpc_bridge._handshake import SessionError
@@ -22,7 +22,7 @@ SAME = {"session.name": "sha256:a", "version of jaxsel": "1"}
 
 @pytest.fixture
 def rendezvous():
-    return f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    return f"tcp://{free_address()}"
 
 
 @pytest.fixture(autouse=True)

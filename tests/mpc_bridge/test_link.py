@@ -17,6 +17,7 @@ pytest.importorskip("cryptography")
 import intruders
 import links
 from authority import issue
+from ports import free_ports
 from relay import Relay
 
 from mpc_bridge import _certs
@@ -73,7 +74,7 @@ def test_parties_talk_and_count_what_they_send(pair, cases):
 
 def test_bare_link_takes_messages_without_tls(pair, cases):
     # Why there is a tunnel: TLS is on here, and both certificates are checked.
-    ports = links.free_ports(2)
+    ports = free_ports(2)
     pair.start(ports, cases(bare=True, messages=20, hold=0.1))
     until_open(ports[0])
     time.sleep(1)
@@ -96,7 +97,7 @@ def test_bare_link_takes_messages_without_tls(pair, cases):
 @pytest.mark.slow
 def test_intruders_at_the_open_ports_change_nothing(pair, cases, tmp_path):
     stranger = issue(tmp_path / "stranger", DATA)
-    ports = links.free_ports(2)
+    ports = free_ports(2)
     pair.start(ports, cases(messages=50, hold=0.1))
 
     def attack(port):
@@ -112,7 +113,7 @@ def test_intruders_at_the_open_ports_change_nothing(pair, cases, tmp_path):
 @contextlib.contextmanager
 def relayed(pair, cases):
     """Start a pair whose second party has a relay in front; wait until they talk."""
-    ports = links.free_ports(2)
+    ports = free_ports(2)
     with (
         tempfile.TemporaryDirectory() as folder,
         Relay(("127.0.0.1", ports[1])) as relay,
@@ -161,7 +162,7 @@ def test_a_peer_that_is_killed_is_an_error_and_not_the_end(cases):
 def test_processes_that_leave_at_once_end_well(cases, again):
     # Whoever leaves first must not end the other, which still has messages under way.
     with links.pair() as pair:
-        pair.start(links.free_ports(2), cases(messages=20))
+        pair.start(free_ports(2), cases(messages=20))
         for worker in pair.workers:
             worker.stdin.close()
         assert heard(pair.results()) == hellos(20)

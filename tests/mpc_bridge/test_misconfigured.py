@@ -9,7 +9,8 @@ import time
 
 import pytest
 from parties import needs_spu
-from processes import Session, free_address, running
+from ports import free_address
+from processes import Session, running
 
 from mpc_bridge._certs import make_all
 

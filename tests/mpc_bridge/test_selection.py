@@ -2,12 +2,12 @@
 
 import dataclasses
 import multiprocessing
-import socket
 import types
 
 import numpy as np
 import pytest
 from parties import error_bound
+from ports import free_address
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 
@@ -166,9 +166,7 @@ def play(role, address, folder, pipe):
 def test_each_role_needs_its_own_secrets_only(probe, pool, tmp_path):
     from jaxsel.proxy import save_proxy
 
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    address = f"tcp://{free_address()}"
     context = multiprocessing.get_context("spawn")
     roles = []
     for role in ("model-owner", "data-owner"):

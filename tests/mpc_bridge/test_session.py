@@ -7,12 +7,12 @@ import multiprocessing.connection
 import os
 import re
 import signal
-import socket
 import sys
 import time
 
 import numpy as np
 import pytest
+from ports import free_ports
 from sessions import EXCLUDED, WIDTHS, config_of, in_the_clear
 
 from mpc_bridge._config import (
@@ -24,12 +24,6 @@ from mpc_bridge._config import (
 from mpc_bridge._result import Result
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
-
-
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
 
 
 def test_a_run_chooses_what_clear_scores_choose(files, local):
@@ -241,7 +235,7 @@ def sessions(files):
     }
     jobs = [[], [], []]
     for name, parties in changes.items():
-        port = free_port()
+        (port,) = free_ports(1)
         for rank, change in enumerate(parties):
             path = files / f"{name}{rank}.toml"
             config_of(files, name, **change).write(path)

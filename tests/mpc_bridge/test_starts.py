@@ -10,6 +10,7 @@ import time
 
 import links
 import pytest
+from ports import free_ports
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
 STARTS = int(os.environ.get("JAXSEL_STARTS", "10"))
@@ -76,7 +77,7 @@ def test_roles_of_crypten_meet_every_time(load):
     try:
         for i in range(STARTS):
             # Chosen now: gloo's own connections take ports of the same range.
-            (port,) = links.free_ports(1)
+            (port,) = free_ports(1)
             for pipe in pipes:
                 pipe.send(port)
             for rank, pipe in enumerate(pipes):

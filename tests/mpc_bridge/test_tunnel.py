@@ -20,7 +20,7 @@ import intruders
 from authority import issue
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from links import free_ports
+from ports import free_ports
 from relay import Relay, echo_server
 
 from mpc_bridge import _certs
