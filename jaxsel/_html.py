@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,6 +40,23 @@ def values_html(values: Any) -> str:
         f"<div><p>{html.escape(caption)}</p><div style='display: flex; gap: 2em'>"
         f"<table>{table}</table>{_picture(values)}</div></div>"
     )
+
+
+def table_html(
+    summary: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
+    """Return sentences over a table of texts.
+
+    Args:
+        summary: Sentences.
+        head: Names of the columns.
+        rows: Cells as texts, as many as columns.
+    """
+    lines = "".join(f"<p>{html.escape(line)}.</p>" for line in summary)
+    cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in rows]
+    names = [f"<th>{html.escape(name)}</th>" for name in head]
+    table = "".join(f"<tr>{''.join(row)}</tr>" for row in [names, *cells])
+    return f"<div>{lines}<table>{table}</table></div>"
 
 
 def _picture(values: Any) -> str:

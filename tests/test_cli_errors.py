@@ -62,9 +62,12 @@ def test_a_table(capsys):
         assert row["given"] == Y[i]
         assert row["suggested"] == NAMES[TRUE[i]]
         assert 0 <= float(row["score"]) < 0.5 < float(row["wrong"]) <= 1
-    assert "4 of 90 labels are suspected" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert shown.out.startswith("About 4 of 90 labels are wrong")
+    assert "4 are suspected" in shown.out
+    assert "Check:" not in shown.err
     page = Path("errors/report.html").read_text()
-    assert "Wrong labels of t.csv" in page
+    assert "Wrong labels of t.csv: about 4 of 90" in page
     numbers = json.loads(Path("errors/report.json").read_text())
     assert sorted(numbers["chapters"][0]["data"]["indices"]) == WRONG.tolist()
 
@@ -144,10 +147,48 @@ def test_texts_of_a_table_with_features_of_ones_own():
     assert sorted(rows()) == sorted(by_features) == WRONG.tolist()
 
 
-def test_columns_of_unlike_scale_are_said(capsys):
+def test_scales_are_said_where_they_make_a_difference(capsys):
+    """Columns of a table are put on one scale, those of embeddings are not."""
     frame(f9=1e6 * X[:, 0]).to_csv("t.csv", index=False)
     run("errors", "t.csv", "--label", "kind", "--as-is", "--no-report")
+    assert "Check" not in capsys.readouterr().err
+    x = np.column_stack([X, RNG.normal(size=(N, 40)) * 1e5])
+    np.savez("wide.npz", x=x, y=Y)
+    run("errors", "wide.npz", "--no-report", "--force")
     assert "Check: columns of the features differ in scale" in capsys.readouterr().err
+
+
+def test_columns_that_tell_most_are_shown():
+    towns = np.array(["Ur", "Uruk", "Kish"])[TRUE]
+    words = [f"word {i}" for i in range(N)]
+    more = {"town": towns, "score": X[:, 0], "said": words, "flat": np.ones(N)}
+    frame(key=np.arange(N) + 500, **more).to_csv("t.csv", index=False)
+    given = ["--label", "kind", "--id-column", "key", "--text", "said"]
+    run("errors", "t.csv", *given, "--encode", "auto")
+    first, *_ = table()
+    head = list(first)
+    assert head[:6] == ["row", "id", "given", "suggested", "score", "wrong"]
+    # The town says it all; a column called as one of ours is told from it.
+    assert head[6] == "town"
+    assert "table.score" in head
+    assert not {"kind", "key", "said", "flat"} & {*head}
+    i = int(first["row"])
+    assert first["town"] == towns[i]
+    assert first["id"] == str(i + 500)
+    assert float(first["table.score"]) == pytest.approx(X[i, 0])
+    page = Path("errors/report.html").read_text()
+    assert towns[i] in page
+    assert str(i + 500) in page
+
+
+def test_overlapping_classes_are_said(capsys):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    np.savez("t.npz", x=rng.normal(size=(300, 2)) + y[:, None], y=y)
+    run("errors", "t.npz", "--no-report")
+    shown = capsys.readouterr()
+    assert "Check: models agree with " in shown.err
+    assert "Classes overlap" in shown.out
 
 
 @pytest.mark.parametrize(

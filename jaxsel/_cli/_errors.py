@@ -55,6 +55,8 @@ _RECORDED = (
 _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
 _MANIFEST = "manifest.json"
 _UNLIKE = 1e3  # deviations of columns that differ by more are not of like scale
+_MOSTLY = 0.5  # share of suspects that are wrong, below which they are doubtful
+_COLUMNS = 5  # of the table that are shown beside suspects
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -92,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         probs = read_array(args.pred_probs, "pred_probs")
     features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
-    checks = [*encoding.checks, *checks]
+    checks = [*encoding.checks, *checks, *_check_overlap(errors)]
     encoded = encoding.encoder is not None
     checks += [] if features is None or encoded else _check_scales(features)
 
@@ -100,9 +102,12 @@ def run(args: argparse.Namespace) -> None:
     paths = dict(zip(names, files, strict=True))
     with staged(files) as parts:
         part = dict(zip(names, parts, strict=True))
-        _write_table(errors, data.ids, part[_TABLE])
+        shown = _shown(args, data, errors)
+        _write_table(errors, shown, part[_TABLE])
         if report:
-            _write_report(args, errors, data, texts, part[_PAGE], part[_NUMBERS])
+            _write_report(
+                args, errors, data, texts, shown, (part[_PAGE], part[_NUMBERS])
+            )
         record = Record(
             command=args.command_line,
             config={name: getattr(args, name) for name in _RECORDED}
@@ -298,10 +303,14 @@ def _find(
 def _check_scales(features: np.ndarray) -> list[str]:
     import numpy as np
 
+    from jaxsel.labels._columns import on_one_scale
+
     if features.ndim != 2 or len(features) < 2:
         return []
+    if not np.array_equal(on_one_scale(features), features.astype(np.float32)):
+        return []  # scales make no difference
     spread = np.asarray(features, np.float64).std(axis=0)
-    spread = spread[spread > 0]
+    spread = spread[spread > np.finfo(np.float32).eps * spread.max()]
     if not len(spread) or spread.max() <= _UNLIKE * spread.min():
         return []
     return [
@@ -310,23 +319,53 @@ def _check_scales(features: np.ndarray) -> list[str]:
     ]
 
 
-def _write_table(errors: LabelErrors, ids: np.ndarray | None, path: Path) -> None:
+def _check_overlap(errors: LabelErrors) -> list[str]:
+    """Warn where a suspect is more likely right than wrong."""
+    if not len(errors) or errors.precision >= _MOSTLY:
+        return []
+    return [
+        f"models agree with {errors.accuracy:.0%} of the labels that they have not "
+        f"seen, and only about {errors.precision:.0%} of the {len(errors)} suspects "
+        "are wrong: look at the first ones, or give features that tell more"
+    ]
+
+
+def _shown(
+    args: argparse.Namespace, data: Dataset, errors: LabelErrors
+) -> dict[str, np.ndarray]:
+    """Return what is shown beside each suspect: its id, and columns of the table."""
+    from ._read import TABLES
+    from ._tables import read_frame
+    from ._telling import telling_columns
+
+    shown = {} if data.ids is None else {"id": data.ids}
+    if Path(args.table).suffix.lower() not in TABLES:
+        return shown
+    apart = args.label_column, args.id_column, args.text
+    frame = read_frame(args.table)
+    if len(frame) == len(errors.given):
+        shown |= telling_columns(frame, errors.given, apart=apart, most=_COLUMNS)
+    return shown
+
+
+def _write_table(errors: LabelErrors, shown: dict[str, np.ndarray], path: Path) -> None:
+    rows = errors.indices
+    columns: dict[str, Any] = {"row": rows}
+    if "id" in shown:
+        columns["id"] = shown["id"][rows]
+    columns |= {
+        "given": errors.given[rows],
+        "suggested": errors.suggested[rows],
+        "score": [f"{score:.6g}" for score in errors.scores[rows]],
+        "wrong": [f"{wrong:.4f}" for wrong in errors.wrong],
+    }
+    for name, column in shown.items():
+        if name != "id":
+            columns[f"table.{name}" if name in columns else name] = column[rows]
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        named = [] if ids is None else ["id"]
-        table.writerow(["row", *named, "given", "suggested", "score", "wrong"])
-        for i, wrong in zip(errors.indices.tolist(), errors.wrong, strict=True):
-            score = float(errors.scores[i])
-            table.writerow(
-                [
-                    i,
-                    *([] if ids is None else [ids[i]]),
-                    errors.given[i],
-                    errors.suggested[i],
-                    f"{score:.6g}",
-                    f"{wrong:.4f}",
-                ]
-            )
+        table.writerow(columns)
+        table.writerows(zip(*columns.values(), strict=True))
 
 
 def _write_report(
@@ -334,8 +373,8 @@ def _write_report(
     errors: LabelErrors,
     data: Dataset,
     texts: Any,
-    page: Path,
-    numbers: Path,
+    shown: dict[str, np.ndarray],
+    files: tuple[Path, Path],
 ) -> None:
     from jaxsel.report import Report
 
@@ -343,14 +382,13 @@ def _write_report(
     if samples is None and data.x.ndim >= 3:
         samples = data.x
     report = Report(
-        title=f"Wrong labels of {Path(args.table).name}: an estimated "
-        f"{errors.n_errors} of {len(errors.given)}",
-        summary=str(errors).splitlines()[0] + ".",
-        chapters=[errors.chapter(samples)],
+        title=f"Wrong labels of {Path(args.table).name}: about {errors.n_errors} of "
+        f"{len(errors.given)}",
+        summary=f"{errors.summary[-1]}.",
+        chapters=[errors.chapter(samples, columns=shown)],
     )
     with tempfile.TemporaryDirectory() as folder:
-        made = report.save(folder)
-        for file, path in zip(made, (page, numbers), strict=True):
+        for file, path in zip(report.save(folder), files, strict=True):
             path.write_bytes(file.read_bytes())
 
 

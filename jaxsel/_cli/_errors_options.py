@@ -28,16 +28,16 @@ sample is predicted by models that have not seen its label.
 TABLE is one of
   FILE.csv      (separated by commas, semicolons or tabs), FILE.tsv or FILE.parquet:
                 --label, and columns of features: numbers, dates, categories, with gaps
-                (see --encode); they are standardized. The first line names the columns
+                (see --encode), in any units. The first line names the columns
   FILE.npz      arrays x (one row a sample; images, too) and y; other names with
                 --x-key, --y-key
   FILE.npy      features or images, with --labels for the labels
   NAME:SPLIT    a data set of `jaxsel data list`, such as digits:train
 
 Writes into the folder of --out errors.csv (row, counted from 0, given and suggested
-label, score, and the estimated probability that it is wrong), report.html with pictures
-or texts beside the labels, report.json, and manifest.json, which records how all this
-came about."""
+label, score, the estimated probability that it is wrong, and the columns of TABLE that
+tell most about labels), report.html with these, pictures or texts beside the labels,
+report.json, and manifest.json, which records how all this came about."""
 
 EXAMPLES = """\
 examples:

@@ -25,7 +25,7 @@ class LabelErrorFilter(FittedOnRows):
             this one.
         learner: What predicts each fold from the others: a classifier with
             `predict_proba`, or a learner of `jaxsel.value`. If None, the default of
-            `jaxsel.find_label_errors`, which suits features of like scale.
+            `jaxsel.find_label_errors`.
         folds: How many folds samples are dealt out to.
         filter_by: Which labels to suspect; see `jaxsel.labels.label_issues`.
 

@@ -13,6 +13,7 @@ from ._neighbours import (
     Duplicates as Duplicates,
     conflicting_duplicates as conflicting_duplicates,
 )
+from ._noise import LabelNoise as LabelNoise, estimate_noise as estimate_noise
 from ._quality import (
     QUALITIES as QUALITIES,
     fuse_ranks as fuse_ranks,

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxsel.neighbors import METRICS, Metric
 
-from ._hinges import with_hinges
+from ._columns import with_hinges
 from ._logistic import tuned_logistic
 from ._neighbours import Near, nearest_others, votes
 from ._pool import pool
@@ -19,14 +19,16 @@ _TRIED = 1024  # samples whose neighbours decide between metrics
 
 
 class Blended(NamedTuple):
-    """Probabilities, and how they came about.
+    """Probabilities of the default model, and of the models that it combines.
 
     Attributes:
         probs: `[n, K]`.
+        members: Probabilities by each model, `[n, K]`.
         about: Penalty, neighbours and powers, for people.
     """
 
     probs: np.ndarray
+    members: tuple[np.ndarray, ...]
     about: str
 
 
@@ -37,12 +39,13 @@ def blend(
     fold: np.ndarray,
     near: Near | None,
 ) -> Blended:
-    """Return held-out probabilities of the default model.
+    """Predict held-out probabilities by the default model.
 
-    Logistic regression predicts each fold from the others, its penalty being that of
-    the greatest held-out likelihood; columns of a table may bend (`with_hinges`).
-    Neighbours vote on each sample, their number and weights chosen likewise. Both are
-    pooled by powers of the greatest likelihood.
+    Logistic regression predicts each fold from the others, its penalty chosen by the
+    held-out likelihood: of a table twice, with columns that bend (`with_hinges`) and
+    without. Bends follow curves, but also the plateaus by which flipped labels are
+    told from overlap. Neighbours vote on each sample, their number and weights chosen
+    by the likelihood, too. All are pooled by powers of the greatest likelihood.
 
     Args:
         x: `[n, ...]`.
@@ -51,10 +54,17 @@ def blend(
         fold: Of each sample, `[n]`.
         near: Each sample's nearest others; None leaves them out.
     """
-    rows = with_hinges(x) if x.ndim == 2 else x
-    tuned = tuned_logistic(rows, codes, n_classes, fold)
+    bent = with_hinges(x) if x.ndim == 2 else x
+    tuned = tuned_logistic(bent, codes, n_classes, fold)
     about = f"logistic regression with l2={tuned.l2:.3g}"
     members = [tuned.log_probs]
+    if bent.shape != x.shape:
+        # With the bends set to zero, the compiled program serves again.
+        straight = np.zeros_like(bent)
+        straight[:, : x.shape[1]] = x
+        tuned = tuned_logistic(straight, codes, n_classes, fold)
+        about += f", without bends l2={tuned.l2:.3g},"
+        members.append(tuned.log_probs)
     if near is not None:
         every = np.arange(len(codes))
         _, k, sharpness, voted = _best_votes(near, codes, n_classes, every)
@@ -62,11 +72,12 @@ def blend(
         about += f" and {k} neighbours of sharpness {sharpness:g}"
     probs, powers = pool(members, codes)
     weights = ", ".join(f"{power:.2f}" for power in powers)
-    return Blended(probs, f"{about}, powers {weights}")
+    each = tuple(np.exp(member) for member in members)
+    return Blended(probs, each, f"{about}, powers {weights}")
 
 
 def likelier_metric(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Metric:
-    """Return the distance whose neighbours predict some of the labels better."""
+    """Choose the distance by which neighbours predict some of the labels better."""
     rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
     loss: dict[Metric, float] = {}
     for metric in METRICS:

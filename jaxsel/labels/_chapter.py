@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,16 @@ from ._words import short
 if TYPE_CHECKING:
     from ._result import LabelErrors
 
-_TEXT = 400  # characters of a text that are shown
+_TEXT = 4000  # characters of a text that are shown
 _TRIPLES = 2  # in a row of pictures
 
 
 def chapter(
-    errors: LabelErrors, samples: npt.ArrayLike | None, *, budget: int
+    errors: LabelErrors,
+    samples: npt.ArrayLike | None,
+    columns: Mapping[str, npt.ArrayLike],
+    *,
+    budget: int,
 ) -> Chapter:
     """Return the chapter; see `LabelErrors.chapter`.
 
@@ -30,44 +35,47 @@ def chapter(
     """
     shown = errors.indices[: check_count("budget", budget)]
     n = len(errors.given)
-    given = None if samples is None else np.asarray(samples)
-    if given is not None and len(given) != n:
-        raise ValueError(
-            f"samples must have one entry for each of {n} labels, got {len(given)}"
-        )
+    table = {name: np.asarray(column) for name, column in columns.items()}
+    array = None if samples is None else np.asarray(samples)
+    for name, one in {"samples": array, **table}.items():
+        if one is not None and len(one) != n:
+            raise ValueError(
+                f"{name} must have one entry for each of {n} labels, got {len(one)}"
+            )
     figure = new_figure(8.8, 3.2)
     with style():
         axes = figure.subplots(1, 2)
     plot_errors(errors, ax=axes)
     blocks: list[Any] = [
-        f"{len(errors)} of {n} labels are suspected. An estimated "
-        f"{errors.precision:.0%} of these are wrong, and {errors.n_errors} labels are "
-        "wrong in all."
-        if len(errors)
-        else f"None of {n} labels is suspected.",
+        f"{'. '.join(errors.summary)}.",
         Figure(
             plot=figure,
             alt=_alt(errors),
-            caption="Scores of all labels (0 is the worst), and the classes that are "
-            "confused most, by the confident joint.",
+            caption="Scores of all labels (0 is the worst), and how many labels of "
+            "which class are estimated to be wrong.",
         ),
     ]
-    if given is not None and given.ndim >= 3 and len(shown):
-        blocks.append(_pictures(errors, given, shown))
-    texts = given if given is not None and given.dtype.kind in "OU" else None
-    blocks.append(_table(errors, shown, texts))
+    if array is not None and array.ndim >= 3 and len(shown):
+        blocks.append(_pictures(errors, array, shown))
+    if array is not None and array.dtype.kind in "OU":
+        table["text"] = array
+    if len(shown):
+        blocks.append(_table(errors, shown, table))
     if errors.duplicates is not None and len(errors.duplicates):
         blocks.append(_pairs(errors, budget))
+    low, high = errors.interval
     return Chapter(
-        title=f"{len(errors) or 'None'} of {n} labels are probably wrong",
+        title=f"About {errors.n_errors} of {n} labels are wrong",
         blocks=blocks,
         data={
             "method": errors.method,
             "indices": errors.indices,
             "wrong": errors.wrong,
             "scores": errors.scores[errors.indices],
-            "precision": errors.precision,
+            "precision": errors.precision if len(errors) else None,
+            "accuracy": errors.accuracy,
             "n_errors": errors.n_errors,
+            "interval": [low, high],
             "classes": [str(label) for label in errors.joint.classes],
             "counts": errors.joint.counts,
         },
@@ -78,8 +86,9 @@ def _alt(errors: LabelErrors) -> str:
     if not len(errors):
         return f"No label is suspected; the lowest score is {errors.scores.min():.2f}."
     pairs = ", ".join(
-        f"{short(pair.given, 16)} in place of {short(pair.true, 16)} ({pair.n})"
+        f"{short(pair.given, 16)} in place of {short(pair.true, 16)} ({pair.n:.0f})"
         for pair in errors.confused[:3]
+        if pair.n >= 1
     )
     return (
         f"The {len(errors)} suspected labels have scores up to "
@@ -88,30 +97,28 @@ def _alt(errors: LabelErrors) -> str:
     )
 
 
-def _table(errors: LabelErrors, shown: np.ndarray, texts: np.ndarray | None) -> Table:
+def _table(
+    errors: LabelErrors, shown: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> Table:
     names = shown if errors.index is None else [errors.index[i] for i in shown]
     rows = [
         [
             str(name),
             str(errors.given[i]),
             str(errors.suggested[i]),
-            float(errors.scores[i]),
             float(errors.wrong[place]),
-            *([] if texts is None else [_cut(str(texts[i]))]),
+            *(_cell(column[i]) for column in columns.values()),
         ]
         for place, (i, name) in enumerate(zip(shown, names, strict=True))
     ]
     more = len(errors) - len(shown)
     rest = f" {more} more are not shown." if more else ""
     return Table(
-        columns=[
-            *("row", "given", "suggested", "score", "wrong"),
-            *([] if texts is None else ["text"]),
-        ],
+        columns=["row", "given", "suggested", "wrong", *columns],
         rows=rows,
         caption="The most suspicious labels. `wrong` is the estimated probability that "
         f"the label is wrong.{rest}",
-        formats=["", "", "", ".3f", ".0%", *([] if texts is None else [""])],
+        formats=["", "", "", ".0%", *[""] * len(columns)],
     )
 
 
@@ -180,5 +187,7 @@ def _name(label: object) -> str:
     return short(label, 8).replace("$", r"\$")  # or it would be set as a formula
 
 
-def _cut(text: str) -> str:
+def _cell(value: Any) -> str:
+    """Return a cell as text: numbers to six digits, long texts cut."""
+    text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from jaxsel import value
 from jaxsel._aligned import check_row_order, row_index
-from jaxsel._checks import check_choice, check_positive
+from jaxsel._checks import as_array, check_choice, check_positive
 from jaxsel._doubts import doubt_columns
 from jaxsel._fingerprint import plain_repr
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.value import Learner
 
 from ._blend import blend, likelier_metric
+from ._columns import on_one_scale
 from ._filters import Filter, check_filter, suspects
 from ._folds import check_samples, deal, predict_folds, probabilistic
 from ._inputs import number_labels, probs_and_labels
 from ._joint import joint_of, look
-from ._neighbours import conflicts, nearest_others
+from ._neighbours import Near, conflicts, nearest_others
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
 
@@ -53,14 +54,16 @@ def find_label_errors(
 ) -> LabelErrors:
     """Find the labels of a table that are probably wrong, without a clean set.
 
-    Every sample is predicted by models that have not seen its label. From these
-    probabilities the confident joint estimates how many labels of each class are
-    wrong, and a filter says which. Given `pred_probs`, the suspected labels are those
-    of cleanlab 2.9.
+    Every sample is predicted by models that have not seen its label. By these
+    probabilities the confident joint counts suspects, and a filter chooses them: given
+    `pred_probs`, the same labels as cleanlab 2.9. Where classes overlap, most suspects
+    are hard rather than wrong: `n_errors` and `wrong` estimate flips apart from overlap
+    (`labels.estimate_noise`).
 
     Args:
-        x: Features, `[n, d]`: embeddings, or columns of like scale; `[n, ...]` for
-            `FlaxLearner`. May be None with `pred_probs`.
+        x: Features, `[n, d]`: embeddings, or columns in any units, which the default
+            learner and the neighbours see on one scale; `[n, ...]` for `FlaxLearner`.
+            May be None with `pred_probs`.
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
         learner: What predicts each fold from the others, such as
@@ -81,8 +84,9 @@ def find_label_errors(
         classes: The class of each column of `pred_probs`, `[K]`. If None, whole numbers
             from 0 to K - 1 are columns, and other labels stand in sorted order.
         k: Neighbours of each sample: at most, for the default learner.
-        metric: Their distance, "l2" or "cosine". If None, that whose neighbours predict
-            some of the labels better, or "l2" where the default learner has no part.
+        metric: Their distance, "l2" or "cosine". If None, the one by which neighbours
+            predict some of the labels better, or "l2" where the default learner has no
+            part.
         duplicates: Near-duplicates are samples nearer than this share of the median
             distance to the nearest other one. None does not look for them.
         progress: Whether to show a bar.
@@ -91,8 +95,9 @@ def find_label_errors(
         The suspected labels with suggestions, scores of all labels, and estimates.
 
     The default learner costs the training of `folds` models for each of five penalties,
-    all in one program, and n² d multiply-adds for neighbours. These are left out, with
-    the duplicates, where that is above 1e12.
+    all in one program (twice for tables of at most 32 columns of numbers), and n² d
+    multiply-adds for neighbours. These are left out, with the duplicates, where that is
+    above 1e12.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -112,72 +117,69 @@ def find_label_errors(
         raise ValueError(
             "pred_probs and learner must not both be given: either model predicts"
         )
-    check_row_order("x", x, "y", y)
-    samples = None
-    if pred_probs is not None:
-        probs, codes, known = probs_and_labels(pred_probs, y, classes)
-        about = "pred_probs"
-        if x is not None:
-            samples = check_samples(x, codes)
-    else:
-        if x is None:
-            raise ValueError("x must be given where pred_probs are not")
-        if classes is not None:
-            raise ValueError("classes are for the columns of pred_probs: give both")
-        codes, known = number_labels(y)
-        samples = check_samples(x, codes)
-        probs, about = np.empty(0), ""
-    if samples is not None:
-        doubt_columns("x", samples, x, distances=False)
-    if samples is None and (wanting := [n for n in names if n not in QUALITIES]):
+    if pred_probs is None and x is None:
+        raise ValueError("x must be given where pred_probs are not")
+    if pred_probs is None and classes is not None:
+        raise ValueError("classes are for the columns of pred_probs: give both")
+    if x is None and (wanting := [n for n in names if n not in QUALITIES]):
         raise ValueError(f"x must be given for rank_by {wanting[0]!r}")
     if "data_oob" in names and key is None:
         raise ValueError("key must be given for rank_by 'data_oob', which draws bags")
+    check_row_order("x", x, "y", y)
 
-    own = bags = None
+    fold_key = fit_key = bag_key = None
     if key is not None:
-        key, own, bags = jax.random.split(key, 3)
-    near = None
-    blended = pred_probs is None and learner is None
-    if samples is not None and (blended or duplicates is not None):
-        flat = samples.reshape(len(samples), -1)
-        if float(len(flat)) ** 2 * flat.shape[1] <= _SEARCH:
-            if metric is None and blended:
-                metric = likelier_metric(flat, codes, len(known))
-            near = nearest_others(flat, k, metric=metric or "l2", progress=progress)
-        else:
-            _LOG.info("too many samples to look for neighbours and duplicates")
-    metric = metric or "l2"
-    fold = None
-    if samples is not None:
-        fold = deal(codes, folds, key)
+        fold_key, fit_key, bag_key = jax.random.split(key, 3)
+    probs = members = table = None
     if pred_probs is None:
-        assert samples is not None
-        assert fold is not None
+        codes, known = number_labels(y)
+    else:
+        probs, codes, known = probs_and_labels(pred_probs, y, classes)
+    default = pred_probs is None and learner is None
+    if x is not None:
+        samples = check_samples(x, codes)
+        doubt_columns("x", samples, x, distances=False)
+        table = _Table.of(
+            x,
+            samples,
+            codes,
+            deal(codes, folds, fold_key),
+            metric="l2" if metric is None and not default else metric,
+            k=k if default or duplicates is not None else None,
+            progress=progress,
+        )
+    about = "pred_probs"
+    if probs is None:
+        assert table is not None  # x is given where pred_probs are not
         if learner is None:
-            probs, about = blend(samples, codes, len(known), fold, near)
-            about += "" if near is None else f", metric={metric!r}"
+            probs, members, about = blend(
+                table.rows, codes, len(known), table.fold, table.near
+            )
+            about += "" if table.near is None else f", metric={table.metric!r}"
         else:
             learner = probabilistic(learner)
-            probs = predict_folds(learner, samples, codes, len(known), fold, own)
+            probs = predict_folds(
+                learner, table.samples, codes, len(known), table.fold, fit_key
+            )
             about = plain_repr(learner)
+        about += f", folds={folds}"
         _LOG.info("probabilities of %d labels by %s", len(codes), about)
 
-    seen = look(probs, codes)
-    joint = joint_of(seen, codes, known)
+    summary = look(probs, codes)
+    joint = joint_of(summary, codes, known)
     mask = suspects(
         probs,
         codes,
-        seen,
+        summary,
         joint,
         filter_by,
         min_per_class=min_per_class,
         noise_share=noise_share,
     )
     scored = [
-        quality(probs, codes, name, seen)
+        quality(probs, codes, name, summary)
         if name in QUALITIES
-        else _valued(name, samples, codes, fold, learner, metric, bags, progress)
+        else _valued(name, table, codes, learner, bag_key, progress)
         for name in names
     ]
     # One that is no probability counts by its rank, too.
@@ -185,24 +187,74 @@ def find_label_errors(
     scores = scored[0] if alone else fuse_ranks(*scored)
     rows = np.flatnonzero(mask)
     rows = rows[np.argsort(scores[rows])]
-    given = known[codes]
+    pairs = None
+    if table is not None and table.near is not None and duplicates is not None:
+        pairs = conflicts(table.near, codes, share=duplicates, metric=table.metric)
     return LabelErrors(
         indices=rows,
         scores=scores,
-        given=given,
-        suggested=known[seen.top],
+        given=known[codes],
+        suggested=known[summary.top],
         pred_probs=probs,
+        members=members,
         joint=joint,
-        duplicates=None
-        if near is None or duplicates is None
-        else conflicts(near, codes, share=duplicates, metric=metric),
-        method=f"find_label_errors({about}, folds={folds}, filter_by={filter_by!r}, "
-        f"rank_by={'+'.join(names)})"
-        if pred_probs is None
-        else f"find_label_errors(pred_probs, filter_by={filter_by!r}, "
+        duplicates=pairs,
+        method=f"find_label_errors({about}, filter_by={filter_by!r}, "
         f"rank_by={'+'.join(names)})",
         index=row_index(x),
     )
+
+
+class _Table(NamedTuple):
+    """Samples with their folds and neighbours.
+
+    Attributes:
+        samples: As passed, `[n, ...]` float32.
+        rows: On one scale, `[n, ...]` float32.
+        fold: `[n]`.
+        metric: Distance of the neighbours.
+        near: Each sample's neighbours; None if there are too many samples to search.
+    """
+
+    samples: np.ndarray
+    rows: np.ndarray
+    fold: np.ndarray
+    metric: Metric
+    near: Near | None
+
+    @classmethod
+    def of(
+        cls,
+        x: Any,
+        samples: np.ndarray,
+        codes: np.ndarray,
+        fold: np.ndarray,
+        *,
+        metric: Metric | None,
+        k: int | None,
+        progress: bool,
+    ) -> _Table:
+        """Scale the columns, and search neighbours where that is affordable.
+
+        Args:
+            x: Samples as passed: float64 has the digits of columns around 1e9.
+            samples: The same, checked.
+            codes: Labels.
+            fold: Of each sample.
+            metric: None chooses it by the likelihood of the labels.
+            k: Neighbours of each sample; None searches none.
+            progress: Whether to show a bar.
+        """
+        rows = on_one_scale(np.asarray(as_array("x", x)))
+        flat = rows.reshape(len(rows), -1)
+        if k is None or float(len(flat)) ** 2 * flat.shape[1] > _SEARCH:
+            if k is not None:
+                _LOG.info("too many samples to look for neighbours and duplicates")
+            return cls(samples, rows, fold, metric or "l2", None)
+        if metric is None:
+            metric = likelier_metric(flat, codes, int(codes.max()) + 1)
+        near = nearest_others(flat, k, metric=metric, progress=progress)
+        return cls(samples, rows, fold, metric, near)
 
 
 def check_rankings(rank_by: str | Sequence[str]) -> list[str]:
@@ -216,29 +268,29 @@ def check_rankings(rank_by: str | Sequence[str]) -> list[str]:
 
 def _valued(
     name: str,
-    samples: Any,
+    table: _Table | None,
     codes: np.ndarray,
-    fold: Any,
     learner: Learner | None,
-    metric: Metric,
     key: jax.Array | None,
     progress: bool,
 ) -> np.ndarray:
-    """Return what a ranking makes of each sample, low where suspicious."""
+    """Return the value of each sample by a ranking, low where suspicious."""
+    assert table is not None
     if name == "knn_shapley":
-        return between_folds(samples.reshape(len(samples), -1), codes, fold, metric)
+        flat = table.rows.reshape(len(table.rows), -1)
+        return between_folds(flat, codes, table.fold, table.metric)
     assert key is not None
-    found = value.data_oob(
+    values = value.data_oob(
         value.LogisticRegression() if learner is None else learner,
-        samples,
+        table.samples,
         codes,
         key=key,
         stop=value.MaxSamples(_BAGS),
         progress=progress,
     )
-    values = np.asarray(found.values, np.float64)
+    agreement = np.asarray(values.values, np.float64)
     # One that was in all bags is as suspicious as the average.
-    return np.where(np.isnan(values), np.nanmean(values), values)
+    return np.where(np.isnan(agreement), np.nanmean(agreement), agreement)
 
 
 def between_folds(

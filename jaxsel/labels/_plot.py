@@ -54,8 +54,12 @@ def plot_errors(
         left.set_xlabel("Score of the label")
         left.set_ylabel("Labels")
         left.legend(loc="upper left")
-        pairs = errors.confused[:_PAIRS][::-1]
+        pairs = [pair for pair in errors.confused[:_PAIRS] if pair.n >= 0.5][::-1]
         names = [f"{_cut(p.given)} → {_cut(p.true)}" for p in pairs]
+        if not pairs:
+            right.set_axis_off()
+            right.text(0.5, 0.5, "No class has a wrong label", ha="center")
+            return ax
         right.barh(np.arange(len(pairs)), [p.n for p in pairs], color=COLORS[1])
         right.set_yticks(np.arange(len(pairs)), names)
         right.set_xlabel("Estimated wrong labels, given → true")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxsel._show import SHOWN, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
-from ._posterior import wrong_probability
+from ._noise_model import NoiseModel, fit_noise
 from ._words import short
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from jaxsel.report import Chapter
 
 _ROWS, _PAIRS = 10, 5  # that the table for people has
+_REPR = 300  # characters
+_MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
 
 
 class Confusion(NamedTuple):
@@ -31,20 +34,20 @@ class Confusion(NamedTuple):
 
     Attributes:
         given: The label.
-        true: What the samples are, by the confident joint.
-        n: Estimated number of samples.
+        true: The class that the samples are of.
+        n: Expected number of samples.
         share: Of all samples with that label.
     """
 
     given: Any
     true: Any
-    n: int
+    n: float
     share: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LabelErrors:
-    """Labels that are probably wrong, the most suspicious first.
+    """Labels that are suspected to be wrong, the most suspicious first.
 
     `print` shows them as a table.
 
@@ -54,7 +57,10 @@ class LabelErrors:
         given: `[n]`: the labels as given.
         suggested: `[n]`: the likeliest class of every sample.
         pred_probs: `[n, K]`: probabilities by models that have not seen the sample.
-        joint: Counts of given and true labels, noise and priors.
+        members: Probabilities by each of the models that `pred_probs` combine,
+            `[n, K]`; None if they come from one model.
+        joint: Counts of given and true labels, noise and priors by confident learning,
+            which counts samples between overlapping classes as wrong.
         duplicates: Near-duplicates whose labels differ; None if not looked for.
         method: How all this was computed, with every parameter that matters.
         index: Labels of the rows where samples came as a DataFrame with an index of its
@@ -66,6 +72,7 @@ class LabelErrors:
     given: np.ndarray
     suggested: np.ndarray
     pred_probs: np.ndarray
+    members: tuple[np.ndarray, ...] | None = None
     joint: ConfidentJoint
     duplicates: Duplicates | None = None
     method: str = ""
@@ -75,77 +82,113 @@ class LabelErrors:
         return len(self.indices)
 
     def __repr__(self) -> str:
-        worst = self.indices[:SHOWN]
-        return (
-            f"LabelErrors({self.method or 'unnamed'}, {len(self)} of "
-            f"{len(self.given)} labels, worst={show_pairs(worst, self.scores[worst])})"
+        worst = show_pairs(self.indices[:SHOWN], self.scores[self.indices[:SHOWN]])
+        text = (
+            f"LabelErrors({len(self)} of {len(self.given)} labels suspected, "
+            f"worst={worst}, {self.method or 'unnamed'})"
         )
+        return text if len(text) <= _REPR else f"{text[: _REPR - 4]}...)"
 
     def __str__(self) -> str:
-        n = len(self.given)
-        lines = [
-            f"{len(self)} of {n} labels are suspected ({len(self) / n:.1%}); an "
-            f"estimated {self.precision:.0%} of these are wrong",
-            f"{self.n_errors} of {n} labels are estimated to be wrong in all",
-        ]
+        lines = [*self.summary]
         if len(self):
             lines += ["", *self._table()]
             if len(self) > _ROWS:
                 lines.append(f"... and {len(self) - _ROWS} more")
-        if self.confused:
+        if confused := [pair for pair in self.confused if pair.n >= 1][:_PAIRS]:
             lines += ["", "classes that are confused:"]
             lines += [
-                f"  {n} labelled {short(given)} are {short(true)} ({share:.1%})"
-                for given, true, n, share in self.confused[:_PAIRS]
+                f"  about {pair.n:.0f} labelled {short(pair.given)} are "
+                f"{short(pair.true)} ({pair.share:.1%})"
+                for pair in confused
             ]
         if self.duplicates is not None and len(self.duplicates):
             i, j = self.duplicates.pairs[0]
             lines += [
                 "",
                 f"{len(self.duplicates)} pairs of near-duplicates have different "
-                f"labels, as rows {i} ({short(self.given[i])}) and {j} "
-                f"({short(self.given[j])})",
+                f"labels, as rows {self._name(i)} ({short(self.given[i])}) and "
+                f"{self._name(j)} ({short(self.given[j])})",
             ]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from jaxsel._html import table_html
+
+        head, *rows = self._cells(SHOWN * 2)
+        return table_html(self.summary, head, rows)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """Sentences that say how many labels are wrong, and how surely."""
+        n, (low, high) = len(self.given), self.interval
+        first = (
+            f"About {self.n_errors} of {n} labels are wrong (95 % interval: {low} to "
+            f"{high})"
+        )
+        if not len(self):
+            return first, f"None of {n} labels is suspected"
+        suspected = f"{len(self)} are" if len(self) > 1 else "1 is"
+        lines = (
+            first,
+            f"{suspected} suspected, of which about {self.precision:.0%} are wrong; "
+            f"held-out accuracy is {self.accuracy:.0%}",
+        )
+        if self.precision >= _MOST_WRONG:
+            return lines
+        return *lines, "Classes overlap: most suspects are hard to tell, not wrong"
 
     @property
     def mask(self) -> np.ndarray:
         """True where a label is suspected, `[n]`."""
-        found = np.zeros(len(self.given), bool)
-        found[self.indices] = True
-        return found
+        mask = np.zeros(len(self.given), bool)
+        mask[self.indices] = True
+        return mask
+
+    @functools.cached_property
+    def _model(self) -> NoiseModel:
+        return fit_noise(self.members or [self.pred_probs], self._codes)
+
+    @functools.cached_property
+    def _codes(self) -> np.ndarray:
+        numbers = {label: i for i, label in enumerate(self.joint.classes.tolist())}
+        return np.array([numbers[label] for label in self.given.tolist()], np.intp)
 
     @functools.cached_property
     def wrong(self) -> np.ndarray:
-        """Estimated probability that each suspected label is wrong, `[k]`.
+        """Probability that each suspected label is wrong, `[k]`.
 
-        From the probabilities and the noise of the joint, by Bayes' rule. Where classes
-        overlap, the joint takes what is merely unlikely for noise, and these estimates
-        are too high.
+        See `labels.estimate_noise`.
         """
-        classes = self.joint.classes
-        numbers = {label: i for i, label in enumerate(classes.tolist())}
-        codes = [numbers[label] for label in self.given[self.indices].tolist()]
-        return wrong_probability(
-            self.pred_probs[self.indices],
-            np.array(codes, np.intp),
-            self.joint.noise_matrix,
-        )
+        members = self.members or [self.pred_probs]
+        rows = self.indices
+        return self._model.wrong([m[rows] for m in members], self._codes[rows])
 
     @property
     def precision(self) -> float:
-        """Estimated share of the suspected labels that are wrong; NaN of none."""
+        """Expected share of the suspected labels that are wrong; NaN of none."""
         return float(self.wrong.mean()) if len(self) else float("nan")
 
     @property
+    def accuracy(self) -> float:
+        """Share of the labels that models predict which have not seen them."""
+        return float((self.suggested == self.given).mean())
+
+    @property
     def n_errors(self) -> int:
-        """Estimated number of wrong labels among all, found or not."""
-        return self.joint.n_errors
+        """Expected number of wrong labels among all, suspected or not."""
+        return round(self._model.n_errors)
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The number of wrong labels lies between these with probability 0.95."""
+        low, high = self._model.interval
+        return int(low), math.ceil(high)
 
     @property
     def confused(self) -> list[Confusion]:
         """Classes that are labelled as others, the most frequent first."""
-        counts = self.joint.counts
+        counts = self._model.confusion
         off = counts - np.diag(counts.diagonal())
         size = np.maximum(counts.sum(axis=1), 1)
         order = np.argsort(-off, axis=None, kind="stable")[: np.count_nonzero(off)]
@@ -153,7 +196,7 @@ class LabelErrors:
             Confusion(
                 self.joint.classes[i].item(),
                 self.joint.classes[j].item(),
-                int(off[i, j]),
+                float(off[i, j]),
                 float(off[i, j] / size[i]),
             )
             for i, j in zip(*np.unravel_index(order, off.shape), strict=True)
@@ -167,8 +210,8 @@ class LabelErrors:
                 says which are suspected.
 
         Returns:
-            Columns given, suggested, score, and wrong (its estimated probability) or,
-            with `whole`, suspected. The index has row numbers, or the labels of the
+            Columns given, suggested, score, and wrong (its probability) or, with
+            `whole`, suspected. The index has row numbers, or the labels of the
             DataFrame that the samples came in.
         """
         import pandas as pd
@@ -203,7 +246,11 @@ class LabelErrors:
         return plot_errors(self, ax=ax)
 
     def chapter(
-        self, samples: npt.ArrayLike | None = None, *, budget: int = 24
+        self,
+        samples: npt.ArrayLike | None = None,
+        *,
+        columns: Mapping[str, npt.ArrayLike] | None = None,
+        budget: int = 24,
     ) -> Chapter:
         """Return a chapter for a `jaxsel.report.Report`.
 
@@ -211,19 +258,28 @@ class LabelErrors:
             samples: Images `[n, h, w]` or `[n, h, w, c]`, which are drawn beside sure
                 ones of the given and the suggested class, or texts `[n]`, which are
                 listed.
+            columns: What to show of each suspected sample, by name, `[n]` each: an id,
+                or the columns of the table by which a reader can judge.
             budget: How many of the most suspicious to show.
         """
         from ._chapter import chapter
 
-        return chapter(self, samples, budget=budget)
+        return chapter(self, samples, columns or {}, budget=budget)
+
+    def _name(self, row: Any) -> str:
+        return short(row if self.index is None else self.index[row])
+
+    def _cells(self, budget: int) -> list[list[str]]:
+        """Return the head of the table and its first rows."""
+        rows = [["row", "given", "suggested", "score", "wrong"]]
+        for place, i in enumerate(self.indices[:budget]):
+            labels = short(self.given[i]), short(self.suggested[i])
+            numbers = f"{self.scores[i]:.3f}", f"{self.wrong[place]:.0%}"
+            rows.append([self._name(i), *labels, *numbers])
+        return rows
 
     def _table(self) -> list[str]:
-        rows = [["row", "given", "suggested", "score", "wrong"]]
-        for place, i in enumerate(self.indices[:_ROWS]):
-            name = i if self.index is None else self.index[i]
-            labels = self.given[i], self.suggested[i]
-            numbers = f"{self.scores[i]:.3f}", f"{self.wrong[place]:.0%}"
-            rows.append([short(name), *map(short, labels), *numbers])
+        rows = self._cells(_ROWS)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))

@@ -6,7 +6,7 @@ from sklearn.metrics import pairwise_distances
 
 import jaxsel
 from jaxsel import labels
-from jaxsel.labels import _blend, _find, _hinges, _neighbours
+from jaxsel.labels import _blend, _columns, _find, _neighbours
 
 
 def cloud(n=60, d=4, seed=0):
@@ -79,7 +79,7 @@ def test_the_likelier_metric():
 def test_hinges():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.exponential(size=200), rng.integers(0, 2, 200), [3] * 200])
-    found = _hinges.with_hinges(x)
+    found = _columns.with_hinges(x)
     assert found.shape == (200, 3 + 6)  # of the first column alone
     np.testing.assert_array_equal(found[:, :3], x)
     np.testing.assert_allclose(found[:, 3:].std(0), x[:, 0].std())
@@ -92,7 +92,7 @@ def test_hinges():
         bent = np.maximum(x[:, 0] - np.quantile(x[:, 0], share), 0)
         assert np.corrcoef(found[:, place], bent)[0, 1] > 1 - 1e-9
     wide = rng.normal(size=(50, 33))
-    assert _hinges.with_hinges(wide) is wide
+    assert _columns.with_hinges(wide) is wide
 
 
 def test_duplicates_that_disagree():
