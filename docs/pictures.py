@@ -25,10 +25,13 @@ import numpy as np
 import jaxsel
 from jaxsel import LabelErrors, Values, data, report
 from jaxsel.data import Dataset
+from jaxsel.retrieve import nearest
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CARD = (3.6, 2.3)
+"""Inches of a picture on a card of the first page, whose letters stay readable."""
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072b2", "#d55e00", "#007a5a", "#8c959f"
 
 
@@ -103,6 +106,62 @@ def suspects() -> None:
         ax.imshow(np.asarray(train.x)[row].reshape(8, 8), cmap="gray_r")
         ax.set_title(f"{errors.given[row]} → {errors.suggested[row]}", loc="center")
         ax.axis("off")
+
+
+def task_labels() -> None:
+    """Six suspected digits, for the card of the first page."""
+    train, _, _, errors = digits()
+    _, axes = plt.subplots(2, 3, figsize=CARD)
+    for ax, row in zip(axes.flat, errors.indices, strict=False):
+        _digit(ax, train.x[row], f"{errors.given[row]} → {errors.suggested[row]}")
+
+
+def task_worth() -> None:
+    """Values in ascending order, for the card of the first page."""
+    _, wrong, by, _ = digits()
+    order = np.argsort(np.asarray(by.values), kind="stable")
+    worth, is_wrong = 1e3 * np.asarray(by.values)[order], wrong[order]
+    _, ax = plt.subplots(figsize=CARD)
+    for mask, colour, name in (
+        (~is_wrong, _BLUE, "right label"),
+        (is_wrong, _ORANGE, "wrong label"),
+    ):
+        rank = np.flatnonzero(mask)
+        ax.plot(rank, worth[rank], ".", color=colour, label=name, rasterized=True)
+    ax.axhline(0, color=_GREY, lw=0.8)
+    ax.set(xlabel="digits, lowest value first", ylabel="value × 1000")
+    ax.legend(loc="lower right")
+
+
+def task_choose() -> None:
+    """Digits that a network gets wrong, and the nearest of the pool."""
+    names = run("docs/matching.md", 1)
+    (pool, y), (hard, y_hard) = names["pool"], names["hard"]
+    lists = nearest(pool, hard[:4], 1, labels=y, hard_labels=y_hard[:4])
+    _, axes = plt.subplots(2, 4, figsize=CARD)
+    for column, row in zip(axes.T, range(4), strict=True):
+        chosen = int(lists.indices[row, 0])
+        _digit(column[0], hard[row], f"hard {y_hard[row]}")
+        _digit(column[1], pool[chosen], f"buy {y[chosen]}")
+
+
+def task_secret() -> None:
+    """A digit, and the two numbers modulo 2^64 into which each pixel is split."""
+    digit = digits()[0].x[0].reshape(8, 8).astype(np.uint64)
+    share = np.random.default_rng(0).integers(0, 2**64, (8, 8), dtype=np.uint64)
+    _, axes = plt.subplots(1, 3, figsize=CARD)
+    titles = ("a sample", "share of A", "share of B")
+    for ax, image, title in zip(
+        axes, (digit, share, digit - share), titles, strict=True
+    ):
+        _digit(ax, image, title)
+
+
+def _digit(ax: Any, image: np.ndarray, title: str) -> None:
+    """Draw an image of 64 pixels under its title."""
+    ax.imshow(np.asarray(image, float).reshape(8, 8), cmap="gray_r")
+    ax.set_title(title, loc="center")
+    ax.axis("off")
 
 
 def neighbours() -> None:
@@ -408,6 +467,10 @@ CASES = {  # of benchmarks/RESULTS.md; the last three are those where a peer is 
 }
 # By the names of the files.
 PICTURES = {
+    "task-labels.svg": task_labels,
+    "task-worth.svg": task_worth,
+    "task-choose.svg": task_choose,
+    "task-secret.svg": task_secret,
     "values.svg": values,
     "found.svg": found,
     "label-errors.svg": label_errors,

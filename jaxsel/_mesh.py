@@ -27,6 +27,12 @@ def make_mesh(devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     Returns:
         A mesh with one axis, "data", for the `mesh` argument of jaxsel's functions.
         These take any other mesh, too.
+
+    Examples:
+        >>> import jaxsel
+        >>> mesh = jaxsel.make_mesh()  # of all devices
+        >>> mesh.axis_names
+        ('data',)
     """
     devices = jax.devices() if devices is None else list(devices)
     if not devices:
@@ -110,6 +116,11 @@ def init_multihost(
         coordinator_address: Host and port of process 0.
         num_processes: How many processes take part.
         process_id: Which of them this is.
+
+    Examples:
+        >>> import jaxsel
+        >>> jaxsel.init_multihost("10.0.0.1:8476", 2, 0)  # doctest: +SKIP
+        >>> mesh = jaxsel.make_mesh()  # the devices of both hosts  # doctest: +SKIP
     """
     jax.distributed.initialize(coordinator_address, num_processes, process_id)
 

@@ -31,6 +31,14 @@ class Selection:
         weights: Array of shape `[k]`: training weights; 0 where padded.
         n_valid: Scalar int32: how many entries are filled.
         method: How the choice was made.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
+        >>> selection = jaxsel.retrieve_nearest(features, np.array([[0.9, 0.1]]), 2)
+        >>> len(selection), features[selection].shape
+        (2, (2, 2))
     """
 
     indices: jax.Array

@@ -72,6 +72,18 @@ class Values:
         index: The labels of the rows where the training points came as a DataFrame with
             an index of its own, or of owners where these were valued, else None.
             `to_pandas` uses it; all else counts by position.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.knn_shapley(x, y, x_val, y_val, k=3)
+        >>> print(values.bottom(1), values.values.shape, values.count)
+        [1] (6,) 2
+        >>> values.to_pandas(labels=y).columns.tolist()
+        ['value', 'rank', 'stderr', 'label']
     """
 
     values: jax.Array

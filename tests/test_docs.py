@@ -300,16 +300,21 @@ def test_api_of_the_package_is_whole():
     assert listed == imported
 
 
-def test_every_corruption_and_value_is_explained():
+DEVICES = {"make_mesh", "init_multihost"}
+"""Functions of no paper."""
+
+
+def test_every_corruption_and_function_is_explained():
     corruptions = (ROOT / "docs" / "data.md").read_text()
     values = (ROOT / "docs" / "functions.md").read_text()
     for name in dir(data):
         module = getattr(getattr(data, name), "__module__", "")
         if "_corrupt" in module or "_watermark" in module:
             assert f"`{name}`" in corruptions, name
-    for name in dir(jaxsel):
-        if "knn" in name:
-            assert f"`{name}`" in values, name
+    for name, thing in vars(jaxsel).items():
+        is_public = not name.startswith("_") and not is_alias(thing)
+        if is_public and inspect.isfunction(thing) and name not in DEVICES:
+            assert re.search(rf"`{name}[`(]", values), name
 
 
 def test_data_sets_are_listed_as_they_are():
@@ -345,6 +350,31 @@ def test_every_page_is_in_the_site():
         for path in (ROOT / "docs").rglob("*.md")
     }
     assert sorted(listed) == sorted(pages)
+
+
+def test_first_page_begins_with_what_people_want():
+    """For whom, the installation, and cards of tasks with a picture and a guide."""
+    page = (ROOT / "docs" / "index.md").read_text()
+    before, cards, after = re.split(r"<div class=.grid cards. markdown>|</div>", page)
+    assert "For everyone who" in before
+    assert "pip install" in before
+    assert "README.md:example" in after
+    for card in cards.split("\n-   ")[1:]:
+        assert re.match(r"\*\*\[.+\?\]\([\w-]+\.md\)\*\*\n", card), card
+        assert len(_IMAGE.findall(card)) == 1
+    assert cards.count("\n-   ") == 4
+
+
+def test_menus_are_short():
+    """A section lists at most eight pages; that of the API has one for each room."""
+    menus, name = {}, None
+    for line in (ROOT / "mkdocs.yml").read_text().splitlines():
+        if heading := re.match(r" +- ([\w ]+):$", line):
+            name = heading[1]
+        elif re.match(r" +- [\w/-]+\.md$", line):
+            menus.setdefault(name, []).append(line)
+    assert len(menus.pop("API")) == len(ROOMS) + 2  # and its index, and mpc_bridge
+    assert max(map(len, menus.values())) <= 8, menus
 
 
 def commands(text):

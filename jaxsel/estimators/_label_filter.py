@@ -39,6 +39,18 @@ class LabelErrorFilter(FittedOnRows):
     References:
         Northcutt, Jiang and Chuang, Confident learning: estimating uncertainty in
         dataset labels, JAIR 70, 2021.
+
+    Examples:
+        >>> import numpy as np
+        >>> from jaxsel.estimators import LabelErrorFilter
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["cat", "dog"], 30)
+        >>> x = rng.normal(size=(60, 2)) + 5.0 * (y == "dog")[:, None]
+        >>> y[[3, 40]] = "dog", "cat"  # two wrong labels
+        >>> from sklearn.neighbors import KNeighborsClassifier
+        >>> model = LabelErrorFilter(KNeighborsClassifier(1)).fit(x, y)
+        >>> print(np.sort(model.errors_.indices))  # left out of the training
+        [ 3 40]
     """
 
     def __init__(

@@ -45,6 +45,18 @@ class Selector(FittedOnRows):
     References:
         Mirzasoleiman, Bilmes and Leskovec, Coresets for Data-efficient Training of
         Machine Learning Models (CRAIG), ICML 2020.
+
+    Examples:
+        >>> import numpy as np
+        >>> from jaxsel.estimators import Selector
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["cat", "dog"], 30)
+        >>> x = rng.normal(size=(60, 2)) + 5.0 * (y == "dog")[:, None]
+        >>> y[[3, 40]] = "dog", "cat"  # two wrong labels
+        >>> from sklearn.neighbors import KNeighborsClassifier
+        >>> model = Selector(KNeighborsClassifier(1), budget=10).fit(x, y)
+        >>> print(len(model.selection_))  # rows that represent the others
+        10
     """
 
     def __init__(

@@ -42,6 +42,17 @@ class KNNShapleyValuer(BaseEstimator):
     References:
         Jia et al., Efficient task-specific data valuation for nearest neighbor
         algorithms, VLDB 2019.
+
+    Examples:
+        >>> import numpy as np
+        >>> from jaxsel.estimators import KNNShapleyValuer
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["cat", "dog"], 30)
+        >>> x = rng.normal(size=(60, 2)) + 5.0 * (y == "dog")[:, None]
+        >>> y[[3, 40]] = "dog", "cat"  # two wrong labels
+        >>> valuer = KNNShapleyValuer(k=5).fit(x, y)
+        >>> print(np.sort(valuer.values_.bottom(2)))
+        [ 3 40]
     """
 
     def __init__(self, k: int = 5, *, metric: Metric = "l2", cv: Any = 5):

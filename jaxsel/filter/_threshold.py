@@ -35,6 +35,18 @@ class LossThreshold:
         share: Share of the weight that is kept: `n_kept / n` without weights.
         benchmark: The benchmark's distribution, for `band`.
         source: The losses, for `band`; None if the clients have them.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> rng = np.random.default_rng(0)
+        >>> benchmark = rng.gamma(1, 0.3, 200)  # losses of clean samples
+        >>> losses = np.concatenate([rng.gamma(1, 0.3, 500), rng.gamma(20, 1, 300)])
+        >>> threshold = jaxsel.loss_threshold(benchmark, losses)
+        >>> print(threshold.n, threshold.n_benchmark)
+        800 200
+        >>> bool(threshold.keeps(losses).sum() == threshold.n_kept)
+        True
     """
 
     value: float
@@ -163,6 +175,17 @@ def loss_threshold(
     References:
         Tuor, Wang, Ko, Liu and Leung, Overcoming Noisy and Irrelevant Data in Federated
         Learning, ICPR 2021, section III-D, equation 10.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> rng = np.random.default_rng(0)
+        >>> benchmark = rng.gamma(1, 0.3, 200)  # losses of clean samples
+        >>> losses = np.concatenate([rng.gamma(1, 0.3, 500), rng.gamma(20, 1, 300)])
+        >>> threshold = jaxsel.loss_threshold(benchmark, losses)
+        >>> keep = threshold.keeps(losses)
+        >>> print(f"{keep[:500].mean():.1f} of clean, {keep[500:].mean():.1f} of noise")
+        1.0 of clean, 0.1 of noise
     """
     benchmark = as_benchmark(benchmark_losses, benchmark_weights)
     source, benchmark = as_source(losses, weights, benchmark, progress=progress)

@@ -81,6 +81,16 @@ def last_layer(
 
     References:
         Killamsetty et al., GRAD-MATCH, ICML 2021 (last-layer gradients).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import gradients
+        >>> features = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+        >>> oracle = gradients.last_layer(logits, [0, 1, 1], features)
+        >>> print(np.argmax(oracle.diag()))  # row 2, the wrong one
+        2
     """
     return factored(_errors(logits, labels, loss), features, bias=bias)
 

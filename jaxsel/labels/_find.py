@@ -107,6 +107,19 @@ def find_label_errors(
     References:
         Northcutt, Jiang and Chuang, Confident learning: estimating uncertainty in
         dataset labels, JAIR 70, 2021; Jia et al., VLDB 2019; Kwon and Zou, ICML 2023.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["cat", "dog"], 30)
+        >>> x = rng.normal(size=(60, 2)) + 5.0 * (y == "dog")[:, None]
+        >>> y[[3, 40]] = "dog", "cat"  # two wrong labels
+        >>> errors = jaxsel.find_label_errors(x, y)
+        >>> print(np.sort(errors.indices))
+        [ 3 40]
+        >>> print(errors.given[3], errors.suggested[3])
+        dog cat
     """
     names = check_rankings(rank_by)
     check_filter(filter_by, min_per_class, noise_share)

@@ -65,6 +65,19 @@ class LabelErrors:
         method: How all this was computed, with every parameter that matters.
         index: Labels of the rows where samples came as a DataFrame with an index of its
             own, else None.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["cat", "dog"], 30)
+        >>> x = rng.normal(size=(60, 2)) + 5.0 * (y == "dog")[:, None]
+        >>> y[[3, 40]] = "dog", "cat"  # two wrong labels
+        >>> errors = jaxsel.find_label_errors(x, y)
+        >>> print(errors.given[40], errors.suggested[40])
+        cat dog
+        >>> print(errors.scores.shape)
+        (60,)
     """
 
     indices: np.ndarray

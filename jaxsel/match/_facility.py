@@ -80,6 +80,14 @@ def facility_location(
         Machine Learning Models (CRAIG), ICML 2020. Minoux, Accelerated greedy
         algorithms, 1978 (lazy). Mirzasoleiman et al., Lazier than lazy greedy, AAAI
         2015 (stochastic).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
+        >>> selection = jaxsel.facility_location(features, 2)
+        >>> print(selection.indices, selection.weights)  # 2 stands for three rows
+        [2 3] [3. 2.]
     """
     mesh = along(mesh, axis)
     oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)

@@ -78,6 +78,17 @@ def func_feat(
     References:
         Sarwar et al., Mycroft: Towards Effective and Efficient External Data
         Augmentation, 2024, Eq. 2 and Theorem 3.1 (`submodularity`).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> hard = np.array([[1.0, 0.1], [0.9, 0.0]])  # gradients of the hard samples
+        >>> features = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> hard_features = np.array([[1.0, 0.1], [1.0, 0.0]])
+        >>> match = jaxsel.func_feat(gradients, hard, features, hard_features, 1)
+        >>> print(match.indices)  # row 0 matches, too, but looks unlike them
+        [1]
     """
     mesh = along(mesh, axis)
     oracle = as_oracle("candidates", candidates, mesh)

@@ -84,6 +84,15 @@ def grad_match(
         Killamsetty et al., GRAD-MATCH: Gradient Matching based Data Subset Selection,
         ICML 2021 (per class, and its minibatch form). Sarwar et al., Mycroft, 2024,
         section 3.1.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> hard = np.array([[1.0, 0.2], [0.2, 1.0]])  # gradients of the hard samples
+        >>> match = jaxsel.grad_match(gradients, hard, 2)
+        >>> print(np.sort(match.indices))
+        [0 2]
     """
     mesh = along(mesh, axis)
     oracle = as_oracle("candidates", candidates, mesh)

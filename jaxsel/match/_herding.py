@@ -58,6 +58,14 @@ def herding(
     References:
         Welling, Herding dynamical weights to learn, ICML 2009. Chen, Welling and Smola,
         Super-samples from kernel herding, UAI 2010 (with replacement there).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> selection = jaxsel.herding(gradients, np.array([0.5, 0.5]), 2)
+        >>> print(selection.indices, selection.weights)
+        [0 2] [0.5 0.5]
     """
     mesh = along(mesh, axis)
     oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)

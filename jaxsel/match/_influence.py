@@ -145,6 +145,14 @@ def influence_topk(
     Raises:
         TypeError: As `influence_scores`.
         ValueError: As `influence_scores`, or if the budget is below 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> selection = jaxsel.influence_topk(gradients, np.array([1.0, 0.2]), 2)
+        >>> print(selection.indices)
+        [0 1]
     """
     k = check_count("budget", budget)
     scores = np.asarray(

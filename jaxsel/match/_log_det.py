@@ -61,6 +61,14 @@ def log_det(
     References:
         Chen, Zhang and Zhou, Fast greedy MAP inference for determinantal point process,
         NeurIPS 2018, Algorithm 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 0.9], [0.1, 0.8]])
+        >>> selection = jaxsel.log_det(features, 2)
+        >>> print(selection.indices)  # the two longest that differ
+        [1 2]
     """
     mesh = along(mesh, axis)
     oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)

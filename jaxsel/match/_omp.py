@@ -101,6 +101,17 @@ def omp(
         2024, Eq. 1 and Algorithm 2; it drops the most negative weight and solves again
         where this fits non-negative weights exactly. Kim and Park, SIAM Journal on
         Scientific Computing 33, 2011 (the fit).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> target = np.array([1.0, 1.0])
+        >>> match = jaxsel.omp(gradients, target, 2, l2=0.01)
+        >>> print(match.indices)
+        [0 2]
+        >>> print(np.asarray(match.weights).round(2))
+        [0.99 0.99]
     """
     mesh = along(mesh, axis)
     oracle = as_oracle("candidates", candidates, mesh)

@@ -46,6 +46,14 @@ class Match(Selection):
             to weight zero. If the budget is spent, so many fewer than the budget are
             left; a larger budget continues from the same choices. None in results
             that were saved before it was recorded.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> gradients = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> match = jaxsel.omp(gradients, np.array([1.0, 1.0]), 3, l2=0.0)
+        >>> print(len(match), "chosen:", match.reasons)
+        2 chosen: the target is matched within the tolerance
     """
 
     objective: jax.Array

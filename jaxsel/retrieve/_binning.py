@@ -96,6 +96,16 @@ def binning_distance(
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
         Algorithm 4.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import jaxsel
+        >>> owner = pd.DataFrame(
+        ...     {"bytes": [10, 10_000, 12], "protocol": ["tcp", "udp", "tcp"]}
+        ... )
+        >>> attack = pd.DataFrame({"bytes": [11], "protocol": ["tcp"]})
+        >>> print(jaxsel.binning_distance(owner, attack, bins=10))  # columns
+        [0 2 0]
     """
     check_choice("mode", mode, MODES)
     bins = None if bins is None else check_count("bins", bins)
@@ -153,6 +163,17 @@ def retrieve_binned(
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
         Algorithm 4.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import jaxsel
+        >>> owner = pd.DataFrame(
+        ...     {"bytes": [10, 10_000, 12], "protocol": ["tcp", "udp", "tcp"]}
+        ... )
+        >>> attack = pd.DataFrame({"bytes": [11], "protocol": ["tcp"]})
+        >>> selection = jaxsel.retrieve_binned(owner, attack, 2, bins=10)
+        >>> print(selection.indices)
+        [0 2]
     """
     budget = check_count("budget", budget)
     near = binning_distance(

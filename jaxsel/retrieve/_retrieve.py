@@ -108,6 +108,15 @@ def retrieve_nearest(
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
         Algorithm 3. The public code can return more than the budget.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> hard = np.array([[1.0, 0.05], [0.1, 1.0]])
+        >>> selection = jaxsel.retrieve_nearest(features, hard, 2)
+        >>> print(np.sort(selection.indices))  # one for each hard sample
+        [0 2]
     """
     budget = check_count("budget", budget)
     mesh = along(mesh, axis)
@@ -189,6 +198,14 @@ def pseudo_labels(
     Raises:
         ValueError: If an array is empty, has a wrong shape, or is not finite.
         TypeError: If features are not numeric or are being traced.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+        >>> hard = np.array([[1.0, 0.05], [0.1, 1.0], [-1.0, 0.1]])
+        >>> print(jaxsel.pseudo_labels(features, hard, ["cat", "dog", "owl"]))
+        ['cat' 'cat' 'dog' 'owl']
     """
     stream = open_stream(features, hard_features, None, None, metric=metric)
     names = np.asarray(as_array("hard_labels", hard_labels))

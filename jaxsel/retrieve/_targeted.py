@@ -111,6 +111,15 @@ def retrieve_targeted(
         parameterized submodular information measures for guided data subset selection,
         AAAI 2022. We deviate: their lazy choices by "logdetmi" are not those of the
         plain greedy algorithm, as it is not submodular.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> features = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> hard = np.array([[1.0, 0.1], [0.1, 1.0]])
+        >>> selection = jaxsel.retrieve_targeted(features, hard, 3, eta=0)
+        >>> print(selection.indices)  # a second copy would add nothing
+        [0 3]
     """
     budget = check_count("budget", budget)
     check_choice("objective", objective, _OBJECTIVES)

@@ -105,6 +105,21 @@ def adjusted_semivalue(
         processes rather than trees, each coalition is left out by itself in place of
         folds, and sizes are strata, of shares by Neyman, On the two different aspects
         of the representative method, JRSS 1934.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.adjusted_semivalue(utility, key=jax.random.key(0))
+        >>> exact = jaxsel.exact_shapley(utility)
+        >>> np.allclose(values.values, exact.values)  # all 64 coalitions were trained
+        True
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)

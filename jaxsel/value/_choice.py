@@ -88,6 +88,20 @@ def estimate_semivalue(
         ValueError: If an option is unknown, out of range or not of the method, if
             "exact" is asked for of more than 20 players, the utility is not finite, or
             the folder holds another run.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.estimate_semivalue(utility, 100, key=jax.random.key(0))
+        >>> print(values.method)  # 6 points have only 64 coalitions
+        exact_semivalue(kind='shapley')
     """
     trainings = check_count("trainings", trainings)
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))

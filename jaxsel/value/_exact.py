@@ -70,6 +70,19 @@ def exact_semivalue(
     References:
         Kwon and Zou, Beta Shapley, AISTATS 2022, equations 3 and 5. Wang and Jia, Data
         Banzhaf, AISTATS 2023.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.exact_semivalue(utility, kind="banzhaf")
+        >>> print(values.bottom(1))
+        [1]
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
@@ -127,6 +140,21 @@ def exact_shapley(
     """Return the Shapley value of each of at most 20 training points, exactly.
 
     Arguments, result and errors as for `exact_semivalue`, with `kind="shapley"`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.exact_shapley(utility)
+        >>> print(values.bottom(1))
+        [1]
+        >>> print(f"{values.values.sum():.2f}")  # accuracy of all points, less 1/2
+        0.50
     """
     return exact_semivalue(
         utility,

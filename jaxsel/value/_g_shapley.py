@@ -102,6 +102,27 @@ def g_shapley(
     References:
         Ghorbani and Zou, Data Shapley: equitable valuation of data for machine
         learning, ICML 2019, Algorithm 2.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> values = jaxsel.g_shapley(
+        ...     value.LogisticRegression(),
+        ...     x,
+        ...     y,
+        ...     x_val,
+        ...     y_val,
+        ...     key=jax.random.key(0),
+        ...     metric="likelihood",
+        ...     stop=value.MaxSamples(256),
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     check_choice("metric", metric, list(SCORERS))
     if learning_rate is not None:

@@ -100,6 +100,19 @@ def weighted_knn_shapley(
     References:
         Wang, Mittal and Jia, AISTATS 2024. We deviate in that the values of several
         classes are averaged, not summed, over the other classes.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> import jax.numpy as jnp
+        >>> values = jaxsel.weighted_knn_shapley(
+        ...     x, y, x_val, y_val, k=3, weights=lambda distance: jnp.exp(-distance)
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     return _values(
         x,

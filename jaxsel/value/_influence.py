@@ -54,6 +54,16 @@ def influence(
     References:
         Koh and Liang, Understanding black-box predictions via influence functions,
         ICML 2017, equation 2.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> values = jaxsel.influence(x, y, x_val, y_val, l2=0.1)
+        >>> print(values.bottom(1))
+        [1]
     """
     check_positive("l2", l2)
     index, x_val = row_index(x), align(x, y, x_val, y_val)

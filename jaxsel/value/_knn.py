@@ -87,6 +87,18 @@ def knn_shapley(
         algorithms, VLDB 2019, Theorem 1; Jia et al., Scalability vs. utility, CVPR
         2021, Theorem 1. We deviate for n < K, where the published base case
         `1[match] / n` does not follow from the utility; it is `1[match] / max(n, K)`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.knn_shapley(x, y, x_val, y_val, k=3)
+        >>> print(values.bottom(1))  # the row to look at first
+        [1]
+        >>> print(np.asarray(values.values).round(2))
+        [0.17 0.1  0.14 0.14 0.14 0.14]
     """
     return linear_values(
         "knn_shapley",
@@ -122,6 +134,16 @@ def knn_banzhaf(
     References:
         Wang and Jia, Data Banzhaf, AISTATS 2023, for the value; the KNN form is the
         semivalue recursion with t = 1/2 (see `jaxsel.value.banzhaf_weights`).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.knn_banzhaf(x, y, x_val, y_val, k=3)
+        >>> print(values.rank()[1], "of", len(x))  # 0 is the most valuable
+        5 of 6
     """
     return linear_values(
         "knn_banzhaf",
@@ -156,6 +178,16 @@ def knn_loo(
 
     References:
         Jia et al., Scalability vs. utility, CVPR 2021, Eq. (1).
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.knn_loo(x, y, x_val, y_val, k=1)
+        >>> print(np.asarray(values.values))  # only the nearest ones count
+        [0.5 0.  0.  0.  0.  0. ]
     """
     return linear_values(
         "knn_loo",
@@ -198,6 +230,16 @@ def knn_beta_shapley(
 
     References:
         Kwon and Zou, Beta Shapley, AISTATS 2022.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.knn_beta_shapley(x, y, x_val, y_val, alpha=4, beta=1, k=3)
+        >>> print(values.bottom(1))
+        [1]
     """
     alpha, beta = check_positive("alpha", alpha), check_positive("beta", beta)
     return linear_values(
@@ -244,6 +286,18 @@ def soft_knn_shapley(
     References:
         Wang and Jia, A note on "Efficient task-specific data valuation for nearest
         neighbor algorithms", 2023.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.soft_knn_shapley(x, y, x_val, y_val, k=3)
+        >>> print(values.bottom(1))
+        [1]
+        >>> print(f"{values.values.sum():.2f}")  # P(right label), less 1/2
+        0.33
     """
     return linear_values(
         "soft_knn_shapley",
@@ -286,6 +340,20 @@ def knn_semivalue(
 
     Returns:
         `Values`, whose method names the function and a digest of its weights.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> from jaxsel.value import banzhaf_weights
+        >>> values = jaxsel.knn_semivalue(
+        ...     x, y, x_val, y_val, rank_weights=banzhaf_weights, k=3
+        ... )
+        >>> banzhaf = jaxsel.knn_banzhaf(x, y, x_val, y_val, k=3)
+        >>> np.allclose(values.values, banzhaf.values)
+        True
     """
 
     def described(omega: np.ndarray) -> dict[str, Any]:

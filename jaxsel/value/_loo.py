@@ -51,6 +51,21 @@ def loo(
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If the utility is not finite, or `key` is missing.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.KNN(k=3)
+        >>> utility = value.ModelUtility(
+        ...     learner, x, y, x_val, y_val, metric="likelihood"
+        ... )
+        >>> values = jaxsel.loo(utility)
+        >>> print(values.bottom(1))
+        [1]
     """
     mesh = along(mesh, axis)
     work = Evaluator(

@@ -73,6 +73,22 @@ def banzhaf(
     References:
         Wang and Jia, Data Banzhaf: a robust data valuation framework for machine
         learning, AISTATS 2023 (the MSR estimator).
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.banzhaf(
+        ...     utility, key=jax.random.key(0), stop=value.MaxSamples(1024)
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     mesh = along(mesh, axis)
     work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)

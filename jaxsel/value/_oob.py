@@ -87,6 +87,19 @@ def data_oob(
     References:
         Kwon and Zou, Data-OOB: out-of-bag estimate as a simple and efficient data
         value, ICML 2023, equation 2.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> values = jaxsel.data_oob(
+        ...     value.KNN(k=3), x, y, key=jax.random.key(0), stop=value.MaxSamples(256)
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     mesh = along(mesh, axis)
     work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)

@@ -87,6 +87,22 @@ def tmc_shapley(
     References:
         Ghorbani and Zou, Data Shapley: equitable valuation of data for machine
         learning, ICML 2019, Algorithm 1.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.tmc_shapley(
+        ...     utility, key=jax.random.key(0), stop=value.MaxSamples(128)
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     tolerance = check_positive("tolerance", tolerance, zero=True)
     patience = check_count("patience", patience)
@@ -149,6 +165,22 @@ def beta_shapley(
     References:
         Kwon and Zou, Beta Shapley: a unified and noise-reduced data valuation framework
         for machine learning, AISTATS 2022, equation 5.
+
+    Examples:
+        >>> import jax
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array([0, 1, 0, 1, 1, 1])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [0.14], [1.06]]), np.array([0, 0, 1])
+        >>> learner = value.NearestCentroid()
+        >>> utility = value.ModelUtility(learner, x, y, x_val, y_val)
+        >>> values = jaxsel.beta_shapley(
+        ...     utility, key=jax.random.key(0), alpha=4, stop=value.MaxSamples(128)
+        ... )
+        >>> print(values.bottom(1))
+        [1]
     """
     check_beta(alpha, beta)
     mesh = along(mesh, axis)

@@ -69,6 +69,19 @@ def knn_regression_shapley(
     References:
         Jia et al., Efficient task-specific data valuation for nearest neighbor
         algorithms, VLDB 2019, Theorem 6.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> area = np.array([[50.0], [60.0], [70.0], [80.0], [90.0], [100.0]])
+        >>> price = np.array([100.0, 120.0, 140.0, 460.0, 180.0, 200.0])  # 160 mistyped
+        >>> area_val, price_val = np.array([[62.0], [81.0]]), np.array([124.0, 162.0])
+        >>> centre = price_val.mean()
+        >>> values = jaxsel.knn_regression_shapley(
+        ...     area, price - centre, area_val, price_val - centre, k=2
+        ... )
+        >>> print(values.bottom(1))
+        [3]
     """
     return _values(x, t, x_val, t_val, k=check_count("k", k), **options)
 

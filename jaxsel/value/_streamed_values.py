@@ -63,6 +63,21 @@ def streamed_values(
         TypeError: If `validation` is no `Rows`, or has no labels.
         ValueError: If `function` refuses a chunk, if `reduce` is None or `gather` is
             False, if a source changed, or if `checkpoint` holds another run.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> from jaxsel import data
+        >>> rng = np.random.default_rng(0)
+        >>> x, x_val = rng.normal(size=(50, 3)), rng.normal(size=(1000, 3))
+        >>> y, y_val = x[:, 0] > 0, x_val[:, 0] > 0
+        >>> validation = data.open_rows(x_val, labels=y_val)  # or a parquet file
+        >>> values = jaxsel.streamed_values(
+        ...     jaxsel.knn_shapley, x, y, validation, chunk_size=500, k=5
+        ... )
+        >>> at_once = jaxsel.knn_shapley(x, y, x_val, y_val, k=5)
+        >>> np.allclose(values.values, at_once.values, atol=1e-6)
+        True
     """
     chunk_size = check_count("chunk_size", chunk_size)
     if not isinstance(validation, Rows):

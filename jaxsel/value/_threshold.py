@@ -73,6 +73,16 @@ def threshold_knn_shapley(
 
     References:
         Wang et al., Threshold KNN-Shapley, NeurIPS 2023.
+
+    Examples:
+        >>> import numpy as np
+        >>> import jaxsel
+        >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
+        >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
+        >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
+        >>> values = jaxsel.threshold_knn_shapley(x, y, x_val, y_val, radius=0.5)
+        >>> print(values.bottom(1))
+        [1]
     """
     radius = check_positive("radius", radius, zero=True)
     return _values(

@@ -94,6 +94,14 @@ def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
     Raises:
         TypeError: If `function` cannot be called.
         ValueError: If `n` is not a positive whole number.
+
+    Examples:
+        >>> import jaxsel
+        >>> from jaxsel import value
+        >>> def worth(masks, key):  # players 0 and 1 earn 1 together
+        ...     return masks[:, 0] * masks[:, 1] * 1.0
+        >>> print(jaxsel.exact_shapley(value.as_utility(worth, 3)).values)
+        [0.5 0.5 0. ]
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {function!r}")
@@ -148,6 +156,16 @@ class ModelUtility:
         TypeError: If labels are of different kinds, or the learner is none.
         ValueError: If shapes do not fit, numbers are not finite, or the metric asks for
             what the learner does not give.
+
+    Examples:
+        >>> import numpy as np
+        >>> from jaxsel import value
+        >>> x, y = np.array([[0.0], [0.2], [1.0], [1.2]]), ["cat", "cat", "dog", "dog"]
+        >>> x_val, y_val = np.array([[0.1], [1.1]]), ["cat", "dog"]
+        >>> utility = value.ModelUtility(value.NearestCentroid(), x, y, x_val, y_val)
+        >>> masks = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], bool)
+        >>> print(utility(masks))  # accuracy of three coalitions
+        [1.  0.5 0.5]
     """
 
     def __init__(
