@@ -50,6 +50,7 @@ _RECORDED = (
     "y_key",
     "id_column",
     "drop",
+    "drop_unlabelled",
     "as_is",
 )
 _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
@@ -84,15 +85,18 @@ def run(args: argparse.Namespace) -> None:
         raise FileExistsError(f"{folder} is a file: --out names a folder")
 
     encoding = Encoding(args.encode)
-    data, texts = _read(args, encoding)
+    with recorded() as doubts:
+        data, texts = _read(args, encoding)
     probs = None
     if args.pred_probs is not None:
         from ._read import read_array
 
-        probs = read_array(args.pred_probs, "pred_probs")
+        probs = _read_rows(data, read_array(args.pred_probs, "pred_probs"))
     features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
-    checks = [*encoding.checks, *checks]
+    if "row" in data.extras:
+        errors = dataclasses.replace(errors, index=tuple(data.extras["row"].tolist()))
+    checks = [*doubts, *checks]
     encoded = encoding.encoder is not None
     checks += [] if features is None or encoded else _check_scales(features)
 
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     paths = dict(zip(names, files, strict=True))
     with staged(files) as parts:
         part = dict(zip(names, parts, strict=True))
-        _write_table(errors, data.ids, part[_TABLE])
+        _write_table(errors, data.ids, data.extras.get("row"), part[_TABLE])
         if report:
             _write_report(args, errors, data, texts, part[_PAGE], part[_NUMBERS])
         record = Record(
@@ -148,6 +152,7 @@ def _read(
         id_column=args.id_column,
         drop=() if unused else drop,
         encode=None if unused else encoding,
+        drop_unlabelled=args.drop_unlabelled,
         x_key=args.x_key,
         y_key=args.y_key,
         data_dir=args.data_dir,
@@ -159,7 +164,7 @@ def _read(
         # By their names, which the report shows.
         data = dataclasses.replace(data, y=np.asarray(data.class_names)[data.y])
     if args.text is not None:
-        return data, _column(args.table, args.text)
+        return data, _read_rows(data, _column(args.table, args.text))
     texts = data.x if data.x.dtype.kind in "OU" else None
     return data, texts
 
@@ -183,15 +188,17 @@ def _texts(args: argparse.Namespace) -> Dataset | None:
     return Dataset(x=x, y=y)
 
 
+def _read_rows(data: Dataset, array: np.ndarray) -> np.ndarray:
+    """Return what belongs to the rows of the table that were read."""
+    return array[data.extras["row"]] if "row" in data.extras else array
+
+
 def _column(path: str, name: str) -> np.ndarray:
     """Return a column of a table as texts."""
-    from ._tables import listing, read_frame
+    from ._tables import choose_columns, named_as_asked, read_frame
 
-    frame = read_frame(path)
-    if name not in frame.columns:
-        raise ValueError(
-            f"{path} has no column {name!r}; it has {listing(frame.columns)}"
-        )
+    frame = named_as_asked(path, read_frame(path, [name]), [name])
+    choose_columns(path, frame, apart=(), columns=[name], drop=())
     return frame[name].fillna("").astype(str).to_numpy(object)
 
 
@@ -211,7 +218,7 @@ def _features(
     if args.features is not None:
         if args.encoder is not None:
             raise ValueError("--features and --encoder must not both be given")
-        return np.asarray(read_array(args.features, args.x_key))
+        return _read_rows(data, np.asarray(read_array(args.features, args.x_key)))
     if args.encoder is not None:
         if texts is None:
             raise ValueError(
@@ -301,7 +308,8 @@ def _check_scales(features: np.ndarray) -> list[str]:
     if features.ndim != 2 or len(features) < 2:
         return []
     spread = np.asarray(features, np.float64).std(axis=0)
-    spread = spread[spread > 0]
+    # Dead dimensions of encoders vary by less than the others can be told apart.
+    spread = spread[spread > np.finfo(np.float64).eps * spread.max(initial=0)]
     if not len(spread) or spread.max() <= _UNLIKE * spread.min():
         return []
     return [
@@ -310,7 +318,9 @@ def _check_scales(features: np.ndarray) -> list[str]:
     ]
 
 
-def _write_table(errors: LabelErrors, ids: np.ndarray | None, path: Path) -> None:
+def _write_table(
+    errors: LabelErrors, ids: np.ndarray | None, rows: np.ndarray | None, path: Path
+) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         named = [] if ids is None else ["id"]
@@ -319,7 +329,7 @@ def _write_table(errors: LabelErrors, ids: np.ndarray | None, path: Path) -> Non
             score = float(errors.scores[i])
             table.writerow(
                 [
-                    i,
+                    i if rows is None else rows[i],
                     *([] if ids is None else [ids[i]]),
                     errors.given[i],
                     errors.suggested[i],

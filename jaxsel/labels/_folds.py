@@ -17,6 +17,7 @@ from jaxsel._checks import (
     check_numeric,
     check_same_length,
 )
+from jaxsel._doubts import doubt
 from jaxsel._typed import compiled, map_rows
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
@@ -50,6 +51,14 @@ def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
     n = len(codes)
     if check_count("folds", folds, minimum=2) > n:
         raise ValueError(f"folds must be at most the {n} samples, got {folds}")
+    sizes = np.bincount(codes)
+    sizes = sizes[sizes > 0]
+    if n >= 20 and (few := int((sizes < folds).sum())):
+        doubt(
+            f"{few} of {len(sizes)} classes have fewer samples than the {folds} folds, "
+            f"the smallest {sizes.min()}, so that some models have not seen them: what "
+            "is said of their labels is uncertain"
+        )
     order = np.arange(n)
     if key is not None:
         order = np.asarray(jax.random.permutation(key, n))
