@@ -83,7 +83,10 @@ def as_array(
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise TypeError(f"{name} must be an array, got ragged nested lists") from error
+        more = ": multi-label data are not supported" if name[:1] == "y" else ""
+        raise TypeError(
+            f"{name} must be an array, got ragged nested lists{more}"
+        ) from error
 
 
 def _dense(name: str, sparse: Any) -> np.ndarray:
@@ -270,9 +273,8 @@ def encode_labels(
             f"dtype {arrays[0].dtype} and {arrays[1].dtype}: convert one of them, as "
             "with astype(str)"
         )
-    for name, array, kind in zip(names, arrays, kinds, strict=True):
-        if kind == "text":
-            warn_spelling(name, "labels", set(array.tolist()))
+    if kinds[0] == "text":  # `check_shared_labels` compares the others with them
+        warn_spelling(names[0], "labels", set(arrays[0].tolist()))
     try:
         return _number_classes(*arrays)
     except TypeError as error:

@@ -275,9 +275,7 @@ def _iso(year: str, month: str, day: str, time: Sequence[str | None]) -> str:
 
 
 def _days(texts: Any, *, format: str) -> _Table:
-    return {
-        text: day for text, day in days(texts, format=format).items() if day == day
-    }
+    return {text: day for text, day in days(texts, format=format).items() if day == day}
 
 
 def days(dates: Any, *, format: str = "ISO8601") -> Any:

@@ -109,8 +109,14 @@ REFUSED = {
     "NUL far below": ("a,label\n" + "1,x\n" * 2000 + "1,\0\n", "line 2002 has NUL"),
     "open quote": ('a,label\n1,x\n2,"y\n3,x\n', "line 3 holds whole lines"),
     "quote at the end": ('a,label\n1,x\n2,"y\n', "quotes .* one in row 1 is open"),
-    "quotes around rows": ('a,b,c\n1,"x,n\n2,y,m\n3,"z,n\n', "line 2 holds whole lines"),
-    "latin-1": ("größe,label\n1,x\n".encode("cp1252"), "not in UTF-8: .*iconv -f cp1252"),
+    "quotes around rows": (
+        'a,b,c\n1,"x,n\n2,y,m\n3,"z,n\n',
+        "line 2 holds whole lines",
+    ),
+    "latin-1": (
+        "größe,label\n1,x\n".encode("cp1252"),
+        "not in UTF-8: .* cp1252 ",
+    ),
     "gzip": (b"\x1f\x8b\x08\0", "compressed by gzip"),
     "workbook": (b"PK\x03\x04\0\0", "a zip file or a workbook: export it as CSV"),
     "parquet": (b"PAR1\0\0", r"a parquet file: .* ends in \.parquet"),
@@ -132,11 +138,11 @@ def test_csv_files_without_one_meaning_are_refused(name):
 
 def test_names_that_differ_in_case_are_taken_and_told():
     Path("t.csv").write_text("Age,LABEL\n1,NA\n2,y\n")
-    with pytest.warns(UserWarning, match="column 'LABEL' of t.csv is taken for 'label'"):
+    with pytest.warns(UserWarning, match="'LABEL' of t.csv is taken for 'label'"):
         table = read_table("t.csv", label_column="label")
     assert table.y.tolist() == ["NA", "y"]
     Path("t.csv").write_text("a,Label,LABEL\n1,x,y\n")
-    with pytest.raises(ValueError, match=r"no column 'label'; it has 'a', 'Label', 'LAB"):
+    with pytest.raises(ValueError, match="no column 'label'; it has 'a', 'Label'"):
         read_table("t.csv", label_column="label")
 
 
@@ -234,9 +240,7 @@ def test_row_numbers_are_those_of_the_file(capsys):
     printed = capsys.readouterr()
     assert "Check: 2 of 60 rows of t.csv have no label, and are left out" in printed.err
     assert pd.read_csv("errors/errors.csv").row[0] == 30
-    assert " 30   yes" in printed.out.replace("  ", " ").replace("  ", " ") or (
-        any(line.split()[:1] == ["30"] for line in printed.out.splitlines())
-    )
+    assert any(line.split()[:1] == ["30"] for line in printed.out.splitlines())
     run("value", "t.csv", "--label", "label", "--split", "0.25", "--drop-unlabelled",
         "--csv", "o.csv", *OUT)  # fmt: skip
     rest = pd.read_csv("o.csv", index_col=0).index
@@ -280,12 +284,16 @@ def test_a_loss_that_is_missing_is_named(capsys):
     message = refuse(
         capsys, "filter", "l.csv", "--column", "loss", "--benchmark", "b.npy", *OUT
     )
-    assert "l.csv must have a loss in every row, but 'loss' is empty in row 5" in message
+    assert (
+        "l.csv must have a loss in every row, but 'loss' is empty in row 5" in message
+    )
     assert "(1 of 400 rows)" in message
 
 
 def test_numbers_in_texts_are_read_and_told(capsys):
-    frame = people().assign(b=[f"{i},5" for i in range(60)], c=["?", *"12345" * 11, *"1234"])
+    frame = people().assign(
+        b=[f"{i},5" for i in range(60)], c=["?", *"12345" * 11, *"1234"]
+    )
     frame.to_csv("t.csv", index=False)
     run("errors", "t.csv", "--label", "label", "--no-report")
     found = capsys.readouterr().err.splitlines()
@@ -299,7 +307,9 @@ def test_numbers_in_texts_are_read_and_told(capsys):
         "b": "number",
         "c": "number, 1 gaps",
     }
-    assert manifest["checks"][:2] == [line.removeprefix("Check: ") for line in found[:2]]
+    assert manifest["checks"][:2] == [
+        line.removeprefix("Check: ") for line in found[:2]
+    ]
 
 
 def test_all_columns_that_are_no_features_are_named_at_once(capsys):

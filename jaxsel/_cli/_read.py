@@ -18,9 +18,9 @@ import numpy as np
 
 from jaxsel._checks import check_finite
 from jaxsel._doubts import doubt
+from jaxsel._texts import is_gap
 from jaxsel._types import Values
 from jaxsel.data import Dataset, load
-from jaxsel._texts import is_gap
 
 from ._messages import check_file
 from ._tables import (
@@ -107,7 +107,8 @@ def read_samples(
     suffix = Path(source).suffix.lower()
     if drop_unlabelled and (suffix not in TABLES or label_column is None):
         raise ValueError(
-            f"--drop-unlabelled is for tables with --label-column, and {source} has none"
+            "--drop-unlabelled is for tables with --label-column, and "
+            f"{source} has none"
         )
     if Path(source).is_dir() or suffix in STREAMED:
         raise ValueError(

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-
 from jaxsel._doubts import doubt
 
 if TYPE_CHECKING:
@@ -94,7 +93,9 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
             try:
                 return pd.read_csv(file, **options, **more)
             except pd.errors.ParserError as error:
-                if match := re.search(r"inside string starting at row (\d+)", str(error)):
+                if match := re.search(
+                    r"inside string starting at row (\d+)", str(error)
+                ):
                     raise ValueError(
                         f"quotes do not come in pairs: one in row {match[1]} is open"
                     ) from error
@@ -245,7 +246,9 @@ def _separator(path: str, lines: Sequence[str]) -> str:
         if not widths or widths[0] < 2:
             continue
         # Rows may end in a separator that the header lacks, or lack one.
-        near = [w == widths[0] or 0.9 * (w > 1 and abs(w - widths[0]) == 1) for w in widths]
+        near = [
+            w == widths[0] or 0.9 * (w > 1 and abs(w - widths[0]) == 1) for w in widths
+        ]
         alike = round(sum(near) / len(widths), 1)
         if (alike, widths[0]) > most:
             best, most = separator, (alike, widths[0])
@@ -292,9 +295,7 @@ def _scan(path: str, layout: _Layout, reader: Any) -> None:
         if line > start and named > 1:
             _check_quotes(layout, row, start)
     layout.empty = blank
-    layout.names = [
-        name or f"Unnamed: {i}" for i, name in enumerate(names[:used])
-    ]
+    layout.names = [name or f"Unnamed: {i}" for i, name in enumerate(names[:used])]
     if short:
         doubt(
             f"{short} of {layout.rows} rows of {path} have fewer entries than the "
@@ -363,5 +364,3 @@ def _with_decimal_commas(
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if names[5:] else ""
     return ", ".join(map(repr, names[:5])) + more
-
-

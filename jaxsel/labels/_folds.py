@@ -56,8 +56,8 @@ def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
     if n >= 20 and (few := int((sizes < folds).sum())):
         doubt(
             f"{few} of {len(sizes)} classes have fewer samples than the {folds} folds, "
-            f"the smallest {sizes.min()}, so that some models have not seen them: what "
-            "is said of their labels is uncertain"
+            f"the smallest {sizes.min()}: models learn them from few samples or none, "
+            "so that their labels look worse than they are"
         )
     order = np.arange(n)
     if key is not None:
@@ -119,7 +119,7 @@ def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
     """Return float32 samples `[n, ...]`, finite, as many as labels of two classes."""
     array = as_array("x", x)
     if array.ndim == 2:
-        check_features("x", array)
+        check_features("x", x)  # a table names its columns in errors
     else:
         check_numeric("x", array)
         check_finite("x", array)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jaxsel._codec import Json, decode
-
 from jaxsel._texts import FORMS
 
 
@@ -104,7 +103,9 @@ class Category:
     def unseen(self, column: Any) -> list[str]:
         """List the values without a feature of their own, one a row, gaps aside."""
         known = set(self.categories)
-        return [text for text in column.tolist() if text is not None and text not in known]
+        return [
+            text for text in column.tolist() if text is not None and text not in known
+        ]
 
     def one_hot(self, column: Any) -> np.ndarray:
         """Return the features, `[n, len(feature_names)]`."""

@@ -312,7 +312,9 @@ def _learned(
         one_hot = fitted["categories"]
         infrequent: list[np.ndarray | None] = one_hot.infrequent_categories_
         texts = [c for c in columns if c not in learnt]
-        for name, known, few in zip(texts, one_hot.categories_, infrequent, strict=True):
+        for name, known, few in zip(
+            texts, one_hot.categories_, infrequent, strict=True
+        ):
             others: set[str | None] = set() if few is None else set(few.tolist())
             learnt[name] = Category(
                 name=name,

@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxsel._checks import warn_spelling
 from jaxsel._doubts import doubt
-
 from jaxsel._texts import Reading, days, is_gap, read_texts
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
+_GAPS = 0.05  # share of texts in a column of numbers that may become gaps
 _FEW = 20  # distinct texts that are categories however few the rows are
 
 
@@ -143,7 +143,9 @@ def _convert(name: str, column: Any, kind: str, form: str) -> Typed:
         reading = read_texts(texts, kind=kind, form=form)
         present = sum(text is not None and not is_gap(text) for text in texts)
         if not isinstance(reading, Reading) or len(reading.unread) > 0.05 * present:
-            places = reading.unread if isinstance(reading, Reading) else range(len(texts))
+            places = (
+                reading.unread if isinstance(reading, Reading) else range(len(texts))
+            )
             bad = next(i for i in places if texts[i] is not None)
             raise _Unusable(
                 f"must hold {kind}s, as in the table that was fitted, but has "
@@ -231,7 +233,7 @@ def _text(value: Any) -> str:
 
 
 def _are_codes(reading: Reading, texts: list[str | None]) -> bool:
-    """Tell whether numbers are plain whole ones, few and without gaps: codes, perhaps."""
+    """Tell whether numbers are plain, few and without gaps, as codes are."""
     plain = reading.kind == "number" and not reading.guess
     gaps = any(text is not None and is_gap(text) for text in texts)
     words = all(text is None or not text.strip().isalpha() for text in texts)
@@ -249,8 +251,8 @@ def _tell(name: str, reading: Reading, texts: list[str | None], index: Any) -> N
     if len(reading.unread):
         first = int(reading.unread[0])
         clauses.append(
-            f"holds {reading.kind}s but for {len(reading.unread)} of {len(texts)} rows, "
-            f"which become gaps: the first is {texts[first]!r} in row "
+            f"holds {reading.kind}s but for {len(reading.unread)} of {len(texts)} "
+            f"rows, which become gaps: the first is {texts[first]!r} in row "
             f"{_label(index[first])}"
         )
     if clauses:

@@ -144,7 +144,9 @@ def test_a_few_texts_among_numbers_become_gaps_and_are_told():
     with pytest.warns(UserWarning, match=message + r".* 'abc' in row 60"):
         encoder = TableEncoder().fit(pd.DataFrame({"a": column}))
     assert encoder.plan == {"a": "number, 2 gaps"}
-    with pytest.raises(ValueError, match="column 'a' must hold numbers, .* 'abc' in row 0"):
+    with pytest.raises(
+        ValueError, match="column 'a' must hold numbers, .* 'abc' in row 0"
+    ):
         encoder.transform(pd.DataFrame({"a": ["abc", "1"]}))
 
 
