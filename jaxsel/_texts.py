@@ -144,15 +144,18 @@ def _numbers(
     words = {text: text.strip().casefold() for text in counts}
     if counts and set(words.values()) <= set(_TRUTH):
         return {text: _TRUTH[word] for text, word in words.items()}, "", ""
+    parts = {text: pair for text in counts if (pair := _parts(text)) is not None}
     if form is not None:
-        return _table(counts, form.partition("percent")[0].rstrip(", ")), form, ""
-    tables = {name: _table(counts, name) for name in _NUMBER}
+        return _table(parts, form.partition("percent")[0].rstrip(", ")), form, ""
+    if sum(counts[text] for text in parts) < _MOSTLY * sum(counts.values()):
+        return None
+    tables = {name: _table(parts, name) for name in _NUMBER}
     read = {name: sum(counts[t] for t in table) for name, table in tables.items()}
     best = max(_NUMBER, key=lambda name: (read[name], name == prefer))
     table, total = tables[best], sum(counts.values())
     if read[best] < _MOSTLY * total or any(_CODE.fullmatch(text) for text in table):
         return None
-    units = {_unit(text): text for text in table}
+    units = {parts[text][1]: text for text in table}
     money = [unit for unit in units if unit not in ("", "%")]
     if ("%" in units and len(units) > 1) or len(money) > 1:
         examples = ", ".join(map(repr, list(units.values())[:3]))
@@ -179,14 +182,16 @@ def _numbers(
     return table, best, guess
 
 
-def _table(counts: Counter[str], form: str) -> _Table:
-    read = {text: _number(text, form) for text in counts}
+def _table(parts: dict[str, tuple[str, str]], form: str) -> _Table:
+    read = {text: _number(digits, form) for text, (digits, _) in parts.items()}
     return {text: value for text, value in read.items() if value is not None}
 
 
 def _parts(text: str) -> tuple[str, str] | None:
     """Split a number, sign first, from its unit."""
     text = text.translate(_SIGNS).strip()
+    if _INFINITE.fullmatch(text):
+        return text, ""
     negative = text.startswith("(") and text.endswith(")")
     match = _PARTS.fullmatch(text[1:-1].strip() if negative else text)
     if match is None or (match[2] and match[4]):
@@ -197,18 +202,10 @@ def _parts(text: str) -> tuple[str, str] | None:
     return sign + match[3].strip(), (match[2] or match[4]).casefold()
 
 
-def _unit(text: str) -> str:
-    parts = _parts(text)
-    return "" if parts is None else parts[1]
-
-
-def _number(text: str, form: str) -> float | None:
-    if _INFINITE.fullmatch(text.strip()):
-        return float(text)
-    parts = _parts(text)
-    if parts is None or not _NUMBER[form].fullmatch(parts[0]):
-        return None
-    digits = parts[0].replace(" ", "").replace("'", "")
+def _number(digits: str, form: str) -> float | None:
+    if not _NUMBER[form].fullmatch(digits):
+        return float(digits) if _INFINITE.fullmatch(digits) else None
+    digits = digits.replace(" ", "").replace("'", "")
     if form:
         digits = digits.replace(".", "").replace(",", ".")
     return float(digits.replace(",", ""))

@@ -271,14 +271,15 @@ def _scan(path: str, layout: _Layout, reader: Any) -> None:
     line = reader.line_num
     for row in reader:
         start, line = line + 1, reader.line_num
-        if any("\0" in entry for entry in row):
+        text = "".join(row)
+        if "\0" in text:
             raise ValueError(f"line {start} has NUL bytes: it is damaged")
-        if len(row) < 2 and named > 1 and not "".join(row).strip(" \t\r\n"):
+        if not text or text.isspace():
+            if len(row) > 1 or named == 1:
+                layout.rows += 1
+                blank += 1
             continue
         layout.rows += 1
-        if not any(entry.strip() for entry in row):
-            blank += 1
-            continue
         blank = 0
         if len(row) > used:
             last = max(i for i, entry in enumerate(row) if entry.strip()) + 1

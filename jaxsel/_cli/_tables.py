@@ -127,8 +127,8 @@ def choose_columns(
         for name in [c for c in features if c in rows]:
             features.remove(name)
             doubt(
-                f"column {name!r} of {path} is an index, the names of its rows, and no "
-                "feature; --id-column takes it for ids"
+                f"column {name!r} of {path} is an index, which names the rows, and is "
+                "left out: rename it if it is a feature"
             )
         for name in [c for c in features if re.fullmatch(r"Unnamed: \d+", c)]:
             doubt(f"{name!r} of {path} has no name in the header, and is a feature")
