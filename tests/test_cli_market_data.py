@@ -267,6 +267,8 @@ def test_tables_with_categories_and_gaps(capsys):
     assert asked.encoder.to_json() == encoder.to_json()
     reply_ = ("market", "answer", "request.npz", "north.csv", *rich, "--owner", "north")
     run(*reply_, "--out", "from_north.npz")
+    check = "Check: column 'work' has categories in 50% of 60 rows"
+    assert check in capsys.readouterr().err
     found = Answer.load("from_north.npz", asked)
     with pytest.warns(UserWarning, match="'work' has categories in 50% of 60 rows"):
         x = encoder.transform(north[["age", "work", "pay"]])
