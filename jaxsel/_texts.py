@@ -244,15 +244,15 @@ def _dates(counts: Counter[str], form: str) -> tuple[_Table, str, str] | None:
                 year = f"{19 + (int(year) < 69)}{year}"
             iso[text] = _iso(year, month, day, m.groups()[4:])
     dates = pd.Series(iso, dtype=object)
-    found = [_days(dates, format="ISO8601")] if iso else []
+    tables = [_days(dates, format="ISO8601")] if iso else []
     if other:
         texts = pd.Series({text: text.strip() for text in other}, dtype=object)
-        found.append(_days(texts, format="ISO8601"))
-        rest = texts[[text not in found[-1] for text in other]]
+        tables.append(_days(texts, format="ISO8601"))
+        rest = texts[[text not in tables[-1] for text in other]]
         named = rest[[_NAMED.fullmatch(text) is not None for text in rest]]
         if len(named):
-            found.append(_days(named, format="mixed"))
-    table = {text: day for days in found for text, day in days.items()}
+            tables.append(_days(named, format="mixed"))
+    table = {text: day for part in tables for text, day in part.items()}
     read = sum(counts[text] for text in table)
     if not read or read < _NEARLY * sum(counts.values()):
         return None
@@ -279,7 +279,6 @@ def days(dates: Any, *, format: str = "ISO8601") -> Any:
     """Convert a series of dates, or of texts, to days since 1970, NaN for others."""
     import pandas as pd
 
-    found = pd.to_datetime(dates, format=format, errors="coerce", utc=True)
-    return (found.dt.tz_localize(None) - pd.Timestamp("1970-01-01")) / pd.Timedelta(
-        days=1
-    )
+    dates = pd.to_datetime(dates, format=format, errors="coerce", utc=True)
+    since = dates.dt.tz_localize(None) - pd.Timestamp("1970-01-01")
+    return since / pd.Timedelta(days=1)

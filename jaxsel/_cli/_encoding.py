@@ -145,7 +145,7 @@ class Encoding:
             ) from error
         gaps = frame.columns[frame.isna().any().to_numpy(bool)]
         if len(gaps) and not allowed:
-            row = frame.index[frame[gaps[0]].isna()][0]
+            row = frame.index[np.flatnonzero(frame[gaps[0]].isna())[0]]
             remedy = (
                 "do without --encode none, which takes numbers as they are"
                 if self.mode == "none"

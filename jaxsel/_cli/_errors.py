@@ -189,7 +189,7 @@ def _texts(args: argparse.Namespace) -> Dataset | None:
 
 
 def _read_rows(data: Dataset, array: np.ndarray) -> np.ndarray:
-    """Return what belongs to the rows of the table that were read."""
+    """Take the rows of an array that were read of the table."""
     return array[data.extras["row"]] if "row" in data.extras else array
 
 

@@ -165,8 +165,8 @@ def _read(
         path, frame, apart=(id_column,), columns=[args.column], drop=()
     )
     ids = None if id_column is None else read_ids(path, frame[id_column])
-    empty = frame.index[frame[args.column].isna()]
-    if len(empty):
+    empty = np.flatnonzero(frame[args.column].isna())
+    if empty.size:
         raise ValueError(
             f"{path} must have a loss in every row, but {args.column!r} is empty in "
             f"row {empty[0]} ({len(empty)} of {len(frame)} rows): fill these in, or "

@@ -45,7 +45,7 @@ _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
 
 
 class Table(NamedTuple):
-    """What was read of a table.
+    """Columns and rows of a table, as they were read.
 
     Attributes:
         x: Features, `[n, d]`.
@@ -343,7 +343,8 @@ def _with_gaps(column: Any) -> Any:
         return column
     gaps = [label for label in present.unique() if not label.strip()]
     signs = [label for label in present.unique() if is_gap(label)]
-    numeric = pd.to_numeric(present[~present.isin(signs)], errors="coerce")
+    others = present[~present.isin(signs)]
+    numeric: Any = pd.to_numeric(others, errors="coerce")
     if len(signs) > len(gaps) and len(numeric) and numeric.notna().all():
         return pd.to_numeric(column.where(~column.isin(signs)))
     return column.where(~column.isin(gaps)) if gaps else column

@@ -114,7 +114,7 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
 
 @dataclasses.dataclass
 class _Layout:
-    """How a file is laid out.
+    """Layout of a file.
 
     Attributes:
         separator: Between entries.

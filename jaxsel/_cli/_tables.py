@@ -84,7 +84,7 @@ def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
 def named_as_asked(
     path: str, frame: pandas.DataFrame, asked: Iterable[str | None]
 ) -> pandas.DataFrame:
-    """Rename columns whose names differ from those asked for in case only."""
+    """Rename columns to the names asked for where these differ in case only."""
     known: dict[str, list[str]] = {}
     for name in frame.columns:
         known.setdefault(name.casefold(), []).append(name)

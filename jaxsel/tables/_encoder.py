@@ -24,7 +24,6 @@ from ._kinds import Typed, typed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pandas
 
 _FORMAT = "jaxsel.tables.encoder"
 _UNUSUAL = 4  # standard errors by which the share of rare categories may differ
@@ -282,7 +281,7 @@ def _doubt_unseen(column: Category, values: Any) -> None:
         )
 
 
-def _describe(kind: str, column: pandas.Series) -> str:
+def _describe(kind: str, column: Any) -> str:
     if kind == "category":
         return f"{column.nunique(dropna=False)} categories"
     gaps = int(column.isna().sum())

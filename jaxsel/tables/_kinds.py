@@ -6,7 +6,7 @@ import datetime
 import decimal
 import numbers
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from jaxsel._texts import Reading, days, is_gap, read_texts
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 _GAPS = 0.05  # share of texts in a column of numbers that may become gaps
 _FEW = 20  # distinct texts that are categories however few the rows are
+_DECIMALS: Any = (float, np.floating, decimal.Decimal)
 
 
 class Typed(NamedTuple):
@@ -197,23 +198,23 @@ def _plain(column: Any, kind: str) -> np.ndarray | None:
     """Convert values that are no texts, `[n]`; None if some are texts."""
     import pandas as pd
 
-    found = _dtype_kind(column)
-    if found is None:
+    values, stored = column, _dtype_kind(column)
+    if stored is None:
         kinds = {_object_kind(value) for value in column.dropna()}
         if len(kinds) > 1 or kinds & {"text", None}:
             return None
-        found = "date" if kinds == {"date"} else "number"
+        stored = "date" if kinds == {"date"} else "number"
         if kinds == {"duration"}:
-            column = pd.to_timedelta(column)
-    if found != kind and column.notna().any():
+            values = cast(Any, pd).to_timedelta(column)
+    if stored != kind and column.notna().any():
         return None
     if kind == "date":
-        return days(column).to_numpy(np.float64)
-    if pd.api.types.is_timedelta64_dtype(column):
-        column = column / pd.Timedelta(days=1)
-    if column.dtype == object:
-        column = column.map(float, na_action="ignore")
-    return column.astype("Float64").to_numpy(np.float64, na_value=np.nan)
+        return days(values).to_numpy(np.float64)
+    if pd.api.types.is_timedelta64_dtype(values):
+        values = values / cast(Any, pd).Timedelta(days=1)
+    if values.dtype == object:
+        values = values.map(float, na_action="ignore")
+    return values.astype("Float64").to_numpy(np.float64, na_value=np.nan)
 
 
 def _texts(column: Any) -> list[str | None]:
@@ -227,7 +228,7 @@ def _texts(column: Any) -> list[str | None]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, (float, np.floating, decimal.Decimal)) and value % 1 == 0:
+    if isinstance(value, _DECIMALS) and value % 1 == 0:
         return str(int(value))
     return str(value)
 
