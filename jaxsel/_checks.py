@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._frames import columns_of, foreign_columns, frame_array, without_label
+from ._frames import feature_labels, foreign_columns, frame_array, without_label
 from ._mesh import gather
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def as_array(
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise TypeError(f"{name} must be an array, got ragged nested lists") from error
+        more = ": multi-label data are not supported" if name[:1] == "y" else ""
+        raise TypeError(
+            f"{name} must be an array, got ragged nested lists{more}"
+        ) from error
 
 
 def _dense(name: str, sparse: Any) -> np.ndarray:
@@ -137,7 +140,7 @@ def check_features(
         )
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    check_finite(name, array, columns=columns_of(value))
+    check_finite(name, array, columns=feature_labels(value))
     return array
 
 
@@ -255,6 +258,8 @@ def encode_labels(
                     f"{name} must hold class labels, got {first}: for numeric targets "
                     "use knn_regression_shapley"
                 )
+        if array.dtype.kind == "O":
+            _refuse_lists(name, array)
         if array.dtype.kind == "O" and (gaps := without_label(array)).size:
             raise ValueError(
                 f"{name} must hold a label of each sample, but row {gaps[0]} has none "
@@ -268,12 +273,47 @@ def encode_labels(
             f"dtype {arrays[0].dtype} and {arrays[1].dtype}: convert one of them, as "
             "with astype(str)"
         )
+    if kinds[0] == "text":  # `check_shared_labels` compares the others with them
+        warn_spelling(names[0], "labels", set(arrays[0].tolist()))
     try:
         return _number_classes(*arrays)
     except TypeError as error:
         raise TypeError(
             f"{names[0]} and {names[1]} must hold labels of one comparable type"
         ) from error
+
+
+def _refuse_lists(name: str, labels: np.ndarray) -> None:
+    for row, label in enumerate(labels):
+        if isinstance(label, (list, tuple, set, frozenset, dict, np.ndarray)):
+            raise ValueError(
+                f"{name} must hold one label of each sample, but row {row} has a "
+                f"{type(label).__name__}: multi-label data are not supported"
+            )
+
+
+def warn_spelling(name: str, kind: str, texts: Iterable[object]) -> None:
+    """Warn of texts that differ only in case or in spaces around them.
+
+    Args:
+        name: Holds the texts.
+        kind: What they are, such as "labels".
+        texts: Each at least once; others than texts are skipped.
+    """
+    alike: dict[str, set[str]] = {}
+    for text in set(texts):
+        if isinstance(text, str):
+            alike.setdefault(text.strip().casefold(), set()).add(text)
+    groups = sorted(sorted(group) for group in alike.values() if len(group) > 1)
+    if groups:
+        more = f", and {len(groups) - 1} more such groups" if groups[1:] else ""
+        warnings.warn(
+            f"{name} has the {kind} {', '.join(map(repr, groups[0]))}, which differ "
+            f"only in case or spaces and count as different ones{more}: write them "
+            "alike",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def check_shared_labels(

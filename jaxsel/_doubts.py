@@ -5,14 +5,15 @@ Each is one sentence that names the argument and the remedy, and is cheap to com
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ._checks import caller_level
-from ._frames import columns_of
+from ._frames import feature_labels
 from ._mesh import whole
 from ._show import is_readable
 
@@ -29,6 +30,14 @@ def doubt(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=caller_level())
 
 
+@contextlib.contextmanager
+def no_doubts() -> Iterator[None]:
+    """Silence warnings that were given of the same input before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def doubt_columns(
     name: str, x: Any, given: Any = None, *, distances: bool = True
 ) -> None:
@@ -43,7 +52,7 @@ def doubt_columns(
     """
     if not is_readable(x) or x.ndim != 2 or len(x) < _FEW:
         return
-    labels = columns_of(given)
+    labels = feature_labels(given)
     x = np.asarray(x)
     # Most columns are told by a few rows, all at once.
     some = np.sort(x[:_FEW], axis=0)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+_HEAD = 64  # rows that tell whether a column has lists
+
 
 def columns_of(table: Any) -> list[Any] | None:
     """Return the labels of the columns of a pandas, polars or Arrow table.
@@ -27,8 +29,8 @@ def columns_of(table: Any) -> list[Any] | None:
 
 
 def names_of(value: Any) -> tuple[str, ...] | None:
-    """Return the names of a data frame's columns; None of anything else."""
-    names = columns_of(value)
+    """Return the names of a data frame's features; None of anything else."""
+    names = feature_labels(value)
     texts = bool(names) and all(isinstance(name, str) for name in names or ())
     return tuple(names) if names and texts else None
 
@@ -52,12 +54,129 @@ def frame_array(table: Any) -> np.ndarray | None:
     if not columns_of(table):
         return None
     found: list[np.ndarray] = []
-    for column in _columns(table):
+    for label, column in zip(columns_of(table) or (), _columns(table), strict=True):
         array = _numbers(column)
+        if array is None:
+            array = vectors(np.asarray(column), f"column {label!r}")
         if array is None:
             return None
         found.append(array)
     return np.column_stack(found)
+
+
+def feature_labels(table: Any) -> list[Any] | None:
+    """Return a label for each column of `frame_array`; None if it gives none.
+
+    A column of lists of numbers has one for each place, such as "emb[0]".
+    """
+    names = columns_of(table)
+    if names is None:
+        return None
+    labels: list[Any] = []
+    for label, column in zip(names, _columns(table), strict=True):
+        head = column.iloc[:_HEAD] if hasattr(column, "iloc") else column[:_HEAD]
+        width = _width(np.asarray(head))
+        labels += [label] if width is None else places(label, width)
+    return labels
+
+
+def places(label: Any, width: int) -> list[str]:
+    """Name the columns that a column of lists becomes."""
+    return [f"{label}[{j}]" for j in range(width)]
+
+
+def is_index(label: Any) -> bool:
+    """Tell whether a column is an index without a name that pandas wrote to a file."""
+    return isinstance(label, str) and label.startswith("__index_level_")
+
+
+def spread_lists(frame: Any, name: str) -> Any:
+    """Give each place of lists of numbers a column of its own.
+
+    Args:
+        frame: Of pandas; returned as it is if no column has such lists.
+        name: What errors call it.
+
+    Raises:
+        ValueError: If lists of a column differ in length.
+    """
+    import pandas as pd
+
+    parts: list[Any] = []
+    spread = False
+    for label in frame.columns:
+        column = frame[label]
+        values = None
+        if column.dtype == object or "list" in str(column.dtype):
+            values = vectors(column.to_numpy(object), f"column {label!r} of {name}")
+        if values is None:
+            parts.append(column)
+            continue
+        names = places(label, values.shape[1])
+        parts.append(pd.DataFrame(values, index=frame.index, columns=names))
+        spread = True
+    return pd.concat(parts, axis=1) if spread else frame
+
+
+def vectors(column: np.ndarray, name: str) -> np.ndarray | None:
+    """Return lists of numbers that are all of one length as an array, `[n, width]`.
+
+    Args:
+        column: Objects, `[n]`; or numbers `[n, width]`, which stay as they are.
+        name: What errors call it.
+
+    Returns:
+        The numbers, float64 unless all are of one type; a missing list is NaN
+        throughout. None if there are other objects, or no lists.
+
+    Raises:
+        ValueError: If lengths differ; names the row.
+    """
+    if column.ndim == 2 and column.dtype.kind in "biuf":
+        return column
+    width = _width(column)
+    if width is None:
+        return None
+    rows = list[np.ndarray]()
+    for i, value in enumerate(column):
+        if _is_missing_list(value):
+            rows.append(np.full(width, math.nan))
+            continue
+        row = np.asarray(value)
+        if row.ndim != 1 or row.dtype.kind not in "biuf":
+            row = _numbers(row) if row.ndim == 1 else None
+        if row is None:
+            return None
+        if len(row) != width:
+            raise ValueError(
+                f"{name} must have lists of one length, but row {i} has {len(row)} "
+                f"numbers, and the first list {width}"
+            )
+        rows.append(row)
+    return np.stack(rows)
+
+
+def _width(column: np.ndarray) -> int | None:
+    """Return the length of the first list of a column; None if it has none."""
+    if column.ndim == 2:
+        return column.shape[1]
+    if column.dtype != object:
+        return None
+    first = next((value for value in column if not _is_missing_list(value)), None)
+    if not _is_list(first):
+        return None
+    array = np.asarray(first)
+    return array.shape[0] if array.ndim == 1 and array.dtype.kind in "biufO" else None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) or (
+        hasattr(value, "__array__") and hasattr(value, "__len__")
+    )
+
+
+def _is_missing_list(value: Any) -> bool:
+    return not _is_list(value) and _is_missing(value)
 
 
 def foreign_columns(table: Any) -> str | None:
@@ -69,6 +188,7 @@ def foreign_columns(table: Any) -> str | None:
         repr(label)
         for label, column in zip(labels, _columns(table), strict=True)
         if _numbers(column) is None
+        and vectors(np.asarray(column), f"column {label!r}") is None
     ]
     more = f" and {len(foreign) - 4} more" if foreign[4:] else ""
     return ", ".join(foreign[:4]) + more

@@ -119,7 +119,7 @@ def test_columns_in_another_order(capsys):
 
 
 def test_columns_of_tables_can_be_left_out(capsys):
-    """As the index that pandas writes, which says so if it is not."""
+    """As the index that pandas writes, of which it is told."""
     x, y = draw(10, 10, 20)
     names = [f"c{i}" for i in range(6)]
     frame = pd.DataFrame(x.astype(np.float32), columns=names).assign(label=y)
@@ -132,11 +132,11 @@ def test_columns_of_tables_can_be_left_out(capsys):
     made += ("--held-out-to", "held.npz", "--out", "request.npz", "--force")
     run(*made, "--drop", "id")
     warning = (
-        "Check: column 'Unnamed: 0' of val.csv numbers the rows, and counts as a "
-        "feature: leave it out with --drop or --columns\n"
+        "Check: column 'Unnamed: 0' of val.csv is an index, which names the rows, and "
+        "is left out: rename it if it is a feature\n"
     )
     assert capsys.readouterr().err == warning
-    assert Request.load("request.npz").schema.columns == ("Unnamed: 0", *names)
+    assert Request.load("request.npz").schema.columns == tuple(names)
     for options in (
         ("--drop", "id", "--drop", "Unnamed: 0"),
         ("--columns", ",".join(names)),
@@ -267,8 +267,11 @@ def test_tables_with_categories_and_gaps(capsys):
     assert asked.encoder.to_json() == encoder.to_json()
     reply_ = ("market", "answer", "request.npz", "north.csv", *rich, "--owner", "north")
     run(*reply_, "--out", "from_north.npz")
+    check = "Check: column 'work' has categories in 50% of 60 rows"
+    assert check in capsys.readouterr().err
     found = Answer.load("from_north.npz", asked)
-    x = encoder.transform(north[["age", "work", "pay"]])
+    with pytest.warns(UserWarning, match="'work' has categories in 50% of 60 rows"):
+        x = encoder.transform(north[["age", "work", "pay"]])
     expected = market.answer(asked, x, north.rich.to_numpy(str), owner="north")
     np.testing.assert_array_equal(found.x, expected.x)
     message = refuse(capsys, *reply_, "--drop", "age", "--out", "no.npz")

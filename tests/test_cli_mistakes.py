@@ -110,7 +110,7 @@ MISTAKES = {
     ),
     "columns": (
         ["value", "train.csv", "narrow.csv", *LABEL, *OUT],
-        ["narrow.csv has no column 'work'; it has age, income"],
+        ["narrow.csv has no column 'work'; it has 'age', 'income'"],
     ),
     "other labels": (
         ["value", "train.csv", "other.csv", *LABEL, *OUT],

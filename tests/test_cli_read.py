@@ -232,7 +232,7 @@ LABELS = {"label_column": "class"}
             "s.csv",
             {"label_column": "klass"},
             ValueError,
-            "s.csv has no column 'klass'; it has a, class, b, c",
+            "s.csv has no column 'klass'; it has 'a', 'class', 'b', 'c'",
         ),
         ("s.csv", {**LABELS, "drop": ["id"]}, ValueError, "has no column 'id'; it has"),
         ("s.csv", {**LABELS, "columns": ["a", "z"]}, ValueError, "has no column 'z'"),

@@ -360,3 +360,15 @@ def test_other_commands_refuse_folders(capsys):
             capsys.readouterr()
         message = refuse(capsys, *arguments)
         assert "val must be one file that fits in memory" in message
+
+
+def test_lists_of_numbers_in_parquet_files():
+    for name, x, y in (("train", X, Y), ("val", X_VAL, Y_VAL)):
+        Path(name).mkdir()
+        frame = pd.DataFrame({"kind": y, "emb": [*x], "a": x[:, 0]})
+        frame.to_parquet(f"{name}/0.parquet", index=False)
+    run("value", "train/0.parquet", "val", "--label-column", "kind", *OUT)
+    wide, wide_val = (np.column_stack([x, x[:, 0]]) for x in (X, X_VAL))
+    expected = jaxsel.knn_shapley(wide, Y, wide_val, Y_VAL)
+    found = Values.load("o.npz").values
+    np.testing.assert_allclose(found, expected.values, rtol=1e-5, atol=1e-7)

@@ -406,7 +406,7 @@ def test_merging_refuses_other_values(capsys):
         (["t.csv", "t.csv", *OUT], "needs --label-column"),
         (
             ["t.csv", "t.csv", "--label-column", "y", *OUT],
-            "t.csv has no column 'y'; it has a, kind",
+            "t.csv has no column 'y'; it has 'a', 'kind'",
         ),
         (
             ["t.csv", "t.csv", "--encode", "none", "--label-column", "a", *OUT],

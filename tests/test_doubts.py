@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import jaxsel
+from jaxsel import labels
+from jaxsel.labels._inputs import number_labels
 
 N, M = 200, 60
 
@@ -90,6 +92,29 @@ def test_what_is_usual_is_not_warned_of(arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values(*arguments)
+
+
+def test_labels_that_differ_only_in_case_or_spaces():
+    x, y, x_val, y_val = samples()
+    names = np.array(["no", "yes", "NO", "yes "])
+    message = (
+        "y has the labels 'NO', 'no', which differ only .*, and 1 more such groups"
+    )
+    spelt = names[y + 2 * (np.arange(N) % 3 == 0)]
+    with pytest.warns(UserWarning, match=message):
+        values(x, spelt, x_val, names[y_val])
+    with pytest.warns(UserWarning, match=message):
+        jaxsel.find_label_errors(x, spelt.astype(object))
+
+
+def test_labels_that_are_ids_or_of_small_classes():
+    x, y, *_ = samples()
+    few = "60 of 61 classes have fewer samples than the 5 folds, the smallest 1"
+    with pytest.warns(UserWarning, match=few) as caught:
+        labels.deal_folds(np.arange(N) // 2 * (np.arange(N) > 80))
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="y has 150 different labels in 200 rows"):
+        number_labels(np.maximum(np.arange(N) - 50, 0))
 
 
 def test_the_caller_is_named():

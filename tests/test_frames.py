@@ -1,5 +1,6 @@
 """Tables of pandas, polars and Arrow, and sparse matrices, where arrays are taken."""
 
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -131,3 +132,66 @@ def test_a_dataset_says_what_to_pass():
     dataset = data.Dataset(x=x.to_numpy(np.float32), y=y.to_numpy())
     with pytest.raises(TypeError, match=r"x must be an array, got a Dataset: .*fit_on"):
         jaxsel.knn_shapley(dataset, y, x_val, y_val, k=3)
+
+
+@pytest.mark.parametrize("call", ["knn_shapley", "loo", "errors"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_of_lists_are_as_good_as_arrays(call, kind):
+    x, y, x_val, y_val = samples()
+    plain = [np.asarray(table, np.float32) for table in (x, x_val)]
+    wanted = CALLS[call](plain[0], y.to_numpy(), plain[1], y_val.to_numpy())
+    tables = [
+        pd.DataFrame({"emb": [list(row) for row in table[:, :3]], "a": table[:, 3]})
+        for table in plain
+    ]
+    found = CALLS[call](KINDS[kind](tables[0]), y, KINDS[kind](tables[1]), y_val)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_columns_of_lists_that_are_refused():
+    x, y, x_val, y_val = samples()
+    emb = [[0.0, 1.0]] * N
+    table = pd.DataFrame({"a": 0.0, "emb": emb})
+    table.at[3, "emb"] = [0.0, np.nan]
+    with pytest.raises(ValueError, match=r"row 3 has NaN .* in column 'emb\[1\]'"):
+        jaxsel.knn_shapley(table, y, table, y)
+    table.at[3, "emb"] = [0.0]
+    with pytest.raises(ValueError, match="'emb' must have lists of one .* row 3 has 1"):
+        jaxsel.knn_shapley(table, y, table, y)
+    texts = pd.DataFrame({"emb": [["u"]] * N, "a": 0.0})
+    with pytest.raises(TypeError, match="columns of text.*: 'emb'; encode them"):
+        jaxsel.knn_shapley(texts, y, texts, y)
+
+
+@pytest.mark.parametrize("name", ["data_oob", "utility"])
+def test_columns_of_texts_are_named_by_all_who_take_samples(name):
+    x, y, *_ = samples()
+    x = x.assign(work="state")
+    learner = value.LogisticRegression()
+    calls = {
+        "data_oob": lambda: value.data_oob(learner, x, y, key=jax.random.key(0)),
+        "utility": lambda: value.ModelUtility(learner, x, y, x, y),
+    }
+    with pytest.raises(TypeError, match="x must be numeric, .*'work'; .*TableEncoder"):
+        calls[name]()
+
+
+LISTS = {
+    "ragged": ([["a"], ["a", "b"]] * 20, TypeError, "ragged nested lists: multi-label"),
+    "series": (
+        pd.Series([["a"], ["a", "b"]] * 20),
+        ValueError,
+        "row 0 has a list: mul",
+    ),
+    "sets": (pd.Series([{1}, {1, 2}] * 20), ValueError, "row 0 has a set: multi-label"),
+    "pairs": ([["a", "b"]] * 40, ValueError, "multi-label data|labels of shape"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("call", ["knn_shapley", "loo", "errors"])
+def test_lists_are_no_labels(call, name):
+    x, _, x_val, _ = samples()
+    y, error, message = LISTS[name]
+    with pytest.raises(error, match=f"^y .*({message})"):
+        CALLS[call](x, y, x_val, y[:M])

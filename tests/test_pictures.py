@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import jaxsel
@@ -58,6 +59,8 @@ def test_messages_are_those_of_the_page():
         (x, y, x[:, :2], y),
         (x, y, x, np.where(y, "a", "b")),
         (x, y + 0.5, x, y),
+        (x, pd.Series([["a"], ["a", "b"]] * 10), x, y),
+        (pd.DataFrame({"emb": [*x[1:], x[0, :1]]}), y, x, y),
         (x, np.where(y, "a", "b"), x, np.where(y, "c", "d")),
     ]
     messages = re.findall(r"^\| `([^`]+)` \|", page, re.M)

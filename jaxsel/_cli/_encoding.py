@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from jaxsel._checks import show_labels
+from jaxsel._doubts import no_doubts
 
 from ._tables import check_columns, numbers
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
 
     from jaxsel.data import Dataset
     from jaxsel.tables import TableEncoder
+
+
+_FEW = 10  # rows from which on categories are not all new by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +70,10 @@ class Split:
     def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:
         """Return TRAIN, VAL, and what the manifest says of them."""
         train, val = self.rows(data.y)
+        rows = data.extras.get("row", np.arange(len(data)))
         about = {"seed": self.seed, "stratified": self.classes}
-        return data.take(train), data.take(val), {**about, "val_rows": val.tolist()}
+        about |= {"val_rows": rows[val].tolist()}
+        return data.take(train), data.take(val), about
 
 
 class Encoding:
@@ -76,7 +85,8 @@ class Encoding:
     Attributes:
         columns: Columns of TRAIN that are features; None before it was read.
         encoder: What encodes them; None where they stay as they are.
-        checks: What the user should look at.
+        first: The table that they were fitted on.
+        checks: What was told while a table was read, for the manifest.
     """
 
     def __init__(
@@ -98,6 +108,7 @@ class Encoding:
         self.mode, self.split, self.remedy, self.gaps = mode, split, remedy, gaps
         self.columns: tuple[str, ...] | None = None
         self.encoder: TableEncoder | None = None
+        self.first = ""
         self.checks: list[str] = []
 
     def __call__(
@@ -106,8 +117,8 @@ class Encoding:
         """Return features `[n, d]` and their names."""
         first, allowed = self.columns is None, self.gaps
         if first:
-            self.columns = tuple(frame.columns)
-            self.checks += check_columns(path, frame, self.remedy)
+            self.columns, self.first = tuple(frame.columns), path
+            check_columns(path, frame, self.remedy)
         try:
             if (
                 self.mode == "auto"
@@ -122,15 +133,19 @@ class Encoding:
                     self.encoder.fit(frame.iloc[self.split.rows(y)[0]])
                 else:
                     self.encoder.fit(frame)
+            if self.encoder is not None and not first:
+                check_categories(self.encoder, frame, self.first)
             if self.encoder is not None:
-                return self.encoder.transform(frame), self.encoder.feature_names
+                with no_doubts() if first else contextlib.nullcontext():
+                    x = self.encoder.transform(frame)
+                return x, self.encoder.feature_names
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{path}: {error} (leave a column out with {self.remedy})"
             ) from error
         gaps = frame.columns[frame.isna().any().to_numpy(bool)]
         if len(gaps) and not allowed:
-            row = int(np.flatnonzero(frame[gaps[0]].isna())[0])
+            row = frame.index[np.flatnonzero(frame[gaps[0]].isna())[0]]
             remedy = (
                 "do without --encode none, which takes numbers as they are"
                 if self.mode == "none"
@@ -159,11 +174,32 @@ class Agreed:
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return features `[n, d]` and their names."""
         try:
+            check_categories(self.encoder, frame, "the request")
             return self.encoder.transform(frame), self.encoder.feature_names
         except ValueError as error:
             raise ValueError(
                 f"{path}: {error} (leave columns out with --drop or --columns)"
             ) from error
+
+
+def check_categories(encoder: TableEncoder, frame: Any, fitted: str) -> None:
+    """Refuse a column of categories that has none of those that were fitted.
+
+    Args:
+        encoder: What was fitted.
+        frame: Another table.
+        fitted: What errors call the table that was fitted.
+
+    Raises:
+        ValueError: If there is such a column.
+    """
+    for name, (share, unseen) in encoder.unseen(frame).items():
+        known = encoder.categories[name]
+        if share == 1 and known and len(frame) >= _FEW:
+            raise ValueError(
+                f"none of the values of column {name!r} ({show_labels(unseen)}) is in "
+                f"{fitted} ({show_labels(known)}): write them alike"
+            )
 
 
 def _plain(frame: pandas.DataFrame, gaps: bool) -> bool:

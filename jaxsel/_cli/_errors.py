@@ -50,6 +50,7 @@ _RECORDED = (
     "y_key",
     "id_column",
     "drop",
+    "drop_unlabelled",
     "as_is",
 )
 _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
@@ -86,15 +87,18 @@ def run(args: argparse.Namespace) -> None:
         raise FileExistsError(f"{folder} is a file: --out names a folder")
 
     encoding = Encoding(args.encode)
-    data, texts = _read(args, encoding)
+    with recorded() as doubts:
+        data, texts = _read(args, encoding)
     probs = None
     if args.pred_probs is not None:
         from ._read import read_array
 
-        probs = read_array(args.pred_probs, "pred_probs")
+        probs = _read_rows(data, read_array(args.pred_probs, "pred_probs"))
     features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
-    checks = [*encoding.checks, *checks, *_check_overlap(errors)]
+    if "row" in data.extras:
+        errors = dataclasses.replace(errors, index=tuple(data.extras["row"].tolist()))
+    checks = [*doubts, *checks, *_check_overlap(errors)]
     encoded = encoding.encoder is not None
     checks += [] if features is None or encoded else _check_scales(features)
 
@@ -153,6 +157,7 @@ def _read(
         id_column=args.id_column,
         drop=() if unused else drop,
         encode=None if unused else encoding,
+        drop_unlabelled=args.drop_unlabelled,
         x_key=args.x_key,
         y_key=args.y_key,
         data_dir=args.data_dir,
@@ -160,11 +165,11 @@ def _read(
     )
     if data.y.ndim != 1:
         raise ValueError(f"{args.table} must have labels of shape [n]")
-    if data.class_names is not None and data.y.min(initial=-1) >= 0:
+    if data.class_names is not None and data.y.min(initial=0) >= 0:
         # By their names, which the report shows.
         data = dataclasses.replace(data, y=np.asarray(data.class_names)[data.y])
     if args.text is not None:
-        return data, _column(args.table, args.text)
+        return data, _read_rows(data, _column(args.table, args.text))
     texts = data.x if data.x.dtype.kind in "OU" else None
     return data, texts
 
@@ -188,15 +193,17 @@ def _texts(args: argparse.Namespace) -> Dataset | None:
     return Dataset(x=x, y=y)
 
 
+def _read_rows(data: Dataset, array: np.ndarray) -> np.ndarray:
+    """Take the rows of an array that were read of the table."""
+    return array[data.extras["row"]] if "row" in data.extras else array
+
+
 def _column(path: str, name: str) -> np.ndarray:
     """Return a column of a table as texts."""
-    from ._tables import listing, read_frame
+    from ._tables import choose_columns, named_as_asked, read_frame
 
-    frame = read_frame(path)
-    if name not in frame.columns:
-        raise ValueError(
-            f"{path} has no column {name!r}; it has {listing(frame.columns)}"
-        )
+    frame = named_as_asked(path, read_frame(path, [name]), [name])
+    choose_columns(path, frame, apart=(), columns=[name], drop=())
     return frame[name].fillna("").astype(str).to_numpy(object)
 
 
@@ -216,7 +223,7 @@ def _features(
     if args.features is not None:
         if args.encoder is not None:
             raise ValueError("--features and --encoder must not both be given")
-        return np.asarray(read_array(args.features, args.x_key))
+        return _read_rows(data, np.asarray(read_array(args.features, args.x_key)))
     if args.encoder is not None:
         if texts is None:
             raise ValueError(
@@ -310,7 +317,8 @@ def _check_scales(features: np.ndarray) -> list[str]:
     if not np.array_equal(on_one_scale(features), features.astype(np.float32)):
         return []  # scales make no difference
     spread = np.asarray(features, np.float64).std(axis=0)
-    spread = spread[spread > np.finfo(np.float32).eps * spread.max()]
+    # Dead dimensions of encoders vary by less than the others can be told apart.
+    spread = spread[spread > np.finfo(np.float64).eps * spread.max(initial=0)]
     if not len(spread) or spread.max() <= _UNLIKE * spread.min():
         return []
     return [
@@ -335,22 +343,25 @@ def _shown(
 ) -> dict[str, np.ndarray]:
     """Return what is shown beside each suspect: its id, and columns of the table."""
     from ._read import TABLES
-    from ._tables import read_frame
+    from ._tables import named_as_asked, read_frame
     from ._telling import telling_columns
 
     shown = {} if data.ids is None else {"id": data.ids}
     if Path(args.table).suffix.lower() not in TABLES:
         return shown
     apart = args.label_column, args.id_column, args.text
-    frame = read_frame(args.table)
-    if len(frame) == len(errors.given):
-        shown |= telling_columns(frame, errors.given, apart=apart, most=_COLUMNS)
-    return shown
+    asked = [name for name in apart if name is not None]
+    with recorded():  # what is to be told was told at the first reading
+        frame = named_as_asked(args.table, read_frame(args.table, asked), asked)
+    if "row" in data.extras:
+        frame = frame.iloc[data.extras["row"]]
+    return shown | telling_columns(frame, errors.given, apart=apart, most=_COLUMNS)
 
 
 def _write_table(errors: LabelErrors, shown: dict[str, np.ndarray], path: Path) -> None:
     rows = errors.indices
-    columns: dict[str, Any] = {"row": rows}
+    of_file = rows if errors.index is None else [errors.index[i] for i in rows]
+    columns: dict[str, Any] = {"row": of_file}
     if "id" in shown:
         columns["id"] = shown["id"][rows]
     columns |= {

@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> None:
 
     from jaxsel import Selection, loss_threshold
 
-    losses, ids = _read(args, args.losses, args.id_column)
-    benchmark, _ = _read(args, args.benchmark, None)
     with recorded() as checks:
+        losses, ids = _read(args, args.losses, args.id_column)
+        benchmark, _ = _read(args, args.benchmark, None)
         found = loss_threshold(benchmark, losses, progress=show_progress())
     kept = found.keeps(losses)
     order = np.argsort(losses, kind="stable")
@@ -136,7 +136,14 @@ def _read(
     import numpy as np
 
     from ._read import read_array, read_ids
-    from ._tables import TABLES, choose_columns, listing, numbers, read_frame
+    from ._tables import (
+        TABLES,
+        choose_columns,
+        listing,
+        named_as_asked,
+        numbers,
+        read_frame,
+    )
 
     if Path(path).suffix.lower() not in TABLES:
         if id_column is not None:
@@ -147,14 +154,22 @@ def _read(
                 f"{path} must hold one loss a sample, [n], got {losses.shape}"
             )
         return losses, None
-    frame = read_frame(path)
+    frame = read_frame(path, () if id_column is None else (id_column,))
     if args.column is None:
         raise ValueError(
             f"{path} needs --column, which of its columns holds the losses: "
             f"{listing(frame.columns)}"
         )
+    frame = named_as_asked(path, frame, (args.column, id_column))
     chosen = choose_columns(
         path, frame, apart=(id_column,), columns=[args.column], drop=()
     )
     ids = None if id_column is None else read_ids(path, frame[id_column])
+    empty = np.flatnonzero(frame[args.column].isna())
+    if empty.size:
+        raise ValueError(
+            f"{path} must have a loss in every row, but {args.column!r} is empty in "
+            f"row {empty[0]} ({len(empty)} of {len(frame)} rows): fill these in, or "
+            "leave the rows out"
+        )
     return numbers(path, frame[chosen])[:, 0], ids

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxsel._frames import plain_labels
 
+from ._checks import recorded
 from ._encoding import Agreed, Encoding
 from ._output import fingerprint, fingerprint_dataset, say_checks
 
@@ -38,19 +39,19 @@ def read_data(
     """
     from ._read import read_samples
 
-    encode = encode or encoding()
-    data = read_samples(
-        source,
-        labels=labels,
-        label_column=args.label_column,
-        columns=_columns(args),
-        drop=args.drop,
-        x_key=args.x_key,
-        y_key=args.y_key,
-        data_dir=args.data_dir,
-        encode=encode,
-    )
-    _say_checks(encode)
+    with recorded() as checks:
+        data = read_samples(
+            source,
+            labels=labels,
+            label_column=args.label_column,
+            columns=_columns(args),
+            drop=args.drop,
+            x_key=args.x_key,
+            y_key=args.y_key,
+            data_dir=args.data_dir,
+            encode=encode or encoding(),
+        )
+    _tell(checks, encode)
     return data
 
 
@@ -81,16 +82,16 @@ def read_unlabelled(
     from ._read import ARRAYS, TABLES, read_array, read_table
 
     suffix, names = Path(source).suffix.lower(), None
-    encode = encode or encoding()
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
-        x, _, names, _ = read_table(
-            source,
-            columns=_columns(args),
-            drop=(*drop, *args.drop),
-            encode=encode,
-        )
-        _say_checks(encode)
+        with recorded() as checks:
+            x, _, names, _, _ = read_table(
+                source,
+                columns=_columns(args),
+                drop=(*drop, *args.drop),
+                encode=encode or encoding(),
+            )
+        _tell(checks, encode)
     elif suffix in ARRAYS:
         x = read_array(source, args.x_key)
     else:
@@ -119,17 +120,20 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
         )
     if not is_table:
         return read_array(source, args.y_key)
-    _, found, _, _ = read_table(source, label_column=column, columns=())
-    return plain_labels(np.asarray(found))
+    with recorded() as checks:
+        predicted = read_table(source, label_column=column, columns=()).y
+    say_checks(checks)
+    return plain_labels(np.asarray(predicted))
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:
     return None if args.columns is None else args.columns.split(",")
 
 
-def _say_checks(encode: Encode) -> None:
+def _tell(checks: list[str], encode: Encode | None) -> None:
+    say_checks(checks)
     if isinstance(encode, Encoding):
-        say_checks(encode.checks)
+        encode.checks += checks
 
 
 def warn(message: str) -> None:

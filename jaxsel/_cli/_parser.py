@@ -105,6 +105,11 @@ def add_table_options(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="tables: a column that is no feature; may be repeated",
     )
+    group.add_argument(
+        "--drop-unlabelled",
+        action="store_true",
+        help="tables: leave out rows without a label; others keep their row numbers",
+    )
     add_encode(group)
 
 

@@ -12,15 +12,26 @@ import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxsel._checks import check_finite
+from jaxsel._doubts import doubt
+from jaxsel._texts import is_gap
 from jaxsel._types import Values
 from jaxsel.data import Dataset, load
 
 from ._messages import check_file
-from ._tables import OTHER_TABLES, TABLES, choose_columns, listing, numbers, read_frame
+from ._tables import (
+    OTHER_TABLES,
+    TABLES,
+    choose_columns,
+    listing,
+    named_as_asked,
+    numbers,
+    read_frame,
+)
 
 # Of a path, columns of features and the labels: features [n, d], and their names.
 Encode = Callable[[str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, ...]]]
@@ -33,6 +44,24 @@ STREAMED = (".array_record", ".arrayrecord", ".zarr")
 _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
 
 
+class Table(NamedTuple):
+    """Columns and rows of a table, as they were read.
+
+    Attributes:
+        x: Features, `[n, d]`.
+        y: Labels, `[n]`, or None.
+        names: Of the features.
+        ids: Names of the samples, `[n]`, or None.
+        rows: Of the file, `[n]`; None if all were read.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    names: tuple[str, ...]
+    ids: np.ndarray | None
+    rows: np.ndarray | None
+
+
 def read_samples(
     source: str,
     *,
@@ -42,6 +71,7 @@ def read_samples(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encode: Encode | None = None,
+    drop_unlabelled: bool = False,
     x_key: str = "x",
     y_key: str = "y",
     data_dir: str | None = None,
@@ -61,6 +91,8 @@ def read_samples(
         drop: Columns of a table to leave out. Not used where `columns` are given.
         encode: Makes features of columns, as `Encoding` does. If None they must be
             numeric: which code a category gets would decide who is near.
+        drop_unlabelled: Whether to leave out rows of a table without a label; then
+            `extras["row"]` of the result has the rows that are left.
         x_key: Array of an `.npz` file that holds the features.
         y_key: Array of an `.npz` file that holds the labels.
         data_dir: Where data sets were prepared.
@@ -73,6 +105,11 @@ def read_samples(
         ImportError: If a table is to be read and pandas or pyarrow is missing.
     """
     suffix = Path(source).suffix.lower()
+    if drop_unlabelled and (suffix not in TABLES or label_column is None):
+        raise ValueError(
+            "--drop-unlabelled is for tables with --label-column, and "
+            f"{source} has none"
+        )
     if Path(source).is_dir() or suffix in STREAMED:
         raise ValueError(
             f"{source} must be one file that fits in memory, or NAME:SPLIT: only VAL "
@@ -99,7 +136,7 @@ def read_samples(
             raise ValueError(f"{source} has labels: {labels} must not be given for it")
         return load(match[1], split=match[2], data_dir=data_dir, progress=progress)
 
-    y = names = ids = None
+    y = names = ids = rows = None
     if suffix in TABLES:
         if labels is None and label_column is None:
             has = listing(read_frame(source).columns)
@@ -112,13 +149,14 @@ def read_samples(
                 f"the labels of {source} must come from --label-column {label_column} "
                 f"or from {labels}, not from both: leave one out"
             )
-        x, y, names, ids = read_table(
+        x, y, names, ids, rows = read_table(
             source,
             label_column=label_column,
             id_column=id_column,
             columns=columns,
             drop=drop,
             encode=encode,
+            drop_unlabelled=drop_unlabelled,
         )
     elif suffix == ".npy" and labels is None:
         raise ValueError(
@@ -134,7 +172,8 @@ def read_samples(
             f"{source} must have features of shape [n, d] or [n, ...], got {x.shape}"
         )
     try:
-        return Dataset(x=x, y=y, ids=ids, feature_names=names)
+        extras = {} if rows is None else {"row": rows}
+        return Dataset(x=x, y=y, ids=ids, feature_names=names, extras=extras)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{source}: {error}") from error
 
@@ -168,6 +207,8 @@ def paired_features(
             f"{x.shape[1]} and {x_val.shape[1]}"
         )
     if standardize:
+        for name, part in ("TRAIN", x), ("VAL", x_val):
+            check_finite(name, part)
         base, other = (Dataset(x=a, y=np.arange(len(a))) for a in (x, x_val))
         x, x_val = base.as_features(), other.as_features(fit_on=base)
     return x, x_val
@@ -214,24 +255,30 @@ def read_table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encode: Encode | None = None,
-) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...], np.ndarray | None]:
-    """Read a table; arguments and errors as for `read_samples`.
-
-    Returns:
-        Features `[n, d]`, the labels `[n]` or None, the names of the features, and the
-        ids `[n]` or None.
-    """
-    frame = read_frame(path)
-    features = choose_columns(
-        path, frame, apart=(label_column, id_column), columns=columns, drop=drop
-    )
-    y = None if label_column is None else _read_label(path, frame[label_column])
+    drop_unlabelled: bool = False,
+) -> Table:
+    """Read a table; arguments and errors as for `read_samples`."""
+    apart = (label_column, id_column)
+    frame = read_frame(path, [name for name in apart if name is not None])
+    frame = named_as_asked(path, frame, (*apart, *drop, *(columns or ())))
+    features = choose_columns(path, frame, apart=apart, columns=columns, drop=drop)
+    y = rows = None
+    if label_column is not None:
+        labels = _with_gaps(frame[label_column])
+        if drop_unlabelled and labels.isna().any():
+            rows = np.flatnonzero(labels.notna())
+            doubt(
+                f"{len(frame) - len(rows)} of {len(frame)} rows of {path} have no "
+                "label, and are left out"
+            )
+            frame, labels = frame.iloc[rows], labels.iloc[rows]
+        y = _read_label(path, labels, frame[label_column])
     if encode is None:
         x, names = numbers(path, frame[features]), tuple(features)
     else:
         x, names = encode(path, frame[features], y)
     ids = None if id_column is None else read_ids(path, frame[id_column])
-    return x, y, names, ids
+    return Table(x, y, names, ids, rows)
 
 
 def read_ids(path: str, column: Any) -> np.ndarray:
@@ -240,8 +287,8 @@ def read_ids(path: str, column: Any) -> np.ndarray:
     Raises:
         ValueError: If one is missing.
     """
-    empty = np.flatnonzero(column.isna())
-    if empty.size:
+    empty = column.index[column.isna()]
+    if len(empty):
         raise ValueError(
             f"{path} must have an id in every row, but {column.name!r} is empty in row "
             f"{empty[0]}: fill it in, or do without --id-column"
@@ -285,14 +332,45 @@ def _read_member(archive: zipfile.ZipFile, path: str, name: str) -> np.ndarray:
         return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def _read_label(path: str, column: Any) -> np.ndarray:
+def _with_gaps(column: Any) -> Any:
+    """Take blank labels, and "NA" and such among numbers, for missing ones."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    present = column.dropna()
+    if not all(isinstance(label, str) for label in present):
+        return column
+    gaps = [label for label in present.unique() if not label.strip()]
+    signs = [label for label in present.unique() if is_gap(label)]
+    others = present[~present.isin(signs)]
+    numeric: Any = pd.to_numeric(others, errors="coerce")
+    if len(signs) > len(gaps) and len(numeric) and numeric.notna().all():
+        return pd.to_numeric(column.where(~column.isin(signs)))
+    return column.where(~column.isin(gaps)) if gaps else column
+
+
+def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
+    """Return labels, `[n]`.
+
+    Args:
+        path: Of the table.
+        column: The labels, those that are missing as gaps.
+        written: As they stand in the table.
+
+    Raises:
+        ValueError: If one is missing.
+    """
     import pandas as pd
 
     empty = np.flatnonzero(column.isna())
     if empty.size:
+        text = written.iloc[empty[0]]
+        what = repr(text) if isinstance(text, str) and text.strip() else "empty"
         raise ValueError(
-            f"{path} must have a label in every row, but {column.name!r} is empty in "
-            f"row {empty[0]} ({empty.size} of {len(column)} rows)"
+            f"{path} must have a label in every row, but {column.name!r} is {what} in "
+            f"row {column.index[empty[0]]} ({empty.size} of {len(column)} rows): fill "
+            "these in, or leave the rows out with --drop-unlabelled"
         )
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)

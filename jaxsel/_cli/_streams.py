@@ -237,13 +237,16 @@ def _columns(
     args: argparse.Namespace, train: Dataset, file: Path
 ) -> list[str] | str | None:
     """Return the columns of parquet files that are features; None for all."""
-    if train.feature_names is not None:
-        return list(train.feature_names)
-    if not args.drop:
+    if train.feature_names is None and not args.drop:
         return None
     import pyarrow.parquet as pq
 
     names = [str(name) for name in pq.read_schema(file).names]
+    if train.feature_names is not None:
+        # The places of a column of lists, "emb[0]", are one column there.
+        known = train.feature_names
+        columns = [c if c in names else c.rpartition("[")[0] or c for c in known]
+        return list(dict.fromkeys(columns))
     missing = [name for name in args.drop if name not in names]
     if missing:
         raise ValueError(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxsel._doubts import doubt
+from jaxsel._frames import is_index, spread_lists
+
 from ._messages import check_file
 from ._parser import did_you_mean
+from ._separated import clean_names, read_separated
 
 if TYPE_CHECKING:
     import pandas
@@ -29,8 +32,15 @@ _FEW = 20  # rows that may all differ by chance
 _EXACT = 2**53  # whole numbers up to this are told apart as floats
 
 
-def read_frame(path: str) -> pandas.DataFrame:
-    """Read a table; its columns' names are texts.
+def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
+    """Read a table; its columns' names are texts, its index counts the rows.
+
+    What was guessed, or left out, is told by warnings.
+
+    Args:
+        path: The file.
+        texts: Columns in which, of a CSV file, only an empty entry is a gap: labels and
+            ids, which may be called "NA".
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -50,21 +60,43 @@ def read_frame(path: str) -> pandas.DataFrame:
         ) from error
     check_file(path)
     try:
-        frame = _read_text(path) if is_text else pd.read_parquet(path)
+        if is_text:
+            frame = read_separated(path, texts)
+        else:
+            frame = _with_index(path, pd.read_parquet(path))
+            frame.columns = clean_names(path, [str(name) for name in frame.columns])
+            frame = spread_lists(frame, path)
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not in UTF-8: save it so, or convert it (iconv -f latin1 -t "
-            f"utf-8 {path})"
+            f"{path} is not in UTF-8: save it so, or convert it (iconv -f cp1252 -t "
+            f"utf-8 {path} > new.csv)"
         ) from error
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    frame.columns = [str(name) for name in frame.columns]
     if not len(frame):
         raise ValueError(
             f"{path} has no rows, only the columns {listing(frame.columns)}: is it the "
             "right file?"
         )
     return frame
+
+
+def named_as_asked(
+    path: str, frame: pandas.DataFrame, asked: Iterable[str | None]
+) -> pandas.DataFrame:
+    """Rename columns to the names asked for where these differ in case only."""
+    known: dict[str, list[str]] = {}
+    for name in frame.columns:
+        known.setdefault(name.casefold(), []).append(name)
+    names: dict[str, str] = {}
+    for name in asked:
+        if name is None or name in frame.columns:
+            continue
+        alike = known.get(name.strip().casefold(), [])
+        if len(alike) == 1:
+            names[alike[0]] = name
+            doubt(f"column {alike[0]!r} of {path} is taken for {name!r}")
+    return frame.rename(columns=names) if names else frame
 
 
 def choose_columns(
@@ -81,7 +113,8 @@ def choose_columns(
         path: What errors call the table.
         frame: The table.
         apart: Columns that are labels or ids, or None.
-        columns: The features; None takes all others, less `drop`.
+        columns: The features; None takes all others, less `drop` and the names of
+            rows that pandas or R wrote.
         drop: Columns to leave out. Not used where `columns` are given.
 
     Raises:
@@ -90,6 +123,15 @@ def choose_columns(
     named = [name for name in apart if name is not None]
     if columns is None:
         features = [c for c in frame.columns if c not in (*named, *drop)]
+        rows = frame.attrs.get("rows", ["Unnamed: 0"])
+        for name in [c for c in features if c in rows]:
+            features.remove(name)
+            doubt(
+                f"column {name!r} of {path} is an index, which names the rows, and is "
+                "left out: rename it if it is a feature"
+            )
+        for name in [c for c in features if re.fullmatch(r"Unnamed: \d+", c)]:
+            doubt(f"{name!r} of {path} has no name in the header, and is a feature")
     else:
         features, drop = list(columns), ()
     missing = [c for c in (*named, *drop, *features) if c not in frame.columns]
@@ -97,7 +139,7 @@ def choose_columns(
         guess = did_you_mean(missing[0], frame.columns) if len(missing) == 1 else ""
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{listing(frame.columns)}{guess}"
+            f"{listing(map(repr, frame.columns))}{guess}"
         )
     return features
 
@@ -107,6 +149,7 @@ def numbers(path: str, frame: Any) -> np.ndarray:
 
     Raises:
         TypeError: If one is not numeric.
+        ValueError: If one holds infinity.
     """
     import pandas as pd
 
@@ -116,27 +159,35 @@ def numbers(path: str, frame: Any) -> np.ndarray:
             f"{path} must have numeric features, but {listing(map(repr, wrong))} "
             "hold others: encode such columns first, or leave them out with --drop"
         )
-    return frame.to_numpy(np.float64, na_value=np.nan)
+    values: np.ndarray = frame.to_numpy(np.float64, na_value=np.nan)
+    rows, columns = np.nonzero(np.isinf(values))
+    if rows.size:
+        raise ValueError(
+            f"{path} must hold finite numbers, but column "
+            f"{frame.columns[columns[0]]!r} has infinity in row "
+            f"{frame.index[rows[0]]} ({len(np.unique(rows))} of {len(frame)} rows do): "
+            "correct it, or leave the row out"
+        )
+    return values
 
 
-def check_columns(path: str, frame: Any, remedy: str) -> list[str]:
-    """Return what is allowed of columns of features, but hardly ever meant.
+def check_columns(path: str, frame: Any, remedy: str) -> None:
+    """Warn of columns that are allowed as features, but hardly ever meant to be.
 
     Args:
-        path: What they call the table.
+        path: What warnings call the table.
         frame: The features.
         remedy: Options that leave a column out.
     """
     import pandas as pd
 
-    checks: list[str] = []
     for name in frame.columns:
         column = frame[name]
         if not pd.api.types.is_numeric_dtype(column) or len(column) < 2:
             continue
         values = column.to_numpy(np.float64, na_value=np.nan)
         if pd.api.types.is_integer_dtype(column) and _counts(name, column):
-            checks.append(
+            doubt(
                 f"column {name!r} of {path} numbers the rows, and counts as a feature: "
                 f"leave it out with {remedy}"
             )
@@ -144,12 +195,11 @@ def check_columns(path: str, frame: Any, remedy: str) -> list[str]:
             np.nanmax(np.abs(values), initial=0) > _EXACT
             and (values[np.isfinite(values)] % 1 == 0).all()
         ):
-            checks.append(
+            doubt(
                 f"column {name!r} of {path} has whole numbers beyond 2^53, which "
                 "features cannot tell apart: if it is an id, leave it out with "
                 f"{remedy}"
             )
-    return checks
 
 
 def listing(names: Any, most: int = 20) -> str:
@@ -166,21 +216,23 @@ def _counts(name: str, column: Any) -> bool:
     return _ID.fullmatch(name) is not None or bool((column.diff()[1:] == 1).all())
 
 
-def _read_text(path: str) -> pandas.DataFrame:
-    import pandas as pd
-
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        header = file.readline()
-    separator = ","
-    try:
-        separator = csv.Sniffer().sniff(header, ",;\t|").delimiter
-    except csv.Error:  # one column
-        if path.lower().endswith(".tsv"):
-            separator = "\t"
-    decimal = "."
-    if separator == ";":  # as in countries whose decimal point is a comma
-        first = pd.read_csv(path, sep=separator, dtype=str, nrows=1000)
-        pattern = r"[+-]?\d+,\d+"
-        if any(first[c].str.fullmatch(pattern, na=False).any() for c in first):
-            decimal = ","
-    return pd.read_csv(path, sep=separator, decimal=decimal, low_memory=False)
+def _with_index(path: str, frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Make columns of the index that pandas kept in a parquet file, if it has names."""
+    names = [name for name in frame.index.names if name is not None]
+    names = [name for name in names if not is_index(name)]
+    if not names:
+        return frame.reset_index(drop=True)
+    taken = [str(name) for name in names if name in frame.columns]
+    if taken:
+        raise ValueError(f"its index and a column are both called {taken[0]!r}")
+    is_unique = frame.index.is_unique
+    frame = frame.reset_index()
+    frame = frame.drop(columns=[c for c in frame if str(c).startswith("level_")])
+    if is_unique:
+        frame.attrs["rows"] = [str(name) for name in names]
+    else:
+        doubt(
+            f"the index of {path}, {listing(map(repr, names))}, names several rows "
+            "alike, and is taken for a column"
+        )
+    return frame

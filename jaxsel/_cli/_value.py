@@ -49,6 +49,7 @@ _RECORDED = (
     "label_column",
     "id_column",
     "drop",
+    "drop_unlabelled",
     "split",
     "standardize",
     "decode",
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> None:
 
     merge: str | None = args.merge
     previous = None if merge is None else read_values(merge)
-    data = read_data(args, function, options, progress=_progress(args))
+    with recorded() as doubts:
+        data = read_data(args, function, options, progress=_progress(args))
     train, inputs = data.train, data.inputs
     if merge is not None and previous is not None:
         reduce = options.get("reduce", "mean")
@@ -96,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     mesh, devices = _mesh(args.devices)
     call = functools.partial(data.valued, mesh=mesh, progress=_progress(args))
     values, checks = _explain(call, data.x, train.y, *data.validation)
-    checks = [*data.checks, *checks]
+    checks = [*doubts, *checks]
     checks += same_inputs(inputs) if not any("x_val" in c for c in checks) else []
     k = options.get("k", 0)
     if k > len(train) / 2:

@@ -26,7 +26,6 @@ class Data:
     validation: tuple[Any, ...]
     valued: Callable[..., Values]
     inputs: list[dict[str, Any]]
-    checks: list[str]
     about: dict[str, Any]
     seeds: list[int] | None = None
 
@@ -63,7 +62,7 @@ def read_data(
     if not retrains:
         valued = functools.partial(function, **options, chunk_size=args.chunk_size)
     about = {} if encoding.columns is None else encoding.describe()
-    inputs, checks = _describe(args, "train", train), encoding.checks
+    inputs = _describe(args, "train", train)
     seeds = None if split is None else [split.seed]
     if in_chunks:
         x, scale, rows = read_streamed(
@@ -71,10 +70,10 @@ def read_data(
         )
         valued = valued_in_chunks(args, function, options, scale)
         of_val = describe_streamed(args, rows)
-        return Data(train, x, (rows,), valued, [*inputs, *of_val], checks, about)
+        return Data(train, x, (rows,), valued, [*inputs, *of_val], about)
     if args.method == "data_oob":
         x, _ = paired_features(train, train, standardize=standardize)
-        return Data(train, x, (), valued, inputs, checks, about)
+        return Data(train, x, (), valued, inputs, about)
     if split is None:
         val = _read_val(args, train, encoding, progress)
         inputs += _describe(args, "val", val)
@@ -83,7 +82,7 @@ def read_data(
         named = dataclasses.replace(train, ids=ids)
         train, val, about["split_rows"] = split.apply(named)
     x, x_val = paired_features(train, val, standardize=standardize)
-    return Data(train, x, (x_val, val.y), valued, inputs, checks, about, seeds)
+    return Data(train, x, (x_val, val.y), valued, inputs, about, seeds)
 
 
 def _check_validation(args: argparse.Namespace) -> None:
@@ -116,6 +115,7 @@ def _reader(
         read_samples,
         label_column=args.label_column,
         drop=args.drop,
+        drop_unlabelled=args.drop_unlabelled,
         data_dir=args.data_dir,
         encode=encoding,
         progress=progress,
@@ -125,13 +125,16 @@ def _reader(
 def _read_train(
     args: argparse.Namespace, encoding: Encoding, progress: bool
 ) -> Dataset:
-    return _reader(args, encoding, progress)(
+    train = _reader(args, encoding, progress)(
         args.train,
         labels=args.train_labels,
         id_column=args.id_column,
         x_key=args.x_key,
         y_key=args.y_key,
     )
+    if train.ids is None and "row" in train.extras:
+        return dataclasses.replace(train, ids=train.extras["row"])
+    return train
 
 
 def _read_val(

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._doubts import no_doubts
+from jaxsel._frames import is_index
 from jaxsel._rows import Block
 from jaxsel.tables import TableEncoder
 
@@ -69,6 +71,7 @@ class ParquetFile:
         self._held: Block | None = None
         self._next = 0  # the row that comes first in `_held`, and then in `_rest`
         self._batch = 64
+        self._checked = False
         self.row_shape = self._shape()
         self._batch = max(1, min(2**16, _ENTRIES // max(1, *self.row_shape, 1)))
         self.close()
@@ -151,7 +154,10 @@ class ParquetFile:
     def _encoded(self, encoder: TableEncoder, batch: Any, first: int) -> np.ndarray:
         """Return the columns of a batch as an encoder makes them, `[b, d]`."""
         try:
-            return encoder.transform(batch.select(self._columns))
+            with no_doubts() if self._checked else contextlib.nullcontext():
+                features = encoder.transform(batch.select(self._columns))
+            self._checked = True  # what is odd is told of the first batch only
+            return features
         except ValueError as error:
             last = first + batch.num_rows - 1
             raise ValueError(
@@ -207,7 +213,7 @@ class ParquetFile:
         self, names: list[str], features: str | Sequence[str] | None
     ) -> list[str]:
         if features is None:
-            wanted = [name for name in names if name != self._label]
+            wanted = [n for n in names if n != self._label and not is_index(n)]
         else:
             wanted = [features] if isinstance(features, str) else list(features)
         label = [] if self._label is None else [self._label]

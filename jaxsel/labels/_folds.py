@@ -17,6 +17,7 @@ from jaxsel._checks import (
     check_numeric,
     check_same_length,
 )
+from jaxsel._doubts import doubt
 from jaxsel._typed import compiled, map_rows
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
@@ -50,6 +51,14 @@ def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
     n = len(codes)
     if check_count("folds", folds, minimum=2) > n:
         raise ValueError(f"folds must be at most the {n} samples, got {folds}")
+    sizes = np.bincount(codes)
+    sizes = sizes[sizes > 0]
+    if n >= 20 and (few := int((sizes < folds).sum())):
+        doubt(
+            f"{few} of {len(sizes)} classes have fewer samples than the {folds} folds, "
+            f"the smallest {sizes.min()}: models learn them from few samples or none, "
+            "so that their labels look worse than they are"
+        )
     order = np.arange(n)
     if key is not None:
         order = np.asarray(jax.random.permutation(key, n))
@@ -110,7 +119,7 @@ def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
     """Return float32 samples `[n, ...]`, finite, as many as labels of two classes."""
     array = as_array("x", x)
     if array.ndim == 2:
-        check_features("x", array)
+        check_features("x", x)  # a table names its columns in errors
     else:
         check_numeric("x", array)
         check_finite("x", array)

@@ -17,10 +17,12 @@ from jaxsel._checks import (
     encode_labels,
     show_labels,
 )
+from jaxsel._doubts import doubt
 
 CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""
 
+_FEW = 20  # labels that may all differ by chance
 _ENTRIES = 1 << 17  # in a block: 1 MB, what a core's second-level cache holds
 
 
@@ -101,6 +103,12 @@ def number_labels(
             raise ValueError(
                 f"classes must be given: pred_probs has {n_classes} columns, and y has "
                 f"{count} labels, {show_labels(found.tolist())}"
+            )
+        if len(labels) >= _FEW and count > len(labels) / 2:
+            doubt(
+                f"y has {count} different labels in {len(labels)} rows, such as "
+                f"{show_labels(found.tolist())}, so that most classes have one sample: "
+                "are they ids, or numbers to predict?"
             )
         return codes.astype(np.intp), found
     known = np.asarray(classes)

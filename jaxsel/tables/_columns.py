@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxsel._codec import Json, decode
+from jaxsel._texts import FORMS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Number:
         mean: Of the column, gaps filled.
         scale: Its standard deviation, or 1.
         gaps: Whether a feature more says where there was a gap.
+        form: How texts were written, one of `FORMS`; "" also of numbers and dates.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Number:
     mean: float
     scale: float
     gaps: bool
+    form: str = dataclasses.field(default="", metadata={"omit": True})
 
     def __post_init__(self) -> None:
         if type(self.name) is not str:
@@ -45,6 +48,8 @@ class Number:
             raise ValueError(f"scale must be above 0, got {self.scale}")
         if type(self.gaps) is not bool:
             raise ValueError(f"gaps must be true or false, got {self.gaps!r}")
+        if self.form not in FORMS:
+            raise ValueError(f"form must be one of {FORMS}, got {self.form!r}")
 
     def scaled(self, column: Any) -> np.ndarray:
         """Return the feature of the numbers, `[n]`."""
@@ -61,11 +66,13 @@ class Category:
         name: Of the column.
         categories: Those with a feature of their own; None is a gap.
         others: Whether one feature stands for all others.
+        rare: Share of the rows that these had in the table that was fitted.
     """
 
     name: str
     categories: Sequence[str | None]
     others: bool
+    rare: float = dataclasses.field(default=0.0, metadata={"omit": True})
 
     kind = "category"
 
@@ -74,6 +81,8 @@ class Category:
             raise ValueError(f"name must be a text, got {self.name!r}")
         if type(self.others) is not bool:
             raise ValueError(f"others must be true or false, got {self.others!r}")
+        if type(self.rare) not in (int, float) or not 0 <= self.rare <= 1:
+            raise ValueError(f"rare must be from 0 to 1, got {self.rare!r}")
         names = self.categories
         if not isinstance(names, list | tuple) or not all(
             name is None or type(name) is str for name in names
@@ -90,6 +99,13 @@ class Category:
             for c in self.categories
         ]
         return [*named, f"{self.name} others"] if self.others else named
+
+    def unseen(self, column: Any) -> list[str]:
+        """List the values without a feature of their own, one a row, gaps aside."""
+        known = set(self.categories)
+        return [
+            text for text in column.tolist() if text is not None and text not in known
+        ]
 
     def one_hot(self, column: Any) -> np.ndarray:
         """Return the features, `[n, len(feature_names)]`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxsel._codec import check_format, decode, encode, read_json, write_json
+from jaxsel._doubts import doubt
 
 from ._columns import (
     Category,
@@ -18,13 +20,14 @@ from ._columns import (
     read_columns,
 )
 from ._frame import as_frame
+from ._kinds import Typed, typed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pandas as pd
 
 _FORMAT = "jaxsel.tables.encoder"
-_DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
+_UNUSUAL = 4  # standard errors by which the share of rare categories may differ
+_SOME = 0.05  # share of rows with categories that were not fitted, which is told
 
 
 class TableEncoder:
@@ -32,10 +35,15 @@ class TableEncoder:
 
     - Numbers and booleans are centred and divided by their standard deviation; a gap
       gets the median, and a column more says where there was one.
-    - Dates, also those written as 2024-05-31, count as days, and then as numbers.
-    - Texts and categories become one column of 0 and 1 for each category. A gap is a
-      category of its own; categories beyond the `max_categories` most frequent share a
-      column, and so do those that were not seen in `fit`.
+    - Dates and durations count as days, and then as numbers.
+    - Texts of which nearly all are numbers or dates count as such: "1,234.5", "45%",
+      "$5", "2024-05-31", "31/5/2024". Signs of a gap ("?", "n/a") are gaps, and so are
+      up to 5 % other texts. A warning says what was guessed.
+    - Other texts, and categories, become one column of 0 and 1 for each category. A gap
+      is a category of its own; categories beyond the `max_categories` most frequent
+      share a column, and so do those that were not seen in `fit`, of which a warning
+      tells where they are many. Whole numbers are categories of one name, 1 and 1.0.
+    - Lists of numbers, such as embeddings, become a column for each place.
 
     So two rows that differ in a category are as far apart, on average, as two rows in a
     number: their squared distance there is 2. What there is to learn, scikit-learn's
@@ -77,6 +85,15 @@ class TableEncoder:
         """Names of the features, such as "work=private"."""
         return feature_names(self._columns)
 
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """Categories with a feature of their own, of each column that has some."""
+        return {
+            column.name: tuple(c for c in column.categories if c is not None)
+            for column in self._columns
+            if isinstance(column, Category)
+        }
+
     def fit(self, table: Any) -> TableEncoder:
         """Learn scales, medians and categories from a table, and return the encoder.
 
@@ -84,12 +101,32 @@ class TableEncoder:
             table: Of pandas, polars or pyarrow: features only, without labels or ids.
 
         Raises:
-            TypeError: If it is no table, or a column holds neither numbers, dates nor
+            TypeError: If it is no table, or columns hold neither numbers, dates nor
                 texts.
-            ValueError: If it has no rows or columns, a name stands twice, or a column
-                of texts has too many different ones to be categories.
+            ValueError: If it has no rows or columns, a name stands twice, a number is
+                infinite, lists differ in length, or columns of texts have too many
+                different ones to be categories; all such columns are named.
             ImportError: If pandas or scikit-learn is missing.
         """
+        self._fit(table)
+        return self
+
+    def fit_transform(self, table: Any) -> npt.NDArray[np.float64]:
+        """Learn from a table, and return its features: `fit` and `transform` in one.
+
+        Args:
+            table: As for `fit`.
+
+        Raises:
+            TypeError: As `fit`.
+            ValueError: As `fit`.
+            ImportError: As `fit`.
+        """
+        frame = self._fit(table)
+        return features(self._columns, frame)
+
+    def _fit(self, table: Any) -> Any:
+        """Learn from a table, and return its columns by kind."""
         try:
             from sklearn import pipeline
             from sklearn.compose import ColumnTransformer
@@ -102,10 +139,10 @@ class TableEncoder:
         frame: Any = as_frame("table", table)
         if not frame.size:
             raise ValueError(f"table must have rows and columns, got {frame.shape}")
-        kinds = {c: _kind(c, frame[c]) for c in frame.columns}
-        frame = _typed(frame, kinds)
-        numbers = [c for c, kind in kinds.items() if kind != "category"]
-        texts = [c for c, kind in kinds.items() if kind == "category"]
+        columns = typed(frame)
+        frame = _joined(columns, frame.index)
+        numbers = [c for c, column in columns.items() if column.kind != "category"]
+        texts = [c for c, column in columns.items() if column.kind == "category"]
         fill = SimpleImputer(strategy="median", keep_empty_features=True)
         one_hot = OneHotEncoder(
             handle_unknown="infrequent_if_exist",
@@ -121,9 +158,9 @@ class TableEncoder:
             ]
         )
         learner.fit(frame)
-        self._columns = _learned(learner.named_transformers_, kinds)
-        self.plan = {c: _describe(kind, frame[c]) for c, kind in kinds.items()}
-        return self
+        self._columns = _learned(learner.named_transformers_, columns, frame)
+        self.plan = {c: _describe(columns[c].kind, frame[c]) for c in columns}
+        return frame
 
     def transform(self, table: Any) -> npt.NDArray[np.float64]:
         """Return the features of a table, `[n, len(feature_names)]`.
@@ -135,6 +172,38 @@ class TableEncoder:
             TypeError: If it is no table.
             ValueError: If it has other columns, or a column of numbers holds texts.
         """
+        frame = self._typed(table)
+        for column in self._columns:
+            if isinstance(column, Category):
+                _doubt_unseen(column, frame[column.name])
+        return features(self._columns, frame)
+
+    def unseen(self, table: Any) -> dict[str, tuple[float, list[str]]]:
+        """Find the categories of a table that were not seen in `fit`.
+
+        Args:
+            table: As for `transform`.
+
+        Returns:
+            Of each column of categories that has some, the share of its rows, gaps
+            aside, and the categories. Those that were too rare in `fit` to have a
+            feature count as well.
+
+        Raises:
+            TypeError: As `transform`.
+            ValueError: As `transform`.
+        """
+        frame, shares = self._typed(table), dict[str, tuple[float, list[str]]]()
+        for column in self._columns:
+            if isinstance(column, Category):
+                rows = column.unseen(frame[column.name])
+                if rows:
+                    share = len(rows) / int(frame[column.name].notna().sum())
+                    shares[column.name] = share, sorted(set(rows))
+        return shares
+
+    def _typed(self, table: Any) -> Any:
+        """Return the columns of a table as those that were fitted."""
         self._check_fitted()
         frame: Any = as_frame("table", table)
         if sorted(frame.columns) != sorted(self.columns):
@@ -142,8 +211,11 @@ class TableEncoder:
                 f"table must have the columns {', '.join(self.columns)}; got "
                 f"{', '.join(frame.columns)}"
             )
-        kinds = {column.name: column.kind for column in self._columns}
-        return features(self._columns, _typed(frame, kinds))
+        known = {
+            column.name: (column.kind, getattr(column, "form", ""))
+            for column in self._columns
+        }
+        return _joined(typed(frame, known), frame.index)
 
     def to_json(self) -> str:
         """Return what was learnt as JSON, for `from_json`.
@@ -181,32 +253,32 @@ class TableEncoder:
             raise ValueError("the encoder must be fitted first: call fit(train)")
 
 
-def _typed(frame: Any, kinds: dict[str, str]) -> Any:
-    """Return columns as floats with NaN, or as objects with None."""
+def _joined(columns: Mapping[str, Typed], index: Any) -> Any:
     import pandas as pd
 
-    typed: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        column = frame[name]
-        try:
-            if kind == "category":
-                texts = column.astype(object).map(str).astype(object)
-                typed[name] = texts.where(column.notna(), None)
-            elif kind == "date":
-                days = _dates(column) - pd.Timestamp("1970-01-01")
-                typed[name] = days / pd.Timedelta(days=1)
-            else:
-                typed[name] = column.astype("Float64").to_numpy(
-                    np.float64, na_value=np.nan
-                )
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"column {name!r} must hold {kind}s, as in the table that was "
-                f"fitted: {error}"
-            ) from error
-        if kind != "category" and np.isinf(np.asarray(typed[name])).any():
-            raise ValueError(f"column {name!r} must not hold infinity")
-    return pd.DataFrame(typed, index=frame.index)
+    series = {
+        name: pd.Series(column.values, index, column.values.dtype)
+        for name, column in columns.items()
+    }
+    return pd.DataFrame(series)
+
+
+def _doubt_unseen(column: Category, values: Any) -> None:
+    """Warn if more rows than expected have a category without a feature."""
+    rows = column.unseen(values)
+    n = int(values.notna().sum())
+    if not n:
+        return
+    share, rare = len(rows) / n, column.rare
+    allowed = max(_SOME, _UNUSUAL * (rare * (1 - rare) / n) ** 0.5)
+    if share > rare + allowed and len(rows) > 1:
+        names = ", ".join(map(repr, sorted(set(rows))[:3]))
+        known = ", ".join(repr(c) for c in column.categories[:3] if c is not None)
+        doubt(
+            f"column {column.name!r} has categories in {share:.0%} of {n} rows that "
+            f"the table that was fitted lacks, such as {names}; it has {known}: write "
+            "them alike"
+        )
 
 
 def _describe(kind: str, column: Any) -> str:
@@ -216,70 +288,37 @@ def _describe(kind: str, column: Any) -> str:
     return f"{kind}, {gaps} gaps" if gaps else kind
 
 
-def _learned(fitted: Any, kinds: dict[str, str]) -> tuple[Column, ...]:
+def _learned(
+    fitted: Any, columns: Mapping[str, Typed], frame: Any
+) -> tuple[Column, ...]:
     """Return what the parts of a `ColumnTransformer` have learnt of columns by kind."""
-    numbers = [c for c, kind in kinds.items() if kind != "category"]
-    found: dict[str, Column] = {}
+    numbers = [c for c, column in columns.items() if column.kind != "category"]
+    learnt: dict[str, Column] = {}
     if numbers:
         fill, scaler = (step for _, step in fitted["numbers"].steps)
         missing = {int(i) for i in fitted["gaps"].features_}
         for i, name in enumerate(numbers):
-            found[name] = Number(
+            learnt[name] = Number(
                 name=name,
-                kind=kinds[name],
+                kind=columns[name].kind,
                 median=float(fill.statistics_[i]),
                 mean=float(scaler.mean_[i]),
                 scale=float(scaler.scale_[i]),
                 gaps=i in missing,
+                form=columns[name].form,
             )
-    if len(numbers) < len(kinds):
+    if len(numbers) < len(columns):
         one_hot = fitted["categories"]
-        rare: list[np.ndarray | None] = one_hot.infrequent_categories_
-        texts = [c for c in kinds if c not in found]
-        for name, known, few in zip(texts, one_hot.categories_, rare, strict=True):
-            others: list[str | None] = [] if few is None else few.tolist()
-            own = tuple(c for c in known.tolist() if c not in others)
-            found[name] = Category(name=name, categories=own, others=bool(others))
-    return tuple(found[name] for name in kinds)
-
-
-def _kind(name: str, column: Any) -> str:
-    """Return "number", "date" or "category"."""
-    import pandas as pd
-
-    types = pd.api.types
-    if types.is_datetime64_any_dtype(column):
-        return "date"
-    if types.is_bool_dtype(column) or (
-        types.is_numeric_dtype(column) and not types.is_complex_dtype(column)
-    ):
-        return "number"
-    found = column.dropna()
-    if not len(found):
-        return "number"  # all gaps: nothing to learn
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return "category"
-    if not all(isinstance(value, (str, bool, int, float)) for value in found):
-        raise TypeError(
-            f"column {name!r} must hold numbers, dates or texts, got "
-            f"{type(found.iloc[0]).__name__}: leave it out, or convert it"
-        )
-    if all(isinstance(value, bool) for value in found):
-        return "number"
-    if "-" in str(found.iloc[0])[1:] and _dates(found).notna().all():
-        return "date"
-    distinct = found.nunique()
-    if distinct > 20 and distinct > _DISTINCT * len(found):
-        raise ValueError(
-            f"column {name!r} has {distinct} different texts in {len(column)} rows, "
-            "which are no categories: leave it out, or encode the texts as embeddings"
-        )
-    return "category"
-
-
-def _dates(column: pd.Series) -> pd.Series:
-    """Return dates without zone, NaT where there is none."""
-    import pandas as pd
-
-    found = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
-    return cast(pd.Series, found.dt.tz_localize(None))
+        infrequent: list[np.ndarray | None] = one_hot.infrequent_categories_
+        texts = [c for c in columns if c not in learnt]
+        for name, known, few in zip(
+            texts, one_hot.categories_, infrequent, strict=True
+        ):
+            others: set[str | None] = set() if few is None else set(few.tolist())
+            learnt[name] = Category(
+                name=name,
+                categories=tuple(c for c in known.tolist() if c not in others),
+                others=bool(others),
+                rare=float(np.mean([c in others for c in frame[name].tolist()])),
+            )
+    return tuple(learnt[name] for name in columns)

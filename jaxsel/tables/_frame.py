@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jaxsel._frames import is_index, spread_lists
+
 if TYPE_CHECKING:
     import pandas
 
@@ -23,6 +25,10 @@ def as_frame(name: str, table: Any) -> pandas.DataFrame:
         ) from error
     if isinstance(table, pd.DataFrame):
         frame = table
+    elif hasattr(table, "schema") and hasattr(table, "to_pylist"):
+        # What pandas notes in Arrow's metadata would turn a column into the index.
+        frame = table.to_pandas(ignore_metadata=True)
+        frame = frame[[name for name in frame if not is_index(name)]]
     elif hasattr(table, "to_pandas"):
         frame = table.to_pandas()
     elif hasattr(table, "__dataframe__"):
@@ -36,4 +42,4 @@ def as_frame(name: str, table: Any) -> pandas.DataFrame:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise ValueError(f"{name} must name each column once, got {twice[0]!r} twice")
-    return frame
+    return spread_lists(frame, name)

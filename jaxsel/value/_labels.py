@@ -106,6 +106,11 @@ def _entry(train: jax.Array, query: jax.Array) -> jax.Array:
 
 
 def _check_side(name: str, array: np.ndarray | jax.Array, width: int) -> np.ndarray:
+    if array.ndim == 2 and array.dtype.kind in "USO":
+        raise ValueError(
+            f"{name} must hold one label of each sample, but row 0 has "
+            f"{array.shape[1]}: multi-label data are not supported"
+        )
     check_numeric(name, array)
     check_finite(name, array)
     array = np.asarray(array)

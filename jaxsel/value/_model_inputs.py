@@ -68,7 +68,7 @@ def examples(
     for name, value in (("x", x), (names[0], x_val)):
         array = as_array(name, value)
         if array.ndim == 2:
-            check_features(name, array)
+            check_features(name, value)  # a table names its columns in errors
         else:
             check_numeric(name, array)
             check_finite(name, array)

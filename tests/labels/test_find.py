@@ -322,7 +322,7 @@ def test_hostile_labels_stay_on_one_line(tmp_path):
     [
         ({"x": None}, "x must be given where pred_probs are not"),
         ({"y": np.zeros(40, int)}, "two classes or more"),
-        ({"y": np.arange(39)}, "same length"),
+        ({"y": np.arange(39) % 2}, "same length"),
         ({"x": np.full((40, 2), np.nan)}, "x must be finite"),
         ({"x": np.full(40, "text")}, "x must be numeric"),
         ({"y": np.full(40, np.nan)}, "y must be finite"),

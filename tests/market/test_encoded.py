@@ -11,6 +11,9 @@ from jaxsel.data import Dataset
 from jaxsel.market import Answer, Request, Trainer, answer, make_request, screen
 from jaxsel.tables import TableEncoder
 
+# Half of the owner's rows are in a category that the trainer has not seen.
+pytestmark = pytest.mark.filterwarnings("ignore:column 'work' has categories in 50%")
+
 
 def people(n, seed, work=("private", "state", "self")):
     rng = np.random.default_rng(seed)

@@ -1,5 +1,7 @@
 """Tables as features: against pandas and arithmetic by hand."""
 
+import datetime
+import decimal
 import json
 
 import numpy as np
@@ -68,6 +70,10 @@ def test_rare_categories_share_a_column():
     assert encoder.feature_names == ("t=often", "t=some", "t others")
 
 
+NEW = "ignore:column .* has categories in .* that the table that was fitted lacks"
+
+
+@pytest.mark.filterwarnings(NEW)
 @pytest.mark.parametrize("seed", range(3))
 def test_scikit_learn_transforms_alike(seed):
     """Also of rows that were not fitted: gaps, new categories, rare ones."""
@@ -110,6 +116,7 @@ def test_scikit_learn_transforms_alike(seed):
         np.testing.assert_allclose(ours.transform(table), expected, atol=1e-12)
 
 
+@pytest.mark.filterwarnings(NEW)
 def test_an_encoder_is_written_and_read():
     train = FRAME.assign(
         gap=np.where(np.arange(N) % 7, 0.1, np.nan), kind=[*"abcdef" * 10]
@@ -179,6 +186,8 @@ def forged(change):
         (forged(lambda f: f["columns"][1].update(categories=["a"] * 2)), "differ"),
         (forged(lambda f: f["columns"][1].update(categories=[])), "one or more"),
         (forged(lambda f: f["columns"][1].update(others=2)), "others must be true or"),
+        (forged(lambda f: f["columns"][1].update(rare=2)), "rare must be from 0 to 1"),
+        (forged(lambda f: f["columns"][0].update(form="x")), "form must be one of"),
         (
             forged(lambda f: f["columns"][1].update(others="x")),
             "others must be true or",
@@ -205,7 +214,7 @@ def test_other_tables_and_orders(kind):
         (np.zeros((3, 2)), TypeError, "table with named columns .* got ndarray"),
         (FRAME[:0], ValueError, "must have rows and columns"),
         (FRAME.assign(n=[f"n{i}" for i in range(N)]), ValueError, "'n' has 60 differ"),
-        (FRAME.assign(n=[[1]] * N), TypeError, "'n' must hold .* got list"),
+        (FRAME.assign(n=[["a"]] * N), TypeError, "'n' must hold .* got list"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "got 'a' twice"),
         (FRAME.assign(age=np.inf), ValueError, "'age' must not hold infinity"),
     ],
@@ -233,3 +242,99 @@ def test_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.compose", None)
     with pytest.raises(ImportError, match=r"pip install 'jaxsel\[data\]'"):
         TableEncoder().fit(FRAME)
+
+
+DAYS = pd.date_range("2020-01-01", periods=N)
+OBJECTS = {
+    "dates": (list(DAYS.date), "date"),
+    "timestamps of a zone": (list(DAYS.tz_localize("UTC")), "date"),
+    "decimals": ([decimal.Decimal(i) / 4 for i in range(N)], "number"),
+    "numbers of NumPy": (list(np.arange(N)), "number"),
+    "truths of NumPy": (list(np.arange(N) % 2 == 0), "number"),
+    "numbers of Python": (list(range(N)), "number"),
+    "durations": ([datetime.timedelta(hours=i) for i in range(N)], "number"),
+    "texts of truths": (["True", "False"] * (N // 2), "number"),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_of_other_types_are_numbers_and_dates(name):
+    column, plan = OBJECTS[name]
+    column = pd.Series([*column, None], dtype=object)
+    encoder = TableEncoder().fit(pd.DataFrame({"a": column}))
+    assert encoder.plan == {"a": f"{plan}, 1 gaps"}
+    x = encoder.transform(pd.DataFrame({"a": column}))[:-1, 0]
+    expected = np.arange(N) % 2 == 0 if "truth" in name else np.arange(N)
+    filled = np.append(expected, np.median(expected))
+    np.testing.assert_allclose(x, (expected - filled.mean()) / filled.std(), atol=1e-12)
+
+
+def test_types_of_arrow():
+    table = pa.table(
+        {
+            "day": pa.array(DAYS.date),
+            "stamp": pa.array(DAYS.tz_localize("Europe/Berlin")),
+            "price": pa.array([decimal.Decimal(f"{i}.25") for i in range(N)]),
+            "lag": pa.array([datetime.timedelta(days=i) for i in range(N)]),
+            "emb": [[float(i), float(i % 3)] for i in range(N)],
+            "__index_level_0__": np.arange(N)[::-1],
+        }
+    )
+    encoder = TableEncoder().fit(table)
+    assert encoder.plan == {
+        "day": "date",
+        "stamp": "date",
+        "price": "number",
+        "lag": "number",
+        "emb[0]": "number",
+        "emb[1]": "number",
+    }
+    x = encoder.transform(table)
+    scaled = (np.arange(N) - (N - 1) / 2) / np.arange(N).std()
+    for j in (0, 2, 3, 4):
+        np.testing.assert_allclose(x[:, j], scaled, atol=1e-12)
+    np.testing.assert_array_equal(x, TableEncoder().fit_transform(table))
+    with pytest.raises(ValueError, match=r"'emb' of table .* row 1 has 1 numbers"):
+        TableEncoder().fit(pd.DataFrame({"emb": [[1, 2], [3], [4, 5]]}))
+
+
+def test_all_columns_that_cannot_be_encoded_are_named():
+    ids = [f"n{i}" for i in range(N)]
+    table = FRAME.assign(n=ids, m=ids, c=[{}] * N)
+    message = "'n' has 60 .* column 'm' has 60 .* column 'c' must hold .* got dict"
+    with pytest.raises(ValueError, match=message):
+        TableEncoder().fit(table)
+
+
+def test_infinity_is_named_by_its_row():
+    frame = FRAME.assign(age=FRAME.age.where(FRAME.index != 7, np.inf))
+    message = r"'age' must not hold infinity, but does in row 7 \(1 of 30 rows\)"
+    with pytest.raises(ValueError, match=message):
+        TableEncoder().fit(frame[:30])
+    with pytest.raises(ValueError, match=message):
+        TableEncoder().fit(FRAME).transform(frame[:30])
+
+
+def test_whole_floats_are_categories_of_the_same_name():
+    train = pd.DataFrame({"c": ["1", "2", "A"] * 20})
+    encoder = TableEncoder().fit(train)
+    x = encoder.transform(pd.DataFrame({"c": [1.0, 2.0, 1.0]}))
+    assert x.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
+    assert encoder.unseen(pd.DataFrame({"c": [1.0, 2.0]})) == {}
+
+
+def test_categories_that_were_not_fitted_are_told():
+    encoder = TableEncoder().fit(pd.DataFrame({"c": ["yes", "no"] * 20}))
+    new = pd.DataFrame({"c": ["yes", "NO", None, "maybe", "maybe"]})
+    assert encoder.categories == {"c": ("no", "yes")}
+    assert encoder.unseen(new) == {"c": (0.75, ["NO", "maybe"])}
+    message = "'c' has categories in 75% of 4 rows .* 'NO', 'maybe'; it has 'no', 'yes'"
+    with pytest.warns(UserWarning, match=message):
+        encoder.transform(new)
+    # As many rare ones as were fitted are no news, whatever their names.
+    rare = ["often"] * 50 + [f"n{i}" for i in range(25)] * 2
+    encoder = TableEncoder(max_categories=2).fit(pd.DataFrame({"c": rare}))
+    encoder = TableEncoder.from_json(encoder.to_json())
+    encoder.transform(pd.DataFrame({"c": ["often", "x"] * 20}))
+    with pytest.warns(UserWarning, match="'c' has categories in 100% of 40 rows"):
+        encoder.transform(pd.DataFrame({"c": ["z", "x"] * 20}))
