@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._checks import leaking_columns
 from ._tables import check_columns, numbers
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Encoding:
         if first:
             self.columns = tuple(frame.columns)
             self.checks += check_columns(path, frame, self.remedy)
+            self.checks += leaking_columns(path, frame, y, self.remedy)
         try:
             if (
                 self.mode == "auto"

@@ -123,7 +123,9 @@ class Ranking:
             return None
         o = len(self)
         rows, columns = np.triu_indices(o, 1)
-        pairs = [(self.hits[i], self.hits[j]) for i, j in zip(rows, columns, strict=True)]
+        pairs = [
+            (self.hits[i], self.hits[j]) for i, j in zip(rows, columns, strict=True)
+        ]
         p = holm([sign_flip(a, b) for a, b in pairs])
         differ = (p <= _LEVEL) & np.array([steady(a, b) for a, b in pairs], bool)
         apart = np.zeros((o, o), bool)
@@ -230,11 +232,14 @@ def rank(
     everything = [*results.values(), *([] if before is None else [before])]
     shapes = {scores.shape for scores in everything}
     if len(shapes) > 1:
-        sizes = sorted(shape[0] if len(shape) == 1 else shape for shape in shapes)
+        flat = all(len(shape) == 1 for shape in shapes)
+        sizes = sorted(shape[0] if flat else shape for shape in shapes)
         raise ValueError(
             f"score and baseline must give as many numbers each, got {sizes}"
         )
-    mean = {owner: round(float(scores.mean()), _DIGITS) for owner, scores in results.items()}
+    mean = {
+        owner: round(float(scores.mean()), _DIGITS) for owner, scores in results.items()
+    }
     owners = sorted(results, key=lambda owner: (-mean[owner], owner))
     table = np.stack([results[owner] for owner in owners])
     if table.ndim == 2:

@@ -39,7 +39,8 @@ class Screening:
             owners with any.
         refused: Why an answer was refused, by owner.
         near: How many samples of an answer are suspiciously near to shown ones, though
-            no copies by the rule, by owner; only owners with at least half.
+            no copies by the rule, by owner; only where these and those left out are at
+            least half.
     """
 
     answers: tuple[Answer, ...]
@@ -87,12 +88,12 @@ def screen(
       samples is refused, unless a tenth of the trainer's own samples equal another:
       then copies are natural.
 
-    Where at least half of an answer is nearer to shown samples than those of an owner
-    with 100 times the trainer's data would be, typically, `near` counts these samples:
-    they may be copies with noise.
+    Where at least half of an answer is left out or nearer to shown samples than those
+    of an owner with 100 times the trainer's data would be, typically, `near` counts
+    these nearer samples: they may be copies with noise.
 
-    Texts have no distance, and are only compared for equality. The range is that of all of
-    the trainer's own samples; all else is measured on 4096 of them, evenly spread.
+    Texts have no distance, and are only compared for equality. The range is that of all
+    of the trainer's own samples; all else is measured on 4096 of them, evenly spread.
     Costs the distances of these to 256 of them, and those between each answer and the
     samples shown or held out.
 
@@ -140,7 +141,7 @@ def screen(
         if not keep.all():
             left_out[answer.owner] = int((~keep).sum())
             answer = _without(answer, keep)
-        if close and 2 * close >= len(keep):
+        if close:
             near[answer.owner] = close
         passed.append(answer)
     return Screening(
@@ -270,15 +271,16 @@ class _Guard:
         against = made if self.natural else ~keep
         made = made & ~(copies | again)
         if np.mean(against) >= _COPIES:
-            pieces = int(made.sum())
+            pieces, repeats = int(made.sum()), int((again & ~copies).sum())
             raise ValueError(
                 f"x must hold samples of the owner's own, but of {len(rows)} "
                 f"{int(copies.sum())} are copies of what the trainer showed or holds "
-                f"back, {'' if pieces else 'and '}{int((again & ~copies).sum())} repeat "
-                f"others{f', and {pieces} are made of shown ones' if pieces else ''}"
+                f"back, {'' if pieces else 'and '}{repeats} repeat others"
+                f"{f', and {pieces} are made of shown ones' if pieces else ''}"
                 f"{fractions}"
             )
-        return keep, int((close & keep).sum())
+        many = 2 * int((close | ~keep).sum()) >= len(keep)
+        return keep, int((close & keep).sum()) if many else 0
 
     def _about_fractions(self, numbers: np.ndarray, wrong: np.ndarray) -> str:
         row, j = np.argwhere(wrong)[0]

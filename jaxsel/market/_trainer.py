@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +17,7 @@ from jaxsel.data import Dataset
 from ._answer import Answer
 from ._request import Request
 from ._scale import Scale
-from ._schema import check_rows
+from ._schema import check_rows, listed, misspelt
 from ._screen import overlap, screen, sent
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Trainer:
                 f"{', '.join(names)} and the request must have labels of one kind, but "
                 "some are texts and some are numbers"
             )
+        _check_spelling([*names, "the request"], labels)
         self.classes = np.unique(np.concatenate(labels))
         train, held_out = self._aligned(train, held_out, schema.columns)
         for name, data in zip(names, (train, held_out), strict=True):
@@ -255,3 +257,20 @@ class Trainer:
             x = in_order(name, data.x, data.feature_names, columns, of=of)
             both.append(dataclasses.replace(data, x=x, feature_names=None))
         return both[0], both[1]
+
+
+def _check_spelling(names: Sequence[str], labels: Sequence[np.ndarray]) -> None:
+    """Refuse classes that one side writes otherwise than another.
+
+    Raises:
+        ValueError: If two differ in case or blanks only. One side that has both means
+            two classes.
+    """
+    for i, j in itertools.permutations(range(len(labels)), 2):
+        other = misspelt(labels[i], labels[j], beside=False)
+        if len(other):
+            raise ValueError(
+                f"{names[i]} and {names[j]} must write classes alike, but {names[i]} "
+                f"has {listed(other)}, which {names[j]} writes in another case or with "
+                "other blanks"
+            )
