@@ -61,7 +61,7 @@ TELLING = {
     "a copy in capitals": np.char.upper(LABEL),
     "numbers": ONE,
     "noise": ONE + RNG.normal(0, 0.01, 200),
-    "a score": np.where(ONE == 1, 0.5, 0.0) + RNG.random(200) / 2,
+    "logits": 9 * ONE + RNG.random(200),
     "one error": np.where(np.arange(200) == 7, 1 - ONE, ONE),
     "categories": np.where(ONE == 1, RNG.choice(["a", "b"], 200), "c"),
 }
@@ -78,6 +78,7 @@ def test_a_column_that_tells_the_label_is_told(kind):
 
 HONEST = {
     "independent": RNG.random(200),
+    "a threshold": np.where(ONE == 1, 0.5, 0.0) + RNG.random(200) / 2,
     "good": ONE + RNG.normal(0, 1, 200),
     "right in 9 of 10": np.where(RNG.random(200) < 0.1, 1 - ONE, ONE),
     "distinct texts": [f"name {i}" for i in range(200)],

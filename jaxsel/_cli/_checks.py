@@ -56,8 +56,9 @@ def leaking_columns(
 ) -> list[str]:
     """Return a line for each feature that tells the labels or is called a prediction.
 
-    A column tells them if its values, or ranges of its numbers, have one label each,
-    but for a fiftieth of the rows outside of the most frequent class.
+    A column tells them if its values have one label each, but for a fiftieth of the
+    rows outside of the most frequent class; or if its numbers lie in one cluster for
+    each class, further apart than they are wide.
 
     Args:
         path: What the lines call the table.
@@ -91,17 +92,14 @@ def _tells(column: Any, codes: np.ndarray) -> bool:
     import pandas as pd
 
     places, values = pd.factorize(column, use_na_sentinel=False)
-    most = int(np.bincount(codes).max())
-    allowed = _MISSES * (len(codes) - most)
-    order = None
-    if pd.api.types.is_numeric_dtype(column) and not column.isna().any():
-        order = np.argsort(column.to_numpy(np.float64), kind="stable")
     if 10 * len(values) <= len(codes):
         table = np.zeros((len(values), codes.max() + 1), np.int64)
         np.add.at(table, (places, codes), 1)
-        return bool(len(codes) - table.max(axis=1).sum() <= allowed)
-    if order is None:
+        wrong = len(codes) - table.max(axis=1).sum()
+        return bool(wrong <= _MISSES * (len(codes) - np.bincount(codes).max()))
+    if not pd.api.types.is_numeric_dtype(column) or column.isna().any():
         return False
-    # As many ranges as classes: each change of label beyond is a row that errs.
-    changes = int(np.sum(codes[order][1:] != codes[order][:-1]))
-    return changes - codes.max() <= allowed
+    numbers = pd.Series(column.to_numpy(np.float64)).groupby(codes)
+    ends = np.sort(np.stack([numbers.min(), numbers.max()], axis=1), axis=0)
+    widest = float((numbers.max() - numbers.min()).max())
+    return bool(np.all(ends[1:, 0] - ends[:-1, 1] > widest))

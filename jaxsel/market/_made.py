@@ -12,7 +12,8 @@ _NATURAL = 0.1  # of the trainer's own samples: with so many the rule says nothi
 _RARE = 0.05  # of the trainer's own numbers in a column may equal a shown one
 _PIECES = 3  # columns of such numbers at least, for a rule on them
 _PAIRS_OF = 128  # shown samples, nearest first, of which pairs are tried
-_LINE = 1e-6  # of a sample's distance to the ends: as near, it lies on their line
+_LINE = 1e-6  # of the distance of two samples: as near, one lies on their line
+_AIM = 1e-3  # of a cosine: ends in nearly one direction, of which more is computed
 _OFF_MODE = 20  # numbers that are not the most frequent one, for a rule on a column
 _ROUNDING = 1e-6  # of a whole number, which arithmetic in float32 may move it by
 
@@ -78,11 +79,13 @@ class Making:
             units = offsets[some] / lengths[some, None]
             # On a line with two ends, a sample sees them in one direction, or opposite.
             # 1 - cos² loses half of the digits: measure the rejection itself.
-            cosines = units @ units.T
-            np.fill_diagonal(cosines, 0)
-            a, b = np.nonzero(np.abs(cosines) > 1 - _LINE)
+            cosines = np.triu(units @ units.T, 1)
+            a, b = np.nonzero(np.abs(cosines) > 1 - _AIM)
             rest = units[a] - cosines[a, b][:, None] * units[b]
-            on_line[i] = bool(np.any(np.linalg.norm(rest, axis=1) <= _LINE))
+            sines, far = np.linalg.norm(rest, axis=1), lengths[some]
+            apart = np.linalg.norm(ends[some[a]] - ends[some[b]], axis=1)
+            # The area of the triangle, in two ways: a sample far away sees all in line.
+            on_line[i] = bool(np.any(sines * far[a] * far[b] <= _LINE * apart**2))
         return on_line
 
 

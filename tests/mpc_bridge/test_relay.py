@@ -7,6 +7,7 @@ import time
 
 import pytest
 from relay import Relay, Way, echo_server, goodput, round_trip
+from waits import PATIENCE
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def echo():
 
 
 def talk(relay, data=b"abc"):
-    with socket.create_connection(relay.address, timeout=10) as one:
+    with socket.create_connection(relay.address, timeout=PATIENCE) as one:
         one.sendall(data)
         one.shutdown(socket.SHUT_WR)
         got = b""
@@ -39,7 +40,7 @@ def test_delay_is_one_way_and_does_not_add_up(echo):
         assert 0.2 <= round_trip(relay, 3) < 0.4
         # Forty messages are on the way at once.
         start = time.perf_counter()
-        with socket.create_connection(relay.address, timeout=10) as one:
+        with socket.create_connection(relay.address, timeout=PATIENCE) as one:
             for _ in range(40):
                 one.sendall(b"x")
                 time.sleep(0.002)
@@ -61,20 +62,20 @@ def test_connections_share_the_wire():
 
 
 def test_stall_holds_back_and_resume_lets_go(echo):
-    with Relay(echo) as relay, socket.create_connection(relay.address, 10) as one:
+    with Relay(echo) as relay, socket.create_connection(relay.address, PATIENCE) as one:
         one.settimeout(0.2)
         relay.stall()
         one.sendall(b"abc")
         with pytest.raises(TimeoutError):
             one.recv(3)
         relay.resume()
-        one.settimeout(5)
+        one.settimeout(PATIENCE)
         assert one.recv(3) == b"abc"
 
 
 def test_cut_resets_and_may_refuse(echo):
     with Relay(echo) as relay:
-        with socket.create_connection(relay.address, timeout=5) as one:
+        with socket.create_connection(relay.address, timeout=PATIENCE) as one:
             one.sendall(b"x")
             assert one.recv(1) == b"x"
             relay.cut(refuse=True)
@@ -88,7 +89,7 @@ def test_cut_resets_and_may_refuse(echo):
 
 def test_inject_puts_bytes_into_the_stream(echo):
     with Relay(echo) as relay:
-        with socket.create_connection(relay.address, timeout=5) as one:
+        with socket.create_connection(relay.address, timeout=PATIENCE) as one:
             one.sendall(b"x")
             assert one.recv(1) == b"x"
             assert relay.inject(b"forward") == 1

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ports import free_ports
 from sessions import EXCLUDED, WIDTHS, config_of, in_the_clear
+from waits import PATIENCE
 
 from mpc_bridge._config import (
     DataOwner,
@@ -255,7 +256,7 @@ def sessions(files):
     killed = None
     try:
         while len(found["killed"]) < 2:  # the model owner and the third party
-            ready = multiprocessing.connection.wait(pipes, timeout=180)
+            ready = multiprocessing.connection.wait(pipes, timeout=PATIENCE)
             assert ready, f"no answer after {name}: {found[name]}"
             for pipe in ready:
                 try:
