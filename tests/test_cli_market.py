@@ -55,7 +55,7 @@ def test_two_processes_by_files(capsys, tmp_path):
     run(*RANK, *files, *options, "--out", "ranking.json")
     captured = capsys.readouterr()
     nothing = "nothing is sent: there are no more samples of the classes asked, 2"
-    assert captured.err == f"Check: {nothing}\n"  # of south
+    assert captured.err == f"Check: {nothing}; DATA has 0, 1\n"  # of south
     ranking = json.loads(Path("ranking.json").read_text())
     assert [row["owner"] for row in ranking["ranking"]] == ["north", "south"]
     north, south = ranking["ranking"]

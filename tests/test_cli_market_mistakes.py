@@ -146,7 +146,10 @@ def test_nothing_sent_is_told(capsys):
     ask()
     capsys.readouterr()
     assert len(reply("south")) == 0
-    said = "nothing is sent: there are no more samples of the classes asked, 2"
+    said = (
+        "nothing is sent: there are no more samples of the classes asked, 2; DATA has "
+    )
+    said += "0, 1"
     assert capsys.readouterr().err == f"Check: {said}\n"
     assert json.loads(Path("from_south.json").read_text())["checks"] == [said]
 

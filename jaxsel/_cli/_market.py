@@ -154,6 +154,7 @@ def _answer(args: argparse.Namespace) -> None:
     import jax
 
     from jaxsel.market import Request, answer, refuse
+    from jaxsel.market._schema import listed
 
     from ._read import read_array
 
@@ -189,7 +190,8 @@ def _answer(args: argparse.Namespace) -> None:
                 key=jax.random.key(args.seed),
             )
         if not len(found):
-            checks.append(f"nothing is sent: {found.reason}")
+            mine_has = "" if args.unlabelled else f"; DATA has {listed(mine.y)}"
+            checks.append(f"nothing is sent: {found.reason}{mine_has}")
         say_checks(checks)
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
     names += ("max_samples", "max_share", "standardize")

@@ -134,25 +134,25 @@ def both_sides(
 
 
 def _check_classes(labels: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-    """Refuse labels of which none is a class; warn of some that are written otherwise.
+    """Refuse labels of which none is a class for their spelling; warn of some.
 
     Raises:
-        ValueError: If none is.
+        ValueError: If none is, and one differs from a class in case or blanks only.
     """
     other = misspelt(labels, classes)
+    if not len(other):
+        return
     why = "differ from them in case or blanks only: write them as the request does"
     if (codes < 0).all():
         raise ValueError(
             f"y must hold classes of the request, {listed(classes)}, but has only "
-            f"{listed(labels)}"
-            + (f", which {why}" if len(other) else ": rename yours, or refuse")
+            f"{listed(labels)}, which {why}"
         )
-    if len(other):
-        doubt(
-            f"{int(np.isin(labels, other).sum())} of {len(labels)} labels "
-            f"({listed(other)}) are none of the request's classes, so that their "
-            f"samples are not sent, but {why}"
-        )
+    doubt(
+        f"{int(np.isin(labels, other).sum())} of {len(labels)} labels ({listed(other)}) "
+        f"are none of the request's classes, so that their samples are not sent, but "
+        f"{why}"
+    )
 
 
 def _check_form(request: Request, x: np.ndarray | None) -> None:
