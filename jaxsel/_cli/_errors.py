@@ -155,7 +155,7 @@ def _read(
     )
     if data.y.ndim != 1:
         raise ValueError(f"{args.table} must have labels of shape [n]")
-    if data.class_names is not None and data.y.min(initial=-1) >= 0:
+    if data.class_names is not None and data.y.min(initial=0) >= 0:
         # By their names, which the report shows.
         data = dataclasses.replace(data, y=np.asarray(data.class_names)[data.y])
     if args.text is not None:

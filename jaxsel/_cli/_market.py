@@ -25,6 +25,7 @@ from ._market_data import (
 from ._market_options import add_answer, add_request
 from ._output import Record, check_outputs, publish, result_path, say, say_checks
 from ._parser import Commands, Parser
+from ._tables import listing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,9 +153,9 @@ def _answer(args: argparse.Namespace) -> None:
     roles = ("request", "data", "labels", "features")
     _check_outputs(args, [out.with_suffix(".json"), out], roles)
     import jax
+    import numpy as np
 
     from jaxsel.market import Request, answer, refuse
-    from jaxsel.market._schema import listed
 
     from ._read import read_array
 
@@ -190,8 +191,9 @@ def _answer(args: argparse.Namespace) -> None:
                 key=jax.random.key(args.seed),
             )
         if not len(found):
-            mine_has = "" if args.unlabelled else f"; DATA has {listed(mine.y)}"
-            checks.append(f"nothing is sent: {found.reason}{mine_has}")
+            classes = listing(np.unique(plain_labels(mine.y)).astype(str))
+            has = "" if args.unlabelled else f"; DATA has {classes}"
+            checks.append(f"nothing is sent: {found.reason}{has}")
         say_checks(checks)
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
     names += ("max_samples", "max_share", "standardize")

@@ -31,22 +31,19 @@ def story(
     sellers = [f"{bought[o]} from “{OWNERS[o]}”" for o in order if bought[o]]
     spared = [f"“{OWNERS[o]}”" for o in order if not bought[o]]
     return (
-        f"A trainer's model reads handwritten digits, and is right about {before:.1%} "
-        f"of new ones: of {result.weak.shape[1]} of the ten digits it has seen a "
-        f"single example. Five owners offer {offered} digits: good ones, ones with "
-        "wrong labels, noisy ones, ones of which the trainer has enough, and a few of "
-        "just those that it lacks. jaxsel gave each digit on offer a value, by how "
-        "much it helps on digits that the trainer keeps to judge by, and bought "
-        f"{budget}: {listed(sellers)}"
+        f"A trainer's model reads {before:.1%} of new handwritten digits right: of "
+        f"{result.weak.shape[1]} of the ten it has seen a single example. Five owners "
+        f"offer {offered} more, some with wrong labels, some noisy, some of digits "
+        f"that it reads well already; jaxsel gave each a value, and bought {budget}: "
+        f"on average {listed(sellers)}"
         f"{f', and none from {listed(spared)}' if spared else ''}.",
-        f"Trained again, the model is right about {chosen:.1%}. With {budget} digits "
-        f"bought at random it is right about {random:.1%}, and with all {offered}, "
-        f"{offered / budget:.1f} times as many, about {everything:.1%}.",
+        f"Trained again, the model reads {chosen:.1%} right. With {budget} digits "
+        f"bought at random it reads {random:.1%} right, and with all {offered}, "
+        f"{offered / budget:.1f} times as many, {everything:.1%}.",
         _figure(result, budget, offered),
-        "Who saw what? In this purchase the trainer saw all that was on offer, and "
-        "the owners saw nothing. It can be less: below, owners see only "
-        f"{requests.n_shared} digits that the trainer gets wrong, and the trainer "
-        f"sees only the {requests.budget} that each sends.{_in_secret(texts)}",
+        "For this the trainer saw all that was on offer. In a market below, owners see "
+        f"only {requests.n_shared} digits that the trainer reads wrong, and it sees "
+        f"only the {requests.budget} that each sends{_in_secret(texts)}.",
     )
 
 
@@ -54,9 +51,9 @@ def _in_secret(texts: TextPurchase | None) -> str:
     if texts is None or texts.private is None:
         return ""
     return (
-        f" And {texts.chosen} film reviews were chosen out of {texts.offered} without "
-        f"the buyer reading any but {texts.bootstrap} that it had bought at random, "
-        "and without the seller seeing the model that chose."
+        f"; in another, {texts.chosen} film reviews are chosen out of {texts.offered}, "
+        f"though the buyer has read only {texts.bootstrap}, bought at random, and the "
+        "seller has not seen the model that chooses"
     )
 
 
@@ -82,7 +79,7 @@ def _figure(result: Purchase, budget: int, offered: int) -> Figure:
         )
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
-        ax.set(xlabel="Right about new digits", xlim=(0, 1))
+        ax.set(xlabel="New digits read right", xlim=(0, 1))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     told = "; ".join(
         f"{name} {mean:.1%}" for name, (mean, _) in zip(rows, bars, strict=True)

@@ -1,4 +1,4 @@
-"""Which differences of hits on the same held-out samples are more than chance.
+"""Tests of differences between hits on the same held-out samples.
 
 Hits are bool arrays `[s, h]`: whether each of h samples is right under each of s seeds.
 """

@@ -102,7 +102,7 @@ class Ranking:
 
     @property
     def beyond_chance(self) -> np.ndarray | None:
-        """Whether each gain or loss is more than chance, `[o]`.
+        """Gains and losses that are more than chance, `[o]` bool.
 
         That is, `p_values` is at most 0.05, and the mean is more than two standard
         errors over seeds from 0. None without hits of both.
@@ -115,7 +115,7 @@ class Ranking:
 
     @property
     def apart(self) -> np.ndarray | None:
-        """Whether two owners differ by more than chance, `[o, o]`; None without hits.
+        """Pairs of owners that differ by more than chance, `[o, o]`; None without hits.
 
         As `beyond_chance`, corrected for all pairs of owners.
         """

@@ -149,9 +149,9 @@ def _check_classes(labels: np.ndarray, codes: np.ndarray, classes: np.ndarray) -
             f"{listed(labels)}, which {why}"
         )
     doubt(
-        f"{int(np.isin(labels, other).sum())} of {len(labels)} labels ({listed(other)}) "
-        f"are none of the request's classes, so that their samples are not sent, but "
-        f"{why}"
+        f"{int(np.isin(labels, other).sum())} of {len(labels)} labels "
+        f"({listed(other)}) are none of the request's classes, so that their samples "
+        f"are not sent, but {why}"
     )
 
 

@@ -81,17 +81,17 @@ def test_the_story_has_the_figures(purchase):
     for owner, count in zip(OWNERS, bought, strict=True):
         told = f"{count} from “{owner}”" if count else "and none from"
         assert told in first
-    assert f"offer {purchase.sizes.sum()} digits" in first
-    assert f"right about {purchase.before[:, 0].mean():.1%} of new ones" in first
+    assert f"Five owners offer {purchase.sizes.sum()} more" in first
+    assert f"reads {purchase.before[:, 0].mean():.1%} of new handwritten" in first
     at_main = purchase.main
     for accuracy in (purchase.chosen[:, at_main], purchase.random[:, at_main]):
         assert f"{accuracy[:, 0].mean():.1%}" in second
         assert f"{accuracy[:, 0].mean():.1%}" in figure.alt
-    assert last.endswith("and the trainer sees only the 16 that each sends.")
-    assert sum(text.count(". ") + 1 for text in (first, second)) <= 6
+    assert last.endswith("and it sees only the 16 that each sends.")
+    assert sum(text.count(". ") + 1 for text in (first, second, last)) <= 6
     private = SimpleNamespace(chosen=63, offered=700, bootstrap=70, private=object())
     assert (
-        "And 63 film reviews were chosen out of 700 without the buyer"
+        "63 film reviews are chosen out of 700, though the buyer"
         in (story(purchase, requests, private)[-1])
     )
 
