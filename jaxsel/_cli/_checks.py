@@ -99,7 +99,10 @@ def _tells(column: Any, codes: np.ndarray) -> bool:
         return bool(wrong <= _MISSES * (len(codes) - np.bincount(codes).max()))
     if not pd.api.types.is_numeric_dtype(column) or column.isna().any():
         return False
-    numbers = pd.Series(column.to_numpy(np.float64)).groupby(codes)
-    ends = np.sort(np.stack([numbers.min(), numbers.max()], axis=1), axis=0)
-    widest = float((numbers.max() - numbers.min()).max())
-    return bool(np.all(ends[1:, 0] - ends[:-1, 1] > widest))
+    numbers: np.ndarray = column.to_numpy(np.float64)
+    low = np.full(codes.max() + 1, np.inf)
+    high = -low
+    np.minimum.at(low, codes, numbers)
+    np.maximum.at(high, codes, numbers)
+    gaps = np.sort(low)[1:] - np.sort(high)[:-1]
+    return bool(np.all(gaps > np.max(high - low)))

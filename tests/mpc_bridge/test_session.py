@@ -364,7 +364,7 @@ def test_a_process_can_take_part_in_another_session(sessions, files, local):
 @pytest.mark.slow
 def test_a_killed_party_ends_the_others(sessions, files):
     found, seconds = sessions
-    assert seconds < 10
+    assert seconds < PATIENCE  # without a peer, the run itself would take longer
     errors = {rank: answer[0] for rank, answer in found["killed"].items()}
     assert errors == {
         0: "SessionError: phase 1, scoring 199997 samples: the data owner is gone, it "
