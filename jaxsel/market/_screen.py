@@ -46,7 +46,7 @@ class Screening:
     answers: tuple[Answer, ...]
     left_out: dict[str, int]
     refused: dict[str, str]
-    near: dict[str, int] = dataclasses.field(default_factory=dict)
+    near: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         return (
