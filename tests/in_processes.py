@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 from ports import free_ports
+from waits import PATIENCE
 
 TESTS = Path(__file__).parent
 
 
-def run_script(text, folder, *paths, timeout=500, **variables):
+def run_script(text, folder, *paths, timeout=2 * PATIENCE, **variables):
     """Run a script, whose argument is a folder, in a process of its own.
 
     Args:
@@ -35,7 +36,7 @@ def run_script(text, folder, *paths, timeout=500, **variables):
     return done.stdout
 
 
-def in_processes(script, count, folder, *, timeout=900):
+def in_processes(script, count, folder, *, timeout=3 * PATIENCE):
     """Run `script PORT COUNT PROCESS FOLDER` in each process, and wait for all.
 
     Each has two CPU devices. The script's own folder, that of the tests and the

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from commands import OUT, X_VAL, Y_VAL, X, Y, refuse, run, write_samples
 from data import packages
+from waits import PATIENCE
 
 import jaxsel
 from jaxsel import Selection, Values, _native
@@ -65,7 +66,7 @@ def test_starts_as_a_module():
         cwd=Path(jaxsel.__file__).parents[1],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2

@@ -1,6 +1,7 @@
 """`jaxsel errors`: what it reads, finds, writes and refuses."""
 
 import csv
+import dataclasses
 import hashlib
 import json
 import sys
@@ -132,6 +133,21 @@ def test_a_prepared_data_set():
     data = load("digits", split="test")
     wanted = jaxsel.find_label_errors(data.as_features(), data.y.astype(str))
     assert rows("new/folder") == wanted.indices.tolist()
+
+
+def test_classes_are_shown_by_their_names(monkeypatch, capsys):
+    from jaxsel._cli import _read
+
+    def named(*_, **options):
+        data = load("digits", split="test")
+        names = tuple(f"digit {i}" for i in range(10))
+        return dataclasses.replace(data, class_names=names)
+
+    monkeypatch.setattr(_read, "load", named)
+    run("errors", "digits:test", "--out", "named")
+    assert {row["given"] for row in table("named")} <= {f"digit {i}" for i in range(10)}
+    assert "digit" in capsys.readouterr().out
+    assert "digit" in Path("named/report.html").read_text()
 
 
 def test_texts_of_a_table_with_features_of_ones_own():

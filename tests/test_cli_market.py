@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from commands import refuse, run
 from market_cases import QUICK, RANK, ask, draw, files as files, reply, save
+from waits import PATIENCE
 
 from jaxsel import market
 from jaxsel._cli import _market_options
@@ -40,7 +41,7 @@ def test_two_processes_by_files(capsys, tmp_path):
         cwd=owner,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -53,7 +54,8 @@ def test_two_processes_by_files(capsys, tmp_path):
     options = ["--train", "train.npz", "--without-shown", *QUICK]
     run(*RANK, *files, *options, "--out", "ranking.json")
     captured = capsys.readouterr()
-    assert captured.err == ""
+    nothing = "nothing is sent: there are no more samples of the classes asked, 2"
+    assert captured.err == f"Check: {nothing}; DATA has 0, 1\n"  # of south
     ranking = json.loads(Path("ranking.json").read_text())
     assert [row["owner"] for row in ranking["ranking"]] == ["north", "south"]
     north, south = ranking["ranking"]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import OUT, refuse, run
+from waits import PATIENCE
 
 RNG = np.random.default_rng(0)
 N = 80
@@ -212,7 +213,7 @@ def test_ctrl_c_while_modules_load(program, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.stderr == "jaxsel: interrupted\n"

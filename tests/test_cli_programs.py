@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from commands import write_samples
+from waits import PATIENCE
 
 _SCRIPT = """
 import collections, json, sys
@@ -35,7 +36,7 @@ def value(tmp_path, monkeypatch):
             env={**kept, "JAXSEL_CACHE": "cache", "PYTHONPATH": _ROOT, **settings},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             check=True,
         )
         status, *found = json.loads(done.stdout.splitlines()[-1])

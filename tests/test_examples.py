@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from ports import free_address
+from waits import PATIENCE
 
 import jaxsel
 from jaxsel import data
@@ -131,7 +132,7 @@ def test_multihost():
         for i in range(2)
     ]
     try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
+        said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen
+from waits import PATIENCE
 
 from jaxsel import value
 from jaxsel._fingerprint import fingerprint
@@ -152,7 +153,7 @@ def test_equal_in_another_process():
             capture_output=True,
             text=True,
             check=True,
-            timeout=300,
+            timeout=PATIENCE,
         ).stdout
         for seed in ("1", "2")
     }

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from ports import free_ports
+from waits import PATIENCE
 
 import jaxsel
 
@@ -56,7 +57,7 @@ def test_two_processes_equal_one(tmp_path):
         for process in range(2)
     ]
     for process in processes:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors[-2000:]
 
     mean = jaxsel.knn_shapley(x, y, x_val, y_val, k=3)

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from waits import PATIENCE
 
 from tests.printed import shows
 
@@ -108,7 +109,7 @@ def test_runs_and_prints_what_is_shown(path, monkeypatch, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
         notebook,
-        timeout=300,
+        timeout=PATIENCE,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )

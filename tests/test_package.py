@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waits import PATIENCE
 
 import jaxsel
 from jaxsel import _native, labels, match, neighbors, retrieve, value
@@ -49,7 +50,7 @@ def run(script, **environment):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-2000:]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxsel._checks import show_labels
-from jaxsel._doubts import no_doubts
+from jaxsel._doubts import doubt, no_doubts
 
+from ._checks import leaking_columns
 from ._tables import check_columns, numbers
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Encoding:
         if first:
             self.columns, self.first = tuple(frame.columns), path
             check_columns(path, frame, self.remedy)
+            for message in leaking_columns(path, frame, y, self.remedy):
+                doubt(message)
         try:
             if (
                 self.mode == "auto"

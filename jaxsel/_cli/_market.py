@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _market_rank, _market_value
+from ._checks import recorded
 from ._market_data import (
     agreed,
     describe,
     encoding,
+    leave_out_predictions,
     plain_labels,
     read_data,
     read_predictions,
@@ -21,8 +23,9 @@ from ._market_data import (
     warn,
 )
 from ._market_options import add_answer, add_request
-from ._output import Record, check_outputs, publish, result_path, say
+from ._output import Record, check_outputs, publish, result_path, say, say_checks
 from ._parser import Commands, Parser
+from ._tables import listing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +94,7 @@ def _request(args: argparse.Namespace) -> None:
     from ._read import read_array
 
     encode = encoding(args.encode, gaps=args.method == "binned")
+    leave_out_predictions(args, encode)
     data = read_data(args, args.data, labels=args.labels, encode=encode)
     encoder = None if args.hide_samples else encode.encoder
     features = None if args.features is None else read_array(args.features, args.x_key)
@@ -101,13 +105,16 @@ def _request(args: argparse.Namespace) -> None:
         )
     rows, hard = np.arange(len(data)), None
     if args.predictions is not None:
-        hard = hard_set(
-            read_predictions(args),
-            plain_labels(data.y),
-            key=jax.random.key(args.seed),
-            held_out=args.held_out,
-            minimum=args.minimum,
-        )
+        with recorded() as doubts:
+            hard = hard_set(
+                read_predictions(args),
+                plain_labels(data.y),
+                key=jax.random.key(args.seed),
+                held_out=args.held_out,
+                minimum=args.minimum,
+            )
+        say_checks(doubts)
+        encode.checks += doubts
         rows = hard.shared
     request = make_request(
         None if args.hide_samples else data.x[rows],
@@ -146,13 +153,14 @@ def _answer(args: argparse.Namespace) -> None:
     roles = ("request", "data", "labels", "features")
     _check_outputs(args, [out.with_suffix(".json"), out], roles)
     import jax
+    import numpy as np
 
     from jaxsel.market import Request, answer, refuse
 
     from ._read import read_array
 
     request = Request.load(args.request, max_bytes=args.max_bytes)
-    data = None
+    data, checks = None, []
     if args.refuse is not None:
         found = refuse(request, owner=args.owner, reason=args.refuse)
     else:
@@ -167,23 +175,31 @@ def _answer(args: argparse.Namespace) -> None:
         if args.features is not None:
             features = read_array(args.features, args.x_key)
         method = args.method or request.method
-        found = answer(
-            request,
-            mine.x if request.schema.sample_shape is not None else None,
-            None if args.unlabelled else mine.y,
-            owner=args.owner,
-            features=mine.x if request.schema.sample_shape is None else features,
-            model=_owner_model(args, method, request, mine),
-            method=method,
-            metric=args.metric,
-            max_samples=args.max_samples,
-            max_share=args.max_share,
-            allow_all=args.allow_all,
-            key=jax.random.key(args.seed),
-        )
+        with recorded() as checks:
+            found = answer(
+                request,
+                mine.x if request.schema.sample_shape is not None else None,
+                None if args.unlabelled else mine.y,
+                owner=args.owner,
+                features=mine.x if request.schema.sample_shape is None else features,
+                model=_owner_model(args, method, request, mine),
+                method=method,
+                metric=args.metric,
+                max_samples=args.max_samples,
+                max_share=args.max_share,
+                allow_all=args.allow_all,
+                key=jax.random.key(args.seed),
+            )
+        if not len(found):
+            classes = listing(np.unique(plain_labels(mine.y)).astype(str))
+            has = "" if args.unlabelled else f"; DATA has {classes}"
+            checks.append(f"nothing is sent: {found.reason}{has}")
+        say_checks(checks)
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
     names += ("max_samples", "max_share", "standardize")
-    manifest = publish({out: found.save}, _record(args, started, names, roles, data))
+    record = _record(args, started, names, roles, data)
+    record = dataclasses.replace(record, checks=checks)
+    manifest = publish({out: found.save}, record)
     say(
         f"{len(found)} samples for {request!r}",
         f"chosen by {found.method}: {found.status}"

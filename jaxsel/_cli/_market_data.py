@@ -126,6 +126,27 @@ def read_predictions(args: argparse.Namespace) -> np.ndarray:
     return plain_labels(np.asarray(predicted))
 
 
+def leave_out_predictions(args: argparse.Namespace, encode: Encoding) -> None:
+    """Drop the column of predictions from DATA where it stands in the same table.
+
+    Raises:
+        ValueError: If `--columns` names it.
+    """
+    column = args.prediction_column
+    if column is None or Path(args.predictions).resolve() != Path(args.data).resolve():
+        return
+    if column in (_columns(args) or ()):
+        raise ValueError(
+            f"--columns must not name {column!r}, the --prediction-column: owners have "
+            "no predictions, and they are no feature"
+        )
+    if args.columns is None and column not in args.drop:
+        args.drop = [*args.drop, column]
+        encode.checks.append(
+            f"column {column!r} of {args.data} holds the predictions, and is no feature"
+        )
+
+
 def _columns(args: argparse.Namespace) -> list[str] | None:
     return None if args.columns is None else args.columns.split(",")
 

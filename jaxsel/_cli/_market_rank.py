@@ -124,8 +124,8 @@ def run(args: argparse.Namespace) -> None:
         sys.stderr.write(f"jaxsel: {reason}\n")
     if not answers:
         raise ValueError("no answer is left to rank")
-    baseline = trainer.score(None)
-    ranking = rank(answers.values(), trainer.score, baseline=baseline)
+    before = trainer.hits(None)
+    ranking = rank(answers.values(), trainer.hits, baseline=before)
     for warning in trainer.warnings:
         warn(warning)
     by_owner = {answer.owner: (path, answer) for path, answer in answers.items()}
@@ -152,7 +152,8 @@ def run(args: argparse.Namespace) -> None:
     del facts["outputs"]
     result = {
         "ranking": rows,
-        "without": [round(score, 6) for score in baseline],
+        "conclusions": list(ranking.conclusions()),
+        "without": [round(float(score), 6) for score in before.mean(axis=1)],
         "held_out": len(held_out),
         "shown": trainer.shown,
         "warnings": trainer.warnings,
@@ -198,22 +199,34 @@ def _rows(
 ) -> list[dict[str, Any]]:
     import numpy as np
 
-    stderr, gain = ranking.stderr, ranking.gain
+    known = {
+        "stderr": ranking.stderr,
+        "gain": ranking.gain,
+        "gain_stderr": ranking.gain_stderr,
+        "p_value": ranking.p_values,
+    }
+    apart, beyond = ranking.apart, ranking.beyond_chance
     rows = []
     for i, owner in enumerate(ranking.owners):
         path, answer = by_owner[owner]
+        level = np.ones(len(ranking), bool) if apart is None else ~apart[i]
+        level[i] = False
         rows.append(
             {
                 "place": int(ranking.places[i]),
                 "tied": bool(np.sum(ranking.places == ranking.places[i]) > 1),
+                "level_with": [ranking.owners[j] for j in np.flatnonzero(level)],
                 "owner": owner,
                 "file": path,
                 "samples": len(answer),
                 "method": answer.method,
                 "status": answer.status,
                 "score": round(float(ranking.mean[i]), 6),
-                "stderr": None if stderr is None else round(float(stderr[i]), 6),
-                "gain": None if gain is None else round(float(gain[i]), 6),
+                **{
+                    name: None if array is None else round(float(array[i]), 6)
+                    for name, array in known.items()
+                },
+                "beyond_chance": beyond is not None and bool(beyond[i]),
             }
         )
     return rows
@@ -225,18 +238,26 @@ def _table(rows: Sequence[dict[str, Any]], ranking: Ranking) -> list[str]:
     names = [printable_name(row["owner"]) for row in rows]
     width = max(len("owner"), *map(len, names))
     lines = [
-        f"place  {'owner':{width}}  samples  method      status      score  stderr    "
-        "gain"
+        f"place  {'owner':{width}}  samples  method      status      score    gain  "
+        "±stderr       p"
     ]
     for name, row in zip(names, rows, strict=True):
-        stderr = "     –" if row["stderr"] is None else f"{row['stderr']:6.3f}"
-        place = f"{row['place']}{'=' if row['tied'] else ' '}"
+        first = rows[0]["owner"]
+        level = row["owner"] == first or first in row["level_with"]
+        mark = "=" if row["tied"] else "~" if level and row["level_with"] else " "
+        place = f"{row['place']}{mark}"
         lines.append(
             f"{place:>5}  {name:{width}}  {row['samples']:7}  {row['method']:10}  "
-            f"{row['status']:9}  {row['score']:6.3f}  {stderr}  {row['gain']:+6.3f}"
+            f"{row['status']:9}  {row['score']:6.3f}  {row['gain']:+6.3f}  "
+            f"{row['gain_stderr']:7.3f}  {row['p_value']:6.2g}"
         )
-    if any(row["tied"] for row in rows):
+    marks = {place.strip()[-1] for line in lines[1:] for place in [line[:5]]}
+    if "=" in marks:
         lines.append("= tied: in the order of names")
+    if "~" in marks:
+        lines.append("~ not told apart from the first by more than chance")
     if ranking.baseline is not None:
         lines.append(f"without any answer: {ranking.baseline.mean():.3f}")
-    return lines
+    gained = any(row["beyond_chance"] and row["gain"] > 0 for row in rows)
+    first, *others = ranking.conclusions()
+    return [*lines, first if gained else f"Check: {first}", *others]

@@ -16,6 +16,7 @@ from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
 from ._requests import Requests, requests_chapter, run_requests
 from ._reviews import DATA, MODEL, run_texts, texts_chapter, texts_ready
+from ._story import story
 from ._worth import Worth, run_worth, worth_chapter
 
 
@@ -55,6 +56,7 @@ def run_demo(
         _worth_summary(worth),
         _clients_summary(clients),
     ]
+    texts = None
     if texts_ready():
         texts = run_texts(progress=progress)
         chapters.append(texts_chapter(texts))
@@ -78,12 +80,11 @@ def run_demo(
         title=f"{purchase.budgets[main]} of {offered} samples on offer take a model "
         f"from {purchase.before[:, 0].mean():.1%} to "
         f"{purchase.chosen[:, main, 0].mean():.1%} accuracy",
-        summary="What is somebody else's data worth? jaxsel values training data, "
-        "finds what is wrong with it, and buys what a model lacks. Every number here "
-        "was measured on this machine, but for what a secure run would move, where it "
-        "was counted and not run. Headings say better or worse where a paired t-test "
-        "over seeds does, at 5%.",
+        summary="Open a line to read more. Every number was measured on this machine, "
+        "but for what a secure run would move, where it was counted and not run. "
+        "Headings say better or worse where a paired t-test over seeds does, at 5%.",
         chapters=chapters,
+        story=story(purchase, requests, texts),
     )
     html, numbers = report.save(folder)
     return html, numbers, "\n".join(lines)

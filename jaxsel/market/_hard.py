@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_count, check_finite, check_same_length
+from jaxsel._doubts import doubt
+
+from ._schema import listed, misspelt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,8 +63,8 @@ def hard_set(
 
     Raises:
         TypeError: If labels and predictions are not of one kind.
-        ValueError: If the arguments differ in length or lie out of range, or no
-            prediction is wrong.
+        ValueError: If the arguments differ in length or lie out of range, no
+            prediction is wrong, or classes differ from labels in case or blanks only.
 
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation, section
@@ -116,6 +119,19 @@ def _classes(predictions: np.ndarray, y: np.ndarray) -> np.ndarray:
         raise TypeError(
             "predictions and labels must be classes of one kind, got dtypes "
             f"{predictions.dtype} and {y.dtype}"
+        )
+    if predictions.dtype.kind in "USO":
+        predictions, y = predictions.astype(str), y.astype(str)
+    other = misspelt(predictions, y)
+    if len(other):
+        raise ValueError(
+            f"predictions must write classes as labels do ({listed(y)}), but have "
+            f"{listed(other)}, which differ in case or blanks only"
+        )
+    if len(np.unique(y)) > 1 and not np.isin(predictions, y).any():
+        doubt(
+            f"no prediction ({listed(predictions)}) is a class of labels "
+            f"({listed(y)}), so that all samples are hard: are classes called alike?"
         )
     return predictions
 

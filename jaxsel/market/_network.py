@@ -57,15 +57,14 @@ class Network:
         )
         return dataclasses.replace(self, params=params)
 
-    def accuracy(self, rows: np.ndarray, codes: np.ndarray) -> tuple[float, int]:
-        """Return the share of rows whose most likely class is right.
+    def hits(self, rows: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return whether the most likely class of each row is right, `[n]`.
 
-        And of how many the outputs are not finite: those count as wrong.
+        And the number of rows with outputs that are not finite: these count as wrong.
         """
         scores = np.asarray(logits(self.graphdef, self.params, rows))
         finite = np.isfinite(scores).all(axis=1)
-        right = finite & (scores.argmax(axis=1) == codes)
-        return float(right.mean()), int(np.sum(~finite))
+        return finite & (scores.argmax(axis=1) == codes), int(np.sum(~finite))
 
     def measured(self, rows: np.ndarray, codes: np.ndarray) -> Network:
         """Return it with gradients that have length 1 in root mean square on rows.

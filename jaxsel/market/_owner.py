@@ -18,7 +18,7 @@ from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
 from ._answer import Answer
 from ._request import METHODS, Request
-from ._schema import check_rows
+from ._schema import check_rows, listed
 from ._sides import OwnerModel, Side, both_sides
 
 _BY_FEATURES = ("retrieve", "func_feat")
@@ -139,8 +139,11 @@ def answer(
         elif len(chosen) == limit < n:
             status, reason = "capped", why_limit
         else:
-            asked = " of the classes asked" if mine.codes is not None else ""
-            status, reason = "short", f"there are no more samples{asked}"
+            status, reason = "short", "there are no more samples"
+            if mine.codes is not None and request.y is not None:
+                reason += " of the classes asked"
+                if not len(chosen):
+                    reason += f", {listed(request.y)}"
     return Answer(
         request_id=request.id,
         owner=owner,

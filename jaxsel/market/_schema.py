@@ -125,7 +125,8 @@ class Schema:
             raise ValueError(
                 f"{name} must hold labels of shape [n], "
                 f"{'integers' if classes.dtype.kind == 'i' else 'texts'} as in the "
-                f"request, got shape {y.shape} and dtype {y.dtype}"
+                f"request ({listed(classes)}), got shape {y.shape} and dtype {y.dtype}"
+                + (f" ({listed(y)})" if y.ndim == 1 else "")
             )
         places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         return np.where(classes[places] == y, places, -1).astype(np.int32)
@@ -154,6 +155,43 @@ class Schema:
             for name, value in fields.items()
         }
         return cls(**values)
+
+
+def listed(labels: np.ndarray) -> str:
+    """Return distinct labels with commas, the first ten, texts in quotes."""
+    distinct = np.unique(labels).tolist()
+    more = f" and {len(distinct) - 10} others" if len(distinct) > 10 else ""
+    return (
+        ", ".join(
+            f"{str(label)[:40]!r}" if isinstance(label, str) else str(label)
+            for label in distinct[:10]
+        )
+        + more
+    )
+
+
+def misspelt(
+    labels: np.ndarray, classes: np.ndarray, *, beside: bool = True
+) -> np.ndarray:
+    """Return the labels, distinct, that differ from a class in case or blanks only.
+
+    Args:
+        labels: Labels, `[n]`.
+        classes: Labels of others.
+        beside: Whether also where `labels` have that class itself: two spellings in one
+            place may be two classes.
+    """
+    if labels.dtype.kind != "U" or classes.dtype.kind != "U":
+        return labels[:0]
+    known = {_folded(c) for c in np.unique(classes).tolist()}
+    if not beside:
+        known -= {_folded(c) for c in np.intersect1d(labels, classes).tolist()}
+    others = np.setdiff1d(labels, classes)
+    return others[np.array([_folded(c) in known for c in others.tolist()], bool)]
+
+
+def _folded(label: str) -> str:
+    return " ".join(label.split()).casefold()
 
 
 def check_rows(name: str, array: np.ndarray, *, gaps: bool = False) -> None:

@@ -13,12 +13,14 @@ from jaxsel._checks import check_positive
 from jaxsel._frames import in_order, names_of
 
 from ._answer import Answer
+from ._made import Making
 from ._request import Request
 from ._schema import as_samples, as_vectors, encoded
 
 # An honest owner of so many times the trainer's samples comes as near to a shown sample
 # as a copy must be with this probability at most.
 _DENSER, _CHANCE = 1000, 0.05
+_MUCH_DENSER = 100  # times the trainer's samples: an owner of as many is told about
 _FURTHEST = 0.5  # of the distance between neighbours: no sample beyond it is a copy
 _COPIES = 0.5  # of an answer: with so many it is refused
 _NATURAL = 0.1  # of the trainer's own samples: with so many repeated ones it is not
@@ -36,11 +38,15 @@ class Screening:
         left_out: How many samples of an answer were left out as copies, by owner; only
             owners with any.
         refused: Why an answer was refused, by owner.
+        near: How many samples of an answer are suspiciously near to shown ones, though
+            no copies by the rule, by owner; only where these and those left out are at
+            least half.
     """
 
     answers: tuple[Answer, ...]
     left_out: dict[str, int]
     refused: dict[str, str]
+    near: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         return (
@@ -59,23 +65,35 @@ def screen(
 ) -> Screening:
     """Refuse implausible answers, and leave out samples that the trainer already has.
 
-    Three rules, all measured on the trainer's own samples: `x`, those of the request,
+    Five rules, all measured on the trainer's own samples: `x`, those of the request,
     and `held_out`. Numbers of a table are measured by column, others all together, in
     units of their width: from the 1st to the 99th percentile; the whole range where
     that is 0; 1 where all are equal.
 
     - **Implausible**: a number further than `reach` widths outside the percentiles, and
       outside the range, of the trainer's own. The answer is refused.
+    - **Impossible**: features that the request's encoder makes of no table, such as
+      0.99 in a column of categories. The answer is refused.
     - **Copies**: a sample that equals one of the request, one of `held_out` or an
       earlier one of the same answer, or is nearer to it than an honest sample is
       likely to come: t times the distance between neighbours, where t is
       (5e-5)^(1/d) for samples of intrinsic dimension d, and at most 1/2. They are left
       out, whatever their label.
-    - **Mostly copies**: an answer of which at least half are copies is refused, unless
-      a tenth of the trainer's own samples equal another: then copies are natural.
+    - **Made of shown samples**: a sample on the line through two shown ones, or through
+      one and 0; one of which half of the numbers stand in shown samples, in columns
+      where the trainer's seldom do; one with a fraction in a column where all of the
+      trainer's numbers are whole. They are left out too. The first holds from 3
+      columns on, the others for tables.
+    - **Mostly copies**: an answer of which at least half are copies or made of shown
+      samples is refused, unless a tenth of the trainer's own samples equal another:
+      then copies are natural.
 
-    Texts have no distance, and are compared for equality. The range is that of all of
-    the trainer's own samples; all else is measured on 4096 of them, evenly spread.
+    Where at least half of an answer is left out or nearer to shown samples than those
+    of an owner with 100 times the trainer's data would be, typically, `near` counts
+    these nearer samples: they may be copies with noise.
+
+    Texts have no distance, and are only compared for equality. The range is that of all
+    of the trainer's own samples; all else is measured on 4096 of them, evenly spread.
     Costs the distances of these to 256 of them, and those between each answer and the
     samples shown or held out.
 
@@ -106,6 +124,7 @@ def screen(
     passed: list[Answer] = []
     left_out: dict[str, int] = {}
     refused: dict[str, str] = {}
+    near: dict[str, int] = {}
     seen: set[str] = set()
     for answer in answers:
         answer.check(request)
@@ -115,15 +134,19 @@ def screen(
         try:
             # A vast reach lets numbers pass whose squares are infinite: no copies.
             with np.errstate(over="ignore", invalid="ignore"):
-                keep = guard.keep(answer)
+                keep, close = guard.keep(answer)
         except ValueError as error:
             refused[answer.owner] = str(error)
             continue
         if not keep.all():
             left_out[answer.owner] = int((~keep).sum())
             answer = _without(answer, keep)
+        if close:
+            near[answer.owner] = close
         passed.append(answer)
-    return Screening(answers=tuple(passed), left_out=left_out, refused=refused)
+    return Screening(
+        answers=tuple(passed), left_out=left_out, refused=refused, near=near
+    )
 
 
 def overlap(request: Request, held_out: npt.ArrayLike) -> np.ndarray:
@@ -164,7 +187,7 @@ class _Guard:
         known = [a for a in [_shown(request)] if a is not None]
         if held_out is not None:
             known.append(_samples("held_out", held_out, request))
-        self.columns = request.schema.columns
+        self.columns, self.encoder = request.schema.columns, request.encoder
         self.reach = reach
         self.texts = own.dtype.kind == "U"
         if self.texts:
@@ -176,32 +199,54 @@ class _Guard:
         self.scale = _Scale([own, *known], [some, *known])
         mine = np.concatenate([self.scale(a) for a in (some, *known)])
         self.known = mine[len(some) :]
+        probes = np.unique(np.linspace(0, len(some) - 1, _PROBES).round().astype(int))
+        shown = known[0] if known else own[:0]
+        # Columns of numbers only: what an encoder makes of others is checked by itself.
+        self.making = Making(
+            self._numbers(some), self._numbers(shown), own.ndim == 2, probes
+        )
         probes = np.unique(np.linspace(0, len(mine) - 1, _PROBES).round().astype(int))
         # The first neighbour of each is the sample itself.
         near = _nearest(mine[probes], mine, 3)[:, 1:]
         equal = near[:, 0] <= _slack(mine[probes]) if near.size else np.ones(1, bool)
         self.natural = bool(near.size and np.mean(equal) >= _NATURAL)
-        share, self.typical = _FURTHEST, 0.0
+        share, self.typical, much = _FURTHEST, 0.0, 0.0
         if near.shape[1] == 2 and not equal.all():
             first, second = near[~equal, 0], near[~equal, 1]
             logs = float(np.log(second / first).mean())  # 1 / d
             denser = _DENSER * len(own) / len(some)
             share = min(share, (_CHANCE / denser) ** logs)
+            much = min(_FURTHEST, (1 / (_MUCH_DENSER * len(own) / len(some))) ** logs)
             self.typical = share * float(np.median(near[:, 0]))
-        self.radius = np.empty(0)
+        self.radius = self.close = np.empty(0)
         if len(self.known):
             around = _nearest(self.known, mine, 2)[:, -1]
             self.radius = np.minimum(self.typical, share * around)
+            self.close = much * around
 
-    def keep(self, answer: Answer) -> np.ndarray:
-        """Return which samples are no copies.
+    def _numbers(self, rows: np.ndarray) -> np.ndarray:
+        """Return numbers as the owner's table has them, `[n, d]`, NaN for gaps."""
+        rows = _rows(rows)
+        if self.encoder is None:
+            return rows
+        try:
+            return self.encoder.numbers(rows)
+        except ValueError as error:
+            raise ValueError(
+                f"x must hold what the request's encoder makes of a table: {error}"
+            ) from error
+
+    def keep(self, answer: Answer) -> tuple[np.ndarray, int]:
+        """Return which samples are no copies, and the number of nearly copies.
 
         Raises:
             ValueError: If the answer is refused.
         """
         rows = sent(answer)
         if not len(rows):
-            return np.ones(0, bool)
+            return np.ones(0, bool), 0
+        made = np.zeros(len(rows), bool)
+        close, fractions = made, ""
         if self.texts:
             rows = _lines(rows)
             copies = np.isin(rows, self.known)
@@ -209,21 +254,42 @@ class _Guard:
             again[np.unique(rows, return_index=True)[1]] = False
         else:
             self._check_range(rows)
+            numbers = self._numbers(rows)
+            wrong = self.making.fractions(numbers)
+            if wrong.any():
+                fractions = self._about_fractions(numbers, wrong)
+            made = wrong.any(axis=1) | self.making.made(numbers)
             rows = self.scale(rows)
             copies = np.zeros(len(rows), bool)
             if len(self.known):
                 apart = _distances(rows, self.known)
                 copies = np.any(apart <= self.radius + _slack(rows)[:, None], axis=1)
+                close = np.any(apart <= self.close, axis=1)
             apart = _distances(rows, rows) <= self.typical + _slack(rows)[:, None]
             again = np.tril(apart, -1).any(axis=1)
-        keep = ~(copies | again)
-        if not self.natural and np.mean(keep) <= 1 - _COPIES:
+        keep = ~(copies | again | made)
+        against = made if self.natural else ~keep
+        made = made & ~(copies | again)
+        if np.mean(against) >= _COPIES:
+            pieces, repeats = int(made.sum()), int((again & ~copies).sum())
             raise ValueError(
                 f"x must hold samples of the owner's own, but of {len(rows)} "
                 f"{int(copies.sum())} are copies of what the trainer showed or holds "
-                f"back, and {int((again & ~copies).sum())} repeat others"
+                f"back, {'' if pieces else 'and '}{repeats} repeat others"
+                f"{f', and {pieces} are made of shown ones' if pieces else ''}"
+                f"{fractions}"
             )
-        return keep
+        many = 2 * int((close | ~keep).sum()) >= len(keep)
+        return keep, int((close & keep).sum()) if many else 0
+
+    def _about_fractions(self, numbers: np.ndarray, wrong: np.ndarray) -> str:
+        row, j = np.argwhere(wrong)[0]
+        names = self.columns if self.encoder is None else self.encoder.number_columns
+        named = "" if names is None else f" ({names[j]})"
+        return (
+            f": row {row} has {numbers[row, j]:.6g} in column {j}{named}, where all of "
+            "the trainer's numbers are whole"
+        )
 
     def _check_range(self, rows: np.ndarray) -> None:
         flat = _rows(rows)

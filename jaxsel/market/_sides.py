@@ -10,13 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_finite, check_same_length
+from jaxsel._doubts import doubt
 from jaxsel._frames import in_order, names_of
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
 
 from ._request import Request
-from ._schema import as_labels, as_samples, as_vectors, encoded, kind_of
+from ._schema import (
+    as_labels,
+    as_samples,
+    as_vectors,
+    encoded,
+    kind_of,
+    listed,
+    misspelt,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,10 +125,33 @@ def both_sides(
     codes = hard_codes = None
     if labels is not None and request.y is not None:
         codes = request.schema.encode("y", labels)
+        _check_classes(labels, codes, np.asarray(request.schema.classes))
         hard_codes = request.schema.encode("y of the request", request.y)
     return (
         Side(x=samples, y=labels, codes=codes, vectors=vectors),
         Side(x=request.x, y=request.y, codes=hard_codes, vectors=hard_vectors),
+    )
+
+
+def _check_classes(labels: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
+    """Refuse labels of which none is a class for their spelling; warn of some.
+
+    Raises:
+        ValueError: If none is, and one differs from a class in case or blanks only.
+    """
+    other = misspelt(labels, classes)
+    if not len(other):
+        return
+    why = "differ from them in case or blanks only: write them as the request does"
+    if (codes < 0).all():
+        raise ValueError(
+            f"y must hold classes of the request, {listed(classes)}, but has only "
+            f"{listed(labels)}, which {why}"
+        )
+    doubt(
+        f"{int(np.isin(labels, other).sum())} of {len(labels)} labels "
+        f"({listed(other)}) are none of the request's classes, so that their samples "
+        f"are not sent, but {why}"
     )
 
 

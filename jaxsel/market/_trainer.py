@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +17,7 @@ from jaxsel.data import Dataset
 from ._answer import Answer
 from ._request import Request
 from ._scale import Scale
-from ._schema import check_rows
+from ._schema import check_rows, listed, misspelt
 from ._screen import overlap, screen, sent
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Trainer:
 
         trainer = Trainer(request, train, held_out)
         answers, refused = trainer.admit({answer.owner: answer for answer in received})
-        baseline = trainer.score(None)
-        ranking = rank(answers.values(), trainer.score, baseline=baseline)
+        baseline = trainer.hits(None)
+        ranking = rank(answers.values(), trainer.hits, baseline=baseline)
 
     Args:
         request: What was asked.
@@ -49,7 +50,7 @@ class Trainer:
 
     Attributes:
         shown: How many of the shown samples are trained on.
-        warnings: What to tell users of the ranking; `admit` and `score` add some.
+        warnings: What to tell users of the ranking; `admit` and `hits` add some.
 
     Raises:
         ValueError: If the samples are not finite numbers of the shape and with the
@@ -100,6 +101,7 @@ class Trainer:
                 f"{', '.join(names)} and the request must have labels of one kind, but "
                 "some are texts and some are numbers"
             )
+        _check_spelling([*names, "the request"], labels)
         self.classes = np.unique(np.concatenate(labels))
         train, held_out = self._aligned(train, held_out, schema.columns)
         for name, data in zip(names, (train, held_out), strict=True):
@@ -155,10 +157,24 @@ class Trainer:
                 continue
             if answer.owner in screened.left_out:
                 self.warnings.append(f"{name}: {found[name].reason}")
+            if answer.owner in screened.near:
+                self.warnings.append(
+                    f"{name}: {screened.near[answer.owner]} of {len(answer)} samples "
+                    "are nearer to shown ones than if the owner had 100 times the "
+                    "trainer's data: they may be copies with noise"
+                )
         return found, refused
 
     def score(self, answer: Answer | None) -> list[float]:
         """Return the accuracy on the hard samples held out, for each seed.
+
+        Args:
+            answer: One that `admit` let pass; None for the trainer's samples alone.
+        """
+        return self.hits(answer).mean(axis=1).tolist()
+
+    def hits(self, answer: Answer | None) -> np.ndarray:
+        """Return which of the hard samples held out are right, `[seeds, h]` bool.
 
         Args:
             answer: One that `admit` let pass; None for the trainer's samples alone.
@@ -170,7 +186,7 @@ class Trainer:
             more, more_codes = self._pair(answer.owner, sent(answer), answer.y)
             rows = np.concatenate([rows, more])
             codes = np.concatenate([codes, more_codes])
-        scores: list[float] = []
+        hits: list[np.ndarray] = []
         lost = 0
         for seed in range(self._seeds):
             keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
@@ -180,16 +196,16 @@ class Trainer:
                     new = new.trained(*self.train, keys[1], self._steps)
                 self._base.append(new)
             after = self._base[seed].trained(rows, codes, keys[2], self._steps)
-            score, bad = after.accuracy(*self.held_out)
-            scores.append(score)
+            right, bad = after.hits(*self.held_out)
+            hits.append(right)
             lost += bad
         if lost:
             who = "without any answer" if answer is None else f"with {answer.owner!a}"
             self.warnings.append(
                 f"{who}, the network's outputs are not finite for {lost} of "
-                f"{len(scores) * len(self.held_out[1])} samples, which count as wrong"
+                f"{len(hits) * len(self.held_out[1])} samples, which count as wrong"
             )
-        return scores
+        return np.stack(hits)
 
     def _check(self, answer: Answer) -> None:
         """Refuse an answer that can't be learnt from."""
@@ -241,3 +257,20 @@ class Trainer:
             x = in_order(name, data.x, data.feature_names, columns, of=of)
             both.append(dataclasses.replace(data, x=x, feature_names=None))
         return both[0], both[1]
+
+
+def _check_spelling(names: Sequence[str], labels: Sequence[np.ndarray]) -> None:
+    """Refuse classes that one side writes otherwise than another.
+
+    Raises:
+        ValueError: If two differ in case or blanks only. One side that has both means
+            two classes.
+    """
+    for i, j in itertools.permutations(range(len(labels)), 2):
+        other = misspelt(labels[i], labels[j], beside=False)
+        if len(other):
+            raise ValueError(
+                f"{names[i]} and {names[j]} must write classes alike, but {names[i]} "
+                f"has {listed(other)}, which {names[j]} writes in another case or with "
+                "other blanks"
+            )

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def render(title: str, summary: str, chapters: Sequence[Chapter], made: Origin) -> str:
-    """Return the whole page.
+def render(
+    title: str,
+    summary: str,
+    chapters: Sequence[Chapter],
+    made: Origin,
+    story: Sequence[str | Figure] = (),
+) -> str:
+    """Return the whole page; with a story, which it opens with, chapters are folded.
 
     Raises:
         ImportError: If Jinja is not installed.
@@ -27,6 +33,7 @@ def render(title: str, summary: str, chapters: Sequence[Chapter], made: Origin) 
     return page.render(
         title=title,
         summary=summary,
+        story=_parts(Chapter(title="", blocks=story), "c0"),
         chapters=[
             {"id": f"c{i}", "title": chapter.title, "parts": _parts(chapter, f"c{i}")}
             for i, chapter in enumerate(chapters, 1)

@@ -27,11 +27,14 @@ class Report:
         title: The heading of the page.
         summary: What a reader in a hurry should know, one or two sentences.
         chapters: From any room; see `Chapter`.
+        story: Paragraphs and figures that the page opens with. If there are any,
+            chapters are folded below them: a reader opens one by its title.
     """
 
     title: str
     summary: str
     chapters: Sequence[Chapter]
+    story: Sequence[str | Figure] = ()
 
     def save(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
         """Write `report.html` and `report.json`, and return their paths.
@@ -51,7 +54,9 @@ class Report:
         """
         made = origin()
         contents = {
-            "report.html": render(self.title, self.summary, self.chapters, made),
+            "report.html": render(
+                self.title, self.summary, self.chapters, made, self.story
+            ),
             "report.json": json.dumps(
                 _plain_report(self, made), indent=1, allow_nan=False
             ),
@@ -93,6 +98,7 @@ def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
     return {
         "title": report.title,
         "summary": report.summary,
+        "story": [b if isinstance(b, str) else b.alt for b in report.story],
         **dataclasses.asdict(made),
         "chapters": chapters,
     }

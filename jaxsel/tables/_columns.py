@@ -12,6 +12,8 @@ import numpy as np
 from jaxsel._codec import Json, decode
 from jaxsel._texts import FORMS
 
+_ROUNDING = 1e-6  # relative difference that other arithmetic may make
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Number:
@@ -138,6 +140,59 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
         if isinstance(column, Category):
             names += column.feature_names
     return tuple(names)
+
+
+def numbers_of(columns: Sequence[Column], x: np.ndarray) -> np.ndarray:
+    """Return the numbers and days that features `[n, d]` stand for, NaN for gaps.
+
+    Raises:
+        ValueError: If no table has such features; the message names row and feature.
+    """
+    numeric = [c for c in columns if isinstance(c, Number)]
+    categories = [c for c in columns if isinstance(c, Category)]
+    names = feature_names(columns)
+    start = sum(not isinstance(c, Category) for c in columns)
+    raw = x[:, :start] * [c.scale for c in numeric] + [c.mean for c in numeric]
+    _check_units(names, x, start)
+    for j, column in enumerate(numeric):
+        if column.gaps:
+            gap = x[:, start] == 1
+            off = np.abs(raw[:, j] - column.median) > _ROUNDING * max(
+                column.scale, abs(column.median)
+            )
+            if (gap & off).any():
+                row = int(np.argmax(gap & off))
+                raise ValueError(
+                    f"row {row} has {x[row, j]:.6g} in {column.name!r} where "
+                    f"{names[start]!r} is 1: a gap has the median there"
+                )
+            raw[gap, j] = np.nan
+            start += 1
+    for column in categories:
+        end = start + len(column.feature_names)
+        ones = x[:, start:end].sum(axis=1)
+        allowed = "1" if column.others else "1, or to 0 for a category never met"
+        wrong = (ones > 1) | ((ones < 1) & column.others)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"row {row} has {ones[row]:g} of the categories of {column.name!r} at "
+                f"once: these features must add up to {allowed}"
+            )
+        start = end
+    return raw
+
+
+def _check_units(names: Sequence[str], x: np.ndarray, start: int) -> None:
+    """Refuse other numbers than 0 and 1 from column `start` on."""
+    units = x[:, start:]
+    wrong = (units != 0) & (units != 1)
+    if wrong.any():
+        row, j = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"row {row} has {units[row, j]:.6g} in {names[start + j]!r}, which must be "
+            f"0 or 1 ({int(wrong.any(axis=1).sum())} of {len(x)} rows)"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from ._columns import (
     Number,
     feature_names,
     features,
+    numbers_of,
     read_columns,
 )
 from ._frame import as_frame
@@ -93,6 +94,11 @@ class TableEncoder:
             for column in self._columns
             if isinstance(column, Category)
         }
+
+    @property
+    def number_columns(self) -> tuple[str, ...]:
+        """Names of the columns of numbers and dates, in the order of `numbers`."""
+        return tuple(c.name for c in self._columns if isinstance(c, Number))
 
     def fit(self, table: Any) -> TableEncoder:
         """Learn scales, medians and categories from a table, and return the encoder.
@@ -216,6 +222,29 @@ class TableEncoder:
             for column in self._columns
         }
         return _joined(typed(frame, known), frame.index)
+
+    def numbers(self, features: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the numbers that features stand for, `[n, number and date columns]`.
+
+        Dates are days since 1970, and gaps NaN. It undoes `transform`, and refuses
+        features that no table has.
+
+        Args:
+            features: Array of shape `[n, len(feature_names)]`.
+
+        Raises:
+            ValueError: If the shape is another one; if a feature of a category or gap
+                is neither 0 nor 1, two categories of a column are met at once, or a gap
+                has another number than the median. The message names row and feature.
+        """
+        self._check_fitted()
+        x = np.asarray(features, np.float64)
+        if x.ndim != 2 or x.shape[1] != len(self.feature_names):
+            raise ValueError(
+                f"features must have shape [n, {len(self.feature_names)}], got "
+                f"{x.shape}"
+            )
+        return numbers_of(self._columns, x)
 
     def to_json(self) -> str:
         """Return what was learnt as JSON, for `from_json`.

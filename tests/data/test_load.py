@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from waits import PATIENCE
 
 import jaxsel.data as data
 
@@ -251,7 +252,7 @@ def slowly(**options):
 
 def load(wait):
     if wait:
-        begun.wait(60)
+        begun.wait()
     return data.load("mine", data_dir=sys.argv[1])
 
 epy.lazy_imports = slowly
@@ -267,4 +268,4 @@ def test_threads_may_load_while_another_one_imports_tfds(data_dir):
     structure = {"v": features.Tensor(shape=(3,), dtype=np.float32), "good": LABEL}
     write(data_dir, "mine", structure, examples, keys=("v", "good"))
     command = [sys.executable, "-c", IN_THREADS, str(data_dir)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=PATIENCE)

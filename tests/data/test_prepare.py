@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waits import PATIENCE, until
 
 import jaxsel.data as data
 from jaxsel.data import _prepare
@@ -239,12 +239,8 @@ def child(tmp_path: Path, data_dir: Path, number: int, pause: float):
     return process, started
 
 
-def wait_for(file: Path, process: subprocess.Popen, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not file.exists():
-        assert process.poll() is None, "the child ended early"
-        assert time.monotonic() < end, f"the child did not start in {seconds} s"
-        time.sleep(0.05)
+def wait_for(file: Path, process: subprocess.Popen) -> None:
+    until(file.exists, "the child starts", alive=lambda: process.poll() is None)
 
 
 @pytest.mark.slow
@@ -271,7 +267,9 @@ def test_of_two_at_once_one_waits(tmp_path, data_dir):
     first, started = child(tmp_path, data_dir, 1, pause=3)
     wait_for(started, first)
     second, _ = child(tmp_path, data_dir, 2, pause=0)
-    steps = [int(process.communicate(timeout=120)[0]) for process in (first, second)]
+    steps = [
+        int(process.communicate(timeout=PATIENCE)[0]) for process in (first, second)
+    ]
     assert [first.returncode, second.returncode] == [0, 0]
     assert steps == [3, 0]  # the second found it done
     assert len(data.load("tweets", data_dir=data_dir)) == len(packages.TWEETS)
@@ -351,7 +349,7 @@ def test_really_prepares_movie_polarity(data_dir):
         + ["--dest", str(data_dir.parent / "probe"), "vaderSentiment==3.3.2"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     if reachable.returncode != 0:
         pytest.skip(f"pip cannot reach its registry: {reachable.stderr[-300:]}")

@@ -11,6 +11,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from row_cases import ITERATORS, KINDS, D, N, Table, arrays, make, write_lists
+from waits import PATIENCE, until
 
 from jaxsel._read_ahead import read_ahead
 from jaxsel._saved_stream import SavedStream
@@ -244,10 +245,7 @@ def threads():
 
 
 def wait_for_no_thread():
-    stop = time.monotonic() + 10
-    while threads() and time.monotonic() < stop:
-        time.sleep(0.01)
-    assert not threads()
+    until(lambda: not threads(), lambda: f"{threads()} end")
 
 
 def test_what_comes_next_is_read_meanwhile():
@@ -260,9 +258,7 @@ def test_what_comes_next_is_read_meanwhile():
 
     found = read_ahead(numbers(), 2)
     assert next(found) == 0
-    stop = time.monotonic() + 10
-    while len(read) < 3 and time.monotonic() < stop:
-        time.sleep(0.01)
+    until(lambda: len(read) == 3, "two more are read")
     time.sleep(0.05)
     assert read == [0, 1, 2]  # as many as may wait, and no more
     assert list(found) == [1, 2, 3, 4, 5]
@@ -376,7 +372,7 @@ def test_memory_of_a_pass_is_that_of_chunks(kind, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from jaxsel.demo._market import OWNERS, draw_market
 from jaxsel.demo._purchase import run_purchase
 from jaxsel.demo._purchase_chapter import purchase_chapter
 from jaxsel.demo._run import run_demo
+from jaxsel.demo._story import story
 from jaxsel.report import Figure, Heading, Report
 
 pytestmark = pytest.mark.left_out  # `make demo` runs it
@@ -70,6 +72,28 @@ def test_the_chapter_shows_the_numbers(purchase, tmp_path):
     assert re.search(f"{ours:.1%} (against|and) {random:.1%} accuracy", chapter.title)
     alt = next(b.alt for b in chapter.blocks if isinstance(b, Figure))
     assert "above random's with 2 of 2 budgets. 25 samples: " in alt
+
+
+def test_the_story_has_the_figures(purchase):
+    requests = SimpleNamespace(n_shared=20, budget=16)
+    first, second, figure, last = story(purchase, requests, None)
+    bought = purchase.owner_bought.mean(0).round().astype(int)
+    for owner, count in zip(OWNERS, bought, strict=True):
+        told = f"{count} from “{owner}”" if count else "and none from"
+        assert told in first
+    assert f"Five owners offer {purchase.sizes.sum()} more" in first
+    assert f"reads {purchase.before[:, 0].mean():.1%} of new handwritten" in first
+    at_main = purchase.main
+    for accuracy in (purchase.chosen[:, at_main], purchase.random[:, at_main]):
+        assert f"{accuracy[:, 0].mean():.1%}" in second
+        assert f"{accuracy[:, 0].mean():.1%}" in figure.alt
+    assert last.endswith("and it sees only the 16 that each sends.")
+    assert sum(text.count(". ") + 1 for text in (first, second, last)) <= 6
+    private = SimpleNamespace(chosen=63, offered=700, bootstrap=70, private=object())
+    assert (
+        "63 film reviews are chosen out of 700, though the buyer"
+        in (story(purchase, requests, private)[-1])
+    )
 
 
 def test_a_single_seed_claims_nothing(purchase):

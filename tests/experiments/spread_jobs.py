@@ -23,7 +23,7 @@ def make(folder, deadly):
     def random(seed):
         (folder / f"random-{seed}-{time.time_ns()}").touch()
         if parent != caller:
-            time.sleep(0.1)  # no worker does it all before another has begun
+            time.sleep(0.3)  # no worker does it all before another has begun
         x = jax.random.normal(jax.random.key(seed), (300, 40))
         return {"x": jnp.linalg.svd(x)[1], "process": os.getpid()}
 

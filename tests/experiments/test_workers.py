@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import spread_jobs
 from in_processes import run_script
+from waits import until
 
 from experiments import seeds, store
 from experiments.seeds import Work, Workers, each_seed
@@ -169,19 +169,17 @@ def test_a_killed_caller_goes_on_from_what_is_kept(tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 120
     kept = tmp_path / "kept"
-    workers = set()
-    while len(workers) < 2 or len([*kept.glob("[!.]*.npz")]) < 10:
-        assert caller.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-        workers = {int(np.load(path)["process"]) for path in kept.glob("[!.]*.npz")}
+
+    def both_at_work():
+        paths = [*kept.glob("[!.]*.npz")]
+        workers = {int(np.load(path)["process"]) for path in paths}
+        return workers if len(workers) == 2 and len(paths) >= 10 else None
+
+    workers = until(both_at_work, "both work", alive=lambda: caller.poll() is None)
     caller.kill()
     caller.wait()
-    while any(map(alive, workers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not any(map(alive, workers)), "the workers end")
     there = len([*kept.glob("[!.]*.npz")])
     before = begun(tmp_path)
     assert there < 80

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from waits import PATIENCE
 
 from jaxsel._checkpoints import Checkpoints, run_digest
 from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
@@ -194,7 +195,7 @@ def test_goes_on_after_a_kill(tmp_path):
     folder = tmp_path / "run"
     script = textwrap.dedent(CHILD).format(path=sys.path, folder=str(folder))
     child = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE
     )
     assert child.returncode == -signal.SIGKILL, child.stderr[-2000:]
     assert os.listdir(folder) == ["64"]

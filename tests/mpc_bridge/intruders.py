@@ -18,7 +18,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_PATIENCE = 0.3  # seconds for an answer
+from waits import PATIENCE
+
+_ANSWER = 0.3  # seconds; most get none
 _Address = tuple[str, int]
 
 
@@ -66,32 +68,32 @@ def _sends(data: bytes) -> Callable[[_Address, contextlib.ExitStack], None]:
 
 
 def _send(at: _Address, data: bytes) -> None:
-    with socket.create_connection(at, timeout=5) as one:
-        one.settimeout(_PATIENCE)
+    with socket.create_connection(at, timeout=PATIENCE) as one:
+        one.settimeout(_ANSWER)
         one.sendall(data)
         one.recv(1 << 16)
 
 
 def _half_open(at: _Address, left_open: contextlib.ExitStack) -> None:
     for _ in range(20):
-        left_open.enter_context(socket.create_connection(at, timeout=5))
+        left_open.enter_context(socket.create_connection(at, timeout=PATIENCE))
 
 
 def _closed(at: _Address, left_open: contextlib.ExitStack) -> None:
     del left_open
     for _ in range(20):
-        socket.create_connection(at, timeout=5).close()
+        socket.create_connection(at, timeout=PATIENCE).close()
 
 
 def _reset(at: _Address, left_open: contextlib.ExitStack) -> None:
     del left_open
     for _ in range(20):
-        with socket.create_connection(at, timeout=5) as one:
+        with socket.create_connection(at, timeout=PATIENCE) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _slowly(at: _Address, left_open: contextlib.ExitStack) -> None:
-    one = left_open.enter_context(socket.create_connection(at, timeout=5))
+    one = left_open.enter_context(socket.create_connection(at, timeout=PATIENCE))
     for byte in b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03":
         one.sendall(bytes([byte]))
         time.sleep(0.05)
@@ -110,9 +112,9 @@ def _tls(at: _Address, folder: Path | None, *, old: bool = False) -> None:
             context.minimum_version = ssl.TLSVersion.TLSv1
             context.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
-        socket.create_connection(at, timeout=5) as plain,
+        socket.create_connection(at, timeout=PATIENCE) as plain,
         context.wrap_socket(plain) as wrapped,
     ):
-        wrapped.settimeout(_PATIENCE)
+        wrapped.settimeout(_ANSWER)
         wrapped.sendall(b"PRPC" + struct.pack(">II", 64, 16) + bytes(64))
         wrapped.recv(1 << 16)

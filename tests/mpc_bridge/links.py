@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_ports
+from waits import PATIENCE, until
 
 from mpc_bridge import _certs
 from mpc_bridge.engines.spu import _link, _tunnel, import_spu
@@ -79,7 +80,7 @@ class Pair:
                 if end is not None:
                     end.close()
         for worker in self.workers:
-            worker.wait(timeout=60)
+            worker.wait(timeout=PATIENCE)
         with self._noise as file:
             file.seek(0)
             self.noise = file.read()
@@ -89,7 +90,7 @@ class Pair:
         assert worker.stdout is not None
         line = worker.stdout.readline()
         if not line:
-            raise RuntimeError(f"a worker ended with {worker.wait(timeout=60)}")
+            raise RuntimeError(f"a worker ended with {worker.wait(timeout=PATIENCE)}")
         return json.loads(line)
 
 
@@ -109,16 +110,18 @@ def _play(
     ports: list[int],
     folder: str,
     bare: bool = False,
-    timeout: float = 5.0,
-    wait: float = 20.0,
+    timeout: float = PATIENCE,
+    wait: float = PATIENCE,
     messages: int = 1,
     size: int = 0,
     hold: float = 0.0,
     talking: str | None = None,
+    stay: str | None = None,
 ) -> dict[str, Any]:
     """Play one rank: in a tunnel, or bare, with the link's own TLS.
 
-    Once it has heard three messages it makes the file `talking`. With an error come
+    Once it has heard three messages it makes the file `talking`, and it leaves when
+    there is a file `stay`, if that is named. With an error come
     the seconds that it `waited` since the last message.
     """
     desc = spu.link.Desc()
@@ -157,6 +160,8 @@ def _play(
             if talking and len(heard) == 3:
                 Path(talking).touch()
             time.sleep(hold)
+        if stay:
+            until(Path(stay).exists, "it may leave")
         _link.finish(link)
     except Exception as error:
         text = _link.one_sentence(error)

@@ -16,8 +16,8 @@ from multiprocessing.connection import wait
 
 import pytest
 from ports import free_ports
+from waits import PATIENCE
 
-TIMEOUT = 120  # seconds, for a start and a call
 EMULATED, EXACT = 2e-3, 5e-2
 """Errors of the largest score, or of 1: CrypTen's logarithm is right to 2 %."""
 
@@ -104,7 +104,7 @@ class _Parties:
             self.processes.append(process)
 
     def call(self, function, args):
-        deadline, answers = time.monotonic() + TIMEOUT, {}
+        deadline, answers = time.monotonic() + PATIENCE, {}
         for pipe in self.pipes[:2]:
             with contextlib.suppress(OSError):  # what it said is still to be read
                 pipe.send(sys.path)
@@ -118,7 +118,7 @@ class _Parties:
             ready = wait(waiting, max(deadline - time.monotonic(), 0))
             if not ready:
                 names = ", ".join(ranks[pipe] for pipe in waiting)
-                raise TimeoutError(f"no answer after {TIMEOUT} s from {names}")
+                raise TimeoutError(f"no answer after {PATIENCE:g} s from {names}")
             for pipe in ready:
                 try:
                     failed, result = pipe.recv()
@@ -133,7 +133,7 @@ class _Parties:
         for pipe in self.pipes:
             pipe.close()
         for process in self.processes:
-            process.join(timeout=20)
+            process.join(timeout=PATIENCE)
         self.kill()
 
     def kill(self):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ports import free_address
 from sessions import config_of
+from waits import PATIENCE, until
 
 from mpc_bridge._certs import make_all
 from mpc_bridge._config import Parties, Place, ThirdParty
@@ -57,31 +58,26 @@ class Role:
     def status(self):
         return self.process.poll()
 
-    def waits_since(self, timeout=120):
+    def waits_since(self):
         """Return when it said that it waits for the others; it has started by then."""
-        end = time.monotonic() + timeout
-        while True:
-            for at, line in self.lines:
-                if ": waiting for " in line:
-                    return at
-            assert self.status is None, self.said
-            assert time.monotonic() < end, self.said
-            time.sleep(0.02)
+        waiting = lambda: [at for at, line in self.lines if ": waiting for " in line]
+        about = lambda: f"it waits for the others: {self.said}"
+        return until(waiting, about, alive=lambda: self.status is None)[0]
 
-    def wait(self, timeout):
+    def wait(self, limit=PATIENCE):
         """Wait for its end; return the status and when it ended."""
         try:
-            status = self.process.wait(timeout)
+            status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running, has said {self.said!r}") from None
         at = time.monotonic()
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         return status, at
 
     def close(self):
         self.process.kill()
         self.process.wait()
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         self.process.stdout.close()
 
 

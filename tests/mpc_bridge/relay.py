@@ -22,6 +22,8 @@ import time
 from collections import deque
 from typing import Literal
 
+from waits import PATIENCE
+
 Direction = Literal["forward", "backward"]
 _PIECE = 1 << 16  # bytes
 
@@ -139,7 +141,7 @@ class Relay:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        self._acceptor.join(timeout=5)
+        self._acceptor.join(timeout=PATIENCE)
         self.cut(refuse=True)
         self._wire.set()
 
@@ -156,7 +158,7 @@ class Relay:
             try:
                 if self._refusing:
                     raise ConnectionRefusedError
-                far = socket.create_connection(self.target, timeout=5)
+                far = socket.create_connection(self.target, timeout=PATIENCE)
             except OSError:
                 _reset(near)
                 continue
@@ -308,7 +310,7 @@ def echo_server() -> tuple[socket.socket, int]:
 def round_trip(relay: Relay, times: int = 5) -> float:
     """Return the median seconds of a round trip of one byte to an echo server."""
     seconds = []
-    with socket.create_connection(relay.address, timeout=30) as one:
+    with socket.create_connection(relay.address, timeout=PATIENCE) as one:
         for _ in range(times):
             start = time.perf_counter()
             one.sendall(b"x")
@@ -319,7 +321,7 @@ def round_trip(relay: Relay, times: int = 5) -> float:
 
 def goodput(relay: Relay, size: int) -> float:
     """Return bytes per second, there and back, of so many bytes to an echo server."""
-    with socket.create_connection(relay.address, timeout=60) as one:
+    with socket.create_connection(relay.address, timeout=PATIENCE) as one:
         sender = threading.Thread(target=one.sendall, args=(bytes(size),))
         start, left = time.perf_counter(), size
         sender.start()

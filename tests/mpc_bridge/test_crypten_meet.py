@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ports import free_address, free_ports
 from relay import echo_server
+from waits import PATIENCE
 
 from mpc_bridge._handshake import SessionError
 from mpc_bridge.engines import Meeting
@@ -31,7 +32,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(_meet, "_LINGER", 1.0)
 
 
-def meet(rendezvous, hellos, *, ranks=None, wait=60.0, together=True):
+def meet(rendezvous, hellos, *, ranks=None, wait=10 * PATIENCE, together=True):
     """Let roles meet at once; return what each raised, or None, and the seconds.
 
     Args:
@@ -48,7 +49,7 @@ def meet(rendezvous, hellos, *, ranks=None, wait=60.0, together=True):
         expected = tuple(hellos) if ranks is None else ranks[rank]
         with _meet.store_of(rank, expected, meeting, hello):
             if together:
-                barrier.wait(30)
+                barrier.wait(PATIENCE)
 
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -88,20 +89,20 @@ def test_hellos_that_differ_end_all(rendezvous, change, words):
     for error in found:
         assert isinstance(error, SessionError)
     assert sum(bool(re.search(words, str(error))) for error in found) >= 2
-    assert seconds < 20
+    assert seconds < PATIENCE
 
 
 def test_a_provider_that_one_leaves_out_ends_both(rendezvous):
     """Neither waits for a third party, nor without one for CrypTen's half hour."""
     hellos = {i: SAME | {"--test-only-first-party": i == 1} for i in range(2)}
     ranks = {0: (0, 1, 2), 1: (0, 1)}
-    found, seconds = meet(rendezvous, hellos, ranks=ranks, wait=600)
+    found, seconds = meet(rendezvous, hellos, ranks=ranks, wait=10 * PATIENCE)
     for error in found:
         assert str(error) == (
             "the parties do not agree: --test-only-first-party: the model owner has "
             "False, the data owner True"
         )
-    assert seconds < 20
+    assert seconds < PATIENCE
 
 
 def test_who_is_missing_is_named_to_all(rendezvous):
@@ -110,7 +111,7 @@ def test_who_is_missing_is_named_to_all(rendezvous):
     )
     for error in found:
         assert str(error).startswith("the third party has not come to tcp://127.0.0.1:")
-    assert 2 <= seconds < 20
+    assert 2 <= seconds < PATIENCE
 
 
 def test_a_model_owner_that_is_missing_is_named(rendezvous):
@@ -123,13 +124,13 @@ def test_a_role_is_played_once(rendezvous):
     barrier = threading.Barrier(3)
 
     def one(rank):
-        meeting = Meeting(session="", rendezvous=rendezvous, wait=60)
+        meeting = Meeting(session="", rendezvous=rendezvous, wait=10 * PATIENCE)
         with _meet.store_of(rank, (0, 1, 2), meeting, SAME):
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         calls = [pool.submit(one, rank) for rank in (0, 1, 1)]
-        done, _ = concurrent.futures.wait(calls, 30, "FIRST_COMPLETED")
+        done, _ = concurrent.futures.wait(calls, PATIENCE, "FIRST_COMPLETED")
         (first,) = done
         text = str(first.exception())
         assert text.startswith("another data owner is at tcp://127.0.0.1:")
@@ -142,9 +143,9 @@ def test_another_program_at_the_port_is_named(monkeypatch):
     server, port = echo_server()
     with server:
         there = f"tcp://127.0.0.1:{port}"
-        found, seconds = meet(there, {1: SAME}, ranks={1: (0, 1)}, wait=600)
+        found, seconds = meet(there, {1: SAME}, ranks={1: (0, 1)}, wait=10 * PATIENCE)
     assert "is not the rendezvous of the model owner" in str(found[0])
-    assert seconds < 20
+    assert seconds < PATIENCE
 
 
 def test_a_port_that_is_taken_is_named(rendezvous):

@@ -7,10 +7,10 @@ import contextlib
 import json
 import socket
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from waits import PATIENCE, until
 
 pytest.importorskip("cryptography")
 
@@ -55,12 +55,12 @@ def heard(results):
 
 
 def until_open(port):
-    for _ in range(200):
+    def is_open():
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", port)).close()
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"nobody listens at {port}")
+            return True
+
+    until(is_open, f"somebody listens at {port}")
 
 
 @pytest.mark.left_out
@@ -72,25 +72,27 @@ def test_parties_talk_and_count_what_they_send(pair, cases):
     assert 300_000 < first["sent"] < 310_000
 
 
-def test_bare_link_takes_messages_without_tls(pair, cases):
+def test_bare_link_takes_messages_without_tls(pair, cases, tmp_path):
     # Why there is a tunnel: TLS is on here, and both certificates are checked.
     ports = free_ports(2)
-    pair.start(ports, cases(bare=True, messages=20, hold=0.1))
-    until_open(ports[0])
-    time.sleep(1)
+    both = cases(bare=True, messages=20, stay=str(tmp_path / "done"))
+    both[0]["talking"] = str(tmp_path / "talking")
+    pair.start(ports, both)
+    until((tmp_path / "talking").exists, "they talk")
     forged = {"sender_rank": 1, "key": "forged\1\x02999", "value": "", "trans_type": 0}
     body = json.dumps(forged).encode()
     head = (
         "POST /org.interconnection.link.ReceiverService/Push HTTP/1.1\r\nHost: x\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", ports[0]), timeout=5) as one:
+    with socket.create_connection(("127.0.0.1", ports[0]), timeout=PATIENCE) as one:
         one.sendall(head.encode() + body)
         answer = one.recv(1000)
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'{"header":{}}')  # with no error
     for _ in intruders.attack("127.0.0.1", ports[0], only="TLS without a certificate"):
         pass  # of which it prints a line, if it is not made quiet
+    (tmp_path / "done").touch()
     assert heard(pair.results()) == hellos(20)
 
 
@@ -123,16 +125,13 @@ def relayed(pair, cases):
         for case, path in zip(cases, talking, strict=True):
             case["talking"] = str(path)
         pair.start(ports, cases)
-        end = time.monotonic() + 60
-        while not all(path.exists() for path in talking):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(lambda: all(path.exists() for path in talking), "both talk")
         yield relay
 
 
 @pytest.mark.slow
 def test_a_cut_wire_is_mended_and_nothing_is_lost(pair, cases):
-    with relayed(pair, cases(messages=30, hold=0.1, timeout=12)) as relay:
+    with relayed(pair, cases(messages=30, hold=0.1)) as relay:
         relay.cut()
         assert heard(pair.results()) == hellos(30)
         assert relay.connections >= 2
@@ -140,17 +139,17 @@ def test_a_cut_wire_is_mended_and_nothing_is_lost(pair, cases):
 
 @pytest.mark.slow
 def test_a_peer_that_stalls_is_an_error_after_the_timeout(cases):
-    long = cases(messages=1000, hold=0.01)
+    long = cases(messages=1000, hold=0.01, timeout=5)
     with links.pair() as pair, relayed(pair, long) as relay:
         relay.stall()
         for one in pair.results():
             assert "timeout" in one["error"].lower()
-            assert 5 <= one["waited"] < 13  # two waits at most
+            assert 5 <= one["waited"] < PATIENCE
 
 
 @pytest.mark.slow
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end(cases):
-    long = cases(messages=1000, hold=0.01)
+    long = cases(messages=1000, hold=0.01, timeout=5)
     with links.pair() as pair, relayed(pair, long):
         pair.workers[1].kill()
         result = pair.result(0)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from sessions import config_of
+from waits import PATIENCE
 
 from mpc_bridge import _local
 from mpc_bridge._config import read_config
@@ -33,7 +34,7 @@ def test_a_party_can_listen_at_each():
 
 def test_nobody_listens_there_yet():
     with reserved_addresses(1) as [address], pytest.raises(ConnectionRefusedError):
-        socket.create_connection(place(address), timeout=5)
+        socket.create_connection(place(address), timeout=PATIENCE)
 
 
 @on_linux

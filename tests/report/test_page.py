@@ -1,5 +1,6 @@
 """The page as a whole: every kind of block, element by element."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -74,6 +75,35 @@ with jax &lt;2&gt;, device d &amp; e. The same numbers are in report.json.</foot
 """
 
 
+FOLDED = """<header>
+<h1>Why</h1>
+</header>
+<main>
+<section id="story">
+<p>It was <code>so</code> &lt; it is.</p>
+<div class="figures">
+<figure>
+<svg class="plot" width="192" viewBox="0 0 144 72" role="img" aria-label="A."></svg>
+<figcaption style="max-width: 192px">B.</figcaption>
+</figure>
+</div>
+</section>
+<section id="more" aria-labelledby="more-h">
+<h2 id="more-h">In detail</h2>
+<p>How <code>it</code> was measured.</p>
+<details id="c1">
+<summary><h3>R&amp;D</h3></summary>
+<p>One.</p>
+<h4 id="c1-s1">First</h4>
+</details>
+<details id="c2">
+<summary><h3>Next</h3></summary>
+</details>
+</section>
+</main>
+"""
+
+
 class Parts(HTMLParser):
     """Elements, attributes and texts in order, without the spaces between elements."""
 
@@ -136,6 +166,24 @@ def test_the_page_holds_this_and_nothing_else():
         assert page.count("<path") >= 2
         assert "data:image/png;base64,iVBOR" in page
         assert ":root { color-scheme: light;" in page
+
+
+def test_with_a_story_chapters_are_folded(tmp_path):
+    chapters = [
+        Chapter(title="R&D", blocks=("One.", Heading("First"))),
+        Chapter(title="Next", blocks=()),
+    ]
+    plot = Figure(plot=new_figure(2, 1), alt="A.", caption="B.")
+    page, numbers = Report(
+        title="Why",
+        summary="How `it` was measured.",
+        chapters=chapters,
+        story=("It was `so` < it is.", plot),
+    ).save(tmp_path)
+    text = without_drawings(page.read_text())
+    body = text[text.index("<header>") : text.index("<footer>")]
+    assert Parts(body).parts == Parts(FOLDED).parts
+    assert json.loads(numbers.read_text())["story"] == ["It was `so` < it is.", "A."]
 
 
 def test_a_spread_has_no_sign(tmp_path):

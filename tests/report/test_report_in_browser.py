@@ -4,6 +4,7 @@ Needs `chromium` and `chromedriver`, as of Debian's packages chromium and
 chromium-driver, and `npm install --global axe-core` for the last test.
 """
 
+import dataclasses
 import shutil
 import subprocess
 from pathlib import Path
@@ -92,9 +93,14 @@ def make_report():
     return Report(title=f"Findings {LONG}", summary=f"Why {LONG}", chapters=chapters)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    page, _ = make_report().save(tmp_path_factory.mktemp("report"))
+@pytest.fixture(scope="module", params=["plain", "folded"])
+def address(request, tmp_path_factory):
+    """A page with chapters one below the other, and one that folds them."""
+    report = make_report()
+    if request.param == "folded":
+        story = (f"A story of {LONG}. " * 3, report.chapters[0].blocks[2], "The end.")
+        report = dataclasses.replace(report, story=story)
+    page, _ = report.save(tmp_path_factory.mktemp("report"))
     return page.as_uri()
 
 
@@ -128,7 +134,41 @@ def view(request, browser, address):
     )
     browser.get_log("browser")  # of the view before
     browser.get(address)
+    if medium == "screen":
+        for summary in browser.find_elements("css selector", "summary"):
+            summary.send_keys(" ")  # by the keyboard
     return width, scheme, medium
+
+
+def test_chapters_that_are_folded_open_and_are_printed(browser, view):
+    heights = browser.execute_script(
+        """
+        return [...document.querySelectorAll('details')].map(
+          e => e.querySelector('p') ? e.querySelector('p').offsetHeight : 1);
+        """
+    )
+    assert all(heights)
+    # Closed ones show their title, and nothing else.
+    shown = browser.execute_script(
+        """
+        return [...document.querySelectorAll('details')].map(e => {
+          e.open = false;
+          return e.clientHeight <= e.querySelector('summary').offsetHeight + 12;
+        });
+        """
+    )
+    assert all(shown) or view[2] == "print"
+
+
+def test_texts_of_tables_are_whole(browser, view):
+    cut = browser.execute_script(
+        """
+        return [...document.querySelectorAll('td, th')].filter(
+          e => e.scrollWidth > e.clientWidth + 1
+            || getComputedStyle(e).textOverflow != 'clip').map(e => e.outerHTML);
+        """
+    )
+    assert cut == []
 
 
 def test_nothing_overflows(browser, view):

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 import pytest
 from in_processes import run_script
+from waits import PATIENCE
 
 from jaxsel import _executor, value
 from jaxsel._types import Values
@@ -412,7 +413,7 @@ def test_ray(tmp_path):
 
 def test_ray_is_asked_for_only():
     code = "import jaxsel.value, sys; assert 'ray' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE)
 
 
 def test_ray_makes_one_task_of_a_function(monkeypatch):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waits import PATIENCE
 
 import jaxsel
 
@@ -70,7 +71,7 @@ def test_a_first_call_compiles_few_programs(call, most, once):
         env={**os.environ, "PYTHONPATH": str(Path(jaxsel.__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from tqdm import tqdm
+from waits import PATIENCE
 
 from jaxsel import value
 from jaxsel._types import Values
@@ -273,7 +274,7 @@ def test_killed_within_a_round(tmp_path):
             [sys.executable, "-c", _KILLED, folder, f"{tmp_path}/out", str(dies_at)],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             env=os.environ,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen
+from waits import PATIENCE
 
 from jaxsel import value
 from jaxsel.value._exact import exact_shapley
@@ -150,6 +151,6 @@ def test_enabled_for_a_whole_process():
         env=os.environ | {"JAX_ENABLE_X64": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.stdout == "fine\n", done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from waits import PATIENCE
 
 import jaxsel
 from jaxsel._checks import to_float
@@ -193,7 +194,7 @@ def test_without_the_compiled_operations(data, tmp_path):
         env=env,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr[:2000]
