@@ -142,7 +142,9 @@ class ModelUtility:
         empty: See above.
         default_score: See above.
         failures: How many coalitions of how many the learner failed on so far, and the
-            first error. Warned of at the first one, and at the end of each run.
+            first error. Warned of at the first one, and at the end of each run. A
+            `LogisticRegression` fails where it does not converge; what it has reached
+            by then is measured all the same.
 
     Raises:
         TypeError: If labels are of different kinds, or the learner is none.
@@ -198,7 +200,11 @@ class ModelUtility:
         self.empty = _finite("empty", empty)
         instead = self.empty if default_score is None else default_score
         self.default_score = _finite("default_score", instead)
-        self.failures = Failures("coalitions", f"which count as {instead:g}")
+        self.failures = Failures(
+            "coalitions",
+            f"which count as {instead:g}",
+            "which count as what it reached by then",
+        )
 
     def __repr__(self) -> str:
         return (
@@ -234,7 +240,9 @@ class ModelUtility:
         Returns:
             `[B]` float32.
         """
-        return self.evaluate(masks, key)[0]
+        found, params = self.evaluate(masks, key)
+        self.failures.add_models(params)
+        return found
 
     def evaluate(
         self, masks: Any, key: Any = None, start: Any = None
@@ -249,7 +257,8 @@ class ModelUtility:
 
         Returns:
             Utilities `[B]`, and parameters whose arrays have a leading axis B, or None
-            where the learner has no use for them.
+            where the learner has no use for them. Those that did not converge are not
+            counted yet: `failures.add_models` waits for the models.
         """
         if not isinstance(masks, jax.Array):
             masks = np.asarray(masks)

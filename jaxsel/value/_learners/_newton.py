@@ -20,7 +20,8 @@ STEPS = 100
 
 class _State(NamedTuple):
     theta: jax.Array  # [p, B]
-    done: jax.Array  # [B]
+    converged: jax.Array  # [B]
+    done: jax.Array  # [B], converged or given up
     step: jax.Array
 
 
@@ -33,7 +34,7 @@ def fit_two_classes(
     theta: Float[jax.Array, "p B"],
     active: Bool[jax.Array, " B"],
     tol: float,
-) -> Float[jax.Array, "p B"]:
+) -> tuple[Float[jax.Array, "p B"], Bool[jax.Array, " B"]]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + Σ penalty θ² / 2 for each subset.
 
     Steps are as long as `damped` says.
@@ -50,7 +51,7 @@ def fit_two_classes(
             is left is of the order of the square of that change.
 
     Returns:
-        Coefficients, `[p, B]`.
+        Coefficients, `[p, B]`, and which subsets converged, `[B]`.
     """
     diagonal = jnp.arange(x.shape[1])
     diagonal = diagonal * (diagonal + 3) // 2
@@ -73,9 +74,8 @@ def fit_two_classes(
 
         t = damped(change)
         theta = jnp.where(go[None], theta - t[None] * delta, theta)
-        return _State(
-            theta, state.done | ~sound | (change * change <= tol), state.step + 1
-        )
+        converged = state.converged | (go & (change * change <= tol))
+        return _State(theta, converged, converged | state.done | ~sound, state.step + 1)
 
     def going(state: _State) -> jax.Array:
         return (state.step < STEPS) & ~state.done.all()
@@ -85,8 +85,9 @@ def fit_two_classes(
     least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
     theta = jnp.where(hopeless[None], 0, theta)
-    start = _State(theta, ~active, jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(going, step, start).theta
+    start = _State(theta, ~active, ~active, jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(going, step, start)
+    return end.theta, end.converged
 
 
 def damped(change: jax.Array) -> jax.Array:
