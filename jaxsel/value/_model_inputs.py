@@ -80,11 +80,12 @@ def examples(
             f"x and {names[0]} must have samples of one shape, got "
             f"{rows['x'].shape[1:]} and {rows[names[0]].shape[1:]}"
         )
+    zero = None
     if rows["x"].ndim == 2 and getattr(learner, "shift_invariant", False):
         zero = origin(rows["x"])
-        rows = {name: array - zero for name, array in rows.items()} if zero.any() else rows
     for name, array in rows.items():
-        rows[name] = as_type(array, np.float32)
+        near = array if zero is None or not zero.any() else array - zero
+        rows[name] = as_type(near, np.float32)
         check_finite(name, rows[name])
     if targets:
         if not learner.regression:

@@ -1,8 +1,8 @@
 """Logistic regression in float64, by Newton steps with explicit Hessians.
 
-For tables in raw units, where a column's share of the penalty may be 1e-14 of the data's
-curvature: float32 loses it, and with it the way to the optimum. Logits are relative to
-one class of the subset, so that no direction leaves all probabilities as they are.
+For tables in raw units, where the penalty's part of the curvature may be 1e-14 of the
+data's: float32 loses it, and the optimum with it. Logits are relative to one class of
+the subset, so that no direction leaves all probabilities as they are.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ._arrays import to_single as to
 from ._curvature import Curvature, curvature
 from ._double import fit_double
 from ._newton import fit_two_classes
-from ._scaled import narrowed, scaled_rows, standardise, widened
+from ._scaled import is_raw, narrowed, scaled_rows, standardise, widened
 from ._softmax import fit_softmax
 from ._solve import UNROLLED, pairs
 
@@ -108,6 +108,10 @@ class LogisticRegression:
             curved,
         )
         return dataclasses.replace(data, extra=extra)
+
+    def needs_double(self, x: Shaped[jax.Array, "n d"] | np.ndarray) -> bool:
+        """Return whether features are in units in which `fit` computes in float64."""
+        return is_raw(np.asarray(x).std(axis=0, dtype=np.float64), self.l2)
 
     def cold(self, data: Examples, count: int) -> LinearParams:
         """Return parameters that `fit` starts from as it does from none.

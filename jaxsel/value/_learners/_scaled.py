@@ -31,6 +31,11 @@ class Scaled(NamedTuple):
     raw: bool
 
 
+def is_raw(deviation: np.ndarray, l2: float) -> bool:
+    """Return whether float32 does not suffice for columns of these deviations."""
+    return bool(l2 < _TIDY * np.max(deviation) ** 2)
+
+
 def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
     """Scale columns `[n, d]` to variance 1, and the penalty along with them.
 
@@ -46,7 +51,7 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
     deviation = centred.std(0)
     constant = deviation <= _SAME * np.abs(x).max(0)
     deviation = np.where(constant, 0.0, deviation)
-    raw = bool(l2 < _TIDY * deviation.max() ** 2)
+    raw = is_raw(deviation, l2)
     if alike:  # to a power of 32: columns that are near that are as good as they are
         power = np.log2(max(np.sqrt(np.mean(deviation**2)), 1e-30))
         deviation = np.full_like(deviation, 32.0 ** np.round(power / 5))
