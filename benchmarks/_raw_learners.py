@@ -93,7 +93,7 @@ def table(name: str) -> Table:
 def income(
     n: int, classes: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return age, hours, capital gain, wage, sex and a time in seconds; income bands."""
+    """Return age, hours, capital gain, wage, sex and a time; and income bands."""
     age = rng.integers(18, 80, n)
     hours = np.clip(rng.normal(40, 12, n), 1, 99).round()
     gain = np.where(rng.random(n) < 0.3, rng.lognormal(7, 2, n), 0).round(2)

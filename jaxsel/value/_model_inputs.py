@@ -19,6 +19,7 @@ from jaxsel._checks import (
     check_same_length,
     encode_labels,
 )
+from jaxsel._doubts import doubt_rounding
 from jaxsel._scale import origin
 
 from ._examples import Examples, Learner
@@ -83,6 +84,8 @@ def examples(
     zero = None
     if rows["x"].ndim == 2 and getattr(learner, "shift_invariant", False):
         zero = origin(rows["x"])
+    elif rows["x"].ndim == 2:
+        doubt_rounding("x", rows["x"], x)
     for name, array in rows.items():
         near = array if zero is None or not zero.any() else array - zero
         rows[name] = as_type(near, np.float32)

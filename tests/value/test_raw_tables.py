@@ -116,6 +116,33 @@ def test_columns_far_from_zero(learner):
     close(moved(masks), near(masks), 1e-3)
 
 
+def test_columns_far_from_zero_are_doubted_where_they_matter():
+    import pandas as pd
+
+    task = cases.blobs(2, 24)
+    x, x_val = (
+        pd.DataFrame({"age": each[:, 0], "time": 1.7e9 + 10.0 * each[:, 1]})
+        for each in (task.x.astype(float), task.x_val.astype(float))
+    )
+    with pytest.warns(UserWarning, match="column 'time' of x lies so far from zero"):
+        value.ModelUtility(value.KNN(metric="cosine"), x, task.y, x_val, task.y_val)
+    value.ModelUtility(value.KNN(), x, task.y, x_val, task.y_val)
+
+
+@pytest.mark.parametrize("name", ["income, 3 classes", "a column of 1e9"])
+@pytest.mark.every(2)
+def test_influence_on_raw_tables(name):
+    """Of changes that are small it is the change itself."""
+    table = raw.table(name)
+    found = np.asarray(value.influence(*table.arrays()).values)
+    whole, rows = np.ones(len(found), bool), np.argsort(np.abs(found))[60:120:12]
+    for row in rows:
+        mask = whole.copy()
+        mask[row] = False
+        gain = raw.optimum(table, whole)[1] - raw.optimum(table, mask)[1]
+        assert found[row] == pytest.approx(gain, rel=0.1, abs=1e-6)
+
+
 def test_ridge_regression_of_raw_tables():
     from scipy import linalg
 
