@@ -149,11 +149,11 @@ def log_probs(
     w = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
     x, y, w = x[w > 0], y[w > 0], w[w > 0]
     classes, codes = np.unique(y, return_inverse=True)
-    found = np.full((len(x_val), n_classes), -np.inf)
+    logs = np.full((len(x_val), n_classes), -np.inf)
     count = len(classes)
     if count == 1:
-        found[:, classes] = 0
-        return found
+        logs[:, classes] = 0
+        return logs
     mean, scale = x.mean(0), x.std(0)
     scale[scale <= 1e-12 * np.abs(mean)] = 1
     rows = np.append((x - mean) / scale, np.ones((len(x), 1)), axis=1)
@@ -170,7 +170,7 @@ def log_probs(
         return w @ losses + (theta * (among @ theta) * penalty).sum() / 2, z
 
     theta = np.zeros((count - 1, rows.shape[1]))
-    here, z = loss(theta)
+    old, z = loss(theta)
     for _ in range(_STEPS):
         p = special.softmax(z, axis=1)
         wrong = np.where(right, 0, p).sum(1, keepdims=True)
@@ -191,35 +191,35 @@ def log_probs(
         step = linalg.solve_triangular(factor, step) / size
         fall, step = slope @ step, step.reshape(theta.shape)
         length = 1.0
-        there, ahead = loss(theta - step)
-        while there > here - 1e-4 * length * fall and fall > 1e-13 * (1 + here):
+        new, ahead = loss(theta - step)
+        while new > old - 1e-4 * length * fall and fall > 1e-13 * (1 + old):
             length /= 2
-            there, ahead = loss(theta - length * step)
-        theta, here, z = theta - length * step, there, ahead
+            new, ahead = loss(theta - length * step)
+        theta, old, z = theta - length * step, new, ahead
         if np.abs(length * (rows @ step.T)).max() < 1e-8:
             break
     else:
         raise RuntimeError("the reference did not converge")
     val = np.append((x_val - mean) / scale, np.ones((len(x_val), 1)), axis=1)
     z = np.pad(val @ theta.T, ((0, 0), (1, 0)))
-    found[:, classes] = special.log_softmax(z, axis=1)
-    return found
+    logs[:, classes] = special.log_softmax(z, axis=1)
+    return logs
 
 
-def optimum(given: Table, mask: np.ndarray, *, l2: float = 1.0) -> tuple[float, float]:
+def optimum(data: Table, mask: np.ndarray, *, l2: float = 1.0) -> tuple[float, float]:
     """Return the accuracy and the mean log probability of a subset's optimum."""
-    x, y, x_val, y_val = given.arrays()
+    x, y, x_val, y_val = data.arrays()
     n_classes = int(max(y.max(), y_val.max())) + 1
     logs = log_probs(x, y, x_val, l2=l2, n_classes=n_classes, weights=mask)
     right = np.maximum(logs[np.arange(len(y_val)), y_val], _LEAST)
     return float(np.mean(logs.argmax(1) == y_val)), float(right.mean())
 
 
-def sklearn_optimum(given: Table, mask: np.ndarray) -> tuple[float, float]:
+def sklearn_optimum(data: Table, mask: np.ndarray) -> tuple[float, float]:
     """Return the same by scikit-learn, of columns that are centred."""
     from sklearn.linear_model import LogisticRegression
 
-    x, y, x_val, y_val = given.arrays()
+    x, y, x_val, y_val = data.arrays()
     mean = x[mask].mean(0)
     model = LogisticRegression(solver="newton-cholesky", tol=1e-8, max_iter=1000)
     with warnings.catch_warnings():
@@ -233,20 +233,20 @@ def sklearn_optimum(given: Table, mask: np.ndarray) -> tuple[float, float]:
 
 def gaps(name: str) -> np.ndarray:
     """Return how far log losses of `masks` are from the optimum, by subset."""
-    given = table(name)
-    subsets = masks(len(given.y))
+    data = table(name)
+    subsets = masks(len(data.y))
     if name == "digits":  # whose reference takes a minute
         subsets = subsets[[3, 4]]
-    found = np.asarray(given.utility("neg_log_loss")(subsets))
-    return np.abs(found - [optimum(given, mask)[1] for mask in subsets])
+    losses = np.asarray(data.utility("neg_log_loss")(subsets))
+    return np.abs(losses - [optimum(data, mask)[1] for mask in subsets])
 
 
-def leave_one_out(given: Table) -> np.ndarray:
+def leave_one_out(data: Table) -> np.ndarray:
     """Return one subset for each sample, without it, `[n, n]`."""
-    return ~np.eye(len(given.y), dtype=bool)
+    return ~np.eye(len(data.y), dtype=bool)
 
 
-def leaving(given: Table) -> Callable[[], jax.Array]:
+def leaving(data: Table) -> Callable[[], jax.Array]:
     """Return a call for the accuracy without each sample."""
-    utility, subsets = given.utility("accuracy"), leave_one_out(given)
+    utility, subsets = data.utility("accuracy"), leave_one_out(data)
     return lambda: utility(subsets)

@@ -25,12 +25,12 @@ def cases(*, quick: bool = False) -> list[Case]:
 def _leaving(name: str) -> Case[Table]:
     inputs = functools.partial(_raw_learners.table, name)
 
-    def check(given: Table, found: Any) -> Mapping[str, float]:
+    def check(data: Table, result: Any) -> Mapping[str, float]:
         right = [
-            _raw_learners.optimum(given, mask)[0]
-            for mask in _raw_learners.leave_one_out(given)
+            _raw_learners.optimum(data, mask)[0]
+            for mask in _raw_learners.leave_one_out(data)
         ]
-        off = np.abs(np.asarray(found) - right)
+        off = np.abs(np.asarray(result) - right)
         return {"off": float(np.sum(off > _OFF)), "worst": float(off.max())}
 
     return Case(
@@ -54,9 +54,9 @@ def _leaving(name: str) -> Case[Table]:
 
 
 def _losses(names: tuple[str, ...]) -> Case[tuple[str, ...]]:
-    def check(given: tuple[str, ...], found: Any) -> Mapping[str, float]:
-        return dict(zip(given, map(float, found), strict=True)) | {
-            "worst": float(np.max(found))
+    def check(data: tuple[str, ...], result: Any) -> Mapping[str, float]:
+        return dict(zip(data, map(float, result), strict=True)) | {
+            "worst": float(np.max(result))
         }
 
     return Case(
@@ -69,8 +69,8 @@ def _losses(names: tuple[str, ...]) -> Case[tuple[str, ...]]:
         contenders=[
             Contender(
                 name="jaxsel",
-                make=lambda given: (
-                    lambda: [_raw_learners.gaps(name).max() for name in given]
+                make=lambda data: (
+                    lambda: [_raw_learners.gaps(name).max() for name in data]
                 ),
                 check=check,
                 limits={"worst": np.inf},

@@ -166,12 +166,12 @@ def predict_folds(
     if learner.host:
         return _on_host(learner, data, fold, folds, key)
     rows = max(_ROWS, _ENTRIES // max(folds * n_classes, len(codes)))
-    found, converged = _train(
+    rows_of_probs, converged = _train(
         learner, data, jnp.asarray(fold), key, folds=folds, rows=min(rows, len(codes))
     )
     if converged is not None:
         warn_unconverged(converged)
-    probs = np.array(found[: len(codes)])
+    probs = np.array(rows_of_probs[: len(codes)])
     if not np.isfinite(probs).all():
         raise ValueError(f"learner must predict finite numbers, got {learner!r}")
     return probs

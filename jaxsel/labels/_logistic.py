@@ -46,9 +46,9 @@ def logistic_folds(
     rows = np.ones((len(x), x.shape[1] + 1), np.float32)
     np.subtract(x, x.mean(axis=0, dtype=np.float64), out=rows[:, :-1], casting="unsafe")
     tol = _COARSER * learner.tol
-    found, _, converged = _trained(rows, codes, n_classes, fold, (learner.l2,), tol)
+    logs, _, converged = _trained(rows, codes, n_classes, fold, (learner.l2,), tol)
     warn_unconverged(converged)
-    return np.where(found[0] > LEAST, np.exp(found[0]), 0)
+    return np.where(logs[0] > LEAST, np.exp(logs[0]), 0)
 
 
 def warn_unconverged(converged: Any) -> None:
@@ -137,7 +137,7 @@ def _trained(
     shares: tuple[float, ...],
     tol: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what `_fit` does, and which models converged, `[folds G]`."""
+    """Return log probabilities `[G, n, K]`, losses, and convergence `[folds G]`."""
     found, loss, converged = _held_out(
         jnp.asarray(rows),
         jnp.asarray((codes == np.arange(n_classes)[:, None]).astype(np.float32)),

@@ -240,9 +240,9 @@ class ModelUtility:
         Returns:
             `[B]` float32.
         """
-        found, params = self.evaluate(masks, key)
+        utilities, params = self.evaluate(masks, key)
         self.failures.add_models(params)
-        return found
+        return utilities
 
     def evaluate(
         self, masks: Any, key: Any = None, start: Any = None

@@ -108,14 +108,14 @@ def fit_double(
         change = jnp.where(points.weights > 0, high - low, 0).max(1)
         sound = jnp.isfinite(change) & (rate >= 0)
         go = sound & ~state.done
-        found = _searched(points, state, delta, ahead, rate, go)
-        theta = state.theta - found.length[:, None, None] * delta
+        search = _searched(points, state, delta, ahead, rate, go)
+        theta = state.theta - search.length[:, None, None] * delta
         theta = jnp.where(go[:, None, None], theta, state.theta)
         converged = go & (change <= _CLOSE * np.sqrt(tol))
         return _State(
             theta,
-            jnp.where(go[:, None, None], found.logits, state.logits),
-            jnp.where(go, found.loss, state.loss),
+            jnp.where(go[:, None, None], search.logits, state.logits),
+            jnp.where(go, search.loss, state.loss),
             state.converged | converged,
             state.done | converged | ~sound,
             state.step + 1,
@@ -151,10 +151,10 @@ def _relative(
     moved = jnp.where(first[:, :, None], np.eye(classes, k=-1), np.eye(classes))
     head = (present & first).astype(x.dtype)[:, None]
     order = jnp.concatenate([head, moved[:, 1:]], axis=1)
-    there = dot(order, present.astype(x.dtype)[:, :, None]) > 0
-    count = jnp.sum(there, axis=(1, 2), dtype=x.dtype)
+    has = dot(order, present.astype(x.dtype)[:, :, None]) > 0
+    count = jnp.sum(has, axis=(1, 2), dtype=x.dtype)
     penalties = jnp.where(count == 2, 2.0, 1.0)[:, None] * penalty[None]
-    return _Points(x, dot(order, onehot) > 0, weights, there, penalties, count), order
+    return _Points(x, dot(order, onehot) > 0, weights, has, penalties, count), order
 
 
 def _logits(points: _Points, theta: jax.Array) -> jax.Array:
@@ -213,7 +213,7 @@ def _solved(
     all_but = jnp.asarray(1 - np.eye(outputs, outputs + 1, 1))
     eye, eye_outputs = jnp.asarray(np.eye(x.shape[1])), jnp.asarray(np.eye(outputs))
 
-    def one(subset: tuple[jax.Array, ...]) -> jax.Array:
+    def newton_step(subset: tuple[jax.Array, ...]) -> jax.Array:
         _, chance, weights, present, penalty, count, slope = subset
         # 1 - p, to as many digits where it is tiny.
         besides, chance = dot(all_but, chance), chance[1:]
@@ -234,7 +234,7 @@ def _solved(
         return solve_double(hessian, slope.ravel()[:, None]).reshape(slope.shape)
 
     def unless_done(subset: tuple[jax.Array, ...]) -> jax.Array:
-        return cond(subset[0], lambda subset: 0 * subset[-1], one, subset)
+        return cond(subset[0], lambda subset: 0 * subset[-1], newton_step, subset)
 
     weights, present, penalty = points.weights, points.present[:, 1:], points.penalty
     subsets = skip, chances.each, weights, present, penalty, points.count, slope
@@ -252,10 +252,11 @@ def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
     ridge = 2 * size * epsilon(matrix.dtype) + (diagonal <= 0)
     factor = cholesky(matrix + ridge[None] * eye, symmetrize_input=False)
     right = scale[:, None] * right
-    found = jnp.zeros_like(right)
-    for _ in range(_REFINED):  # which the ridge took
-        found += jax.scipy.linalg.cho_solve((factor, True), right - dot(matrix, found))
-    return scale[:, None] * found
+    solution = jnp.zeros_like(right)
+    for _ in range(_REFINED):  # the matrix does not have the ridge
+        residual = right - dot(matrix, solution)
+        solution += jax.scipy.linalg.cho_solve((factor, True), residual)
+    return scale[:, None] * solution
 
 
 def _searched(

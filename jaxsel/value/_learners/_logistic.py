@@ -59,9 +59,15 @@ class LogisticRegression:
     the penalty is on the difference of their weights. A subset of one class predicts
     it always.
 
+    Columns may be in any units: they are scaled inside, and the penalty moves along, so
+    that the optimum is that of the columns as they are. Parameters say which subsets
+    `converged`; the others keep what they have reached after a limit of steps.
+
     Two classes and up to 15 features take Newton steps with explicit Hessians, about
     four of n d² / 2 multiplications each; all else takes Newton steps by conjugate
-    gradients, 4 n d C multiplications each.
+    gradients, 4 n d C multiplications each. Where a column's variance is more than a
+    thousand times the penalty, steps are in float64: with explicit Hessians, n C² d² / 2
+    multiplications, of up to 512 coefficients, and by conjugate gradients of more.
 
     Args:
         l2: The penalty, above zero.
@@ -121,8 +127,8 @@ class LogisticRegression:
         outputs = 1 if _few(data.n_classes, data.x.shape[1]) else data.n_classes
         weight = np.zeros((count, outputs, data.x.shape[1]), np.float32)
         present = np.zeros((count, data.n_classes), bool)
-        there = jnp.asarray(present)
-        return LinearParams(to(weight), to(weight[..., 0]), there, ~there[:, 0])
+        none = jnp.asarray(present)
+        return LinearParams(to(weight), to(weight[..., 0]), none, ~none[:, 0])
 
     def fit(
         self,
@@ -141,9 +147,9 @@ class LogisticRegression:
             return self._fit(extra, extra.inner, onehot, weights, present, start)
         with jax.enable_x64(True):
             x = scaled_rows(data.x, extra.mean, extra.factor)
-            given = extra, x, onehot, weights, present, start
-            found = self._fit(*map_leaves(widened, given))
-            return map_leaves(narrowed, found)
+            wide = extra, x, onehot, weights, present, start
+            params = self._fit(*map_leaves(widened, wide))
+            return map_leaves(narrowed, params)
 
     def _fit(
         self,
