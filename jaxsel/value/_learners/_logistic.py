@@ -66,8 +66,8 @@ class LogisticRegression:
     Two classes and up to 15 features take Newton steps with explicit Hessians, about
     four of n d² / 2 multiplications each; all else takes Newton steps by conjugate
     gradients, 4 n d C multiplications each. Where a column's variance is more than a
-    thousand times the penalty, steps are in float64: with explicit Hessians, n C² d² / 2
-    multiplications, of up to 512 coefficients, and by conjugate gradients of more.
+    thousand times the penalty, steps are in float64: of up to 512 coefficients with
+    explicit Hessians, n C² d² / 2 multiplications, else by conjugate gradients.
 
     Args:
         l2: The penalty, above zero.
