@@ -26,7 +26,6 @@ CASES = [
         bench_match,
         bench_proxy,
         bench_raw,
-        bench_raw,
         bench_retrain,
         bench_retrieve,
     )
