@@ -70,8 +70,12 @@ class Failures:
         converged = getattr(params, "converged", None)
         if converged is None or isinstance(converged, Tracer):
             return
-        failed = ~np.asarray(gather(converged))
-        self.count(len(failed), int(failed.sum()), UNCONVERGED if failed.any() else "")
+        if not converged.is_fully_addressable:
+            converged = gather(converged)
+        # As cheap as can be: values call this thousands of times a second.
+        count = len(converged)
+        failed = count - int(np.count_nonzero(np.asarray(converged)))
+        self.count(count, failed, UNCONVERGED if failed else "")
 
     def silence(self) -> None:
         """Begin again, without warnings: another process counts for the run's own."""

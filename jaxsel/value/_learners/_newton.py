@@ -16,12 +16,12 @@ from ._arrays import dot
 from ._solve import solve_packed
 
 STEPS = 100
+_GOING, _CONVERGED, _GIVEN_UP = 0, 1, 2
 
 
 class _State(NamedTuple):
     theta: jax.Array  # [p, B]
-    converged: jax.Array  # [B]
-    done: jax.Array  # [B], converged or given up
+    status: jax.Array  # [B], `_GOING` and so on: one array less in the loop
     step: jax.Array
 
 
@@ -70,24 +70,28 @@ def fit_two_classes(
         change = jnp.where(used, jnp.abs(dot(x, delta)), 0).max(0)
         # A system that is singular in float32 stops where it is.
         sound = jnp.isfinite(change)
-        go = sound & ~state.done
+        go = sound & (state.status == _GOING)
 
         t = damped(change)
         theta = jnp.where(go[None], theta - t[None] * delta, theta)
-        converged = state.converged | (go & (change * change <= tol))
-        return _State(theta, converged, converged | state.done | ~sound, state.step + 1)
+        near = change * change <= tol
+        status = jnp.where(near, jnp.int32(_CONVERGED), jnp.int32(_GOING))
+        status = jnp.where(sound, status, jnp.int32(_GIVEN_UP))
+        status = jnp.where(state.status == _GOING, status, state.status)
+        return _State(theta, status, state.step + 1)
 
     def going(state: _State) -> jax.Array:
-        return (state.step < STEPS) & ~state.done.all()
+        return (state.step < STEPS) & (state.status == _GOING).any()
 
     # The loss at zero is log 2, and at the start at least this: a bound without exp.
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
     least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
     theta = jnp.where(hopeless[None], 0, theta)
-    start = _State(theta, ~active, ~active, jnp.zeros((), jnp.int32))
+    status = jnp.where(active, jnp.int32(_GOING), jnp.int32(_CONVERGED))
+    start = _State(theta, status, jnp.zeros((), jnp.int32))
     end = jax.lax.while_loop(going, step, start)
-    return end.theta, end.converged
+    return end.theta, end.status == _CONVERGED
 
 
 def damped(change: jax.Array) -> jax.Array:
