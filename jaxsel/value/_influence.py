@@ -109,6 +109,7 @@ class _Fitted:
         self.classes = classes
         self.penalty = np.append(l2, 0.0)
         self.theta: np.ndarray = np.zeros((outputs, x.shape[1]))
+        r = np.inf
         for _ in range(_STEPS):
             hessian = self._hessian(x)
             self.scale = 1 / np.sqrt(hessian.diagonal())

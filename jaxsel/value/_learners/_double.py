@@ -33,7 +33,7 @@ class _Points(NamedTuple):
     weights: jax.Array  # [B, n]
     present: jax.Array  # [B, C, 1]
     penalty: jax.Array  # [B, p], doubled where there are two classes
-    count: jax.Array  # [B], of the classes
+    n_present: jax.Array  # [B], of the classes
 
 
 class _Chances(NamedTuple):
@@ -90,7 +90,7 @@ def fit_double(
     points, order = _relative(x, onehot, weights, penalty, present)
     theta = dot(order, theta)
     theta = jnp.where(points.present[:, 1:], theta[:, 1:] - theta[:, :1], 0)
-    active = points.count > 1
+    active = points.n_present > 1
 
     def at(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = _logits(points, theta)
@@ -129,7 +129,7 @@ def fit_double(
     start = _State(theta, *at(theta), ~active, ~active, jnp.zeros((), jnp.int32))
     end = while_loop(going, step, start)
     theta = jnp.concatenate([jnp.zeros_like(end.theta[:, :1]), end.theta], axis=1)
-    mean = theta.sum(1, keepdims=True) / jnp.maximum(points.count, 1)[:, None, None]
+    mean = theta.sum(1, keepdims=True) / jnp.maximum(points.n_present, 1)[:, None, None]
     theta = jnp.where(points.present, theta - mean, 0)
     return dot(order.transpose(0, 2, 1), theta), end.converged
 
@@ -182,7 +182,7 @@ def _penalised(points: _Points, theta: jax.Array) -> jax.Array:
     It is on coefficients w that add up to zero. Of the differences v from the first
     class, with m classes, Σ |w|² = Σ |v|² - |Σ v|² / m.
     """
-    mean = theta.sum(1, keepdims=True) / jnp.maximum(points.count, 1)[:, None, None]
+    mean = theta.sum(1, keepdims=True) / jnp.maximum(points.n_present, 1)[:, None, None]
     return points.penalty[:, None] * jnp.where(points.present[:, 1:], theta - mean, 0)
 
 
@@ -237,7 +237,7 @@ def _solved(
         return cond(subset[0], lambda subset: 0 * subset[-1], newton_step, subset)
 
     weights, present, penalty = points.weights, points.present[:, 1:], points.penalty
-    subsets = skip, chances.each, weights, present, penalty, points.count, slope
+    subsets = skip, chances.each, weights, present, penalty, points.n_present, slope
     return map_rows(unless_done, subsets)
 
 

@@ -54,7 +54,7 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
     raw = is_raw(deviation, l2)
     if alike:  # to a power of 32: columns that are near that are as good as they are
         power = np.log2(max(np.sqrt(np.mean(deviation**2)), 1e-30))
-        deviation = np.full_like(deviation, 32.0 ** np.round(power / 5))
+        deviation = np.full(len(deviation), 32.0 ** float(np.round(power / 5)))
     factor = 1 / np.where(deviation > 0, deviation, 1.0)
     if raw:
         factor = 2.0 ** np.round(np.log2(factor))
