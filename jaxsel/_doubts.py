@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import caller_level
+from ._checks import as_type, caller_level
 from ._frames import feature_labels
 from ._mesh import whole
+from ._scale import origin
 from ._show import is_readable
 
 _LOOKED_AT = 4096  # rows
@@ -22,6 +23,7 @@ _FEW = 50  # samples of which nothing is concluded
 _FILLED = 4  # times as many numbers as rows may be in the range of identifiers
 _APART = 1e3  # times the usual deviation
 _EQUAL = 1e-5  # relative difference that rounding may make
+_LOST = 1e-3  # standard deviations that rounding to float32 may take
 _EXACT = 2**53  # whole numbers beyond have gaps in float64
 
 
@@ -81,6 +83,24 @@ def doubt_columns(
             f"{_of(name, labels, j)} varies by {spread[j]:.3g}, where the median "
             f"column does by {usual:.3g}, so that it decides who is near: standardise "
             "the columns, as sklearn.preprocessing.StandardScaler does"
+        )
+
+
+def doubt_rounding(name: str, x: np.ndarray, given: Any = None) -> None:
+    """Warn of a column that float32 all but loses, since it lies far from zero.
+
+    Args:
+        name: What warnings call the samples.
+        x: Checked samples, `[n, d]`.
+        given: What the caller passed: a data frame has names of columns.
+    """
+    far = np.flatnonzero(origin(x))
+    error = np.abs(x[:, far] - as_type(x[:, far], np.float32)).max(0, initial=0)
+    lost = far[error > _LOST * x[:, far].std(axis=0, dtype=np.float64)]
+    if lost.size:
+        doubt(
+            f"{_of(name, feature_labels(given), int(lost[0]))} lies so far from zero that "
+            "float32 loses most of its digits: subtract its mean"
         )
 
 

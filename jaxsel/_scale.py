@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+_FAR = 16  # standard deviations, from which on float32 loses more than four bits
+
 
 def mean_and_scale(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the standard deviation, 1 if that is 0, of each column."""
@@ -16,3 +18,14 @@ def mean_and_scale(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def standardized(x: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return the columns of x, less their mean, over their scale, as float32."""
     return ((x - mean) / scale).astype(np.float32)
+
+
+def origin(x: np.ndarray) -> np.ndarray:
+    """Return the number to subtract from each column before it becomes float32, `[d]`.
+
+    It is a number of the first row where the column lies far from zero, such as times
+    in seconds: equal differences then stay equal. It is zero for all other columns.
+    """
+    scale = x.std(axis=0, dtype=np.float64)
+    far = np.abs(x.mean(axis=0, dtype=np.float64)) > _FAR * scale
+    return np.where(far & (scale > 0), x[0], 0).astype(np.float64)

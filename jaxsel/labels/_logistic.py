@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._checks import caller_level
 from jaxsel._typed import compiled, fori_loop
 from jaxsel.value import Curvature, LogisticRegression, fit_softmax
 
@@ -33,17 +35,32 @@ def logistic_folds(
     """Return held-out probabilities `[n, K]` of logistic regression.
 
     The same as by `fit` of the learner, whose `prepare` pays for thousands of
-    coalitions, not for a few folds.
+    coalitions, not for a few folds. Warns of folds that do not converge.
     """
     if n_classes == 2 and x.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
         seen = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
         y, w = codes.astype(np.float32), seen.astype(np.float32)
-        return np.asarray(_two(x, y, w, np.float32(learner.l2), tol=learner.tol))
+        probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
+        warn_unconverged(converged)
+        return np.asarray(probs)
     rows = np.ones((len(x), x.shape[1] + 1), np.float32)
     np.subtract(x, x.mean(axis=0, dtype=np.float64), out=rows[:, :-1], casting="unsafe")
     tol = _COARSER * learner.tol
-    found, _ = _fit(rows, codes, n_classes, fold, (learner.l2,), tol)
-    return np.where(found[0] > LEAST, np.exp(found[0]), 0)
+    logs, _, converged = _trained(rows, codes, n_classes, fold, (learner.l2,), tol)
+    warn_unconverged(converged)
+    return np.where(logs[0] > LEAST, np.exp(logs[0]), 0)
+
+
+def warn_unconverged(converged: Any) -> None:
+    """Warn unless all folds converged, `[B]`."""
+    if not np.all(converged):
+        warnings.warn(
+            "logistic regression did not converge on all folds, so that probabilities "
+            "may be far from those at the optimum: scale the columns of x, as "
+            "sklearn.preprocessing.StandardScaler does, or raise l2",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
@@ -53,10 +70,13 @@ def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
 
 
 @compiled(static_argnames="tol")
-def _two(x: Any, y: Any, seen: Any, l2: Any, *, tol: float) -> jax.Array:
-    """Return held-out probabilities of two classes, `[n, 2]`."""
-    z = jnp.sum(jnp.where(seen > 0, 0, fit_two(x, y, seen, l2, tol)), axis=0)
-    return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1)
+def _two(
+    x: Any, y: Any, seen: Any, l2: Any, *, tol: float
+) -> tuple[jax.Array, jax.Array]:
+    """Return held-out probabilities of two classes, `[n, 2]`, and if they converged."""
+    logits, converged = fit_two(x, y, seen, l2, tol)
+    z = jnp.sum(jnp.where(seen > 0, 0, logits), axis=0)
+    return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1), converged
 
 
 class Tuned(NamedTuple):
@@ -106,7 +126,19 @@ def _fit(
     tol: float = _TOL,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out log probabilities `[G, n, K]`, and their losses `[G]`."""
-    found, loss = _held_out(
+    return _trained(rows, codes, n_classes, fold, shares, tol)[:2]
+
+
+def _trained(
+    rows: np.ndarray,
+    codes: np.ndarray,
+    n_classes: int,
+    fold: np.ndarray,
+    shares: tuple[float, ...],
+    tol: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return log probabilities `[G, n, K]`, losses, and convergence `[folds G]`."""
+    found, loss, converged = _held_out(
         jnp.asarray(rows),
         jnp.asarray((codes == np.arange(n_classes)[:, None]).astype(np.float32)),
         jnp.asarray(fold),
@@ -114,7 +146,7 @@ def _fit(
         folds=int(fold.max()) + 1,
         tol=tol,
     )
-    return np.asarray(found), np.asarray(loss)
+    return np.asarray(found), np.asarray(loss), np.asarray(converged)
 
 
 @compiled(static_argnames=("folds", "tol"))
@@ -126,7 +158,7 @@ def _held_out(
     *,
     folds: int,
     tol: float,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     grid, classes, (n, p) = len(l2), len(onehot), x.shape
     seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
     weights = jnp.repeat(seen, grid, axis=0)
@@ -134,7 +166,7 @@ def _held_out(
     # Of two classes on the difference of their weights, as in scikit-learn.
     slopes = jnp.tile(l2, folds) * jnp.where(present.sum(1) == 2, 2.0, 1.0)
     slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
-    theta = fit_softmax(
+    theta, converged = fit_softmax(
         x,
         onehot,
         weights,
@@ -155,7 +187,7 @@ def _held_out(
 
     found = fori_loop(0, folds, take, jnp.zeros((n, grid, classes), jnp.float32))
     right = jnp.sum(found * onehot.T[:, None], axis=-1)
-    return found.transpose(1, 0, 2), -right.mean(0)
+    return found.transpose(1, 0, 2), -right.mean(0), converged
 
 
 def _alike(x: jax.Array, classes: int) -> Curvature:

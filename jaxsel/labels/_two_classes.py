@@ -42,7 +42,7 @@ class _State(NamedTuple):
 
 def fit_two(
     x: jax.Array, y: jax.Array, weights: jax.Array, l2: jax.Array, tol: float
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + l2 |θ|² / 2 for each of some subsets.
 
     Quasi-Newton steps, by one Hessian of all samples. Two things are each subset's own:
@@ -61,8 +61,9 @@ def fit_two(
             quarter of its root, 0.04 at most, and their mean by a hundredth of that.
 
     Returns:
-        Logits of all samples, `[B, n]`. Costs n d² multiply-adds for every twelfth
-        step, B d² (512 + d / 3) for every third, and 2 B n d for each.
+        Logits of all samples, `[B, n]`, and whether all converged. Costs n d²
+        multiply-adds for every twelfth step, B d² (512 + d / 3) for every third, and
+        2 B n d for each.
     """
     rows, penalty = _scaled(x, l2)
     (n, p), tol = rows.shape, min(tol, _COARSEST)
@@ -74,11 +75,12 @@ def fit_two(
     every = max(1, min(_EVERY, n // (_ROWS * p)))
     state = problem.steps(state, whole, _NEAR, _FIRST, every)
     theta, z = (jnp.repeat(a, len(weights), axis=0) for a in (state.theta, state.z))
-    return while_loop(
+    end = while_loop(
         lambda state: (state.step < _STEPS) & _going(state, tol),
         lambda state: problem.steps(state, weights, tol, _ROUND),
         problem.start(theta, z, weights),
-    ).z
+    )
+    return end.z, ~_going(end, tol)
 
 
 def _scaled(x: jax.Array, l2: jax.Array) -> tuple[jax.Array, jax.Array]:

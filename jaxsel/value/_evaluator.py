@@ -118,6 +118,8 @@ class Evaluator:
         self.structure = jax.tree.structure(params)
         found = gather(found) if isinstance(found, jax.Array) else found
         found = np.asarray(found, np.float64)
+        if self.failures is not None:
+            self.failures.add_models(params)
         if found.shape != (len(masks),):
             raise ValueError(
                 f"utility must return shape [B] = [{len(masks)}], one number for each "

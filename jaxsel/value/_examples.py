@@ -31,7 +31,9 @@ class Examples:
 class Learner(Protocol):
     """A model that is trained on many weighted subsets of one data set at once.
 
-    Learners are immutable and hashable: their fields are hyperparameters.
+    Learners are immutable and hashable: their fields are hyperparameters. One with a
+    true attribute `shift_invariant`, whose predictions stay as they are when a constant
+    is added to a column, gets columns far from zero nearer to it, and their digits.
     """
 
     @property
@@ -74,7 +76,8 @@ class Learner(Protocol):
             start: Parameters of similar subsets, to begin from.
 
         Returns:
-            Parameters of all B models.
+            Parameters of all B models. With an attribute `converged`, `[B]`, those for
+            which it is false are counted as failures, and told.
         """
         ...
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from jax.core import Tracer
+
+from jaxsel._mesh import gather
 
 Counts: TypeAlias = tuple[int, int, str]  # coalitions, failed, the first error
+
+UNCONVERGED = (
+    "training did not converge: scale the columns of x, as "
+    "sklearn.preprocessing.StandardScaler does, or raise l2"
+)
 
 _lock = threading.Lock()  # of all, since those with one of their own can't be pickled
 
@@ -21,11 +29,17 @@ class Failures:
         coalitions: How many there were.
         failed: On how many of them it failed.
         first: The first error.
+
+    Args:
+        kind: Name of what fails, in the plural.
+        outcome: What becomes of it where the learner raises an error.
+        unconverged: What becomes of it where training did not converge.
     """
 
-    def __init__(self, kind: str, outcome: str):
+    def __init__(self, kind: str, outcome: str, unconverged: str = ""):
         self.coalitions = self.failed = 0
         self.first = ""
+        self._unconverged = unconverged
         self._kind, self._outcome, self._told = kind, outcome, 0
         self._silent = False
 
@@ -46,6 +60,23 @@ class Failures:
         if failed and not self._told:
             self.warn()
 
+    def add_models(self, params: Any) -> None:
+        """Count models by whether they converged, and wait for them, if that is known.
+
+        Args:
+            params: Parameters of B models; `converged`, `[B]`, is their attribute where
+                training may fail to.
+        """
+        converged = getattr(params, "converged", None)
+        if converged is None or isinstance(converged, Tracer):
+            return
+        if not converged.is_fully_addressable:
+            converged = gather(converged)
+        # As cheap as can be: values call this thousands of times a second.
+        count = len(converged)
+        failed = count - int(np.count_nonzero(np.asarray(converged)))
+        self.count(count, failed, UNCONVERGED if failed else "")
+
     def silence(self) -> None:
         """Begin again, without warnings: another process counts for the run's own."""
         self.drain()
@@ -63,9 +94,11 @@ class Failures:
         """Warn how many there are, unless that was told already."""
         if self.failed > self._told and not self._silent:
             self._told = self.failed
+            stuck = self.first == UNCONVERGED
+            outcome = self._unconverged if stuck else self._outcome
             warnings.warn(
                 f"the learner failed on {self.failed} of {self.coalitions} "
-                f"{self._kind} so far, {self._outcome}; the first error was: "
+                f"{self._kind} so far, {outcome}; the first error was: "
                 f"{self.first}",
                 stacklevel=2,
             )

@@ -11,12 +11,14 @@ from scipy import linalg, special
 
 from jaxsel._aligned import align, row_index
 from jaxsel._checks import as_array, check_positive
+from jaxsel._doubts import doubt
+from jaxsel._scale import mean_and_scale
 from jaxsel._types import Values
 
 from ._learners import LogisticRegression
 from ._utility import examples
 
-_STEPS, _SMALL = 50, 1e-10
+_STEPS, _SMALL, _CLOSE = 200, 1e-10, 1e-4
 _LARGEST = 20_000  # coefficients, whose Hessian takes 3.2 GB
 
 
@@ -78,9 +80,9 @@ def influence(
         np.asarray(as_array(name, value), np.float64)
         for name, value in (("x", x), ("x_val", x_val))
     )
-    mean = x.mean(0)
-    x, x_val = _with_ones(x - mean), _with_ones(x_val - mean)
-    fitted = _Fitted(x, codes, data.n_classes, l2)
+    mean, scale = mean_and_scale(x)
+    x, x_val = _with_ones((x - mean) / scale), _with_ones((x_val - mean) / scale)
+    fitted = _Fitted(x, codes, data.n_classes, l2 / scale**2)
     right = fitted.solve(fitted.gradients(x, codes).T)
     rows = fitted.gradients(x_val, codes_val) @ right
     mean = rows.mean(0)
@@ -102,10 +104,11 @@ class _Fitted:
 
     Attributes:
         theta: `[K, p]`, one output for two classes.
-        factor: Cholesky factor of the Hessian, for `scipy.linalg.cho_solve`.
+        scale: What makes the Hessian's diagonal 1, `[K p]`.
+        factor: Its Cholesky factor, for `scipy.linalg.cho_solve`.
     """
 
-    def __init__(self, x: np.ndarray, codes: np.ndarray, classes: int, l2: float):
+    def __init__(self, x: np.ndarray, codes: np.ndarray, classes: int, l2: np.ndarray):
         outputs = 1 if classes == 2 else classes
         size = outputs * x.shape[1]
         if size > _LARGEST:
@@ -114,18 +117,31 @@ class _Fitted:
                 f"Hessian with {classes} classes, got {x.shape[1] - 1}"
             )
         self.classes = classes
-        self.penalty = np.append(np.full(x.shape[1] - 1, l2), 0.0)
+        self.penalty = np.append(l2, 0.0)
         self.theta: np.ndarray = np.zeros((outputs, x.shape[1]))
+        r = np.inf
         for _ in range(_STEPS):
-            self.factor = linalg.cho_factor(self._hessian(x))
+            hessian = self._hessian(x)
+            self.scale = 1 / np.sqrt(hessian.diagonal())
+            hessian *= self.scale
+            hessian *= self.scale[:, None]
+            # No less than rounding takes from it, so that equal columns do no harm.
+            hessian[np.diag_indices(size)] += 2 * size * np.finfo(np.float64).eps
+            self.factor = linalg.cho_factor(hessian)
             slope = (
                 self.gradients(x, codes).sum(0) + (self.penalty * self.theta).ravel()
             )
             step = self.solve(slope).reshape(self.theta.shape)
-            r = np.abs(x @ step.T).max()
+            z = np.pad(x @ step.T, ((0, 0), (0, int(outputs == 1))))
+            r = np.ptp(z, axis=1).max()
             self.theta = self.theta - (np.log1p(r) / r if r > 1.5 else 1.0) * step
             if r <= _SMALL:
                 break
+        if r > _CLOSE:
+            doubt(
+                f"logistic regression did not converge in {_STEPS} steps, so that "
+                "values may be far off: standardise the columns of x, or raise l2"
+            )
 
     def probabilities(self, x: np.ndarray) -> np.ndarray:
         """Return those of each output, `[n, K]`."""
@@ -134,7 +150,8 @@ class _Fitted:
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """Return the inverse Hessian times a vector or columns, `[K p, ...]`."""
-        return cast(np.ndarray, linalg.cho_solve(self.factor, right))
+        scale = self.scale.reshape(-1, *[1] * (right.ndim - 1))
+        return scale * cast(np.ndarray, linalg.cho_solve(self.factor, scale * right))
 
     def gradients(self, x: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return the gradient of each point's log loss, `[n, K p]`."""

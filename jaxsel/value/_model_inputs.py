@@ -12,12 +12,15 @@ import numpy.typing as npt
 from jaxsel._aligned import align
 from jaxsel._checks import (
     as_array,
+    as_type,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
     encode_labels,
 )
+from jaxsel._doubts import doubt_rounding
+from jaxsel._scale import origin
 
 from ._examples import Examples, Learner
 from ._learners import SklearnLearner
@@ -64,7 +67,7 @@ def examples(
         ValueError: If shapes do not fit, or numbers are not finite.
     """
     x_val = align(x, y, x_val, y_val, names=names)
-    rows = {}
+    rows: dict[str, np.ndarray] = {}
     for name, value in (("x", x), (names[0], x_val)):
         array = as_array(name, value)
         if array.ndim == 2:
@@ -72,12 +75,21 @@ def examples(
         else:
             check_numeric(name, array)
             check_finite(name, array)
-        rows[name] = np.asarray(array, np.float32)
+        rows[name] = np.asarray(array)
     if rows["x"].shape[1:] != rows[names[0]].shape[1:]:
         raise ValueError(
             f"x and {names[0]} must have samples of one shape, got "
             f"{rows['x'].shape[1:]} and {rows[names[0]].shape[1:]}"
         )
+    zero = None
+    if rows["x"].ndim == 2 and getattr(learner, "shift_invariant", False):
+        zero = origin(rows["x"])
+    elif rows["x"].ndim == 2:
+        doubt_rounding("x", rows["x"], x)
+    for name, array in rows.items():
+        near = array if zero is None or not zero.any() else array - zero
+        rows[name] = as_type(near, np.float32)
+        check_finite(name, rows[name])
     if targets:
         if not learner.regression:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -139,7 +139,9 @@ class _Bags:
         if mesh is not None:
             self.rows = -(-self.rows // n_shards(mesh)) * n_shards(mesh)
         self._given = describe(self.n, key)
-        self.failures = Failures("bags", "which are left out")
+        self.failures = Failures(
+            "bags", "which are left out", "which count as what they reached by then"
+        )
         self._digests = describe_data(learner, x=data.x, y=data.y)
         self.data = data if learner.host else replicate(data, mesh)
 
@@ -157,9 +159,10 @@ class _Bags:
             found, failed = self._on_host(np.asarray(bags), key)
             outside &= ~failed[:, None]
         else:
-            found = gather(
-                _compiled(self.learner, self.data, shard(bags, self.mesh), key)
-            )
+            bags = shard(bags, self.mesh)
+            found, models = _compiled(self.learner, self.data, bags, key)
+            found = gather(found)
+            self.failures.add_models(models)
         found = np.asarray(found, np.float64)
         if not np.isfinite(found).all():
             raise ValueError(
@@ -224,6 +227,14 @@ def _hits(scores: Any, data: Examples) -> Any:
     return -((scores[..., 0] - data.y) ** 2)
 
 
+class _Trained(NamedTuple):
+    converged: jax.Array | None  # [B]
+
+
 @compiled(static_argnames=("learner",))
-def _compiled(learner: Learner, data: Examples, bags: Any, key: jax.Array) -> Any:
-    return _hits(learner.predict(learner.fit(data, bags, key), data.x), data)
+def _compiled(
+    learner: Learner, data: Examples, bags: Any, key: jax.Array
+) -> tuple[Any, _Trained]:
+    models = learner.fit(data, bags, key)
+    trained = _Trained(getattr(models, "converged", None))
+    return _hits(learner.predict(models, data.x), data), trained

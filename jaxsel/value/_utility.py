@@ -150,7 +150,9 @@ class ModelUtility:
         empty: See above.
         default_score: See above.
         failures: How many coalitions of how many the learner failed on so far, and the
-            first error. Warned of at the first one, and at the end of each run.
+            first error. Warned of at the first one, and at the end of each run. A
+            `LogisticRegression` fails where it does not converge; what it has reached
+            by then is measured all the same.
 
     Raises:
         TypeError: If labels are of different kinds, or the learner is none.
@@ -216,7 +218,11 @@ class ModelUtility:
         self.empty = _finite("empty", empty)
         instead = self.empty if default_score is None else default_score
         self.default_score = _finite("default_score", instead)
-        self.failures = Failures("coalitions", f"which count as {instead:g}")
+        self.failures = Failures(
+            "coalitions",
+            f"which count as {instead:g}",
+            "which count as what it reached by then",
+        )
 
     def __repr__(self) -> str:
         return (
@@ -252,7 +258,9 @@ class ModelUtility:
         Returns:
             `[B]` float32.
         """
-        return self.evaluate(masks, key)[0]
+        utilities, params = self.evaluate(masks, key)
+        self.failures.add_models(params)
+        return utilities
 
     def evaluate(
         self, masks: Any, key: Any = None, start: Any = None
@@ -267,7 +275,8 @@ class ModelUtility:
 
         Returns:
             Utilities `[B]`, and parameters whose arrays have a leading axis B, or None
-            where the learner has no use for them.
+            where the learner has no use for them. Those that did not converge are not
+            counted yet: `failures.add_models` waits for the models.
         """
         if not isinstance(masks, jax.Array):
             masks = np.asarray(masks)

@@ -10,6 +10,7 @@ from benchmarks import (
     bench_market,
     bench_match,
     bench_proxy,
+    bench_raw,
     bench_retrain,
     bench_retrieve,
 )
@@ -24,6 +25,7 @@ CASES = [
         bench_market,
         bench_match,
         bench_proxy,
+        bench_raw,
         bench_retrain,
         bench_retrieve,
     )

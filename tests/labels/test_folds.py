@@ -8,6 +8,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
+from benchmarks import _raw_learners as raw
 from jaxsel import labels, value
 from jaxsel.labels import _folds, _logistic, _two_classes
 
@@ -254,3 +255,43 @@ def test_a_learner_that_fails_is_named():
     learner = value.SklearnLearner(KNeighborsClassifier(500))
     with pytest.raises(ValueError, match="learn from each fold, but: ValueError"):
         labels.cross_val_probs(learner, x, y)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["income, 3 classes", "income, 5 classes", "collinear columns", "a column of 1e9"],
+)
+@pytest.mark.every(2)
+def test_logistic_regression_of_raw_tables(name):
+    """Beside the optimum in float64: they used to be .25 off."""
+    table = raw.table(name)
+    x, y = table.x[:200], table.y[:200]
+    found = labels.cross_val_probs(value.LogisticRegression(), x, y)
+    fold = labels.deal_folds(y)
+    for held in range(5):
+        kept, held = fold != held, fold == held
+        count = found.shape[1]
+        logs = raw.log_probs(x[kept], y[kept], x[held], l2=1.0, n_classes=count)
+        np.testing.assert_allclose(found[held], np.exp(logs), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.every(2)
+def test_folds_that_do_not_converge_are_told(classes, scale, monkeypatch):
+    from jaxsel.value._learners import _double, _softmax
+
+    for module, name in (
+        (_softmax, "STEPS"),
+        (_double, "STEPS"),
+        (_two_classes, "_STEPS"),
+    ):
+        monkeypatch.setattr(module, name, 1)
+    x, y = samples(classes=classes, d=4)
+    learner = value.LogisticRegression(l2=0.137 + classes)  # compiled for itself
+    _logistic._two.clear_cache()
+    _logistic._held_out.clear_cache()
+    with pytest.warns(UserWarning, match="did not converge on all folds"):
+        labels.cross_val_probs(learner, scale * x, y)
+    _logistic._two.clear_cache()
+    _logistic._held_out.clear_cache()

@@ -48,6 +48,7 @@ class GaussianNB:
     regression = False
     warm = False
     host = False
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         check_positive("var_smoothing", self.var_smoothing)
@@ -107,6 +108,7 @@ class NearestCentroid:
     regression = False
     warm = False
     host = False
+    shift_invariant = True
 
     def prepare(self, data: Examples) -> Examples:
         """Return the examples as they are."""

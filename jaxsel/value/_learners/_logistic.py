@@ -11,13 +11,18 @@ import numpy as np
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
+from jaxsel._typed import map_leaves
 from jaxsel.value._examples import Examples
 
 from ._arrays import to_single as to
 from ._curvature import Curvature, curvature
+from ._double import fit_double
 from ._newton import fit_two_classes
+from ._scaled import MOST, is_raw, narrowed, scaled_rows, standardise, widened
 from ._softmax import fit_softmax
 from ._solve import UNROLLED, pairs
+
+_DIRECT = 512  # coefficients up to which Hessians are formed in float64
 
 
 class LinearParams(NamedTuple):
@@ -27,17 +32,20 @@ class LinearParams(NamedTuple):
         weight: `[B, K, d]`.
         bias: `[B, K]`.
         present: Which classes a subset has, `[B, C]`.
+        converged: Which models are at their optimum, `[B]`.
     """
 
     weight: jax.Array
     bias: jax.Array
     present: jax.Array
+    converged: jax.Array
 
 
 class _Prepared(NamedTuple):
-    inner: jax.Array  # features as the solver sees them, a column of ones last, [n, p]
+    inner: jax.Array | None  # scaled features, ones last, [n, p]; None in float64
     mean: jax.Array  # [d]
     factor: jax.Array  # from features to inner ones, [d]
+    penalty: jax.Array  # of their coefficients, [p]
     products: jax.Array | None  # [p (p + 1) / 2, n]
     curvature: Curvature | None
 
@@ -51,9 +59,15 @@ class LogisticRegression:
     the penalty is on the difference of their weights. A subset of one class predicts
     it always.
 
+    Columns may be in any units: they are scaled inside, and the penalty moves along, so
+    that the optimum is that of the columns as they are. Parameters say which subsets
+    `converged`; the others keep what they have reached after a limit of steps.
+
     Two classes and up to 15 features take Newton steps with explicit Hessians, about
     four of n d² / 2 multiplications each; all else takes Newton steps by conjugate
-    gradients, 4 n d C multiplications each.
+    gradients, 4 n d C multiplications each. Where a column's variance is more than a
+    thousand times the penalty, steps are in float64: of up to 512 coefficients with
+    explicit Hessians, n C² d² / 2 multiplications, else by conjugate gradients.
 
     Args:
         l2: The penalty, above zero.
@@ -67,41 +81,54 @@ class LogisticRegression:
     regression = False
     warm = True
     host = False
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         check_positive("l2", self.l2)
         check_positive("tol", self.tol)
 
     def prepare(self, data: Examples) -> Examples:
-        """Centre the features, and work out what their Hessians are made of."""
-        x = np.asarray(data.x, np.float64)
-        mean = x.mean(0)
-        x = x - mean
-        factor = np.ones(x.shape[1])
-        explicit = _explicit(data)
-        if explicit:
-            deviation = x.std(0)
-            factor = 1 / np.where(deviation > 0, deviation, 1.0)
-        x = np.append(x * factor, np.ones((len(x), 1)), axis=1)
+        """Centre and scale the features, and work out what their Hessians are made of.
+
+        The penalty moves along, so that the optimum stays where it is.
+        """
+        scaled = standardise(data.x, self.l2)
+        few = _few(data.n_classes, data.x.shape[1])
+        size = max(data.n_classes - 1, 1) * scaled.x.shape[1]
+        direct = scaled.raw and size <= _DIRECT
         products = curved = None
-        if explicit:
-            rows, columns = pairs(x.shape[1])
-            products = to(x.T[rows] * x.T[columns])
-        else:
+        if few and not direct:
+            rows, columns = pairs(scaled.x.shape[1])
+            products = to(scaled.x.T[rows] * scaled.x.T[columns])
+        elif not direct:
+            # Its preconditioner has one penalty for all columns.
+            scaled = standardise(data.x, self.l2, alike=True)
             onehot = np.asarray(data.y) == np.arange(data.n_classes)[:, None]
-            curved = curvature(x, onehot, self.l2)
-        extra = _Prepared(to(x), to(mean), to(factor), products, curved)
+            curved = curvature(scaled.x, onehot, float(scaled.penalty[0]))
+        extra = _Prepared(
+            None if scaled.raw else to(scaled.x),
+            to(scaled.mean),
+            to(scaled.factor),
+            to(scaled.penalty),
+            products,
+            curved,
+        )
         return dataclasses.replace(data, extra=extra)
+
+    def needs_double(self, x: Shaped[jax.Array, "n d"] | np.ndarray) -> bool:
+        """Return whether features are in units in which `fit` computes in float64."""
+        return is_raw(np.asarray(x).std(axis=0, dtype=np.float64), self.l2)
 
     def cold(self, data: Examples, count: int) -> LinearParams:
         """Return parameters that `fit` starts from as it does from none.
 
         A learner that has this says that subsets of no point cost next to nothing.
         """
-        outputs = 1 if _explicit(data) else data.n_classes
+        outputs = 1 if _few(data.n_classes, data.x.shape[1]) else data.n_classes
         weight = np.zeros((count, outputs, data.x.shape[1]), np.float32)
         present = np.zeros((count, data.n_classes), bool)
-        return LinearParams(to(weight), to(weight[..., 0]), jnp.asarray(present))
+        none = jnp.asarray(present)
+        return LinearParams(to(weight), to(weight[..., 0]), none, ~none[:, 0])
 
     def fit(
         self,
@@ -116,21 +143,40 @@ class LogisticRegression:
         weights = jnp.asarray(weights, jnp.float32)
         onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
         present = jnp.matmul(weights, onehot, precision="highest") > 0
+        if extra.inner is not None:
+            return self._fit(extra, extra.inner, onehot, weights, present, start)
+        with jax.enable_x64(True):
+            x = scaled_rows(data.x, extra.mean, extra.factor)
+            wide = extra, x, onehot, weights, present, start
+            params = self._fit(*map_leaves(widened, wide))
+            return map_leaves(narrowed, params)
+
+    def _fit(
+        self,
+        extra: _Prepared,
+        x: jax.Array,
+        onehot: jax.Array,
+        weights: jax.Array,
+        present: jax.Array,
+        start: LinearParams | None,
+    ) -> LinearParams:
+        """Train in the type of the arrays, which is float32 or float64."""
+        p, classes = x.shape[1], onehot.shape[1]
         active = present.sum(1) > 1
-        explicit = _explicit(data)
-        outputs = 1 if explicit else data.n_classes
-        kept = active[:, None] if explicit else present & active[:, None]
+        # Of two classes and few features the second has coefficients, else all have.
+        few = _few(classes, p - 1)
+        kept = active[:, None] if few else present & active[:, None]
         if start is None:
-            shape = (len(weights), outputs, extra.inner.shape[1])
-            theta = jnp.zeros(shape, jnp.float32)
+            theta = jnp.zeros((len(weights), kept.shape[1], p), x.dtype)
         else:
             theta = _inward(extra, start)
         theta = jnp.where(kept[:, :, None] & jnp.isfinite(theta), theta, 0)
-        if explicit and extra.products is not None:
-            # Squares of weights in the scale of the features.
-            penalty = jnp.append(self.l2 * extra.factor**2, 0.0)
-            theta = fit_two_classes(
-                extra.inner,
+        if extra.products is not None:
+            # As it stands in `extra`; made here, XLA's program is a fifth faster.
+            penalty = jnp.minimum(self.l2 * extra.factor**2, MOST)
+            penalty = jnp.append(penalty, jnp.float32(0))
+            theta, converged = fit_two_classes(
+                x,
                 extra.products,
                 onehot[:, 1],
                 weights.T,
@@ -138,28 +184,29 @@ class LogisticRegression:
                 theta[:, 0].T,
                 active,
                 self.tol,
-            ).T[:, None]
-        else:
-            assert extra.curvature is not None
-            d = data.x.shape[1]
-            two = jnp.where(present.sum(1) == 2, 2, 1).astype(jnp.float32) * self.l2
-            penalty = jnp.append(
-                jnp.broadcast_to(two[:, None], (len(weights), d)),
-                jnp.zeros((len(weights), 1), jnp.float32),
-                axis=1,
             )
-            theta = fit_softmax(
-                extra.inner,
+            theta = theta.T[:, None]
+        elif extra.curvature is None:
+            if few:
+                theta = jnp.pad(theta, ((0, 0), (1, 0), (0, 0)))
+            theta, converged = fit_double(
+                x, onehot.T, weights, extra.penalty, present, theta, self.tol
+            )
+            theta = theta[:, 1:] - theta[:, :1] if few else theta
+        else:
+            two = jnp.where(present.sum(1) == 2, 2.0, 1.0).astype(x.dtype)
+            theta, converged = fit_softmax(
+                x,
                 onehot.T,
                 weights,
-                penalty,
+                two[:, None] * extra.penalty[None],
                 present,
                 theta,
                 active,
                 extra.curvature,
                 self.tol,
             )
-        return _outward(extra, theta, present)
+        return _outward(extra, theta, present, converged)
 
     def predict(
         self, params: LinearParams, x: Shaped[jax.Array, "m d"]
@@ -180,8 +227,9 @@ def linear(params: LinearParams, x: jax.Array) -> jax.Array:
     return product.reshape(models, outputs, -1) + params.bias[:, :, None]
 
 
-def _explicit(data: Examples) -> bool:
-    return data.n_classes == 2 and data.x.shape[1] < UNROLLED
+def _few(classes: int, features: int) -> bool:
+    """Return whether the models have one output, for the second of two classes."""
+    return classes == 2 and features < UNROLLED
 
 
 def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
@@ -191,7 +239,9 @@ def _inward(extra: _Prepared, start: LinearParams) -> jax.Array:
     return jnp.concatenate([weight, bias[..., None]], axis=-1)
 
 
-def _outward(extra: _Prepared, theta: jax.Array, present: jax.Array) -> LinearParams:
+def _outward(
+    extra: _Prepared, theta: jax.Array, present: jax.Array, converged: jax.Array
+) -> LinearParams:
     weight, bias = theta[..., :-1] * extra.factor[None, None], theta[..., -1]
     shift = jnp.matmul(weight, extra.mean, precision="highest")
-    return LinearParams(weight, bias - shift, present)
+    return LinearParams(weight, bias - shift, present, converged)

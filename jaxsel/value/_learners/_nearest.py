@@ -55,6 +55,11 @@ class KNN:
         check_count("k", self.k)
         check_choice("metric", self.metric, METRICS)
 
+    @property
+    def shift_invariant(self) -> bool:
+        """True if a constant that is added to a column changes no prediction."""
+        return self.metric == "l2"
+
     def prepare(self, data: Examples) -> Examples:
         """Return the examples as they are."""
         return data

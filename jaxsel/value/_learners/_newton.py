@@ -16,11 +16,12 @@ from ._arrays import dot
 from ._solve import solve_packed
 
 STEPS = 100
+_GOING, _CONVERGED, _GIVEN_UP = 0, 1, 2
 
 
 class _State(NamedTuple):
     theta: jax.Array  # [p, B]
-    done: jax.Array  # [B]
+    status: jax.Array  # [B], `_GOING` and so on: one array less in the loop
     step: jax.Array
 
 
@@ -33,7 +34,7 @@ def fit_two_classes(
     theta: Float[jax.Array, "p B"],
     active: Bool[jax.Array, " B"],
     tol: float,
-) -> Float[jax.Array, "p B"]:
+) -> tuple[Float[jax.Array, "p B"], Bool[jax.Array, " B"]]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + Σ penalty θ² / 2 for each subset.
 
     Steps are as long as `damped` says.
@@ -50,7 +51,7 @@ def fit_two_classes(
             is left is of the order of the square of that change.
 
     Returns:
-        Coefficients, `[p, B]`.
+        Coefficients, `[p, B]`, and which subsets converged, `[B]`.
     """
     diagonal = jnp.arange(x.shape[1])
     diagonal = diagonal * (diagonal + 3) // 2
@@ -69,24 +70,28 @@ def fit_two_classes(
         change = jnp.where(used, jnp.abs(dot(x, delta)), 0).max(0)
         # A system that is singular in float32 stops where it is.
         sound = jnp.isfinite(change)
-        go = sound & ~state.done
+        go = sound & (state.status == _GOING)
 
         t = damped(change)
         theta = jnp.where(go[None], theta - t[None] * delta, theta)
-        return _State(
-            theta, state.done | ~sound | (change * change <= tol), state.step + 1
-        )
+        near = change * change <= tol
+        status = jnp.where(near, jnp.int32(_CONVERGED), jnp.int32(_GOING))
+        status = jnp.where(sound, status, jnp.int32(_GIVEN_UP))
+        status = jnp.where(state.status == _GOING, status, state.status)
+        return _State(theta, status, state.step + 1)
 
     def going(state: _State) -> jax.Array:
-        return (state.step < STEPS) & ~state.done.all()
+        return (state.step < STEPS) & (state.status == _GOING).any()
 
     # The loss at zero is log 2, and at the start at least this: a bound without exp.
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
     least = least + dot(penalty, theta * theta) / 2
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
     theta = jnp.where(hopeless[None], 0, theta)
-    start = _State(theta, ~active, jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(going, step, start).theta
+    status = jnp.where(active, jnp.int32(_GOING), jnp.int32(_CONVERGED))
+    start = _State(theta, status, jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(going, step, start)
+    return end.theta, end.status == _CONVERGED
 
 
 def damped(change: jax.Array) -> jax.Array:

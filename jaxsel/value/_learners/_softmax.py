@@ -30,7 +30,8 @@ _BLOCK = 128  # points
 class _State(NamedTuple):
     theta: jax.Array  # [B, C, p]
     spread: jax.Array  # [B], the largest change by the last step
-    done: jax.Array  # [B]
+    converged: jax.Array  # [B]
+    done: jax.Array  # [B], converged or given up
     step: jax.Array
 
 
@@ -69,7 +70,7 @@ def fit_softmax(
     active: Bool[jax.Array, " B"],
     curvature: Curvature,
     tol: float,
-) -> Float[jax.Array, "B C p"]:
+) -> tuple[Float[jax.Array, "B C p"], Bool[jax.Array, " B"]]:
     """Minimise the weighted cross-entropy + Σ penalty θ² / 2 for each subset.
 
     Steps are as long as `_line_search` says.
@@ -87,7 +88,7 @@ def fit_softmax(
             of the optimum, by what the last step changed and left.
 
     Returns:
-        Coefficients, `[B, C, p]`.
+        Coefficients, `[B, C, p]`, and which subsets converged, `[B]`.
     """
     here = present[:, :, None]
     points = _in_blocks(x, onehot, weights)
@@ -178,10 +179,12 @@ def fit_softmax(
             return objective(state.theta - t[:, None, None] * delta)
 
         t = _line_search(along, rate, spread, go)[:, None, None]
+        converged = state.converged | (go & (spread * (4 * left + spread) <= tol))
         return _State(
             jnp.where(go[:, None, None], state.theta - t * delta, state.theta),
             spread,
-            state.done | ~sound | (spread * (4 * left + spread) <= tol),
+            converged,
+            converged | state.done | ~sound,
             state.step + 1,
         )
 
@@ -196,9 +199,11 @@ def fit_softmax(
         jnp.where(worse[:, None, None], 0, theta),
         1 + 0 * even,
         ~active,
+        ~active,
         jnp.zeros((), jnp.int32),
     )
-    return jax.lax.while_loop(going, step, start).theta
+    end = while_loop(going, step, start)
+    return end.theta, end.converged
 
 
 def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
