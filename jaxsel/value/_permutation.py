@@ -15,7 +15,16 @@ from jaxsel._checks import check_count, check_positive
 from jaxsel._mesh import along
 from jaxsel._types import Values
 
-from ._estimator import ENDS, Batch, Moments, Part, State, moments
+from ._estimator import (
+    ENDS,
+    Batch,
+    Moments,
+    Part,
+    State,
+    honest_m2,
+    moments,
+    no_samples,
+)
 from ._evaluator import Evaluator
 from ._executor import Executor
 from ._prefixes import Walk, first_rows
@@ -178,11 +187,10 @@ class _Permutations:
     round: int = 64
 
     def init(self, work: Evaluator) -> State:
-        zeros = np.zeros(work.n)
         lanes = _lanes(work, self.round)
         rows = first_rows(lanes, work.rows, self._used(work.n)[1])
         ends = work.ends(rows, cold=True)
-        return {"count": np.array(0), "mean": zeros, "m2": zeros, ENDS: ends}
+        return {**no_samples(work.n), ENDS: ends}
 
     def rows(self, work: Evaluator, count: int) -> int:
         return _lanes(work, count)
@@ -194,7 +202,7 @@ class _Permutations:
             weights = marginal_weights(n, *self.parameters)
         used = np.flatnonzero(weights)
         # Of a point at place p, the prefixes with p and with p + 1 points.
-        return weights, (max(1, used[0]), min(n - 1, used[-1] + 1))
+        return weights, (max(1, int(used[0])), min(n - 1, int(used[-1]) + 1))
 
     def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         n = work.n
@@ -220,7 +228,8 @@ class _Permutations:
         yield Part(many, moments(rows))
 
     def finalize(self, state: State) -> Moments:
-        return int(state["count"]), state["mean"], state["m2"]
+        m2 = honest_m2(state, float(abs(np.diff(state[ENDS])[0])))
+        return int(state["count"]), state["mean"], m2
 
 
 def _lanes(work: Evaluator, count: int) -> int:
