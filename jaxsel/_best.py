@@ -62,8 +62,8 @@ def best_samples(
     unknown = int(np.isnan(np.asarray(values.values)[order]).sum())
     if unknown:
         doubt(
-            f"{unknown} of the {len(order)} chosen samples have a value of NaN, that is "
-            "unknown: take more samples for the values, or set a smaller budget"
+            f"{unknown} of the {len(order)} chosen samples have a value of NaN, that "
+            "is unknown: take more samples for the values, or set a smaller budget"
         )
     asked = {"budget": budget, "above": above, "per_class": per_class or None}
     shown = [f"{name}={value}" for name, value in asked.items() if value is not None]

@@ -62,7 +62,8 @@ class Values:
             `[n]` where each training point has its own number.
         m2: Array of shape `[n]`: the sum over those of the squared deviation from the
             mean, from which `stderr` follows and with which disjoint results merge.
-            None unless `reduce="mean"`.
+            Sampled values have more where few samples, or equal ones, say too little of
+            the error; see the estimator. None unless `reduce="mean"`.
         error_bound: Array of the shape of `values`, or None. Each value is certified to
             be within this distance of the exact one. None means that the values are
             exact up to rounding.
@@ -139,7 +140,11 @@ class Values:
 
     @property
     def stderr(self) -> jax.Array | None:
-        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is below 2)."""
+        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is below 2).
+
+        The value plus or minus 1.96 of it is a 95 % interval. Of values that were
+        computed, not sampled, it is the error of the mean over validation points.
+        """
         if self.m2 is None:
             return None
         count = self.count.astype(self.m2.dtype)

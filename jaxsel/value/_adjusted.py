@@ -58,7 +58,8 @@ def adjusted_semivalue(
     mean of what it gets wrong. The model for a coalition is fitted to all others and
     chosen by half of these, so that estimates are unbiased, however bad the model is.
 
-    Coalitions are sampled by size. For "shapley" and "banzhaf" each comes with its
+    Coalitions are sampled by size; each size with at least a thousandth of the weight
+    has samples of its own, if there are no more than 24. For "shapley" and "banzhaf" each comes with its
     complement; a sample then is two trainings, else it is one. Sizes of at most 65,536
     samples are taken without replacement. With few points all coalitions are trained in
     the end: values are exact then, and more samples cost nothing.
@@ -87,8 +88,11 @@ def adjusted_semivalue(
     Returns:
         `Values`, `[n]`; Shapley values sum to the utility of all points less that of
         none. `count` is the number of samples. `m2` is scaled so that `stderr` is the
-        standard error. NaN where there are too few samples to say: 24 groups of sizes
-        at most need one each for values, and two each for standard errors. Merging
+        standard error: of residuals, those of sizes nearby included, and of one more as
+        large as the largest of them, since what is rare may be in no sample. Where all
+        samples are equal it is the gap between the utility of none and of all. NaN
+        where there are too few samples to say: 24 groups of sizes at most need one each
+        for values, and two each for standard errors. Merging
         takes the mean of two runs, weighted by their samples, which is less exact than
         one longer run. Costs two utilities a sample (one of "beta"), at most a second
         for the models after each of the first four rounds, and then 1024 n operations a

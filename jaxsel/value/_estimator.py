@@ -18,7 +18,7 @@ ENDS = "ends"  # in a state: the utility of no points and of all
 PART = "part_"  # how names of what samples that have begun know start, in a state
 SUMS = "count", "mean", "m2", "low", "high"  # the running moments in a state
 TAKEN = "taken_"  # how names of what an estimator keeps of its samples start, there
-_FEW = 8  # samples that may make up m2 without adding to it
+_FEW = 8  # samples that must make up m2 at least
 _UNSEEN = 1.5  # standard errors of equal samples, in units of reach / count
 _EQUAL = 1e-6  # samples that differ by at most this share of the reach are equal
 
@@ -151,7 +151,8 @@ def no_samples(shape: int | tuple[int, ...], *, each: bool = False) -> State:
     """
     zeros = np.zeros(shape)
     count = zeros if each else np.array(0)
-    return dict(zip(SUMS, (count, zeros, zeros, zeros + np.inf, zeros - np.inf)))
+    start = (count, zeros, zeros, zeros + np.inf, zeros - np.inf)
+    return dict(zip(SUMS, start, strict=True))
 
 
 def moments(samples: np.ndarray) -> Sums:
@@ -184,7 +185,7 @@ def honest_m2(state: State, gap: float) -> np.ndarray:
     """Return m2 that standard errors may follow from, also where it is of few samples.
 
     Where less than `_FEW` samples make up m2, such as those in which a point was
-    pivotal, it may be far too small, by chance. One more sample as far from the mean as
+    pivotal, it may be far too small, by chance (fewer of less than 64 samples). One more sample as far from the mean as
     the farthest makes 95 % intervals of rare events cover .89 or more. Equal samples
     say that an event of probability p was not among them: then `3 / count` bounds p at
     95 % (the rule of three), and the reach of all points' samples what it changes.
@@ -203,6 +204,7 @@ def honest_m2(state: State, gap: float) -> np.ndarray:
     if not np.isfinite(reach):  # no samples
         return m2
     far = np.maximum(high - mean, mean - low) ** 2
-    wider = np.maximum(m2, (1 - 1 / _FEW) * m2 + far)
+    few = np.clip(np.asarray(count) / _FEW, 1, _FEW)
+    wider = np.maximum(m2, (1 - 1 / few) * m2 + far)
     wider = np.where(high - low > _EQUAL * reach, wider, (_UNSEEN * reach) ** 2)
     return np.where(np.greater(count, 1), wider, m2)

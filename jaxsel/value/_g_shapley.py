@@ -91,7 +91,8 @@ def g_shapley(
             `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
-        `Values`, `[n]`; `count` is the number of permutations. A step costs one
+        `Values`, `[n]`; `count` is the number of permutations, and `stderr` as of
+        `tmc_shapley`. A step costs one
         gradient and one forward pass over the validation points.
 
     Raises:

@@ -75,6 +75,7 @@ def group_testing_shapley(
 
     Returns:
         `Values`, `[n]`, whose sum is the utility of all points less that of none.
+        `stderr` as of `tmc_shapley`.
         Costs one utility and n operations a sample.
 
     Raises:

@@ -74,10 +74,11 @@ def data_oob(
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
-        bags without each point; where it is zero, the value is NaN. If all of c bags
-        agree, their sample deviation is zero and not informative. `stderr` is then the
-        standard deviation of the share's posterior Beta(c + 1, 1), from a uniform
-        prior, about 1 / c. After `merge` it can be larger by up to a half.
+        bags without each point; where it is zero, the value is NaN, and `stderr` where
+        it is one. If all of c bags agree, their sample deviation is zero and not
+        informative: `stderr` is then 1.5 / c, by the rule of three, and wider than the
+        sample deviation says where fewer than eight disagree, as of `tmc_shapley`.
+        After `merge` it can be larger by up to a half.
 
     Raises:
         TypeError: If an argument has the wrong type.

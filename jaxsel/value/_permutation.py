@@ -85,8 +85,12 @@ def tmc_shapley(
             `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
-        `Values`, `[n]`; `count` is the number of permutations. Costs up to n - 1
-        utilities a sample.
+        `Values`, `[n]`; `count` is the number of permutations. `m2` is scaled so that
+        `stderr` is honest where few samples say all, or none: one more sample as far
+        off as the farthest counts where fewer than eight make up the squares (of less
+        than 64 samples, one in eight of them), and of equal samples `stderr` is about
+        1.5 / count times the reach of all points' samples; NaN of a single one.
+        Costs up to n - 1 utilities a sample.
 
     Raises:
         TypeError: If an argument has the wrong type.
