@@ -251,7 +251,7 @@ PASSES: dict[str, Callable[..., Any]] = {
 
 
 def _tables(n: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return n training points and 40 of validation: apart, overlapping, one flipped."""
+    """Draw n training points and 40 of validation, by name."""
     tables: dict[str, tuple[np.ndarray, ...]] = {}
     for name, apart in (("apart", 4.0), ("overlapping", 0.7), ("one flipped", 3.0)):
         rng = np.random.default_rng([n, len(name)])

@@ -182,13 +182,14 @@ def added(estimator: Estimator, state: State, sums: Sums) -> State:
 
 
 def honest_m2(state: State, gap: float) -> np.ndarray:
-    """Return m2 that standard errors may follow from, also where it is of few samples.
+    """Widen m2 where few samples make it up, or none.
 
-    Where less than `_FEW` samples make up m2, such as those in which a point was
-    pivotal, it may be far too small, by chance (fewer of less than 64 samples). One more sample as far from the mean as
-    the farthest makes 95 % intervals of rare events cover .89 or more. Equal samples
-    say that an event of probability p was not among them: then `3 / count` bounds p at
-    95 % (the rule of three), and the reach of all points' samples what it changes.
+    Where fewer than `_FEW` samples make up m2, such as those in which a point was
+    pivotal, it may be far too small by chance (of less than 64 samples: fewer than one
+    in eight). One more sample as far from the mean as the farthest makes 95 % intervals
+    of rare events cover .89 or more. Equal samples bound the probability of an event
+    that is not among them by `3 / count` at 95 % (the rule of three); the reach of all
+    points' samples bounds its size.
 
     Args:
         state: Running moments, `SUMS`.

@@ -64,8 +64,8 @@ def banzhaf(
         `Values`, `[n]`; NaN for a point that is in no coalition, or in all. `count` is
         the number of coalitions. `m2` is scaled so that `stderr` is the standard error
         of the difference of the two means, each of them widened as for `tmc_shapley`
-        where few coalitions say all; NaN where one has a single coalition. Costs one utility and O(n) operations for
-        each sample.
+        where few coalitions say all; NaN where one has a single coalition. Costs one
+        utility and O(n) operations for each sample.
 
     Raises:
         TypeError: If an argument has the wrong type.
