@@ -61,8 +61,9 @@ def adjusted_semivalue(
     Coalitions are sampled by size; each size with at least a thousandth of the weight
     has samples of its own, if there are no more than 24. For "shapley" and "banzhaf"
     each coalition comes with its complement; a sample then is two trainings, else it is
-    one. Sizes of at most 65,536 samples are taken without replacement. With few points all coalitions are trained in
-    the end: values are exact then, and more samples cost nothing.
+    one. Sizes of at most 65,536 samples are taken without replacement. With few points
+    all coalitions are trained in the end: values are exact then, and more samples cost
+    nothing.
 
     Args:
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.

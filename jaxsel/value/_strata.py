@@ -24,7 +24,7 @@ Kind = Literal["shapley", "banzhaf", "beta"]
 _MOST = 1 << 16  # units of a group that is taken without replacement
 _GROUPS = 24
 _LEAST = 1e-3  # share from which a size is a group of its own
-_FIRST = 3  # units of each group that come early
+_FIRST = 2  # units of each group that come early, as standard errors need
 _APART = 2**32 - 1  # no sample has this number
 
 
