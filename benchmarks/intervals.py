@@ -109,7 +109,7 @@ class Estimator(NamedTuple):
 
     call: Callable[..., Any]
     samples: int
-    kind: str = "shapley"
+    kind: Any = "shapley"
     options: Mapping[str, Any] = {}  # of the exact value as well
 
     def __call__(self, utility: Any, key: jax.Array) -> Any:
@@ -203,10 +203,9 @@ def _of_bags(x: Any, y: Any, x_val: Any, y_val: Any) -> Any:
     ]
     counts = np.array(draws, np.float32)
     often = [math.factorial(n) / math.prod(map(math.factorial, c)) for c in draws]
-    utility = value.ModelUtility(learner, x, y, x, y)
     data = value.Examples(x=jax.numpy.asarray(x), y=jax.numpy.asarray(y), n_classes=2)
     data = learner.prepare(data)
-    del utility, x_val, y_val
+    del x_val, y_val
     params = learner.fit(data, jax.numpy.asarray(counts), jax.random.key(0), None)
     hits = np.asarray(learner.predict(params, data.x)).argmax(-1) == y
     weight = np.array(often)[:, None] * (counts == 0)
@@ -291,7 +290,8 @@ def _trained(metric: str) -> np.ndarray:
     """Return a game of 12 rows of breast cancer, scaled, by logistic regression."""
     from sklearn.datasets import load_breast_cancer
 
-    x, y = load_breast_cancer(return_X_y=True)
+    bunch: Any = load_breast_cancer()
+    x, y = np.asarray(bunch.data), np.asarray(bunch.target)
     rows = np.random.default_rng(3).permutation(len(y))
     x = ((x - x.mean(0)) / x.std(0))[rows, :6].astype(np.float32)
     y = y[rows]
@@ -304,7 +304,7 @@ def _trained(metric: str) -> np.ndarray:
     return np.concatenate([np.asarray(utility(p, None), np.float64) for p in parts])
 
 
-GAMES: dict[str, Callable[[], np.ndarray]] = {
+GAMES: dict[str, Callable[[], Any]] = {
     "majority": lambda: (_sizes() > N / 2) * 1.0,
     "saturating": lambda: 1 - np.exp(-_sizes() / 3),
     "log size": lambda: np.log1p(_sizes()),
