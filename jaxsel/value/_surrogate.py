@@ -136,7 +136,7 @@ def adjusted(
         squares += (_BORROWED * typical[g] + largest[g]) * (weight**2).mean(0)
         if rest > 0:
             known = taken > 1 or np.nan
-            variances += known * rest * squares / (taken * (taken - 1 + _BORROWED))
+            variances += known * rest * squares / (taken * (taken + _BORROWED))
     return Estimate(values, variances)
 
 
