@@ -153,10 +153,13 @@ def test_resumed_at_every_moment(name, tmp_path, monkeypatch):
         identical(estimate(checkpoint=tmp_path), expected)
 
 
-def test_sizes_of_permutations_are_static(monkeypatch):
+@pytest.mark.parametrize("parameters", [(16.0, 1.0), (1.0, 16.0)])
+def test_sizes_of_permutations_are_static(parameters):
     """NumPy's whole numbers can't be static arguments of a saved walk."""
-    sizes = value._permutation._Permutations(method="", parameters=(16.0, 1.0))
-    assert [type(size) for size in sizes._used(40)[1]] == [int, int]
+    estimator = value._permutation._Permutations(method="", parameters=parameters)
+    sizes = estimator._used(400)[1]
+    assert [type(size) for size in sizes] == [int, int]
+    assert sizes != (1, 399)
 
 
 def test_leftovers_of_a_killed_save_are_removed(tmp_path):
