@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from ._doubts import doubt
 from ._types import Selection, Values
 
 
@@ -48,7 +49,7 @@ def best_samples(
         )
     if per_class and (labels is None or budget is None):
         raise ValueError("per_class needs budget and labels")
-    order = values.top(n)
+    order = np.argsort(values.rank())
     if above is not None:
         order = order[np.asarray(values.values)[order] > above]
     if per_class and labels is not None:
@@ -58,6 +59,12 @@ def best_samples(
             place[mine] = np.arange(mine.sum())
         order = order[np.sort(np.argsort(place, kind="stable")[:budget])]
     order = order[:budget]
+    unknown = int(np.isnan(np.asarray(values.values)[order]).sum())
+    if unknown:
+        doubt(
+            f"{unknown} of the {len(order)} chosen samples have a value of NaN, that "
+            "is unknown: take more samples for the values, or set a smaller budget"
+        )
     asked = {"budget": budget, "above": above, "per_class": per_class or None}
     shown = [f"{name}={value}" for name, value in asked.items() if value is not None]
     return Selection(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ import numpy as np
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a folder that is being saved
 
 
 class Checkpoints:
@@ -97,11 +99,14 @@ class Checkpoints:
     def _open(self) -> Any:
         from orbax.checkpoint import v1 as ocp
 
+        # Orbax removes what a killed save has left in the background: of two folders
+        # that are opened one after the other, one then trips over the other.
+        if jax.process_index() == 0:
+            for unfinished in self.folder.glob(f"*{_UNFINISHED}*"):
+                shutil.rmtree(unfinished)
         newest: Any = ocp.training.preservation_policies.LatestN(1)
         return ocp.training.Checkpointer(
-            os.fspath(self.folder),
-            preservation_policy=newest,
-            cleanup_tmp_directories=True,
+            os.fspath(self.folder), preservation_policy=newest
         )
 
 

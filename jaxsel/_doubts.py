@@ -99,8 +99,8 @@ def doubt_rounding(name: str, x: np.ndarray, given: Any = None) -> None:
     lost = far[error > _LOST * x[:, far].std(axis=0, dtype=np.float64)]
     if lost.size:
         doubt(
-            f"{_of(name, feature_labels(given), int(lost[0]))} lies so far from zero that "
-            "float32 loses most of its digits: subtract its mean"
+            f"{_of(name, feature_labels(given), int(lost[0]))} lies so far from zero "
+            "that float32 loses most of its digits: subtract its mean"
         )
 
 

@@ -23,7 +23,8 @@ def values_html(values: Any) -> str:
     if values.values.ndim != 1 or not is_readable(values.values):
         return f"<pre>{html.escape(repr(values))}</pre>"
     shown = min(SHOWN, len(values) // 2)
-    ends = np.concatenate([values.top(shown), values.bottom(shown)[::-1]])
+    order = np.argsort(values.rank())
+    ends = np.concatenate([order[:shown], order[len(order) - shown :]])
     numbers = values.to_numpy()
     names = range(len(values)) if values.index is None else values.index
     rows = [

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._doubts import doubt
 from ._result_files import load, save
 from ._selection import Selection as Selection
 from ._show import SHOWN, is_readable, show_count, show_pairs
@@ -61,7 +62,8 @@ class Values:
             `[n]` where each training point has its own number.
         m2: Array of shape `[n]`: the sum over those of the squared deviation from the
             mean, from which `stderr` follows and with which disjoint results merge.
-            None unless `reduce="mean"`.
+            Sampled values have more where few samples, or equal ones, say too little of
+            the error; see the estimator. None unless `reduce="mean"`.
         error_bound: Array of the shape of `values`, or None. Each value is certified to
             be within this distance of the exact one. None means that the values are
             exact up to rounding.
@@ -150,7 +152,11 @@ class Values:
 
     @property
     def stderr(self) -> jax.Array | None:
-        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is below 2)."""
+        """Standard error of each mean, `[n]` (ddof = 1; NaN where count is below 2).
+
+        The value plus or minus 1.96 of it is a 95 % interval. Of values that were
+        computed, not sampled, it is the error of the mean over validation points.
+        """
         if self.m2 is None:
             return None
         count = self.count.astype(self.m2.dtype)
@@ -161,7 +167,10 @@ class Values:
 
         Row numbers, also where the points came as a DataFrame: `x.iloc[values.top(k)]`.
         For its labels see `to_pandas`. Of equal values the lower position is first;
-        NaN, where a value is unknown, last.
+        NaN, where a value is unknown, last, with a warning.
+
+        Raises:
+            ValueError: If `k` is negative or above n, or no value is known.
         """
         return self._best_first()[: self._check_k(k)]
 
@@ -169,7 +178,11 @@ class Values:
         """Return the positions of the `k` least valuable points, worst first, `[k]`.
 
         Row numbers, as those of `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of
-        equal values the higher position is first; NaN, where a value is unknown, last.
+        equal values the higher position is first; NaN, where a value is unknown, last,
+        with a warning.
+
+        Raises:
+            ValueError: If `k` is negative or above n, or no value is known.
         """
         best = self._best_first()
         known = len(self) - int(np.isnan(self.values).sum())
@@ -354,6 +367,18 @@ class Values:
     def _check_k(self, k: int) -> int:
         if not 0 <= k <= len(self):
             raise ValueError(f"k must be between 0 and n = {len(self)}, got {k}")
+        known = len(self) - int(np.isnan(self.values).sum())
+        if k > known:
+            remedy = "take more samples, or allow more time"
+            if not known:
+                raise ValueError(
+                    f"k must be 0, as all {len(self)} values are NaN, that is unknown: "
+                    f"{remedy}; got {k}"
+                )
+            doubt(
+                f"k = {k} is more than the {known} of {len(self)} values that are "
+                f"known: the others are NaN, and come last by position; {remedy}"
+            )
         return k
 
 

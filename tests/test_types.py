@@ -59,11 +59,20 @@ def test_ranking_breaks_ties_by_index():
 
 def test_unknown_values_are_last_from_both_ends():
     values = of(np.nan, 3.0, -1.0, np.nan, 2.0)
-    assert values.top(5).tolist() == [1, 4, 2, 0, 3]
-    assert values.bottom(5).tolist() == [2, 4, 1, 0, 3]
+    for ranked, order in (
+        (values.top, [1, 4, 2, 0, 3]),
+        (values.bottom, [2, 4, 1, 0, 3]),
+    ):
+        assert ranked(3).tolist() == order[:3]
+        with pytest.warns(UserWarning, match="k = 5 is more than the 3 of 5 values"):
+            assert ranked(5).tolist() == order
     assert values.bottom(1).tolist() == [2]
     assert values.rank().tolist() == [3, 0, 2, 4, 1]
-    assert of(np.nan, np.nan).bottom(2).tolist() == [0, 1]
+    unknown = of(np.nan, np.nan)
+    assert unknown.bottom(0).tolist() == []
+    for ranked in (unknown.top, unknown.bottom):
+        with pytest.raises(ValueError, match=r"k must be 0, as all 2 values are NaN"):
+            ranked(1)
 
 
 @pytest.mark.parametrize("k", [-1, 6])

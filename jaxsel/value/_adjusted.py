@@ -18,7 +18,7 @@ from jaxsel._checks import check_choice
 from jaxsel._mesh import along
 from jaxsel._types import Values
 
-from ._estimator import ENDS, TAKEN, Batch, Moments, Part, State
+from ._estimator import ENDS, TAKEN, Batch, Moments, Part, State, Sums
 from ._evaluator import Evaluator
 from ._executor import Executor
 from ._run import run
@@ -28,6 +28,8 @@ from ._surrogate import Estimate, adjusted
 from ._utility import Utility
 from ._weights import check_beta
 
+# Earlier versions took others, in another order, and kept them as "masks".
+_COALITIONS = f"{TAKEN}coalitions"
 _SMALL = 64  # samples whose matrices are not split among threads anyway
 
 
@@ -56,10 +58,12 @@ def adjusted_semivalue(
     mean of what it gets wrong. The model for a coalition is fitted to all others and
     chosen by half of these, so that estimates are unbiased, however bad the model is.
 
-    Coalitions are sampled by size. For "shapley" and "banzhaf" each comes with its
-    complement; a sample then is two trainings, else it is one. Sizes of at most 65,536
-    samples are taken without replacement. With few points all coalitions are trained in
-    the end: values are exact then, and more samples cost nothing.
+    Coalitions are sampled by size; each size with at least a thousandth of the weight
+    has samples of its own, if there are no more than 24. For "shapley" and "banzhaf"
+    each coalition comes with its complement; a sample then is two trainings, else it is
+    one. Sizes of at most 65,536 samples are taken without replacement. With few points
+    all coalitions are trained in the end: values are exact then, and more samples cost
+    nothing.
 
     Args:
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
@@ -85,8 +89,11 @@ def adjusted_semivalue(
     Returns:
         `Values`, `[n]`; Shapley values sum to the utility of all points less that of
         none. `count` is the number of samples. `m2` is scaled so that `stderr` is the
-        standard error. NaN where there are too few samples to say: 24 groups of sizes
-        at most need one each for values, and two each for standard errors. Merging
+        standard error: of residuals, those of sizes nearby included, and of one more as
+        large as the largest of them, since what is rare may be in no sample. Where all
+        samples are equal it is the gap between the utility of none and of all. NaN
+        where there are too few samples to say: 24 groups of sizes at most need one each
+        for values, and two each for standard errors. Merging
         takes the mean of two runs, weighted by their samples, which is less exact than
         one longer run. Costs two utilities a sample (one of "beta"), at most a second
         for the models after each of the first four rounds, and then 1024 n operations a
@@ -154,7 +161,7 @@ class _Adjusted:
             ENDS: work.ends(rows),
             f"{TAKEN}count": np.array(0),
             f"{TAKEN}worth": np.zeros(0),
-            f"{TAKEN}masks": np.zeros((0, -(-work.n // 8)), np.uint8),
+            _COALITIONS: np.zeros((0, -(-work.n // 8)), np.uint8),
         }
 
     def rows(self, work: Evaluator, count: int) -> int:
@@ -178,32 +185,33 @@ class _Adjusted:
             masks = masks[:there]
         yield Part(used, (used, worth, np.packbits(masks, axis=1)))
 
-    def added(self, state: State, sums: Moments) -> State:
+    def added(self, state: State, sums: Sums) -> State:
         """Return the samples of a state with those of a part."""
         count, worth, masks = sums
         return {
             f"{TAKEN}count": state[f"{TAKEN}count"] + count,
             f"{TAKEN}worth": np.append(state[f"{TAKEN}worth"], worth),
-            f"{TAKEN}masks": np.concatenate([state[f"{TAKEN}masks"], masks]),
+            _COALITIONS: np.concatenate([state[_COALITIONS], masks]),
         }
 
     def finalize(self, state: State) -> Moments:
         none, full = state[ENDS] - state[ENDS].mean()
         inside, outside = self.strata.weights
         count = int(state[f"{TAKEN}count"])
-        worth, masks = state[f"{TAKEN}worth"], state[f"{TAKEN}masks"]
-        found = _estimate(self.strata, worth.tobytes(), masks.tobytes())
+        worth, masks = state[f"{TAKEN}worth"], state[_COALITIONS]
+        gap = float(full - none)
+        found = _estimate(self.strata, worth.tobytes(), masks.tobytes(), gap)
         values = found.values + inside[-1] * full - outside[0] * none
         return count, values, found.variances * (count - 1.0) * count
 
 
 @functools.lru_cache(maxsize=2)  # asked for twice at the end of a run
-def _estimate(strata: Strata, worth: bytes, packed: bytes) -> Estimate:
+def _estimate(strata: Strata, worth: bytes, packed: bytes, gap: float) -> Estimate:
     y = np.frombuffer(worth)
     bits = np.frombuffer(packed, np.uint8).reshape(len(y), -(-strata.n // 8))
     masks = np.unpackbits(bits, axis=1, count=strata.n).astype(bool)
     with _one_thread() if len(y) > _SMALL else contextlib.nullcontext():
-        return adjusted(strata, strata.order(len(y))[0], y, masks)
+        return adjusted(strata, strata.order(len(y))[0], y, masks, gap)
 
 
 def _one_thread() -> contextlib.AbstractContextManager[Any]:

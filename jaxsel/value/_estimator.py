@@ -12,11 +12,15 @@ from ._failures import Failures
 
 State: TypeAlias = dict[str, np.ndarray]
 Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
+Sums: TypeAlias = tuple[Any, ...]  # of samples: `SUMS`, or an estimator's own
 
 ENDS = "ends"  # in a state: the utility of no points and of all
 PART = "part_"  # how names of what samples that have begun know start, in a state
-SUMS = "count", "mean", "m2"  # the running moments in a state
+SUMS = "count", "mean", "m2", "low", "high"  # the running moments in a state
 TAKEN = "taken_"  # how names of what an estimator keeps of its samples start, there
+_FEW = 8  # samples that must make up m2 at least
+_UNSEEN = 1.5  # standard errors of equal samples, in units of reach / count
+_EQUAL = 1e-6  # samples that differ by at most this share of the reach are equal
 
 
 class Batch(NamedTuple):
@@ -44,7 +48,7 @@ class Part(NamedTuple):
     """
 
     samples: int
-    sums: Moments | None
+    sums: Sums | None
     ahead: float = 0.0
     begun: Callable[[], State] = dict
 
@@ -88,8 +92,8 @@ class Estimator(Protocol):
     def init(self, work: Any) -> State:
         """Return the state before the first sample: a dict of arrays.
 
-        Its `count`, `mean` and `m2` are running moments. All else stays as it is, but
-        for names that start with `TAKEN`, of an estimator that has a method
+        Its `SUMS`, as `no_samples` has them, are running moments. All else stays as it
+        is, but for names that start with `TAKEN`, of an estimator that has a method
         `added(state, sums)`: it returns these with the samples of a part.
         """
         ...
@@ -115,7 +119,8 @@ def batches(
     estimator: Estimator, work: Work, first: int, count: int
 ) -> Iterator[Batch]:
     """Yield the batches of `count` samples from `first`."""
-    rows = estimator.rows(work, count)
+    # Of the whole round: a resumed one has the batches that it would have had.
+    rows = estimator.rows(work, first % estimator.round + count)
     for start in range(first, first + count, rows):
         yield Batch(start, min(rows, first + count - start), rows)
 
@@ -137,25 +142,70 @@ def all_batches(
         first += count
 
 
-def moments(samples: np.ndarray) -> Moments:
-    """Return count, mean and m2 over the first axis."""
+def no_samples(shape: int | tuple[int, ...], *, each: bool = False) -> State:
+    """Return running moments of no samples.
+
+    Args:
+        shape: Shape of the means.
+        each: Whether each mean has a count of its own.
+    """
+    zeros = np.zeros(shape)
+    count = zeros if each else np.array(0)
+    start = (count, zeros, zeros, zeros + np.inf, zeros - np.inf)
+    return dict(zip(SUMS, start, strict=True))
+
+
+def moments(samples: np.ndarray) -> Sums:
+    """Return count, mean, m2, minimum and maximum over the first axis."""
     mean = samples.mean(0)
-    return len(samples), mean, ((samples - mean) ** 2).sum(0)
+    m2 = ((samples - mean) ** 2).sum(0)
+    return len(samples), mean, m2, samples.min(0), samples.max(0)
 
 
-def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Combine two disjoint sets of samples, by the update of Chan et al.; 0 is none."""
-    total = np.maximum(a[0] + b[0], 1)
-    delta = b[1] - a[1]
-    mean = a[1] + delta * (b[0] / total)
-    return a[0] + b[0], mean, a[2] + b[2] + delta**2 * (a[0] * b[0] / total)
-
-
-def added(estimator: Estimator, state: State, sums: Moments) -> State:
+def added(estimator: Estimator, state: State, sums: Sums) -> State:
     """Return what a state has of its samples with that of more samples."""
-    own: Callable[[State, Moments], State] | None = getattr(estimator, "added", None)
+    own: Callable[[State, Sums], State] | None = getattr(estimator, "added", None)
     if own is not None:
         return own(state, sums)
-    count, mean, m2 = (state[name] for name in SUMS)
-    merged = merge_moments((count, mean, m2), sums)
+    # The update of Chan et al.; a count of 0 is no samples.
+    (count, mean, m2, low, high), (more, *b) = (state[name] for name in SUMS), sums
+    total = np.maximum(count + more, 1)
+    delta = b[0] - mean
+    merged = (
+        count + more,
+        mean + delta * (more / total),
+        m2 + b[1] + delta**2 * (count * more / total),
+        np.minimum(low, b[2]),
+        np.maximum(high, b[3]),
+    )
     return dict(zip(SUMS, map(np.asarray, merged), strict=True))
+
+
+def honest_m2(state: State, gap: float) -> np.ndarray:
+    """Widen m2 where few samples make it up, or none.
+
+    Where fewer than `_FEW` samples make up m2, such as those in which a point was
+    pivotal, it may be far too small by chance (of less than 64 samples: fewer than one
+    in eight). One more sample as far from the mean as the farthest makes 95 % intervals
+    of rare events cover .89 or more. Equal samples bound the probability of an event
+    that is not among them by `3 / count` at 95 % (the rule of three); the reach of all
+    points' samples bounds its size.
+
+    Args:
+        state: Running moments, `SUMS`.
+        gap: The reach at least, such as between the utility of none and of all.
+
+    References:
+        Hanley and Lippman-Hand, If nothing goes wrong, is everything all right?, JAMA
+        1983. Agresti and Coull, Approximate is better than "exact" for interval
+        estimation of binomial proportions, The American Statistician 52, 1998.
+    """
+    count, mean, m2, low, high = (state[name] for name in SUMS)
+    reach = max(gap, float(high.max() - low.min()))
+    if not np.isfinite(reach):  # no samples
+        return m2
+    far = np.maximum(high - mean, mean - low) ** 2
+    few = np.clip(np.asarray(count) / _FEW, 1, _FEW)
+    wider = np.maximum(m2, (1 - 1 / few) * m2 + far)
+    wider = np.where(high - low > _EQUAL * reach, wider, (_UNSEEN * reach) ** 2)
+    return np.where(np.greater(count, 1), wider, m2)

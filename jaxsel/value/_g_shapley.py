@@ -21,7 +21,7 @@ from jaxsel._mesh import AXIS, along, gather, n_shards, shard
 from jaxsel._typed import clone_key, compiled, gradient, map_pairs
 from jaxsel._types import Values
 
-from ._estimator import Batch, Moments, Part, State, moments
+from ._estimator import Batch, Moments, Part, State, honest_m2, moments, no_samples
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
 from ._executor import Executor
@@ -91,7 +91,8 @@ def g_shapley(
             `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
     Returns:
-        `Values`, `[n]`; `count` is the number of permutations. A step costs one
+        `Values`, `[n]`; `count` is the number of permutations, and `stderr` as of
+        `tmc_shapley`. A step costs one
         gradient and one forward pass over the validation points.
 
     Raises:
@@ -245,8 +246,7 @@ class _Steps:
     round: int = _LANES
 
     def init(self, work: _Passes) -> State:
-        zeros = np.zeros(work.n)
-        return {"count": np.array(0), "mean": zeros, "m2": zeros}
+        return no_samples(work.n)
 
     def rows(self, work: _Passes, count: int) -> int:
         return work.rows
@@ -255,7 +255,7 @@ class _Steps:
         yield Part(batch.used, moments(work(batch.first)[: batch.used]))
 
     def finalize(self, state: State) -> Moments:
-        return int(state["count"]), state["mean"], state["m2"]
+        return int(state["count"]), state["mean"], honest_m2(state, 0.0)
 
 
 @compiled(static_argnames=("learner", "metric", "mesh"))

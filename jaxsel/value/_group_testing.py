@@ -14,7 +14,16 @@ import numpy.typing as npt
 from jaxsel._mesh import along
 from jaxsel._types import Values
 
-from ._estimator import ENDS, Batch, Moments, Part, State, moments
+from ._estimator import (
+    ENDS,
+    Batch,
+    Moments,
+    Part,
+    State,
+    honest_m2,
+    moments,
+    no_samples,
+)
 from ._evaluator import Evaluator
 from ._executor import Executor
 from ._run import run
@@ -66,6 +75,7 @@ def group_testing_shapley(
 
     Returns:
         `Values`, `[n]`, whose sum is the utility of all points less that of none.
+        `stderr` as of `tmc_shapley`.
         Costs one utility and n operations a sample.
 
     Raises:
@@ -123,11 +133,8 @@ class _Groups:
         )
         half = work.n // 2
         halves = prefix_masks(ranks, jnp.arange(_HALVES), half, half, block=1)
-        zeros = np.zeros(work.n)
         return {
-            "count": np.array(0),
-            "mean": zeros,
-            "m2": zeros,
+            **no_samples(work.n),
             ENDS: work.ends(),
             "centre": work(halves).mean(),
         }
@@ -137,8 +144,7 @@ class _Groups:
 
     def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         n = work.n
-        sizes = np.arange(1, n)
-        chance = 1 / sizes + 1 / (n - sizes)
+        chance = _chance(n)
         cumulative = (chance.cumsum() / chance.sum()).astype(np.float32)
         none, full = state[ENDS]
         first, used, rows = batch
@@ -149,4 +155,11 @@ class _Groups:
         yield Part(used, moments(told + (full - none) / n))
 
     def finalize(self, state: State) -> Moments:
-        return int(state["count"]), state["mean"], state["m2"]
+        gap = abs(np.diff(state[ENDS])[0]) * _chance(len(state["mean"])).sum()
+        return int(state["count"]), state["mean"], honest_m2(state, float(gap))
+
+
+def _chance(n: int) -> np.ndarray:
+    """Return the chance of each size from 1 to n - 1, times a constant."""
+    sizes = np.arange(1, n)
+    return 1 / sizes + 1 / (n - sizes)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jaxsel._mesh import along
 from jaxsel._types import Values
 
-from ._estimator import ENDS, Batch, Moments, Part, State
+from ._estimator import ENDS, Batch, Moments, Part, State, Sums, honest_m2, no_samples
 from ._evaluator import Evaluator
 from ._executor import Executor
 from ._run import run
@@ -63,8 +63,9 @@ def banzhaf(
     Returns:
         `Values`, `[n]`; NaN for a point that is in no coalition, or in all. `count` is
         the number of coalitions. `m2` is scaled so that `stderr` is the standard error
-        of the difference of the two means. Costs one utility and O(n) operations for
-        each sample.
+        of the difference of the two means, each of them widened as for `tmc_shapley`
+        where few coalitions say all; NaN where one has a single coalition. Costs one
+        utility and O(n) operations for each sample.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -110,8 +111,7 @@ class _Reuse:
     round: int = 1024
 
     def init(self, work: Evaluator) -> State:
-        zeros = np.zeros((2, work.n))
-        return {"count": zeros, "mean": zeros, "m2": zeros, ENDS: work.ends()}
+        return {**no_samples((2, work.n), each=True), ENDS: work.ends()}
 
     def rows(self, work: Evaluator, count: int) -> int:
         return work.rows
@@ -123,7 +123,8 @@ class _Reuse:
         yield Part(used, _two_groups(np.asarray(masks)[:used], found))
 
     def finalize(self, state: State) -> Moments:
-        count, mean, m2 = state["count"], state["mean"], state["m2"]
+        count, mean = state["count"], state["mean"]
+        m2 = honest_m2(state, float(abs(np.diff(state[ENDS])[0])))
         total = int(count[:, 0].sum())
         with np.errstate(divide="ignore", invalid="ignore"):
             variance = (m2 / ((count - 1) * count)).sum(0)
@@ -132,8 +133,8 @@ class _Reuse:
         return total, values, variance * (total - 1) * total
 
 
-def _two_groups(masks: np.ndarray, found: np.ndarray) -> Moments:
-    """Return count, mean and m2 of those with each point and without, `[2, n]` each."""
+def _two_groups(masks: np.ndarray, found: np.ndarray) -> Sums:
+    """Return the moments of those with each point and without, `[2, n]` each."""
     centre = found.mean()
     apart = found - centre
     members = masks.astype(np.float64)
@@ -142,4 +143,7 @@ def _two_groups(masks: np.ndarray, found: np.ndarray) -> Moments:
     count, total, squares = np.stack([inside, all_of - inside], axis=1)
     mean = total / np.maximum(count, 1)
     m2 = np.maximum(squares - count * mean**2, 0.0)
-    return count, np.where(count > 0, centre + mean, 0.0), m2
+    with_each = np.stack([masks, ~masks])
+    low = np.where(with_each, found[:, None], np.inf).min(1)
+    high = np.where(with_each, found[:, None], -np.inf).max(1)
+    return count, np.where(count > 0, centre + mean, 0.0), m2, low, high

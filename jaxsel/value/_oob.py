@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._typed import clone_key, compiled
 from jaxsel._types import Values
 
-from ._estimator import Batch, Moments, Part, State
+from ._estimator import Batch, Moments, Part, State, honest_m2, no_samples
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples, Learner
 from ._executor import Executor
@@ -74,10 +74,11 @@ def data_oob(
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
-        bags without each point; where it is zero, the value is NaN. If all of c bags
-        agree, their sample deviation is zero and not informative. `stderr` is then the
-        standard deviation of the share's posterior Beta(c + 1, 1), from a uniform
-        prior, about 1 / c. After `merge` it can be larger by up to a half.
+        bags without each point; where it is zero, the value is NaN, and `stderr` where
+        it is one. If all of c bags agree, their sample deviation is zero and not
+        informative: `stderr` is then 1.5 / c, by the rule of three, and wider than the
+        sample deviation says where fewer than eight disagree, as of `tmc_shapley`.
+        After `merge` it can be larger by up to a half.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -195,8 +196,7 @@ class _OutOfBag:
     round: int = _BAGS
 
     def init(self, work: _Bags) -> State:
-        zeros = np.zeros(work.n)
-        return {"count": zeros, "mean": zeros, "m2": zeros}
+        return no_samples(work.n, each=True)
 
     def rows(self, work: _Bags, count: int) -> int:
         return work.rows
@@ -206,17 +206,12 @@ class _OutOfBag:
         many = outside.sum(0).astype(np.float64)
         mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
         m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
-        yield Part(batch.used, (many, mean, m2))
+        low = np.where(outside, found, np.inf).min(0)
+        high = np.where(outside, found, -np.inf).max(0)
+        yield Part(batch.used, (many, mean, m2, low, high))
 
     def finalize(self, state: State) -> Moments:
-        count, m2 = state["count"], state["m2"]
-        if self.labels:
-            from scipy import stats
-
-            # Of c bags that agree, as sure as one is of a probability after c draws.
-            spread = cast(np.ndarray, stats.beta(1, count + 1).var())
-            agreed = spread * (count - 1) * count
-            m2 = np.where((m2 == 0) & (count > 1), agreed, m2)
+        count, m2 = state["count"], honest_m2(state, float(self.labels))
         return count, np.where(count > 0, state["mean"], np.nan), m2
 
 

@@ -237,6 +237,10 @@ class _Saved:
             raise ValueError(
                 f"{where} a run of an earlier version: choose another folder"
             ) from error
+        if not fresh.keys() <= found.keys():
+            raise ValueError(
+                f"{where} a run of an earlier version: choose another folder"
+            )
         names = dict.fromkeys([*about, *self._about])
         facts = ((name, about.get(name), self._about.get(name)) for name in names)
         differ = [f"{n}={was}, not {n}={now}" for n, was, now in facts if was != now]

@@ -56,7 +56,10 @@ def size_restricted_weights(
     if (probability is None) == (sizes is None):
         raise ValueError("give one of probability and sizes")
     name = "probability" if sizes is None else "sizes"
-    given = np.asarray(probability if sizes is None else sizes, np.float64)
+    raw = np.asarray(probability if sizes is None else sizes)
+    if raw.dtype.kind not in "biufO":
+        raise TypeError(f"{name} must be real numbers, got {raw.dtype}")
+    given = raw.astype(np.float64)
     if given.shape != (n,):
         raise ValueError(f"{name} must have shape [n] = [{n}], got {given.shape}")
     if not np.isfinite(given).all() or (given < 0).any():

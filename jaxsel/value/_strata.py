@@ -23,6 +23,8 @@ from ._sampling import permutation_ranks
 Kind = Literal["shapley", "banzhaf", "beta"]
 _MOST = 1 << 16  # units of a group that is taken without replacement
 _GROUPS = 24
+_LEAST = 1e-3  # share from which a size is a group of its own
+_FIRST = 2  # units of each group that come early, as standard errors need
 _APART = 2**32 - 1  # no sample has this number
 
 
@@ -96,6 +98,8 @@ class Strata:
 
         The share of a size is the one of least variance where all utilities vary alike
         (Neyman's allocation): the root of the sum over points of squared weights.
+        A size that counts is a group of its own, so that none is missed by chance;
+        with more such sizes than groups, each group has as much weight.
         """
         n = self.n
         last = n // 2 if self.paired else n - 1
@@ -107,18 +111,20 @@ class Strata:
         scale *= self.factor[sizes]
         logs = _log_choose(n)[sizes] - np.log(2.0) * (self.paired & (2 * sizes == n))
         units = np.rint(np.exp(np.minimum(logs, 100.0)))
-        least, first = scale.sum() / _GROUPS, 0
+        share, first = scale / scale.sum(), 0
+        least = _LEAST if (share >= _LEAST).sum() < _GROUPS else 1 / _GROUPS
         found: list[Group] = []
         bounds: list[tuple[int, int]] = []
         for i in range(len(sizes)):
-            if scale[first : i + 1].sum() >= least:
+            if share[first : i + 1].sum() >= least:
                 bounds.append((first, i + 1))
                 first = i + 1
         # What is left has too little weight for a group of its own.
         bounds[-1] = bounds[-1][0], len(sizes)
         for a, b in bounds:
             total = float(units[a:b].sum())
-            ends = total <= _MOST
+            # Taken by their number, rare sizes of a group with weight are missed.
+            ends = total <= _MOST and (b == a + 1 or least == _LEAST)
             part = units[a:b] if ends else scale[a:b]
             found.append(
                 Group(
@@ -139,19 +145,27 @@ class Strata:
     def order(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the group, and the number in it, of the first units, `[count]` each.
 
-        Fewer than `count` if there are no more. Groups take turns at their shares, and
-        those that have ended leave theirs to the others.
+        Fewer than `count` if there are no more. Groups take turns at their shares, but
+        for the first few of each, and those that have ended leave theirs to the others.
         """
         shares = np.array([group.share for group in self.groups])
         totals = np.array([group.total for group in self.groups])
         count = int(min(count, totals.sum()))
+        # The first of each group come early: of none of them may nothing be known.
+        early = np.maximum(shares, 1 / max(1, len(shares)))
         until = float(count)
-        while (np.minimum(totals, np.floor(until * shares + 0.5))).sum() < count:
+
+        def lengths() -> np.ndarray:
+            first = np.minimum(_FIRST, np.floor(until * early + 0.5))
+            return np.minimum(totals, np.maximum(first, np.floor(until * shares + 0.5)))
+
+        while lengths().sum() < count:
             until *= 2
-        lengths = np.minimum(totals, np.floor(until * shares + 0.5)).astype(int)
-        group = np.repeat(np.arange(len(lengths)), lengths)
-        number = np.concatenate([np.arange(length) for length in [0, *lengths]])
-        turn = np.argsort((number + 0.5) / shares[group], kind="stable")[:count]
+        length = lengths().astype(int)
+        group = np.repeat(np.arange(len(length)), length)
+        number = np.concatenate([np.arange(some) for some in [0, *length]])
+        share = np.where(number < _FIRST, early[group], shares[group])
+        turn = np.argsort((number + 0.5) / share, kind="stable")[:count]
         return group[turn], number[turn]
 
     def masks(self, key: jax.Array, first: int, used: int, rows: int) -> np.ndarray:

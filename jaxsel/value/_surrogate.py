@@ -20,7 +20,7 @@ MOST = 1024  # units that a model is fitted to
 _TUNED = 512  # units by which it is chosen
 _FEW = 8
 _CHUNK = 4096
-_BORROWED = 4.0
+_BORROWED = 2.0
 _WIDE = 128  # points beyond which models are linear
 _NOISE = 10.0 ** np.array([-6, -4, -3, -2, -1, 0, 1])
 _ENOUGH = 4  # units a point to fit a linear model of any noise
@@ -87,7 +87,9 @@ class Estimate(NamedTuple):
     variances: np.ndarray
 
 
-def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate:
+def adjusted(
+    strata: Strata, groups: np.ndarray, y: Any, masks: Any, gap: float = 0.0
+) -> Estimate:
     """Estimate what all units add to a semivalue from some of them.
 
     Each group is estimated by the model's own sum over it, plus the mean of weighted
@@ -100,6 +102,7 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
         groups: Group of each unit, `[m]`.
         y: Utility of each, `[m]`; of pairs, half the difference.
         masks: Their coalitions, `[m, n]`.
+        gap: Between the utility of no points and of all.
     """
     n, count = strata.n, len(y)
     members = masks.astype(np.float64)
@@ -109,7 +112,9 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
     models = _models(strata, y, members, sizes)
     predicted = [_Predicted(strata, model, y, members, sizes) for model in models]
     apart = np.where(parity == 0, predicted[0].apart, predicted[1].apart)
-    common = (apart**2).mean() if count > 1 else np.nan
+    typical, largest = _nearby(apart**2, groups, len(strata.groups))
+    if count and np.ptp(y) == 0:  # what makes up the gap is in none of the units
+        largest = largest + gap**2
     inside, outside = strata.weights
     for g, group in enumerate(strata.groups):
         here = np.flatnonzero(groups == g)
@@ -125,12 +130,34 @@ def adjusted(strata: Strata, groups: np.ndarray, y: Any, masks: Any) -> Estimate
             values += each.sums(group.sizes, here, weight, group.total, parity == half)
         spread = weight * apart[here, None]
         values += rest * spread.mean(0)
-        # A few samples say little: as many as _BORROWED more are as all others.
+        # A few samples say little, and nothing of what is rare: _BORROWED more are as
+        # those of groups nearby, and one as the largest of them.
         squares = ((spread - spread.mean(0)) ** 2).sum(0)
-        squares += _BORROWED * (weight**2).mean(0) * common
+        squares += (_BORROWED * typical[g] + largest[g]) * (weight**2).mean(0)
         if rest > 0:
-            variances += rest * squares / (taken * (taken - 1 + _BORROWED))
+            known = taken > 1 or np.nan
+            variances += known * rest * squares / (taken * (taken + _BORROWED))
     return Estimate(values, variances)
+
+
+def _nearby(
+    squares: np.ndarray, groups: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the largest square about each group, `[count]` each.
+
+    Those of a group count for a quarter as much in the next one, and so on: residuals
+    of similar sizes are similar.
+
+    Args:
+        squares: Of the residual of each unit, `[m]`.
+        groups: Group of each unit, `[m]`.
+        count: How many groups there are.
+    """
+    group = np.arange(count)
+    share = 4.0 ** -np.abs(group[:, None] - group)
+    of_unit = share[:, groups]
+    mean = of_unit @ squares / np.maximum(of_unit.sum(1), np.finfo(float).tiny)
+    return mean, (of_unit * squares).max(1, initial=0.0)
 
 
 class _Predicted:

@@ -27,6 +27,8 @@ from scipy import special
 
 from jaxsel._checks import check_positive
 
+_LARGEST = 1e9  # parameter of a Beta distribution whose logarithms have digits enough
+
 
 def shapley_weights(n: int, k: int) -> np.ndarray:
     """Return the weights of the Shapley value, t uniform: `1 / max(r, K)`, `[n]`.
@@ -167,8 +169,12 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
 
     Returns:
         A `RankTable` of float32 arrays. Costs n operations.
+
+    Raises:
+        TypeError: If the weights are not real numbers.
+        ValueError: If they are not `[n]` finite numbers.
     """
-    weights = np.asarray(weights, np.float64)
+    weights = check_weights("weights", weights)
     drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])
     if not running:
         to_float = partial(jnp.asarray, dtype=jnp.float32)
@@ -207,23 +213,54 @@ def difference(table: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     return (high[b] - high[a]) + (low[b] - low[a])
 
 
+def check_weights(name: str, weights: Any, n: int | None = None) -> np.ndarray:
+    """Return rank weights as float64, `[n]`, zeros positive.
+
+    Raises:
+        TypeError: If they are not real numbers.
+        ValueError: If they have another shape, or are not finite, as float32 sums too.
+    """
+    given = np.asarray(weights)
+    if given.dtype.kind not in "biuf":
+        try:  # numbers as objects; complex ones and texts would be cut or parsed
+            if given.dtype.kind != "O":
+                raise TypeError
+            given = given.astype(np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name} must be real numbers, or a function that returns them, got "
+                f"{given.dtype if given.dtype.kind != 'O' else repr(weights)}"
+            ) from None
+    given = given.astype(np.float64) + 0.0
+    if given.ndim != 1 or not len(given) or len(given) != (n or len(given)):
+        size = "[n]" if n is None else f"[n] = [{n}]"
+        raise ValueError(
+            f"{name} must have shape {size}, one for each rank, got {given.shape}"
+        )
+    bad = np.flatnonzero(~np.isfinite(given))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite, got {given[bad[0]]} for rank {bad[0] + 1}"
+        )
+    most = float(np.finfo(np.float32).max) / 4
+    if np.abs(given).sum() > most:
+        raise ValueError(
+            f"{name} must be finite in float32, their sum at most {most:.2g}, got "
+            f"{np.abs(given).max():.2g} for rank {np.abs(given).argmax() + 1}"
+        )
+    return given
+
+
 def resolve_weights(rank_weights: object, n: int, k: int) -> np.ndarray:
     """Return a caller's rank weights, an array or a function of (n, k), as `[n]`."""
     weights = rank_weights(n, k) if callable(rank_weights) else rank_weights
-    weights = np.asarray(weights, np.float64)
-    if weights.shape != (n,):
-        raise ValueError(
-            f"rank_weights must have shape [n] = [{n}], one for each rank, got "
-            f"{weights.shape}"
-        )
-    if not np.isfinite(weights).all():
-        raise ValueError("rank_weights must be finite")
-    return weights
+    return check_weights("rank_weights", weights, n)
 
 
 def check_beta(alpha: float, beta: float) -> None:
-    check_positive("alpha", alpha)
-    check_positive("beta", beta)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if check_positive(name, value) > _LARGEST:
+            raise ValueError(f"{name} must be at most {_LARGEST:g}, got {value:g}")
 
 
 def _descending(weights: np.ndarray) -> np.ndarray:

@@ -79,3 +79,18 @@ def enumerate_values(game, kind, alpha=1.0, beta=1.0):
                 total += p * (game.of((*some, i)) - game.of(some))
         values.append(total)
     return np.array(values)
+
+
+def honest_stderr(rows, gap=0.0):
+    """Standard errors of the means of samples, `[count, n]`, also of few or equal ones.
+
+    Args:
+        rows: What each sample says of each point.
+        gap: Between the utility of none and of all.
+    """
+    count, apart = len(rows), (rows - rows.mean(0)) ** 2
+    few = min(8, max(1, count / 8))
+    m2 = np.maximum(apart.sum(0), apart.sum(0) * (1 - 1 / few) + apart.max(0))
+    reach = max(gap, np.ptp(rows))
+    equal = np.ptp(rows, axis=0) <= 1e-6 * reach
+    return np.sqrt(np.where(equal, (1.5 * reach) ** 2, m2) / (count * (count - 1)))

@@ -12,6 +12,7 @@ from jaxsel.value import _rates
 from jaxsel.value._rates import RATES, TRIED, choose_rate, marginals, reliability
 from jaxsel.value._sampling import permutation_ranks
 
+from .games import honest_stderr
 from .retrain_cases import blobs
 
 KEY = jax.random.key(11)
@@ -73,8 +74,7 @@ def test_values_are_those_of_a_loop(classes, metric):
     )
     rows, _ = loops(task, DRAWN, 24, 0.3, metric)
     np.testing.assert_allclose(found.values, rows.mean(0), atol=1e-5)
-    error = rows.std(0, ddof=1) / 24**0.5
-    np.testing.assert_allclose(found.stderr, error, atol=1e-5)
+    np.testing.assert_allclose(found.stderr, honest_stderr(rows), atol=1e-5)
 
 
 def within(rows, y):

@@ -24,7 +24,7 @@ from jaxsel.value._sampling import (
 )
 from jaxsel.value._stopping import MaxSamples
 
-from .games import Game, enumerate_values, saturating
+from .games import Game, enumerate_values, honest_stderr, saturating
 
 KEY = jax.random.key(7)
 SAMPLING, _ = jax.random.split(KEY)
@@ -176,7 +176,8 @@ def test_truncation_whatever_the_blocks(tolerance, patience):
             batch_size=batch_size,
         )
         np.testing.assert_allclose(found.values, gained.mean(0), atol=1e-6)
-        error = gained.std(0, ddof=1) / np.sqrt(count)
+        # One of 50 samples makes up to 45 % of the squares: they say little alone.
+        error = honest_stderr(gained, abs(full - none))
         np.testing.assert_allclose(found.stderr, error, rtol=1e-5)
         if batch_size == 1:  # what ends is no longer asked for
             assert game.asked == sum(min(size, n - 1) for size in lengths) + 1
