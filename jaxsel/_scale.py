@@ -26,6 +26,7 @@ def origin(x: np.ndarray) -> np.ndarray:
     It is a number of the first row where the column lies far from zero, such as times
     in seconds: equal differences then stay equal. It is zero for all other columns.
     """
-    scale = x.std(axis=0, dtype=np.float64)
-    far = np.abs(x.mean(axis=0, dtype=np.float64)) > _FAR * scale
+    with np.errstate(over="ignore", invalid="ignore"):  # too large for float32 anyway
+        scale = x.std(axis=0, dtype=np.float64)
+        far = np.abs(x.mean(axis=0, dtype=np.float64)) > _FAR * scale
     return np.where(far & (scale > 0), x[0], 0).astype(np.float64)

@@ -53,8 +53,9 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
     deviation = np.where(constant, 0.0, deviation)
     raw = is_raw(deviation, l2)
     if alike:  # to a power of 32: columns that are near that are as good as they are
-        power = np.log2(max(np.sqrt(np.mean(deviation**2)), 1e-30))
-        deviation = np.full(len(deviation), 32.0 ** float(np.round(power / 5)))
+        usual = max(float(np.mean(deviation**2)) ** 0.5, 1e-30)
+        power = float(np.log2(usual))
+        deviation = np.full(len(deviation), 32.0 ** round(power / 5))
     factor = 1 / np.where(deviation > 0, deviation, 1.0)
     if raw:
         factor = 2.0 ** np.round(np.log2(factor))
