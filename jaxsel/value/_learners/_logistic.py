@@ -117,7 +117,12 @@ class LogisticRegression:
 
     def needs_double(self, x: Shaped[jax.Array, "n d"] | np.ndarray) -> bool:
         """Return whether features are in units in which `fit` computes in float64."""
-        return is_raw(np.asarray(x).std(axis=0, dtype=np.float64), self.l2)
+        x = np.asarray(x, np.float32)
+        # No less than their deviations, at a tenth of the price.
+        bound = np.sqrt(np.einsum("ij,ij->j", x, x) / len(x))
+        if not is_raw(bound, self.l2):
+            return False
+        return is_raw(x.std(axis=0, dtype=np.float64), self.l2)
 
     def cold(self, data: Examples, count: int) -> LinearParams:
         """Return parameters that `fit` starts from as it does from none.
