@@ -132,8 +132,10 @@ class LogisticRegression:
         outputs = 1 if _few(data.n_classes, data.x.shape[1]) else data.n_classes
         weight = np.zeros((count, outputs, data.x.shape[1]), np.float32)
         present = np.zeros((count, data.n_classes), bool)
-        none = jnp.asarray(present)
-        return LinearParams(to(weight), to(weight[..., 0]), none, ~none[:, 0])
+        converged = jnp.asarray(np.ones(count, bool))
+        return LinearParams(
+            to(weight), to(weight[..., 0]), jnp.asarray(present), converged
+        )
 
     def fit(
         self,
