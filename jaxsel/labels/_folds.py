@@ -164,9 +164,9 @@ def predict_folds(
     key: jax.Array | None,
 ) -> np.ndarray:
     """Return probabilities `[n, K]` of arguments that are checked."""
-    logistic = isinstance(learner, LogisticRegression) and x.ndim == 2
-    if logistic and not learner.needs_double(x):
-        return logistic_folds(x, codes, n_classes, fold, learner)
+    logistic = learner if isinstance(learner, LogisticRegression) else None
+    if logistic and x.ndim == 2 and not logistic.needs_double(x):
+        return logistic_folds(x, codes, n_classes, fold, logistic)
     data = Examples(
         x=jnp.asarray(x), y=jnp.asarray(codes.astype(np.int32)), n_classes=n_classes
     )

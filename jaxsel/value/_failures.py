@@ -72,7 +72,6 @@ class Failures:
             return
         if not converged.is_fully_addressable:
             converged = gather(converged)
-        # As cheap as can be: values call this thousands of times a second.
         count = len(converged)
         failed = count - int(np.count_nonzero(np.asarray(converged)))
         self.count(count, failed, UNCONVERGED if failed else "")

@@ -10,7 +10,7 @@ import numpy as np
 
 _TIDY = 1e-3  # penalty of a column of variance 1, below which float32 is not enough
 _SAME = 16 * np.finfo(np.float64).eps  # deviation of a constant column, relative
-MOST = 1e30  # penalty, far below what overflows
+_MOST = 1e30  # penalty, far below what overflows
 
 
 class Scaled(NamedTuple):
@@ -53,12 +53,13 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
     deviation = np.where(constant, 0.0, deviation)
     raw = is_raw(deviation, l2)
     if alike:  # to a power of 32: columns that are near that are as good as they are
-        power = np.log2(max(np.sqrt(np.mean(deviation**2)), 1e-30))
-        deviation = np.full(len(deviation), 32.0 ** float(np.round(power / 5)))
+        usual = max(float(np.mean(deviation**2)) ** 0.5, 1e-30)
+        power = float(np.log2(usual))
+        deviation = np.full(len(deviation), 32.0 ** round(power / 5))
     factor = 1 / np.where(deviation > 0, deviation, 1.0)
     if raw:
         factor = 2.0 ** np.round(np.log2(factor))
-    penalty = np.append(np.minimum(l2 * factor**2, MOST), 0.0)
+    penalty = np.append(np.minimum(l2 * factor**2, _MOST), 0.0)
     rows = np.append(centred * factor, np.ones((len(x), 1)), axis=1)
     return Scaled(rows, mean, factor, penalty, raw)
 
