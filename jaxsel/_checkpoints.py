@@ -6,12 +6,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
+
+from ._fingerprint import fingerprint, plain_repr
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -126,3 +128,16 @@ def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
         digest.update(about.encode())
         digest.update(array.view(np.uint8).data)
     return digest.hexdigest()
+
+
+def program_digest(function: Callable[..., Any], *args: Any) -> str:
+    """Return a digest of what a function computes of such arguments.
+
+    Its code and what it closes over, and its jaxpr: constants of compiled functions
+    stand in the former alone, what lists and other modules hold in the latter.
+    """
+    forms = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args
+    )
+    program = jax.make_jaxpr(function)(*forms)
+    return fingerprint(function, plain_repr(program.jaxpr), [*program.consts])

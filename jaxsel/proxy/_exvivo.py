@@ -33,6 +33,8 @@ _Batch = tuple[jax.Array, jax.Array | None]
 
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
 
+# Rows beyond which a float32 draw, of 2^23 values, no longer tells them apart evenly.
+_ONE_DRAW = 2**16
 _PILOT = 8192  # samples that standardise inputs and outputs, and then measure R²
 
 
@@ -229,8 +231,15 @@ def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]
         x = jnp.maximum(group["mean"] + group["std"] * z, group["low"])
         mask = None
         if "n" in group:
-            index = (draws * group["n"]).astype(jnp.int32)  # [m, batch]
-            index = jnp.minimum(index, group["n"] - 1)
+            n = group["n"]
+            if (
+                max(group[name].shape[1] for name in ("rows", "masks") if name in group)
+                > _ONE_DRAW
+            ):
+                index = jax.random.randint(key_index, (len(n), setup.batch), 0, n)
+            else:
+                index = (draws * n).astype(jnp.int32)  # [m, batch]
+                index = jnp.minimum(index, n - 1)
             if observed:
                 rows = _take(group["rows"], index[:, :observed])
                 x = jnp.concatenate([rows, x], -1)
