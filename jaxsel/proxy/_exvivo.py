@@ -33,9 +33,11 @@ _Batch = tuple[jax.Array, jax.Array | None]
 
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
 
+# One distinct row in so many is held out; multiplies hashes of rows.
+_LEAST, _MIX = 5, np.uint64(0x9E3779B97F4A7C15)
 # Rows beyond which a float32 draw, of 2^23 values, no longer tells them apart evenly.
 _ONE_DRAW = 2**16
-_PILOT = 8192  # samples that standardise inputs and outputs, and then measure R²
+_PILOT = 8192  # samples that standardise inputs and outputs, and others measure R²
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +47,9 @@ class Trained:
     Attributes:
         params: What `mlp` takes, with a leading axis of seeds.
         r2: Share of the outputs' variance that is explained, on samples that training
-            did not see, `[seeds]`; outputs that do not vary count as of variance 1.
+            did not see, `[seeds]`: a fifth of the distinct observed rows, 2048 at most,
+            or all where fewer than five differ, and synthesised ones by `source`.
+            Outputs that do not vary count as of variance 1.
     """
 
     params: Params
@@ -73,7 +77,8 @@ def train_mlps(
 
     Inputs and outputs are standardised, the squared error is minimised by Adam with a
     cosine schedule, and the standardisation is folded into the weights. Nothing is
-    stored: each step draws its batch by the key and the step's number.
+    stored: each step draws its batch by the key and the step's number. A fifth of the
+    distinct rows, 2048 at most, is held out, to tell how well the MLPs do.
 
     Memory: the rows, and a batch times all hidden units.
 
@@ -125,20 +130,24 @@ def train_mlps(
         source=source,
         batch=batch_size,
     )
-    host = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    bits = np.asarray(jax.random.key_data(key)).ravel()
+    host, apart = np.random.default_rng(bits), np.random.default_rng([*bits, 1])
     scales: list[Arrays] = []
     starts: list[Arrays] = []
-    tests: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+    tests: list[tuple[Arrays, np.ndarray, np.ndarray, np.ndarray | None]] = []
+    taught: list[Nonlinearity] = []
     for operation in operations:
-        scale, x, y, mask = _pilot(operation, host, source)
+        to_learn, held_out = _split(operation, apart, source)
+        taught.append(to_learn)
+        tests.append(_pilot(held_out, apart, source))
+        scale, x, y, _ = _pilot(to_learn, host, source)
         scales.append(scale)
-        tests.append((x, y, mask))
         starts.append(_initial(host, len(x), len(y), setup))
     members = list(groups.values())
     data: list[Params] = []
     params: list[Params] = []
     for group in members:
-        stacked = _stack([operations[i] for i in group], source)
+        stacked = _stack([taught[i] for i in group], source)
         data.append(_to_jax(stacked | _together([scales[i] for i in group])))
         params.append(_to_jax(_together([starts[i] for i in group])))
     steps = -(-n_points // batch_size)
@@ -151,7 +160,7 @@ def train_mlps(
             for width, folded in _fold(own, scales[index], setup).items():
                 results[index][width] = Trained(
                     {k: jnp.asarray(v, jnp.float32) for k, v in folded.items()},
-                    _explained(folded, scales[index], *tests[index]),
+                    _explained(folded, *tests[index]),
                 )
     return results
 
@@ -360,6 +369,42 @@ def _cosine(progress: jax.Array) -> jax.Array:
 
 
 # On the host, where small arrays need no compilation.
+
+
+def _split(
+    operation: Nonlinearity, rng: np.random.Generator, source: Source
+) -> tuple[Nonlinearity, Nonlinearity]:
+    """Return an operation with the rows to learn from, and with those held out.
+
+    Copies of a row are on one side. Both have all rows where none are observed, or
+    fewer than five differ.
+    """
+    if source == "gaussian" or operation.rows is None:
+        return operation, operation
+    observed = operation.rows
+    parts = [observed + np.float32(0)]  # -0 and 0 are one number
+    if operation.masks is not None:
+        parts = [np.where(operation.masks, parts[0], 0), operation.masks]
+    code = np.zeros(len(observed), np.uint64)
+    for part in parts:
+        bits = part.astype(np.float32).view(np.uint32)
+        for column in bits.T:
+            code = code * _MIX + column
+    distinct = np.unique(code)
+    if len(distinct) < _LEAST:
+        return operation, operation
+    count = min(_PILOT // 4, -(-len(distinct) // _LEAST))
+    held = np.isin(code, rng.permutation(distinct)[:count])
+    masks = operation.masks
+
+    def only(rows: np.ndarray) -> Nonlinearity:
+        return dataclasses.replace(
+            operation,
+            rows=observed[rows],
+            masks=None if masks is None else masks[rows],
+        )
+
+    return only(~held), only(held)
 
 
 def _pilot(
