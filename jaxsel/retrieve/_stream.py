@@ -21,6 +21,7 @@ from jaxsel._checks import (
     float_type,
     to_float,
 )
+from jaxsel._doubts import doubt
 from jaxsel._mesh import is_on, whole
 from jaxsel._rows import Rows, in_step
 from jaxsel.neighbors import METRICS, Metric, normalise
@@ -34,6 +35,9 @@ from jaxsel.neighbors._distance import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+# Rows by which the precision is decided; distances below so many roundings count as
+# rounded; numbers that are converted to float64.
+_SAMPLE, _NOTABLE, _WIDEST = 512, 2000, 2**27
 MOST = 2**31 - 1
 """Candidates: indices are int32."""
 
@@ -190,6 +194,55 @@ def open_stream(
     queries, centre = _prepare(hard, metric)
     check_concrete("features", queries)
     return Stream(candidates, queries, centre, codes, hard_codes, metric)
+
+
+def in_float64(*arrays: Any) -> list[np.ndarray]:
+    """Return arrays with all digits that the caller gave them."""
+    return [np.asarray(whole(array), np.float64) for array in arrays]
+
+
+def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
+    """Decide by a sample whether float32 would round differences of distances away.
+
+    As among samples far from the origin for "cosine", or in distant clusters. Arrays
+    that can't be looked at, or are wrong, are left to `open_stream`; of those that
+    would take more than a gigabyte a warning tells.
+    """
+    if jax.config.read("jax_enable_x64") or isinstance(features, Rows):
+        return False
+    arrays: list[np.ndarray] = []
+    for given in (features, hard_features):
+        if isinstance(given, jax.Array) and not given.is_fully_addressable:
+            return False
+        array = given if hasattr(given, "dtype") else np.asarray(given)
+        if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiub":
+            return False
+        arrays.append(array)
+    n, sizes = len(arrays[0]), (_SAMPLE, _SAMPLE // 8)
+    x, hard = (
+        np.asarray(a[:: -(-len(a) // most)], np.float64)
+        for a, most in zip(arrays, sizes, strict=True)
+    )
+    if x.shape[1] != hard.shape[1] or not (np.isfinite(x).all() and n > 1):
+        return False
+    with np.errstate(all="ignore"):
+        if metric == "cosine":
+            x, hard = (a / np.abs(a).max(1, keepdims=True) for a in (x, hard))
+            x, hard = (a / np.linalg.norm(a, axis=1)[:, None] for a in (x, hard))
+        near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
+        centre = 0 if metric == "cosine" else np.round(hard.mean(0))
+        scale = np.mean((x - centre) ** 2) + np.mean((hard - centre) ** 2)
+    noise = float(np.finfo(np.float32).eps) * float(scale) * x.shape[1]
+    if not np.nanmedian(near) < _NOTABLE * noise:
+        return False
+    if arrays[0].size > _WIDEST:
+        doubt(
+            "features are so much alike that float32 rounds their distances, and "
+            f"{arrays[0].size:,} numbers are too many for float64: subtract the mean, "
+            "or take metric='l2'"
+        )
+        return False
+    return True
 
 
 def _encode(
