@@ -131,10 +131,10 @@ def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
 
 
 def program_digest(function: Callable[..., Any], *args: Any) -> str:
-    """Return a digest of what a function computes of such arguments.
+    """Digest the code and the jaxpr of a function of such arguments.
 
-    Its code and what it closes over, and its jaxpr: constants of compiled functions
-    stand in the former alone, what lists and other modules hold in the latter.
+    Both are needed: constants of compiled functions show in closures alone, contents of
+    lists and globals in the jaxpr.
     """
     forms = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args

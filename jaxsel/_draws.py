@@ -13,7 +13,7 @@ _ONE_DRAW = 2**16
 
 
 def drawer(weights: jax.Array) -> Callable[[jax.Array, int], jax.Array]:
-    """Return a function of a key and a number that draws so many rows: a pure kernel.
+    """Build `draw(key, count)`, which draws rows by their weight: a pure kernel.
 
     With replacement, and in proportion to the weights: a row of weight 0 is never
     drawn. A uniform float32 has 2^23 values, and a float32 sum of 2^24 ones no longer

@@ -121,7 +121,7 @@ def facility_location(
         chosen = _stochastic(places, k, sample, key, progress=progress)
     if repeats(places.is_rounded(), oracle):
         with jax.enable_x64(True):
-            found = facility_location(
+            selection = facility_location(
                 widened(candidates),
                 budget,
                 search=search,
@@ -131,7 +131,7 @@ def facility_location(
                 mesh=mesh,
                 progress=progress,
             )
-            return narrowed(found)
+            return narrowed(selection)
     return Selection(
         indices=jnp.asarray(np.pad(chosen, (0, room - k)), jnp.int32),
         weights=jnp.asarray(places.counts(room), places.diag.dtype),

@@ -86,8 +86,8 @@ def herding(
     check_products(jnp.stack([corr, state[0]]), may)
     if repeats(_is_rounded(corr, state[0], may, k), oracle):
         with jax.enable_x64(True):
-            given = widened(candidates), widened(target)
-            return narrowed(herding(*given, budget, mesh=mesh))
+            wide = widened(candidates), widened(target)
+            return narrowed(herding(*wide, budget, mesh=mesh))
     count = jnp.minimum(jnp.sum(may), k).astype(jnp.int32)
     filled = jnp.arange(k) < count
     return Selection(

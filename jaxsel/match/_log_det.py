@@ -37,14 +37,14 @@ class _State(NamedTuple):
         remainder: Squared distances from the span of the chosen, without l2, `[n]`: -1
             where there is nothing to choose.
         order: The chosen, `[k]`.
-        count: How many they are.
+        steps: How many they are.
         least: The smallest remainder, l2 included, with which one was chosen.
     """
 
     rows: jax.Array
     remainder: jax.Array
     order: jax.Array
-    count: jax.Array
+    steps: jax.Array
     least: jax.Array
 
 
@@ -147,7 +147,7 @@ def _choose(oracle: Any, l2: float, k: int, precision: float) -> _Found:
 def _deflate(
     rows: jax.Array, l2: jax.Array | float, precision: float, *, budget: int
 ) -> _Found:
-    """Choose by what is left of the candidates themselves, `[n, p]`, not of products.
+    """Pivot on remainders of the rows, `[n, p]`, instead of their products.
 
     Their squares cancel where the factor's do: an offset of 1e9 leaves 7 digits of a
     float64 row, and none of its square. A choice multiplies all rows by
@@ -228,14 +228,14 @@ def _greedy(
     diag = widen(oracle.diag())
 
     def more(state: _State) -> jax.Array:
-        return (state.count < budget) & _pivot(state, diag, l2, precision, axis)[1]
+        return (state.steps < budget) & _pivot(state, diag, l2, precision, axis)[1]
 
     def step(state: _State) -> _State:
         j, _ = _pivot(state, diag, l2, precision, axis)
         return _take(state, j, columns(oracle, j[None], axis)[0], l2, axis)
 
     end = while_loop(more, step, _begin(diag, budget, valid))
-    return diag, end.order, end.count, end.least
+    return diag, end.order, end.steps, end.least
 
 
 def _begin(diag: jax.Array, budget: int, valid: jax.Array | bool = True) -> _State:
@@ -243,7 +243,7 @@ def _begin(diag: jax.Array, budget: int, valid: jax.Array | bool = True) -> _Sta
         rows=jnp.zeros((budget, diag.shape[0]), diag.dtype),
         remainder=jnp.where(usable(diag) & valid, diag, -jnp.inf),
         order=jnp.zeros(budget, jnp.int32),
-        count=jnp.int32(0),
+        steps=jnp.int32(0),
         least=jnp.asarray(jnp.inf, diag.dtype),
     )
 
@@ -284,6 +284,6 @@ def _take(
         rows=rows.at[t].set(row),
         remainder=replaced(remainder, j, -jnp.inf, axis),
         order=order.at[t].set(j.astype(jnp.int32)),
-        count=t + 1,
+        steps=t + 1,
         least=jnp.minimum(least, pivot),
     )

@@ -22,7 +22,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._typed import compiled, fori_loop, gradient
 
-from ._mlp import Kind, Nonlinearity, Params
+from ._mlp import Kind, Nonlinearity, Params, hold_out
 
 Source = Literal["rows", "gaussian", "both"]
 
@@ -33,8 +33,6 @@ _Batch = tuple[jax.Array, jax.Array | None]
 
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
 
-# One distinct row in so many is held out; multiplies hashes of rows.
-_LEAST, _MIX = 5, np.uint64(0x9E3779B97F4A7C15)
 # Rows beyond which a float32 draw, of 2^23 values, no longer tells them apart evenly.
 _ONE_DRAW = 2**16
 _PILOT = 8192  # samples that standardise inputs and outputs, and others measure R²
@@ -137,7 +135,9 @@ def train_mlps(
     tests: list[tuple[Arrays, np.ndarray, np.ndarray, np.ndarray | None]] = []
     taught: list[Nonlinearity] = []
     for operation in operations:
-        to_learn, held_out = _split(operation, apart, source)
+        to_learn = held_out = operation
+        if source != "gaussian":
+            to_learn, held_out = hold_out(operation, apart)
         taught.append(to_learn)
         tests.append(_pilot(held_out, apart, source))
         scale, x, y, _ = _pilot(to_learn, host, source)
@@ -369,42 +369,6 @@ def _cosine(progress: jax.Array) -> jax.Array:
 
 
 # On the host, where small arrays need no compilation.
-
-
-def _split(
-    operation: Nonlinearity, rng: np.random.Generator, source: Source
-) -> tuple[Nonlinearity, Nonlinearity]:
-    """Return an operation with the rows to learn from, and with those held out.
-
-    Copies of a row are on one side. Both have all rows where none are observed, or
-    fewer than five differ.
-    """
-    if source == "gaussian" or operation.rows is None:
-        return operation, operation
-    observed = operation.rows
-    parts = [observed + np.float32(0)]  # -0 and 0 are one number
-    if operation.masks is not None:
-        parts = [np.where(operation.masks, parts[0], 0), operation.masks]
-    code = np.zeros(len(observed), np.uint64)
-    for part in parts:
-        bits = part.astype(np.float32).view(np.uint32)
-        for column in bits.T:
-            code = code * _MIX + column
-    distinct = np.unique(code)
-    if len(distinct) < _LEAST:
-        return operation, operation
-    count = min(_PILOT // 4, -(-len(distinct) // _LEAST))
-    held = np.isin(code, rng.permutation(distinct)[:count])
-    masks = operation.masks
-
-    def only(rows: np.ndarray) -> Nonlinearity:
-        return dataclasses.replace(
-            operation,
-            rows=observed[rows],
-            masks=None if masks is None else masks[rows],
-        )
-
-    return only(~held), only(held)
 
 
 def _pilot(

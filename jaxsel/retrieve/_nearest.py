@@ -161,33 +161,16 @@ def nearest(
         TypeError: If features are not numeric or are being traced.
     """
     mesh = along(mesh, axis)
+    options: Any = {"chunk_size": chunk_size, "mesh": mesh, "progress": progress}
+    options |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+    known: Any = {"labels": labels, "hard_labels": hard_labels, "metric": metric}
     if not is_on(features, mesh) and needs_float64(features, hard_features, metric):
         with jax.enable_x64(True):
-            found = nearest(
-                *in_float64(features, hard_features),
-                k,
-                labels=labels,
-                hard_labels=hard_labels,
-                metric=metric,
-                chunk_size=chunk_size,
-                mesh=mesh,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-                progress=progress,
-            )
-            return found._replace(distances=found.distances.astype(jnp.float32))
-    stream = open_stream(
-        features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
-    )
-    return find_nearest(
-        stream,
-        check_count("k", k),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        progress=progress,
-    )
+            wide = in_float64(features, hard_features)
+            lists = nearest(*wide, k, **known, **options)
+            return lists._replace(distances=lists.distances.astype(jnp.float32))
+    stream = open_stream(features, hard_features, **known, mesh=mesh)
+    return find_nearest(stream, check_count("k", k), **options)
 
 
 def find_nearest(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Rows by which the precision is decided; distances below so many roundings count as
 # rounded; numbers that are converted to float64.
-_SAMPLE, _NOTABLE, _WIDEST = 512, 2000, 2**27
+_SAMPLE, _HARD, _NOTABLE, _WIDEST = 512, 64, 2000, 2**27
 MOST = 2**31 - 1
 """Candidates: indices are int32."""
 
@@ -196,50 +196,62 @@ def open_stream(
     return Stream(candidates, queries, centre, codes, hard_codes, metric)
 
 
-def in_float64(*arrays: Any) -> list[np.ndarray]:
-    """Return arrays with all digits that the caller gave them."""
-    return [np.asarray(whole(array), np.float64) for array in arrays]
+def in_float64(features: Any, hard_features: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Convert candidates and hard samples, with all digits that the caller gave them.
+
+    Raises:
+        TypeError: If they are no arrays.
+        ValueError: If columns of tables don't fit.
+    """
+    names = "features", "hard_features"
+    hard = align_columns(features, hard_features, names=names)
+    both = as_array(names[0], whole(features)), as_array(names[1], whole(hard))
+    for name, array in zip(names, both, strict=True):
+        check_numeric(name, array)
+    x, queries = (np.asarray(array, np.float64) for array in both)
+    return x, queries
 
 
 def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     """Decide by a sample whether float32 would round differences of distances away.
 
-    As among samples far from the origin for "cosine", or in distant clusters. Arrays
-    that can't be looked at, or are wrong, are left to `open_stream`; of those that
-    would take more than a gigabyte a warning tells.
+    As among samples far from the origin for "cosine", or in distant clusters. What is
+    wrong is left to `open_stream`, and arrays that would take more than a gigabyte are
+    warned of.
     """
-    if jax.config.read("jax_enable_x64") or isinstance(features, Rows):
+    is_table = not isinstance(features, Rows) and getattr(features, "ndim", 2) == 2
+    if jax.config.read("jax_enable_x64") or not is_table:
         return False
-    arrays: list[np.ndarray] = []
-    for given in (features, hard_features):
-        if isinstance(given, jax.Array) and not given.is_fully_addressable:
-            return False
-        array = given if hasattr(given, "dtype") else np.asarray(given)
-        if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiub":
-            return False
-        arrays.append(array)
-    n, sizes = len(arrays[0]), (_SAMPLE, _SAMPLE // 8)
-    x, hard = (
-        np.asarray(a[:: -(-len(a) // most)], np.float64)
-        for a, most in zip(arrays, sizes, strict=True)
-    )
-    if x.shape[1] != hard.shape[1] or not (np.isfinite(x).all() and n > 1):
+    some = features
+    if isinstance(features, (np.ndarray, jax.Array)):
+        some = features[:: max(1, -(-len(features) // _SAMPLE))]
+    try:
+        x, hard = in_float64(some, hard_features)
+    except (TypeError, ValueError):
         return False
-    with np.errstate(all="ignore"):
-        if metric == "cosine":
-            x, hard = (a / np.abs(a).max(1, keepdims=True) for a in (x, hard))
-            x, hard = (a / np.linalg.norm(a, axis=1)[:, None] for a in (x, hard))
-        near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
-        centre = 0 if metric == "cosine" else np.round(hard.mean(0))
-        scale = np.mean((x - centre) ** 2) + np.mean((hard - centre) ** 2)
+    hard = hard[:: max(1, len(hard) // _HARD)]
+    peak = max(np.abs(a).max(initial=0) for a in (x, hard))
+    if x.shape[1:] != hard.shape[1:] or not peak <= LARGEST:
+        return False
+    if metric == "cosine":
+        lengths = (np.linalg.norm(a, axis=1)[:, None] for a in (x, hard))
+        x, hard = (
+            (a / np.where(length > 0, length, 1))[length[:, 0] > 0]
+            for a, length in zip((x, hard), lengths, strict=True)
+        )
+    if not (len(x) and len(hard)):
+        return False
+    near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
+    centre = 0 if metric == "cosine" else np.round(hard.mean(0))
+    scale = np.mean((x - centre) ** 2) + np.mean((hard - centre) ** 2)
     noise = float(np.finfo(np.float32).eps) * float(scale) * x.shape[1]
-    if not np.nanmedian(near) < _NOTABLE * noise:
+    if not np.median(near) < _NOTABLE * noise:
         return False
-    if arrays[0].size > _WIDEST:
+    if np.size(features) > _WIDEST:
         doubt(
             "features are so much alike that float32 rounds their distances, and "
-            f"{arrays[0].size:,} numbers are too many for float64: subtract the mean, "
-            "or take metric='l2'"
+            f"{np.size(features):,} numbers are too many for float64: subtract the "
+            "mean, or take metric='l2'"
         )
         return False
     return True

@@ -130,9 +130,7 @@ def test_a_mean_for_a_target_is_told_where_to_go(function):
     candidates, mean = np.eye(4, 3), np.ones(3) / 3
     features = (np.eye(4), np.eye(1, 4)) if function == "func_feat" else ()
     choose = getattr(match, function)
-    with pytest.raises(
-        ValueError, match=r"target must .*target\[None\].*omp"
-    ):
+    with pytest.raises(ValueError, match=r"target must .*target\[None\].*omp"):
         choose(candidates, mean, *features, 2)
     found = choose(candidates, mean[None], *features, 2)
     if function == "grad_match":

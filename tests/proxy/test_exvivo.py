@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from jaxsel import proxy
 from jaxsel.proxy import Nonlinearity
-from jaxsel.proxy._exvivo import _split
+from jaxsel.proxy._mlp import hold_out
 
 L, POINTS = 4, 128_000
 
@@ -218,7 +218,7 @@ def test_copies_are_held_out_together():
         Nonlinearity.observe("softmax", rows, masks),
         Nonlinearity.observe("entropy", rows),
     ):
-        learned, held = _split(operation, np.random.default_rng(1), "rows")
+        learned, held = hold_out(operation, np.random.default_rng(1))
         assert len(learned.rows) + len(held.rows) == 100
         sides = []
         for part in (learned, held):
@@ -232,4 +232,4 @@ def test_copies_are_held_out_together():
         assert sides[1]
         assert not sides[0] & sides[1]
     few = Nonlinearity.observe("entropy", rows[:20])
-    assert _split(few, np.random.default_rng(1), "rows") == (few, few)
+    assert hold_out(few, np.random.default_rng(1)) == (few, few)
