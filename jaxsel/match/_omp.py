@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._mesh import along
-from jaxsel._typed import epsilon
 from jaxsel.gradients import Gradient, Streamed
 
 from ._compute import compute
@@ -136,7 +135,7 @@ def omp(
         tol=tol,
         **options,
     )
-    if repeats(is_rounded(match, tol), oracle, warns=False):
+    if is_rounded(match, tol) and repeats(True, oracle, warns=False):
         with jax.enable_x64(True):
             again = omp(
                 widened(candidates),
@@ -166,6 +165,6 @@ def is_rounded(match: Match, tol: float) -> bool:
     steps, norm = np.asarray(match.steps), np.asarray(match.target_norm)
     objective = np.asarray(match.objective)
     last = np.take_along_axis(objective, np.maximum(steps - 1, 0)[..., None], -1)
-    least = max(tol**2, _MATCHED * epsilon(objective.dtype))
+    least = max(tol**2, _MATCHED * float(np.finfo(objective.dtype).eps))
     matched = (steps > 0) & (last[..., 0] <= least * norm) & (tol**2 < least)
     return bool(np.any(matched | (np.asarray(match.status) == PRECISION)))

@@ -226,7 +226,10 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     if isinstance(features, (np.ndarray, jax.Array)):
         some = features[:: max(1, -(-len(features) // _SAMPLE))]
     try:
-        x, hard = in_float64(some, hard_features)
+        if all(type(array) is np.ndarray for array in (some, hard_features)):
+            x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
+        else:
+            x, hard = in_float64(some, hard_features)
     except (TypeError, ValueError):
         return False
     hard = hard[:: max(1, len(hard) // _HARD)]
