@@ -222,9 +222,9 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     is_table = not isinstance(features, Rows) and getattr(features, "ndim", 2) == 2
     if jax.config.read("jax_enable_x64") or not is_table:
         return False
-    some = features
+    some: Any = features
     if isinstance(features, (np.ndarray, jax.Array)):
-        some = features[:: max(1, -(-len(features) // _SAMPLE))]
+        some = some[:: max(1, -(-len(features) // _SAMPLE))]
     try:
         if all(type(array) is np.ndarray for array in (some, hard_features)):
             x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
@@ -245,15 +245,16 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     if not (len(x) and len(hard)):
         return False
     near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
-    centre = 0 if metric == "cosine" else np.round(hard.mean(0))
+    centre = hard.mean(0) * (metric != "cosine")
     scale = np.mean((x - centre) ** 2) + np.mean((hard - centre) ** 2)
     noise = float(np.finfo(np.float32).eps) * float(scale) * x.shape[1]
     if not np.median(near) < _NOTABLE * noise:
         return False
-    if np.size(features) > _WIDEST:
+    size = int(np.size(features))
+    if size > _WIDEST:
         doubt(
             "features are so much alike that float32 rounds their distances, and "
-            f"{np.size(features):,} numbers are too many for float64: subtract the "
+            f"{size:,} numbers are too many for float64: subtract the "
             "mean, or take metric='l2'"
         )
         return False
