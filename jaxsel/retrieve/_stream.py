@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -223,8 +223,8 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     if jax.config.read("jax_enable_x64") or not is_table:
         return False
     some: Any = features
-    if isinstance(features, (np.ndarray, jax.Array)):
-        some = some[:: max(1, -(-len(features) // _SAMPLE))]
+    if hasattr(some, "dtype"):
+        some = some[:: max(1, -(-some.shape[0] // _SAMPLE))]
     try:
         if all(type(array) is np.ndarray for array in (some, hard_features)):
             x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
@@ -246,11 +246,11 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
         return False
     near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
     centre = hard.mean(0) * (metric != "cosine")
-    scale = np.mean((x - centre) ** 2) + np.mean((hard - centre) ** 2)
-    noise = float(np.finfo(np.float32).eps) * float(scale) * x.shape[1]
+    scale = sum(float(((a - centre) ** 2).mean()) for a in (x, hard))
+    noise = float(np.finfo(np.float32).eps) * scale * x.shape[1]
     if not np.median(near) < _NOTABLE * noise:
         return False
-    size = int(np.size(features))
+    size = int(np.size(cast(Any, features)))
     if size > _WIDEST:
         doubt(
             "features are so much alike that float32 rounds their distances, and "
