@@ -223,7 +223,7 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     if jax.config.read("jax_enable_x64") or not is_table:
         return False
     some: Any = features
-    if hasattr(some, "dtype"):
+    if hasattr(some, "dtype") and not hasattr(some, "toarray"):  # sparse
         some = some[:: max(1, -(-some.shape[0] // _SAMPLE))]
     try:
         if all(type(array) is np.ndarray for array in (some, hard_features)):
