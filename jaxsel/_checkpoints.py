@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
+
+from ._fingerprint import fingerprint, plain_repr
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -131,3 +133,16 @@ def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
         digest.update(about.encode())
         digest.update(array.view(np.uint8).data)
     return digest.hexdigest()
+
+
+def program_digest(function: Callable[..., Any], *args: Any) -> str:
+    """Digest the code and the jaxpr of a function of such arguments.
+
+    Both are needed: constants of compiled functions show in closures alone, contents of
+    lists and globals in the jaxpr.
+    """
+    forms = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), args
+    )
+    program = jax.make_jaxpr(function)(*forms)
+    return fingerprint(function, plain_repr(program.jaxpr), [*program.consts])

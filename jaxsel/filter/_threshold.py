@@ -83,6 +83,11 @@ class LossThreshold:
         than a few, for all replicates together; on an executor a few for each range of
         replicates, of which there are two a worker.
 
+        The threshold of an endless benchmark lies in the band less often than `level`
+        says: it minimises a maximum, which a bootstrap imitates imperfectly. In two
+        simulations of 100 runs (60 and 200 exponential losses, 30 % of others), bands
+        of level .9 had it in .81 and .80 of them, each ± .04. Ask for a wider one.
+
         Args:
             key: Of the draws.
             replicates: How often.

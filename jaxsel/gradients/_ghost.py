@@ -1,4 +1,4 @@
-"""Per-sample gradients as layers' inputs and deltas, for models of any framework."""
+"""Per-sample gradients as layers' inputs and deltas, in any framework."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def ghost(
         examples: A pytree of arrays `[n, ...]`, one entry a candidate. Where one is
             split over the devices of a mesh, each computes its own rows and keeps them.
         wrt: The parameters that count: None for all, globs on their paths such as
-            `"*/kernel"`, or a predicate of path and leaf.
+            `"*/kernel"`, or a predicate of path and leaf. A model with norms or
+            embeddings needs one: in Flax `wrt="*/kernel"`, or with the biases
+            `wrt=lambda path, leaf: not path.endswith(("scale", "embedding"))`.
         chunk_size: Examples computed at once; it changes speed and memory only.
 
     Returns:

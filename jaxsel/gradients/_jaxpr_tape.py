@@ -368,8 +368,12 @@ def _refused(view: View, what: str) -> ValueError:
 
 
 def refusal(path: str, what: str) -> ValueError:
+    name = path.rpartition("/")[2]
+    # Norms name their scales as dense layers do their kernels in some frameworks.
+    is_common = name in ("kernel", "weight", "w")
+    others = f"path != {path!r}" if is_common else f"not path.endswith({name!r})"
     return ValueError(
         f"ghost cannot follow the parameter {path!r} {what}: it follows the kernels of "
-        "dense and convolution layers, and added biases. Leave it out with wrt=..., or "
-        "use jvp, which takes any use"
+        "dense and convolution layers, and added biases. Leave it out with "
+        f"wrt=lambda path, leaf: {others}, or use jvp, which takes any use"
     )

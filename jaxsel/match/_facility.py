@@ -9,14 +9,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive, widen
+from jaxsel._checks import (
+    as_array,
+    check_choice,
+    check_count,
+    check_positive,
+    widen,
+)
 from jaxsel._chunk import chunk_slices
 from jaxsel._mesh import AXIS, along, gather, replicate, shard
 from jaxsel._progress import track
-from jaxsel._typed import compiled, sum_devices
+from jaxsel._typed import compiled, epsilon, sum_devices
 from jaxsel._types import Selection
+from jaxsel.gradients import Dense, Oracle
+from jaxsel.neighbors._distance import rounded_mean, subtract
 
 from ._across import columns, entries, replaced
+from ._float64 import narrowed, repeats, widened
 from ._inputs import Candidates, as_oracle
 from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, lengths, on_parts
 from ._usable import check_products, usable
@@ -25,6 +34,8 @@ Search = Literal["lazy", "stochastic"]
 
 # Distances in memory at once.
 _ENTRIES = 8_000_000
+# Relative error of a typical distance from which on the choice is made in float64.
+_NOTABLE = 1e-3
 
 
 def facility_location(
@@ -44,7 +55,9 @@ def facility_location(
     Greedy minimisation of `Σ_i min_{j in S} ‖g_i − g_j‖`, starting from the medoid. The
     weights are the numbers of candidates that each one represents, so that the weighted
     sum of the chosen gradients stands for the sum of all. Columns of distances are
-    computed some at a time and never kept.
+    computed some at a time and never kept. Arrays are centred first. Where float32
+    would still round distances away, as between members of tight and distant clusters,
+    the choice is made again in float64, at some three times the cost.
 
     Args:
         candidates: An oracle of n gradients, or features or gradients `[n, p]`. Those
@@ -90,7 +103,8 @@ def facility_location(
         [2 3] [3. 2.]
     """
     mesh = along(mesh, axis)
-    oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
+    oracle = _centred(candidates, as_oracle("candidates", candidates, mesh))
+    oracle = laid_out(oracle, mesh)
     n = len(oracle)
     k = min(check_count("budget", budget), n)
     check_choice("search", search, ("lazy", "stochastic"))
@@ -113,12 +127,34 @@ def facility_location(
     else:
         sample = min(n, math.ceil(n / max(k, 1) * math.log(1 / epsilon)))
         chosen = _stochastic(places, k, sample, key, progress=progress)
+    if repeats(places.is_rounded(), oracle):
+        with jax.enable_x64(True):
+            selection = facility_location(
+                widened(candidates),
+                budget,
+                search=search,
+                epsilon=epsilon,
+                key=key,
+                squared=squared,
+                mesh=mesh,
+                progress=progress,
+            )
+            return narrowed(selection)
     return Selection(
         indices=jnp.asarray(np.pad(chosen, (0, room - k)), jnp.int32),
         weights=jnp.asarray(places.counts(room), places.diag.dtype),
         n_valid=jnp.asarray(k, jnp.int32),
         method=f"facility_location(budget={budget}, search={search!r})",
     ).unpadded()
+
+
+def _centred(candidates: Candidates, oracle: Any) -> Any:
+    """Subtract the rounded mean of an array: distances stay, and lose fewer digits."""
+    if isinstance(candidates, (Oracle, Resident)) or not isinstance(oracle, Dense):
+        return oracle
+    array = as_array("candidates", candidates)
+    centre = rounded_mean(array)
+    return Dense(subtract(array, centre)) if centre.any() else oracle
 
 
 class _Places:
@@ -155,6 +191,21 @@ class _Places:
     def counts(self, k: int) -> np.ndarray:
         return np.bincount(np.asarray(self.owner)[self.usable], minlength=k)
 
+    def is_rounded(self) -> bool:
+        """Tell whether rounding moves distances by a thousandth of the mean one."""
+        nearest = self.distances()[self.usable]
+        free = nearest[nearest >= 0]  # the chosen have -1
+        if not len(free):
+            return False
+        mean = float(free.mean())
+        squares = np.asarray(self.diag, np.float64)[self.usable]
+        error = 4 * epsilon(self.diag.dtype) * float(squares.mean())
+        return error > _NOTABLE * (mean if self.squared else mean**2)
+
+    def distances(self) -> np.ndarray:
+        """Return every candidate's distance to its representative, `[n]`."""
+        return np.asarray(self.nearest)
+
     def _gains(self, ids: np.ndarray) -> np.ndarray:
         return np.asarray(_gain(self._distances(ids), self.nearest))
 
@@ -190,6 +241,9 @@ class _Across(_Places):
     def counts(self, k: int) -> np.ndarray:
         owner = gather(self._rows[2])[self._is_one]
         return np.bincount(owner[self.usable], minlength=k)
+
+    def distances(self) -> np.ndarray:
+        return gather(self._rows[1])[self._is_one]
 
     def _gains(self, ids: np.ndarray) -> np.ndarray:
         everywhere = replicate(ids.astype(np.int32), self.mesh)
@@ -259,7 +313,10 @@ def _distance(
     products: jax.Array, some: jax.Array, diag: jax.Array, *, squared: bool
 ) -> jax.Array:
     """Return distances, `[m, n]`, by inner products and squared lengths."""
-    square = jnp.maximum(some[:, None] + diag - 2 * products, 0)
+    total = some[:, None] + diag
+    square = total - 2 * products
+    # A root would make much of the rounding that is left of equal candidates.
+    square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)
     return square if squared else jnp.sqrt(square)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsel._checks import check_count
 from jaxsel._mesh import AXIS, along, gather, replicate, shard
-from jaxsel._typed import compiled, fori_loop
+from jaxsel._typed import compiled, epsilon, fori_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._across import any_of, columns, largest, without
+from ._float64 import narrowed, repeats, widened
 from ._inputs import Candidates, as_oracle, check_target
 from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, on_parts
 from ._usable import check_products, correlations, usable
@@ -49,7 +52,8 @@ def herding(
     Returns:
         A `Selection` in the order of choice, with weights 1/k. If fewer than k can be
         chosen, it has all of these. Costs one column of the oracle for each choice, and
-        O(n) memory.
+        O(n) memory; some three times that where rounding to float32 would decide, as
+        among candidates far from the origin: then float64 does.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -88,6 +92,10 @@ def herding(
         corr, state = _herd(oracle, target, budget=k)
     may = usable(corr)
     check_products(jnp.stack([corr, state[0]]), may)
+    if repeats(_is_rounded(corr, state[0], may, k), oracle):
+        with jax.enable_x64(True):
+            wide = widened(candidates), widened(target)
+            return narrowed(herding(*wide, budget, mesh=mesh))
     count = jnp.minimum(jnp.sum(may), k).astype(jnp.int32)
     filled = jnp.arange(k) < count
     return Selection(
@@ -96,6 +104,17 @@ def herding(
         n_valid=count,
         method=f"herding(budget={budget})",
     ).unpadded()
+
+
+def _is_rounded(corr: jax.Array, total: jax.Array, may: jax.Array, k: int) -> bool:
+    """Tell whether rounding reaches a thousandth of how the best scores differ."""
+    products, sums = (np.asarray(a, np.float64)[np.asarray(may)] for a in (corr, total))
+    terms = np.maximum(k * np.abs(products), np.abs(sums)).max(initial=0)
+    if not len(products):
+        return False
+    best = np.sort(k * products - sums)[-max(2, math.isqrt(len(products))) :]
+    spread = best.std()
+    return bool(2 * epsilon(corr.dtype) * terms > 1e-3 * spread)
 
 
 @compiled(static_argnames="budget")

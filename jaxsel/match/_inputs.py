@@ -50,6 +50,12 @@ def as_oracle(
         try:
             oracle = dense(whole_unless(candidates, mesh))
         except (TypeError, ValueError) as error:
+            if name == "target" and np.ndim(candidates) == 1:
+                raise ValueError(
+                    "target must be the hard samples' gradients, of shape [m, p] or an "
+                    f"oracle, got {np.shape(candidates)}: pass their mean as "
+                    "target[None], or to omp"
+                ) from None
             text = str(error).replace("gradients", name, 1)
             # JAX's errors are of these types too, but not made of a text.
             kind = TypeError if isinstance(error, TypeError) else ValueError

@@ -16,6 +16,7 @@ from jaxsel._mesh import along
 from jaxsel.gradients import Gradient, Streamed
 
 from ._compute import compute
+from ._float64 import narrowed, precision_of, repeats, widened
 from ._host_loop import on_host
 from ._inputs import (
     Candidates,
@@ -25,10 +26,12 @@ from ._inputs import (
     penalty_diagonal,
 )
 from ._pursuit import Score
-from ._types import OVERFLOW, Match
+from ._types import OVERFLOW, PRECISION, Match
 from ._usable import check_products
 
 _SCORES = ("omp", "nomp", "ols")
+# An objective below this share of the target's, in units of eps, is rounding in part.
+_MATCHED = 64
 
 
 def omp(
@@ -143,9 +146,36 @@ def omp(
         tol=tol,
         **options,
     )
+    if is_rounded(match, tol) and repeats(True, oracle, warns=False):
+        with jax.enable_x64(True):
+            again = omp(
+                widened(candidates),
+                widened(target),
+                budget,
+                l2=l2,
+                positive=positive,
+                score=score,
+                penalty=penalty,
+                penalty_l2=penalty_l2,
+                tol=max(tol, 4 * precision_of(candidates)),
+                valid=valid,
+                mesh=mesh,
+                progress=progress,
+            )
+            return narrowed(again)
     if (np.asarray(match.status) == OVERFLOW).any():
         check_products(jnp.asarray(oracle.diag()), jnp.asarray(allowed))
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
     if penalty is not None:
         shown += f", penalty_l2={penalty_l2:g}"
     return dataclasses.replace(match, method=shown + ")").unpadded()
+
+
+def is_rounded(match: Match, tol: float) -> bool:
+    """Tell whether rounding of the type ended a match, or may have ordered it."""
+    steps, norm = np.asarray(match.steps), np.asarray(match.target_norm)
+    objective = np.asarray(match.objective)
+    last = np.take_along_axis(objective, np.maximum(steps - 1, 0)[..., None], -1)
+    least = max(tol**2, _MATCHED * float(np.finfo(objective.dtype).eps))
+    matched = (steps > 0) & (last[..., 0] <= least * norm) & (tol**2 < least)
+    return bool(np.any(matched | (np.asarray(match.status) == PRECISION)))

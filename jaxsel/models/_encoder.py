@@ -46,8 +46,14 @@ class Encoder(nnx.Module):
         if config.pre_norm:
             self.final_norm = make_norm(config, rngs)
 
-    def embed(self, inputs: jax.Array) -> jax.Array:
-        """Map tokens `[n, L]` or images `[n, side, side, channels]` to `[n, L, H]`."""
+    def embed(self, inputs: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Map tokens `[n, L]` or images `[n, side, side, channels]` to `[n, L, H]`.
+
+        Args:
+            inputs: Tokens or images.
+            mask: Text: `[n, L]` bool, which tokens are no padding. RoBERTa numbers
+                those alone, so that padding may stand on either side.
+        """
         config = self.config
         if config.kind == "text":
             if inputs.ndim != 2 or inputs.shape[1] > config.length:
@@ -55,8 +61,14 @@ class Encoder(nnx.Module):
                     "inputs must be tokens of shape [n, L] with L at most "
                     f"{config.length}, got shape {inputs.shape}"
                 )
-            first = config.position_offset
-            x = self.words(inputs) + self.positions[first : first + inputs.shape[1]]
+            if config.position_offset:
+                padding = config.position_offset - 1
+                counted = inputs != padding
+                counted = counted if mask is None else counted & mask
+                places = padding + jnp.cumsum(counted, 1) * counted
+            else:
+                places = jnp.arange(inputs.shape[1])
+            x = self.words(inputs) + self.positions[...][places]
             return self.embed_norm(x + self.types[0] if config.types else x)
         shape = (config.side, config.side, config.channels)
         if inputs.shape[1:] != shape:
@@ -80,7 +92,7 @@ class Encoder(nnx.Module):
                 else all, if None.
         """
         inputs, mask = _unpack(inputs, mask)
-        x = self.embed(inputs)
+        x = self.embed(inputs, mask)
         for layer in self.layers:
             x = layer(x, mask)
         return self.final_norm(x) if self.config.pre_norm else x

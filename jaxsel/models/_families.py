@@ -146,6 +146,24 @@ _FAMILIES = {
 }
 
 
+# Settings that change what an encoder computes, and for which none of ours is built:
+# the values that are, and what others mean. Settings of training, of caches and of
+# heads that are left out have no part in features, and may be anything.
+_SUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "is_decoder": ((False,), "a decoder's tokens attend to earlier ones alone"),
+    "is_encoder_decoder": ((False,), "only encoders are supported"),
+    "add_cross_attention": ((False,), "there is no other sequence to attend to"),
+    "position_embedding_type": (
+        ("absolute",),
+        "others add relative positions to the scores",
+    ),
+    "qkv_bias": ((True,), "queries, keys and values have biases here"),
+    "pruned_heads": (({}, []), "layers have all heads here"),
+    "quantization_config": (({},), "weights must be floating-point numbers"),
+    "auto_map": (({},), "code of its own computes this model"),
+}
+
+
 def read_config(file: Path) -> tuple[Family, EncoderConfig]:
     """Return what a `config.json` describes, and how its tensors are named."""
     settings = json.loads(file.read_text(encoding="utf-8"))
@@ -154,11 +172,14 @@ def read_config(file: Path) -> tuple[Family, EncoderConfig]:
         raise ValueError(
             f"model_type in {file} must be one of {', '.join(_FAMILIES)}, got {kind!r}"
         )
-    if settings.get("position_embedding_type", "absolute") != "absolute":
-        raise ValueError(
-            f"position_embedding_type in {file} must be 'absolute', got "
-            f"{settings['position_embedding_type']!r}"
-        )
+    for name, (supported, meaning) in _SUPPORTED.items():
+        value = settings.get(name)
+        # JSON has lists and dictionaries, which no set holds.
+        if value is not None and value not in supported:
+            raise ValueError(
+                f"{name} in {file} must be {supported[0]!r}, or left out, got "
+                f"{value!r}: {meaning}"
+            )
     family = _FAMILIES[kind]
     try:
         return family, EncoderConfig(**family.config(settings))

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checkpoints import Checkpoints, run_digest
+from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._checks import as_array, check_count, check_finite, check_same_length
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._progress import track
 
+from ._finetune import CrossEntropy
 from ._fit import Params, check_classes, pad_rows
 
 
@@ -188,7 +189,8 @@ def fed_avg(
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
         axis: Which axis of the mesh; its only one, or "data", if None.
         checkpoint: Folder in which to keep the state after each evaluation. A killed
-            run resumes from it; optimizers are not compared.
+            run resumes from it; another model, data, optimizers or settings are
+            refused; `evaluate` may be another.
         progress: Whether to show a bar.
 
     Returns:
@@ -197,7 +199,8 @@ def fed_avg(
     Raises:
         TypeError: If a count is no whole number.
         ValueError: If arrays differ in length or are not finite, no sample is left, a
-            label has no class in the model, or a number lies out of range.
+            label has no class in the model, a number lies out of range, or `checkpoint`
+            holds another run.
 
     References:
         McMahan et al., AISTATS 2017; with `server`: Reddi et al., Adaptive Federated
@@ -249,6 +252,14 @@ def fed_avg(
             "batch_share": batch_share,
             "clients_per_round": taken,
             "evaluate_every": evaluate_every,
+            "programs": _programs(
+                graphdef,
+                params,
+                samples[:1],
+                labels[:1],
+                step.keywords["optimizer"],
+                server,
+            ),
         }
         data = params, samples, labels, owner, jax.random.key_data(key)
         saved = Checkpoints(checkpoint, run_digest(settings, *data))
@@ -278,6 +289,26 @@ def fed_avg(
     if evaluate is None:
         done = done[:0]
     return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
+
+
+def _programs(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    x: np.ndarray,
+    y: np.ndarray,
+    *optimizers: optax.GradientTransformation,
+) -> list[str]:
+    """Return digests of the loss and the optimizers' updates."""
+
+    def update(optimizer: optax.GradientTransformation) -> str:
+        def first(params: Params) -> Any:
+            return optimizer.update(params, optimizer.init(params), params)
+
+        return program_digest(first, params)
+
+    rows = x.astype(np.float32), y.astype(np.int32)
+    loss = program_digest(CrossEntropy(graphdef), params, *rows)
+    return [loss, *map(update, optimizers)]
 
 
 def _as_fraction(share: float) -> Fraction:

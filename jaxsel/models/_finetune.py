@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import os
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checkpoints import Checkpoints, run_digest
+from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._checks import (
     check_choice,
     check_count,
@@ -248,14 +247,8 @@ def finetune(
         compute_dtype=compute_dtype,
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
-        run_tag=_architecture(graphdef),
         progress=progress,
     )
-
-
-def _architecture(graphdef: nnx.GraphDef[Any]) -> str:
-    """Describe a model, the same in every process: functions by name, not address."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(graphdef))
 
 
 def minimise(
@@ -331,7 +324,8 @@ def minimise(
     start, saved = 0, None
     if checkpoint is not None:
         settings = {**recipe, "decay": decay, "parts": parts, "half": half}
-        settings["run_tag"] = run_tag
+        some = jax.tree.map(lambda a: a[: parts[1]], (inputs, y))
+        settings |= {"run_tag": run_tag, "loss": program_digest(loss, params, *some)}
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, run_digest(settings, params, inputs, y, order))
         start, state = saved.load(state)

@@ -12,6 +12,7 @@ from flax import nnx
 
 from jaxsel._checks import check_count, check_finite, check_positive, check_same_length
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._draws import drawer
 
 Params = Any
 """Parameters, as `flax.nnx.split(model, flax.nnx.Param)` returns them."""
@@ -63,7 +64,7 @@ def train(
     optimizer = optax.adamw(
         lambda step: learning_rate * cosine(step), weight_decay=weight_decay
     )
-    total = jnp.cumsum(weights)
+    draw = drawer(weights)
 
     def loss(params: Params, rows: jax.Array) -> jax.Array:
         scores = nnx.merge(graphdef, params)(x[rows])
@@ -72,10 +73,7 @@ def train(
 
     def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
         params, state = carry
-        draws = jax.random.uniform(jax.random.fold_in(key, i), (batch_size,))
-        # The largest draw, 1 - 2^-23, times the total stays below it in float32: no
-        # draw falls behind the last example of positive weight.
-        rows = jnp.searchsorted(total, draws * total[-1], side="right")
+        rows = draw(jax.random.fold_in(key, i), batch_size)
         updates, state = optimizer.update(jax.grad(loss)(params, rows), state, params)
         return optax.apply_updates(params, updates), state
 

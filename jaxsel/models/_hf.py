@@ -50,8 +50,9 @@ def load_target(
     Raises:
         FileNotFoundError: If a file is missing.
         ImportError: If `safetensors` is not installed.
-        ValueError: If the architecture is not one of these, tensors are missing,
-            unknown or of another shape, or a fresh head has no `rngs`.
+        ValueError: If the architecture is not one of these, a setting asks for what it
+            does not compute (`is_decoder`, relative positions, ...), tensors are
+            missing, unknown or of another shape, or a fresh head has no `rngs`.
     """
     folder = Path(folder)
     family, config = read_config(folder / "config.json")

@@ -211,7 +211,7 @@ def apply_features(
     mask = inputs.mask if isinstance(inputs, Tokens) else None
     if layers is None:
         return reduce_rows(encoder(inputs), mask, read=read)
-    x = encoder.embed(inputs.ids if isinstance(inputs, Tokens) else inputs)
+    x = encoder.embed(inputs.ids if isinstance(inputs, Tokens) else inputs, mask)
     pooled = [reduce_rows(x, mask, read=read)]
     for layer in encoder.layers:
         x = layer(x, mask)

@@ -94,13 +94,21 @@ def proxy_inputs(
     if manifest.inputs.embed == "public":
         return embed(base, inputs)
     tokens: Any = base.check(inputs)
+    if base.config.position_offset and (tokens.mask[:, 1:] > tokens.mask[:, :-1]).any():
+        raise ValueError(
+            "inputs must be padded on the right where the table of tokens is secret: "
+            "positions of this model follow the mask, and the proxy's are fixed; or "
+            "take embed='public'"
+        )
     return np.asarray(tokens.ids, np.int32), np.asarray(tokens.mask, np.float32)
 
 
 @compiled(static_argnames="graphdef")
 def _embed(graphdef: nnx.GraphDef[Any], params: Any, inputs: Any) -> jax.Array:
-    tokens = inputs.ids if isinstance(inputs, Tokens) else inputs
-    return nnx.merge(graphdef, params).embed(tokens)
+    model = nnx.merge(graphdef, params)
+    if isinstance(inputs, Tokens):
+        return model.embed(inputs.ids, inputs.mask)
+    return model.embed(inputs)
 
 
 def target_manifest(

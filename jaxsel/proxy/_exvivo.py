@@ -22,7 +22,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._typed import compiled, fori_loop, gradient
 
-from ._mlp import Kind, Nonlinearity, Params
+from ._mlp import Kind, Nonlinearity, Params, hold_out
 
 Source = Literal["rows", "gaussian", "both"]
 
@@ -33,7 +33,9 @@ _Batch = tuple[jax.Array, jax.Array | None]
 
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
 
-_PILOT = 8192  # samples that standardise inputs and outputs, and then measure R²
+# Rows beyond which a float32 draw, of 2^23 values, no longer tells them apart evenly.
+_ONE_DRAW = 2**16
+_PILOT = 8192  # samples that standardise inputs and outputs, and others measure R²
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +45,9 @@ class Trained:
     Attributes:
         params: What `mlp` takes, with a leading axis of seeds.
         r2: Share of the outputs' variance that is explained, on samples that training
-            did not see, `[seeds]`; outputs that do not vary count as of variance 1.
+            did not see, `[seeds]`: a fifth of the distinct observed rows, 2048 at most,
+            or all where fewer than five differ, and synthesised ones by `source`.
+            Outputs that do not vary count as of variance 1.
     """
 
     params: Params
@@ -71,7 +75,8 @@ def train_mlps(
 
     Inputs and outputs are standardised, the squared error is minimised by Adam with a
     cosine schedule, and the standardisation is folded into the weights. Nothing is
-    stored: each step draws its batch by the key and the step's number.
+    stored: each step draws its batch by the key and the step's number. A fifth of the
+    distinct rows, 2048 at most, is held out, to tell how well the MLPs do.
 
     Memory: the rows, and a batch times all hidden units.
 
@@ -123,20 +128,26 @@ def train_mlps(
         source=source,
         batch=batch_size,
     )
-    host = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    bits = np.asarray(jax.random.key_data(key)).ravel()
+    host, apart = np.random.default_rng(bits), np.random.default_rng([*bits, 1])
     scales: list[Arrays] = []
     starts: list[Arrays] = []
-    tests: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
+    tests: list[tuple[Arrays, np.ndarray, np.ndarray, np.ndarray | None]] = []
+    taught: list[Nonlinearity] = []
     for operation in operations:
-        scale, x, y, mask = _pilot(operation, host, source)
+        to_learn = held_out = operation
+        if source != "gaussian":
+            to_learn, held_out = hold_out(operation, apart)
+        taught.append(to_learn)
+        tests.append(_pilot(held_out, apart, source))
+        scale, x, y, _ = _pilot(to_learn, host, source)
         scales.append(scale)
-        tests.append((x, y, mask))
         starts.append(_initial(host, len(x), len(y), setup))
     members = list(groups.values())
     data: list[Params] = []
     params: list[Params] = []
     for group in members:
-        stacked = _stack([operations[i] for i in group], source)
+        stacked = _stack([taught[i] for i in group], source)
         data.append(_to_jax(stacked | _together([scales[i] for i in group])))
         params.append(_to_jax(_together([starts[i] for i in group])))
     steps = -(-n_points // batch_size)
@@ -149,7 +160,7 @@ def train_mlps(
             for width, folded in _fold(own, scales[index], setup).items():
                 results[index][width] = Trained(
                     {k: jnp.asarray(v, jnp.float32) for k, v in folded.items()},
-                    _explained(folded, scales[index], *tests[index]),
+                    _explained(folded, *tests[index]),
                 )
     return results
 
@@ -229,8 +240,15 @@ def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]
         x = jnp.maximum(group["mean"] + group["std"] * z, group["low"])
         mask = None
         if "n" in group:
-            index = (draws * group["n"]).astype(jnp.int32)  # [m, batch]
-            index = jnp.minimum(index, group["n"] - 1)
+            n = group["n"]
+            if (
+                max(group[name].shape[1] for name in ("rows", "masks") if name in group)
+                > _ONE_DRAW
+            ):
+                index = jax.random.randint(key_index, (len(n), setup.batch), 0, n)
+            else:
+                index = (draws * n).astype(jnp.int32)  # [m, batch]
+                index = jnp.minimum(index, n - 1)
             if observed:
                 rows = _take(group["rows"], index[:, :observed])
                 x = jnp.concatenate([rows, x], -1)

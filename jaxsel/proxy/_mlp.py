@@ -15,6 +15,9 @@ from jaxsel._checks import check_choice, check_features, check_positive
 
 Params = dict[str, jax.Array]
 Kind = Literal["softmax", "rsqrt", "entropy"]
+# One distinct row in so many is held out, and at most so many rows are.
+_SHARE, _MOST = 5, 2048
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # of hashes of rows
 
 
 def along(parameter: jax.Array, x: jax.Array) -> jax.Array:
@@ -133,3 +136,39 @@ class Nonlinearity:
             low=low,
             eps=eps,
         )
+
+
+def hold_out(
+    operation: Nonlinearity, rng: np.random.Generator
+) -> tuple[Nonlinearity, Nonlinearity]:
+    """Split the observed rows of an operation, for training and for its R².
+
+    A fifth of the distinct rows is held out, 2048 at most. Copies of a row are on one
+    side. Both have all rows where none are observed, or fewer than five differ.
+    """
+    if operation.rows is None:
+        return operation, operation
+    observed = operation.rows
+    parts = [observed + np.float32(0)]  # -0 and 0 are one number
+    if operation.masks is not None:
+        parts = [np.where(operation.masks, parts[0], 0), operation.masks]
+    code = np.zeros(len(observed), np.uint64)
+    for part in parts:
+        bits = part.astype(np.float32).view(np.uint32)
+        for column in bits.T:
+            code = code * _MIX + column
+    distinct = np.unique(code)
+    if len(distinct) < _SHARE:
+        return operation, operation
+    count = min(_MOST, -(-len(distinct) // _SHARE))
+    held = np.isin(code, rng.permutation(distinct)[:count])
+    masks = operation.masks
+
+    def only(rows: np.ndarray) -> Nonlinearity:
+        return dataclasses.replace(
+            operation,
+            rows=observed[rows],
+            masks=None if masks is None else masks[rows],
+        )
+
+    return only(~held), only(held)

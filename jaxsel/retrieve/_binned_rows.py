@@ -25,6 +25,7 @@ from ._table import (
     gaps,
     is_numeric,
     number_categories,
+    origin_of,
     split_columns,
 )
 
@@ -41,7 +42,9 @@ class _Numbers:
 
     Attributes:
         place: Which column it is.
-        hard: Its numbers of the hard samples, `[m]`, NaN where they are missing.
+        hard: Its numbers of the hard samples, less `origin`, `[m]`, NaN where they are
+            missing.
+        origin: What is subtracted from large whole numbers; see `origin_of`.
         low: The lowest edge; infinite if no number is known.
         high: The highest.
         bins: How many; 0 until that is known.
@@ -51,6 +54,7 @@ class _Numbers:
 
     place: int
     hard: np.ndarray
+    origin: int = 0
     low: float = np.inf
     high: float = -np.inf
     bins: int = 0
@@ -83,7 +87,9 @@ class _Numbers:
 
     def of(self, chunk: RowChunk, which: np.ndarray | None = None) -> np.ndarray:
         """Return the numbers of a chunk, or of those of its rows that are marked."""
-        floats = as_floats(self.place, *gaps(chunk.features[:, self.place]))
+        floats = as_floats(
+            self.place, *gaps(chunk.features[:, self.place]), self.origin
+        )
         return floats if which is None else floats[which[chunk.start : chunk.stop]]
 
 
@@ -178,7 +184,9 @@ def _open(
             codes = number_categories(j, values, gap, number)
             categories.append(_Categories(j, number, codes))
         else:
-            numbers.append(_Numbers(j, as_floats(j, values, gap)))
+            origin = origin_of(values, gap)
+            hard_floats = as_floats(j, values, gap, origin)
+            numbers.append(_Numbers(j, hard_floats, origin))
     return numbers, categories
 
 

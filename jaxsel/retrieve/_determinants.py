@@ -65,7 +65,7 @@ def _determinants(
         inverses = inverses - jnp.einsum("s,sd,se->sde", scale, ahead, ahead)
         moved = jnp.einsum("nd,sd->sn", x, ahead, precision=high)
         forms = jnp.maximum(forms - scale[:, None] * moved**2, 0)
-        chosen = chosen.at[count].set(i)
+        chosen = chosen.at[count].set(i.astype(jnp.int32))
         taken = gains.at[i].set(-jnp.inf) == -jnp.inf
         return inverses, forms, _added(forms, taken), chosen, count + 1
 

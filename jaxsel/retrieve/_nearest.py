@@ -35,7 +35,7 @@ from jaxsel.neighbors import (
 from ._chunks import Part, load_chunks, rows_at_once
 from ._resident import Resident
 from ._saved import check_folder, saved_pass
-from ._stream import Shared, Stream, open_stream
+from ._stream import Shared, Stream, in_float64, needs_float64, open_stream
 
 if TYPE_CHECKING:
     import os
@@ -124,10 +124,11 @@ def nearest(
     The search is exhaustive, but distances are float32. Their error is a few roundings
     of the squared lengths, which are 1 for "cosine" and those of centred features for
     "l2". Candidates whose distances differ by less can change places; KNN values
-    separate such candidates. Candidates are read once, a chunk at a time, so `features`
-    may be a memory-mapped file larger than memory, or `Rows`, which a thread reads
-    ahead. Costs m·n·d multiply-adds, and memory for one chunk, three of `Rows`, and the
-    result.
+    separate such candidates. Where a sample of an array shows that rounding would
+    decide, as far from the origin, distances are computed in float64. Candidates are
+    read once, a chunk at a time, so `features` may be a memory-mapped file larger than
+    memory, or `Rows`, which a thread reads ahead. Costs m·n·d multiply-adds, and memory
+    for one chunk, three of `Rows`, and the result.
 
     Args:
         features: Candidates, `[n, d]`, an array or `Rows` of `data.open_rows`. An array
@@ -160,18 +161,16 @@ def nearest(
         TypeError: If features are not numeric or are being traced.
     """
     mesh = along(mesh, axis)
-    stream = open_stream(
-        features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
-    )
-    return find_nearest(
-        stream,
-        check_count("k", k),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        progress=progress,
-    )
+    options: Any = {"chunk_size": chunk_size, "mesh": mesh, "progress": progress}
+    options |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+    known: Any = {"labels": labels, "hard_labels": hard_labels, "metric": metric}
+    if not is_on(features, mesh) and needs_float64(features, hard_features, metric):
+        with jax.enable_x64(True):
+            wide = in_float64(features, hard_features)
+            lists = nearest(*wide, k, **known, **options)
+            return lists._replace(distances=lists.distances.astype(jnp.float32))
+    stream = open_stream(features, hard_features, **known, mesh=mesh)
+    return find_nearest(stream, check_count("k", k), **options)
 
 
 def find_nearest(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import as_array, check_count
-from jaxsel._mesh import along, whole
+from jaxsel._mesh import along, is_on, whole
 from jaxsel._progress import track
 from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
@@ -26,7 +26,7 @@ from ._chunks import rows_at_once
 from ._coverage import Turns, coverage
 from ._nearest import find_nearest, iterate_distances
 from ._saved import check_folder, of_pass, saved_pass
-from ._stream import Stream, open_stream
+from ._stream import Stream, in_float64, needs_float64, open_stream
 
 if TYPE_CHECKING:
     import os
@@ -120,6 +120,20 @@ def retrieve_nearest(
     """
     budget = check_count("budget", budget)
     mesh = along(mesh, axis)
+    if not is_on(features, mesh) and needs_float64(features, hard_features, metric):
+        with jax.enable_x64(True):
+            return retrieve_nearest(
+                *in_float64(features, hard_features),
+                budget,
+                labels=labels,
+                hard_labels=hard_labels,
+                metric=metric,
+                chunk_size=chunk_size,
+                mesh=mesh,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                progress=progress,
+            )
     stream = open_stream(
         features, hard_features, labels, hard_labels, metric=metric, mesh=mesh
     )
@@ -207,6 +221,15 @@ def pseudo_labels(
         >>> print(jaxsel.pseudo_labels(features, hard, ["cat", "dog", "owl"]))
         ['cat' 'cat' 'dog' 'owl']
     """
+    if needs_float64(features, hard_features, metric):
+        with jax.enable_x64(True):
+            return pseudo_labels(
+                *in_float64(features, hard_features),
+                hard_labels,
+                metric=metric,
+                chunk_size=chunk_size,
+                progress=progress,
+            )
     stream = open_stream(features, hard_features, None, None, metric=metric)
     names = np.asarray(as_array("hard_labels", hard_labels))
     if names.ndim == 0 or len(names) != len(stream.queries):

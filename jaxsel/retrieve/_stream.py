@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxsel._checks import (
     float_type,
     to_float,
 )
+from jaxsel._doubts import doubt
 from jaxsel._mesh import is_on, whole
 from jaxsel._rows import Rows, in_step
 from jaxsel.neighbors import METRICS, Metric, normalise
@@ -34,6 +35,9 @@ from jaxsel.neighbors._distance import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+# Rows by which the precision is decided; distances below so many roundings count as
+# rounded; numbers that are converted to float64.
+_SAMPLE, _HARD, _NOTABLE, _WIDEST = 512, 64, 2000, 2**27
 MOST = 2**31 - 1
 """Candidates: indices are int32."""
 
@@ -190,6 +194,71 @@ def open_stream(
     queries, centre = _prepare(hard, metric)
     check_concrete("features", queries)
     return Stream(candidates, queries, centre, codes, hard_codes, metric)
+
+
+def in_float64(features: Any, hard_features: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Convert candidates and hard samples, with all digits that the caller gave them.
+
+    Raises:
+        TypeError: If they are no arrays.
+        ValueError: If columns of tables don't fit.
+    """
+    names = "features", "hard_features"
+    hard = align_columns(features, hard_features, names=names)
+    both = as_array(names[0], whole(features)), as_array(names[1], whole(hard))
+    for name, array in zip(names, both, strict=True):
+        check_numeric(name, array)
+    x, queries = (np.asarray(array, np.float64) for array in both)
+    return x, queries
+
+
+def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
+    """Decide by a sample whether float32 would round differences of distances away.
+
+    As among samples far from the origin for "cosine", or in distant clusters. What is
+    wrong is left to `open_stream`, and arrays that would take more than a gigabyte are
+    warned of.
+    """
+    is_table = not isinstance(features, Rows) and getattr(features, "ndim", 2) == 2
+    if jax.config.read("jax_enable_x64") or not is_table:
+        return False
+    some: Any = features
+    if hasattr(some, "dtype") and not hasattr(some, "toarray"):  # sparse
+        some = some[:: max(1, -(-some.shape[0] // _SAMPLE))]
+    try:
+        if all(type(array) is np.ndarray for array in (some, hard_features)):
+            x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
+        else:
+            x, hard = in_float64(some, hard_features)
+    except (TypeError, ValueError):
+        return False
+    hard = hard[:: max(1, len(hard) // _HARD)]
+    peak = max(np.abs(a).max(initial=0) for a in (x, hard))
+    if x.shape[1:] != hard.shape[1:] or not peak <= LARGEST:
+        return False
+    if metric == "cosine":
+        lengths = (np.linalg.norm(a, axis=1)[:, None] for a in (x, hard))
+        x, hard = (
+            (a / np.where(length > 0, length, 1))[length[:, 0] > 0]
+            for a, length in zip((x, hard), lengths, strict=True)
+        )
+    if not (len(x) and len(hard)):
+        return False
+    near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
+    centre = hard.mean(0) * (metric != "cosine")
+    scale = sum(float(((a - centre) ** 2).mean()) for a in (x, hard))
+    noise = float(np.finfo(np.float32).eps) * scale * x.shape[1]
+    if not np.median(near) < _NOTABLE * noise:
+        return False
+    size = int(np.size(cast(Any, features)))
+    if size > _WIDEST:
+        doubt(
+            "features are so much alike that float32 rounds their distances, and "
+            f"{size:,} numbers are too many for float64: subtract the "
+            "mean, or take metric='l2'"
+        )
+        return False
+    return True
 
 
 def _encode(

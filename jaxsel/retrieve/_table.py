@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Table = npt.ArrayLike | pd.DataFrame
 
+_EXACT, _DIGITS = 2**53, 11  # float64's whole numbers, and those of int64 beyond
 MISSING = -2  # below the bin for numbers under the lowest edge, -1
 # Without `bins`: the first of these that fills at most so many bins of a column.
 BINS, FILLED = (200, 100, 50, 20, 10, 5), 6
@@ -244,8 +245,9 @@ def _bins(
 
     Numbers outside the edges, which only `edges_from` allows, get a bin at either side.
     """
-    pairs = zip(values, missing, strict=True)
-    table, hard = (as_floats(name, column, gap) for column, gap in pairs)
+    pairs = [*zip(values, missing, strict=True)]
+    origin = origin_of(*pairs[1]) or origin_of(*pairs[0])
+    table, hard = (as_floats(name, column, gap, origin) for column, gap in pairs)
     known = np.concatenate([table[edges_from], hard])
     known = known[~np.isnan(known)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
@@ -255,11 +257,33 @@ def _bins(
     return [digitise(column, low, high, bins) for column in (table, hard)]
 
 
-def as_floats(name: Hashable, column: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    """Return a column of numbers as float64, NaN where it has a gap."""
+def origin_of(column: np.ndarray, gap: np.ndarray) -> int:
+    """Return what to subtract so that whole numbers beyond 2^53 keep all digits, or 0.
+
+    A multiple of 2^11, which float64 holds exactly.
+    """
+    known = column[~gap]
+    if column.dtype.kind not in "iuO" or not known.size:
+        return 0
+    if column.dtype.kind == "O" and not all(isinstance(v, int) for v in known):
+        return 0
+    low, high = int(known.min()), int(known.max())
+    return low >> _DIGITS << _DIGITS if max(-low, high) > _EXACT else 0
+
+
+def as_floats(
+    name: Hashable, column: np.ndarray, gap: np.ndarray, origin: int = 0
+) -> np.ndarray:
+    """Return a column of numbers, less an `origin_of`, as float64; NaN in a gap."""
     floats = np.full(len(column), np.nan)
+    known = column[~gap]
     try:
-        floats[~gap] = column[~gap].astype(np.float64)
+        if origin and column.dtype.kind in "iu":
+            above = (known >> _DIGITS).astype(np.float64) - (origin >> _DIGITS)
+            floats[~gap] = above * 2**_DIGITS + (known & (2**_DIGITS - 1))
+        else:
+            # Numbers of Python subtract exactly, floats next to the origin, too.
+            floats[~gap] = (known - origin if origin else known).astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"column {name!r} must hold numbers, got {error}: list it in `categorical`"

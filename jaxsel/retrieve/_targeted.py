@@ -25,7 +25,7 @@ from jaxsel.neighbors import Metric
 from ._determinants import by_determinants
 from ._nearest import iterate_distances
 from ._retrieve import selection
-from ._stream import Stream, open_stream
+from ._stream import Stream, in_float64, needs_float64, open_stream
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -125,6 +125,21 @@ def retrieve_targeted(
     check_choice("objective", objective, _OBJECTIVES)
     eta = check_positive("eta", eta, zero=True)
     l2 = check_positive("l2", l2)
+    if needs_float64(features, hard_features, metric):
+        with jax.enable_x64(True):
+            return retrieve_targeted(
+                *in_float64(features, hard_features),
+                budget,
+                objective=objective,
+                eta=eta,
+                l2=l2,
+                similarity=similarity,
+                labels=labels,
+                hard_labels=hard_labels,
+                metric=metric,
+                chunk_size=chunk_size,
+                progress=progress,
+            )
     stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
     if objective == "logdetmi":
         _check_kernel(stream, eta, similarity)

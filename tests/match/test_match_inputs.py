@@ -123,3 +123,16 @@ def test_under_jit_it_is_said_that_this_is_traced(name, closed):
     jitted = jax.jit((lambda p: choose(POOL)) if closed else choose)
     with pytest.raises(TypeError, match="is being traced by jit, vmap or grad, but"):
         jitted(POOL)
+
+
+@pytest.mark.parametrize("function", ["grad_match", "func_feat"])
+def test_a_mean_for_a_target_is_told_where_to_go(function):
+    candidates, mean = np.eye(4, 3), np.ones(3) / 3
+    features = (np.eye(4), np.eye(1, 4)) if function == "func_feat" else ()
+    choose = getattr(match, function)
+    with pytest.raises(ValueError, match=r"target must .*target\[None\].*omp"):
+        choose(candidates, mean, *features, 2)
+    found = choose(candidates, mean[None], *features, 2)
+    if function == "grad_match":
+        expected = match.omp(candidates, mean, 2)
+        np.testing.assert_array_equal(found.indices, expected.indices)

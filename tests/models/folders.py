@@ -118,8 +118,11 @@ def write_tokenizer(folder):
     return tool
 
 
-def reference(tensors, kind, inputs, mask=None, settings=None):
-    """The last layer's rows, from the papers' definitions, in torch."""
+def reference(tensors, kind, inputs, mask=None, settings=None, *, attend=False):
+    """The last layer's rows, from the papers' definitions, in torch.
+
+    With `attend` the mask numbers positions alone, and padding is attended to.
+    """
     config = CONFIGS[kind] | (settings or {})
     eps = config.get("layer_norm_eps", 1e-12)
     heads = config.get("num_attention_heads") or config["n_heads"]
@@ -159,14 +162,14 @@ def reference(tensors, kind, inputs, mask=None, settings=None):
         if kind != "distilbert":
             x = x + t["embeddings.token_type_embeddings.weight"][0]
         x = norm(x, "embeddings.LayerNorm")
-        allowed = kept[:, None, None, :]
+        allowed = None if attend else kept[:, None, None, :]
 
     for i in range(layers):
         query, key, value, out, norm_1, up, down, norm_2 = (
             f"{layer_name(kind, i)}.{part}" for part in PARTS[kind].split()
         )
 
-        def attend(x, query=query, key=key, value=value, out=out):
+        def attention(x, query=query, key=key, value=value, out=out):
             q, k, v = (
                 linear(x, name).unflatten(-1, (heads, -1)).transpose(1, 2)
                 for name in (query, key, value)
@@ -178,9 +181,9 @@ def reference(tensors, kind, inputs, mask=None, settings=None):
             return linear(activate(linear(x, up)), down)
 
         if kind == "vit":
-            x = x + attend(norm(x, norm_1))
+            x = x + attention(norm(x, norm_1))
             x = x + feed(norm(x, norm_2))
         else:
-            x = norm(x + attend(x), norm_1)
+            x = norm(x + attention(x), norm_1)
             x = norm(x + feed(x), norm_2)
     return (norm(x, "layernorm") if kind == "vit" else x).numpy()

@@ -295,6 +295,31 @@ def test_goes_on_after_a_kill(tmp_path):
         digits_run(local_steps=3, checkpoint=tmp_path / "run")
 
 
+@pytest.mark.parametrize("change", ["activation", "lambda", "optimizer", "server"])
+def test_a_checkpoint_of_another_program_is_refused(change, tmp_path):
+    """Though all parameters have the same shapes and start."""
+    _, _, x, y, clients = problem([4, 4])
+
+    def run(activation=nnx.relu, optimizer=SGD, server=None):
+        layer = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+        model = nnx.split(nnx.Sequential(layer, activation), nnx.Param)
+        options = {"optimizer": optimizer, "server": server, "key": jax.random.key(0)}
+        folder = tmp_path / "run"
+        return fed_avg(*model, x, y, clients, rounds=1, checkpoint=folder, **options)
+
+    double, triple = (lambda x: 2 * x), (lambda x: 3 * x)
+    base = {"activation": double} if change == "lambda" else {}
+    same(run(**base).params, run(**base).params, rtol=0, atol=0)
+    others = {
+        "activation": {"activation": nnx.tanh},
+        "lambda": {"activation": triple},
+        "optimizer": {"optimizer": optax.sgd(0.2)},
+        "server": {"server": optax.sgd(0.5)},
+    }
+    with pytest.raises(ValueError, match="another model: choose another folder"):
+        run(**others[change])
+
+
 @pytest.mark.slow
 def test_kernel_under_jit_of_vmap_over_seeds():
     graphdef, params, x, y, _ = problem([4, 4])

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 from waits import PATIENCE
 
-from jaxsel._checkpoints import Checkpoints, run_digest
+from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
 
 KEY = jax.random.key(3)
@@ -227,6 +227,45 @@ def test_another_model_is_refused(tmp_path):
     assert_equal(again.params, first.params)
     with pytest.raises(ValueError, match="or of another model: choose another folder"):
         finetune(*model["gelu"], X, Y, steps=2, **options)
+
+
+def test_a_checkpoint_of_another_lambda_is_refused(tmp_path):
+    def scaled(factor):
+        return lambda x: factor * x
+
+    def listed(factors):
+        return lambda x: factors[0] * x  # what a digest of code does not see
+
+    def tune(activation):
+        small = nnx.Sequential(nnx.Linear(4, 3, rngs=nnx.Rngs(0)), activation)
+        model = nnx.split(small, nnx.Param)
+        folder = tmp_path / "run"
+        return finetune(*model, X, Y, key=KEY, steps=2, checkpoint=folder, **RECIPE)
+
+    first = tune(scaled(2.0))
+    assert_equal(tune(scaled(2.0)).params, first.params)
+    for other in (scaled(3.0), listed([2.0]), listed([3.0])):
+        with pytest.raises(ValueError, match="another model: choose another folder"):
+            tune(other)
+
+
+def test_digests_of_programs_differ():
+    def scaled(factors):
+        return lambda x: factors[0] * x
+
+    def compiled(constant):
+        return jax.jit(lambda x: x + constant)
+
+    x = np.ones(3, np.float32)
+    kinds = [
+        program_digest(scaled([2.0]), x),
+        program_digest(scaled([3.0]), x),
+        program_digest(compiled(np.ones(3)), x),
+        program_digest(compiled(np.zeros(3)), x),
+        program_digest(scaled([2.0]), x[:2]),
+    ]
+    assert len(set(kinds)) == len(kinds)
+    assert program_digest(scaled([2.0]), x + 1) == kinds[0]
 
 
 def test_digests_of_runs_differ():

@@ -1,5 +1,6 @@
 """Encoders loaded from folders, against a forward pass in torch."""
 
+import dataclasses
 import json
 
 import jax
@@ -65,6 +66,26 @@ def test_texts_agree_with_torch(kind, tmp_path):
     ours = encode(target, IDS, MASK)
     theirs = folders.reference(tensors, kind, IDS, MASK)
     np.testing.assert_allclose(ours[MASK], theirs[MASK], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_padding_on_the_left(kind, tmp_path):
+    tensors = folders.random_tensors(kind)
+    target = load_target(folders.write(tmp_path, kind, tensors))
+    ids, mask = IDS[:, ::-1].copy(), MASK[:, ::-1].copy()
+    theirs = folders.reference(tensors, kind, ids, mask)
+    ours = encode(target, ids, mask)
+    np.testing.assert_allclose(ours[mask], theirs[mask], rtol=0, atol=1e-4)
+    # Through the public methods, which know the mask from tokens.
+    mean = np.einsum("nl,nlh->nh", mask / mask.sum(1, keepdims=True), theirs)
+    features = dataclasses.replace(target, read="mean").features(Tokens(ids, mask))
+    np.testing.assert_allclose(features, mean, rtol=0, atol=1e-4)
+    # Texts without a mask: padding is what the tokenizer pads with.
+    if kind == "roberta":
+        right = encode(target, IDS)
+        np.testing.assert_allclose(
+            right, folders.reference(tensors, kind, IDS, IDS != 1, attend=True), 0, 1e-4
+        )
 
 
 @pytest.mark.left_out
@@ -189,6 +210,12 @@ def break_bert(**changes):
         ({}, {"model_type": "gpt2"}, "model_type .* must be one of bert, roberta"),
         ({}, {"hidden_act": "swish"}, "activation must be one of gelu.*'swish'"),
         ({}, {"position_embedding_type": "relative_key"}, "must be 'absolute'"),
+        ({}, {"is_decoder": True}, "is_decoder .* must be False.*earlier ones alone"),
+        ({}, {"add_cross_attention": True}, "add_cross_attention .* must be False"),
+        ({}, {"pruned_heads": {"0": [1]}}, "pruned_heads .* must be {}"),
+        ({}, {"quantization_config": {"bits": 8}}, "quantization_config .* must be"),
+        ({}, {"auto_map": {"AutoModel": "a.B"}}, "auto_map .* code of its own"),
+        ({}, {"qkv_bias": False}, "qkv_bias .* must be True"),
         ({}, {"num_attention_heads": 3}, "hidden must be a multiple of heads = 3"),
         ({}, {"num_attention_heads": "2"}, "heads must be a whole number"),
     ],

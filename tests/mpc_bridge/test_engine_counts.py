@@ -171,6 +171,31 @@ def test_every_operation_sends_what_is_counted(engine):
             assert size <= counted.total * 1.1 + spare, call
 
 
+def run_start(engine, counter):
+    try:
+
+        def step():
+            x = np.linspace(0.5, 1.5, 600)
+            parts = (x if engine.rank == r else Unseen(x.shape) for r in (0, 1))
+            shares = [engine.share(r, part)[0] for r, part in enumerate(parts)]
+            both = engine._run(One("sum"), shares)
+            engine._run(One("exp"), [both])
+
+        for name in ("first", "second"):
+            counter.count(engine.rank, name, step)
+    except BaseException:
+        counter.barrier.abort()
+        raise
+
+
+def test_a_session_starts_with_as_many_messages_as_are_counted():
+    counter = Counter("spu-cheetah")
+    play("spu-cheetah", run_start, counter)
+    ((_, first),), ((_, second),) = counter.found["first"], counter.found["second"]
+    counted = MODELS["spu-cheetah"].started.rounds  # of one party
+    assert first - second == pytest.approx(2 * counted, rel=0.05)
+
+
 def family(sizes=SMALL, **changes):
     chosen = {"attention": "uniform", "norm": "polynomial"} | changes
     return manifest(Spec(1, 2, **chosen), **sizes | {"n_classes": 3}, masked=True)

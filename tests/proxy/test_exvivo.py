@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from jaxsel import proxy
 from jaxsel.proxy import Nonlinearity
+from jaxsel.proxy._mlp import hold_out
 
 L, POINTS = 4, 128_000
 
@@ -177,3 +178,58 @@ def test_a_result_that_never_varies_is_learned_without_a_warning():
     (by_width,) = run([constant], "rows", 512)
     assert (by_width[2].r2 <= 1).all()
     assert by_width[2].r2.max() > 0.99  # it learns the constant
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_r2_is_that_of_rows_that_were_not_learned_from(copies):
+    """Sixty rows are learned by heart: what matters is others of the same kind."""
+    rng = np.random.default_rng(5)
+    sets = [2 * rng.normal(size=(60, 8)).astype("f") for _ in range(8)]
+    seen = [
+        Nonlinearity.observe("entropy", rng.permutation(np.tile(rows, (copies, 1))))
+        for rows in sets
+    ]
+    found = run(seen, "rows", 200_000)
+    x = 2 * rng.normal(size=(4000, 8)).astype("f")
+    p = softmax(x, axis=1)
+    y = -(p * np.log(p)).sum(1)
+    told, fresh, learned = [], [], []
+    for rows, by_width in zip(sets, found, strict=True):
+        params = {name: value[0] for name, value in by_width[8].params.items()}
+        error = np.asarray(proxy.mlp(params, x))[:, 0] - y
+        fresh.append(1 - np.mean(error**2) / y.var())
+        own = softmax(rows, axis=1)
+        own = -(own * np.log(own)).sum(1)
+        error = np.asarray(proxy.mlp(params, rows))[:, 0] - own
+        learned.append(1 - np.mean(error**2) / own.var())
+        told.append(by_width[8].r2[0])
+    assert np.mean(learned) - np.mean(fresh) > 0.3
+    noise = np.std(told) / len(told) ** 0.5
+    assert abs(np.mean(told) - np.mean(fresh)) < 0.1 + 2 * noise
+    assert np.mean(told) < np.mean(learned) - 0.2
+
+
+def test_copies_are_held_out_together():
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.normal(size=(20, 3)).astype("f"), 5, axis=0)
+    masks = rng.random((100, 3)) < 0.9
+    masks[:, 0] = True
+    for operation in (
+        Nonlinearity.observe("softmax", rows, masks),
+        Nonlinearity.observe("entropy", rows),
+    ):
+        learned, held = hold_out(operation, np.random.default_rng(1))
+        assert len(learned.rows) + len(held.rows) == 100
+        sides = []
+        for part in (learned, held):
+            shown = np.ones_like(part.rows) if part.masks is None else part.masks
+            sides.append(
+                {
+                    (np.where(m, r, 0).tobytes(), m.tobytes())
+                    for r, m in zip(part.rows, shown, strict=True)
+                }
+            )
+        assert sides[1]
+        assert not sides[0] & sides[1]
+    few = Nonlinearity.observe("entropy", rows[:20])
+    assert hold_out(few, np.random.default_rng(1)) == (few, few)

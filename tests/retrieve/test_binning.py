@@ -7,6 +7,7 @@ import pytest
 import slow_retrieval as slow
 from hypothesis import given, settings, strategies as st
 
+from jaxsel.data import open_rows
 from jaxsel.retrieve import binning_distance, fewest_mismatches, retrieve_binned
 from jaxsel.retrieve._binning import MODES
 
@@ -261,3 +262,33 @@ def test_bad_input(change, error, message):
 def test_a_bad_budget():
     with pytest.raises(ValueError, match="budget must be at least 1, got 0"):
         retrieve_binned([[1.0]], [[2.0]], 0)
+
+
+@each_mode
+@pytest.mark.parametrize("first", [2**60, -(2**60) - 7, 2**62 + 12345])
+@pytest.mark.parametrize("kind", ["int64", "uint64", "object", "frame", "rows"])
+def test_whole_numbers_beyond_float64(mode, first, kind):
+    rng = np.random.default_rng(3)
+    small, few = rng.integers(0, 40, (70, 3)), rng.integers(0, 40, (6, 3))
+    expected = binning_distance(small, few, mode=mode, bins=20)
+    assert len(np.unique(expected)) > 2
+    if kind == "uint64" and first < 0:
+        first = 2**63 + 5  # beyond int64, too
+    dtype = {"object": object, "uint64": np.uint64}.get(kind, np.int64)
+    table, hard = (
+        np.array([[int(v) + first for v in row] for row in rows], dtype)
+        for rows in (small, few)
+    )
+    if kind == "frame":
+        table, hard = (pd.DataFrame(rows).astype("Int64") for rows in (table, hard))
+    if kind == "rows":
+        table = open_rows(table)
+    found = binning_distance(table, hard, mode=mode, bins=20)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_floats_beside_whole_numbers_beyond_float64():
+    table = np.array([[2.0**60], [2.0**60 + 4096], [2.0**60 + 8192]])
+    hard = np.array([[2**60 + 4096 + 1]])
+    found = binning_distance(table, hard, bins=8, mode="per_feature")
+    np.testing.assert_array_equal(found, [4, 0, 3])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_count
+from jaxsel._draws import drawer
 from jaxsel._typed import fori_loop, gradient, split_model
 from jaxsel.value._examples import Examples
 
@@ -122,14 +123,11 @@ class FlaxLearner:
         params = self.init(init_key, x[:1])
 
         def train(weights: jax.Array) -> Any:
-            total = jnp.cumsum(weights)
+            draw = drawer(weights)
 
             def step(i: jax.Array, carry: Any) -> Any:
                 params, state = carry
-                here = jax.random.fold_in(draw_key, i)
-                draws = jax.random.uniform(here, (self.batch_size,), jnp.float32)
-                draws = draws * total[-1]
-                rows = jnp.searchsorted(total, draws, side="right")
+                rows = draw(jax.random.fold_in(draw_key, i), self.batch_size)
 
                 def loss(params: Any) -> jax.Array:
                     outputs = self.apply(params, x[rows])

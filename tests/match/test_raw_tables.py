@@ -1,0 +1,149 @@
+"""Choices among raw tables: equal to float64 references, or told."""
+
+import match_cases as cases
+import numpy as np
+import pytest
+import references_matching as ref
+
+from jaxsel import gradients, match
+
+N, P, K = 60, 6, 8
+
+
+def table(name):
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(N, P))
+    scales = np.array([1, 1e3, 1e-3, 1e2, 1e5, 1e-2])
+    return {
+        "offset 1e4": x + 1e4,
+        "offset 1e6": x + 1e6,
+        "times 1e6": x * 1e6,
+        "times 1e-6": x * 1e-6,
+        "unlike scales": x * scales,
+        "constant column": np.where(np.arange(P) == 2, 12345.678, x),
+        "copies": np.repeat(x[: N // 3], 3, axis=0) + 1e4,
+        "clusters": 0.01 * x + 1e3 * rng.normal(size=(4, P))[rng.integers(0, 4, N)],
+        "outlier": np.where(np.arange(N)[:, None] == 5, 1e5, x),
+        "timestamps": x + 1.7e9 * (np.arange(P) == 4),
+    }[name]
+
+
+each_table = pytest.mark.parametrize(
+    "name",
+    [
+        "offset 1e4",
+        "offset 1e6",
+        *(
+            pytest.param(name, marks=pytest.mark.left_out)
+            for name in (
+                "times 1e6",
+                "times 1e-6",
+                "constant column",
+                "copies",
+                "outlier",
+            )
+        ),
+        "unlike scales",
+        "clusters",
+        "timestamps",
+    ],
+)
+
+
+def _distances(x):
+    return np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1))
+
+
+@each_table
+def test_facility_location_of_raw_tables(name):
+    x = table(name)
+    medoids, sizes = ref.facility_location(x, K)
+    found = match.facility_location(x, K)
+    near = _distances(x)
+    # The objective, for copies of one row are chosen by chance.
+    got, best = (near[:, at].min(1).sum() for at in (np.asarray(found), medoids))
+    assert got == pytest.approx(best, rel=1e-9)
+    assert found.weights.dtype == np.float32
+    assert float(found.weights.sum()) == N
+    if name not in ("copies", "outlier"):
+        assert np.asarray(found).tolist() == list(medoids)
+        np.testing.assert_array_equal(found.weights, sizes)
+
+
+def _volume(x, at, l2):
+    chosen = x[np.asarray(at)]
+    return np.linalg.slogdet(np.eye(P) + chosen.T @ chosen / l2)[1]
+
+
+def _log_det(x, k, l2):
+    """Choose by the remainders of rows, which do not cancel as those of products do."""
+    rest, chosen = x.astype(np.longdouble), []
+    for _ in range(k):
+        left = (rest**2).sum(1)
+        left[chosen] = -1
+        j = int(np.argmax(left))
+        chosen.append(j)
+        shrink = (1 - np.sqrt(l2 / (l2 + left[j]))) / left[j]
+        rest = rest - shrink * np.outer(rest @ rest[j], rest[j])
+    return chosen
+
+
+@each_table
+def test_log_det_of_raw_tables(name):
+    x = table(name)
+    best = _log_det(x, K, 0.5)
+    found = match.log_det(x, K)
+    assert len(found) == K
+    assert _volume(x, found, 0.5) == pytest.approx(_volume(x, best, 0.5), rel=1e-9)
+    if name != "copies":
+        assert np.asarray(found).tolist() == best
+
+
+def test_log_det_says_why_it_chose_fewer():
+    x = table("offset 1e6")
+    with pytest.warns(UserWarning, match=r"chose 6 of 8 candidates.*span.*l2"):
+        found = match.log_det(x, K, l2=0.0)
+    assert np.asarray(found).tolist() == _log_det(x, P, 0.0)
+
+
+@each_table
+def test_herding_of_raw_tables(name):
+    x = table(name)
+    mean = x.mean(axis=0)
+    total, best = np.zeros(P), []
+    for t in range(K):
+        scores = x @ ((t + 1) * mean - total)
+        scores[best] = -np.inf
+        best.append(int(np.argmax(scores)))
+        total += x[best[-1]]
+    found = np.asarray(match.herding(x, mean, K))
+    got, wanted = (np.linalg.norm(x[at].mean(0) - mean) for at in (found, best))
+    if name in ("offset 1e4", "offset 1e6", "unlike scales", "timestamps"):
+        assert found.tolist() == best
+    assert got <= wanted * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("score", cases.SCORES)
+def test_omp_of_an_offset_goes_on_past_float32(score):
+    x = table("offset 1e4")
+    b = x.mean(axis=0)
+    best = ref.omp(x, b, 3, score=score)
+    found = match.omp(x, b, 3, score=score)
+    assert found.weights.dtype == found.objective.dtype == np.float32
+    # Products of 1e9 keep 7 digits of float64, so that later choices may be others.
+    # In float32 the first one may be, and is the last: 20 to 70 times the objective.
+    assert np.asarray(found)[0] == best.picked[0]
+    weights = np.asarray(found.weights, np.float64)
+    rest = weights @ x[np.asarray(found)] - b
+    objective = rest @ rest + 0.5 * weights @ weights
+    assert objective < 2 * best.objective[-1]
+
+
+def test_oracles_of_networks_warn_where_rounding_decides():
+    def loss(params, example):
+        return params @ example
+
+    x = table("offset 1e6").astype(np.float32)
+    oracle = gradients.jvp(loss, np.zeros(P, np.float32), x)
+    with pytest.warns(UserWarning, match="rounding decides"):
+        match.facility_location(oracle, 3)
