@@ -15,13 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._frames import columns_of, foreign_columns, frame_array, without_label
+from ._foreign import foreign_array
+from ._frames import (
+    columns_of,
+    foreign_columns,
+    numbers_or_nan,
+    without_label,
+)
 from ._mesh import gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-_MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -56,46 +60,22 @@ def as_array(
     """Return the value as an array; JAX arrays stay where they are.
 
     Of those that are spread over processes, every process gets the whole, as NumPy,
-    unless they are to stay `in_place`, too. Sparse matrices become dense.
+    unless they are to stay `in_place`, too. For what else is taken see
+    `foreign_array`.
 
     Raises:
-        TypeError: If it is being traced, is ragged, or a `Dataset`.
+        TypeError: If it is being traced, or is no array.
         ValueError: If it is a masked array with masked entries, or a sparse matrix that
             is too large to be dense.
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
         return value if in_place or value.is_fully_addressable else gather(value)
-    if np.ma.is_masked(value):
-        raise ValueError(
-            f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
-            "numbers would count as data: fill them (.filled) or leave their rows out"
-        )
-    if hasattr(value, "as_features"):
-        raise TypeError(
-            f"{name} must be an array, got a Dataset: pass its y for labels, and for "
-            "samples train.as_features(), or val.as_features(fit_on=train)"
-        )
-    if hasattr(value, "toarray"):
-        return _dense(name, value)
-    if (table := frame_array(value)) is not None:
-        return table
-    try:
+    if type(value) in (np.ndarray, np.memmap) and value.dtype != object:
         return np.asarray(value)
-    except ValueError as error:
-        raise TypeError(f"{name} must be an array, got ragged nested lists") from error
-
-
-def _dense(name: str, sparse: Any) -> np.ndarray:
-    """Return the entries of a sparse matrix, unless they need too much memory."""
-    size = math.prod(sparse.shape) * sparse.dtype.itemsize
-    if size > _MOST_DENSE:
-        raise ValueError(
-            f"{name} is sparse, and would take {size / 1e9:.1f} GB as an array, which "
-            "distances need: reduce it to a few hundred columns first, as "
-            "sklearn.decomposition.TruncatedSVD does"
-        )
-    return sparse.toarray()
+    array = foreign_array(name, value)
+    check_concrete(name, array)
+    return array
 
 
 def check_concrete(name: str, value: Any) -> None:
@@ -121,11 +101,8 @@ def check_features(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
             f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
-    if array.dtype == object and hasattr(value, "column_names"):
-        raise TypeError(
-            f"{name} must be an array, got a {type(value).__name__}: pass the column "
-            "that holds features"
-        )
+    if array.dtype == object and (known := numbers_or_nan(array)) is not None:
+        array = known
     check_numeric(name, array)
     if array.ndim != 2:
         remedy = "; flatten each sample to a row" if array.ndim > 2 else ""
@@ -142,10 +119,39 @@ def check_features(
 
 
 def check_numeric(name: str, array: np.ndarray | jax.Array) -> None:
-    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise TypeError(f"{name} must be real, got dtype {array.dtype}")
+    dtype = array.dtype
+    if dtype.type is np.void:
+        if dtype.names is not None:
+            raise TypeError(
+                f"{name} must be numeric, but has the fields {', '.join(dtype.names)}: "
+                f"pass numpy.lib.recfunctions.structured_to_unstructured({name})"
+            )
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype.str}: NumPy reads bfloat16 and "
+            f"float8 from files as bytes; name their type, as in "
+            f"{name}.view(ml_dtypes.bfloat16)"
+        )
+    if dtype.kind in "mM":
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype}: encode dates with "
+            "jaxsel.tables.TableEncoder, or divide durations by "
+            "numpy.timedelta64(1, 's')"
+        )
+    if not (jnp.issubdtype(dtype, jnp.number) or dtype == bool):
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype}{_first_text(array)}"
+        )
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(f"{name} must be real, got dtype {dtype}")
+
+
+def _first_text(array: Any) -> str:
+    """Name the first entry that is no number."""
+    for i, value in enumerate(array.reshape(-1)):
+        if not isinstance(value, numbers.Real):
+            row = i // max(1, math.prod(array.shape[1:]))
+            return f", {show_labels([value])} in row {row}"
+    return ""
 
 
 def check_finite(
