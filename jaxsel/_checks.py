@@ -15,13 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._foreign import foreign_array
-from ._frames import (
-    columns_of,
-    foreign_columns,
-    numbers_or_nan,
-    without_label,
-)
+from ._foreign import feature_numbers, foreign_array
+from ._frames import feature_labels, foreign_columns, without_label
 from ._mesh import gather
 
 if TYPE_CHECKING:
@@ -78,6 +73,24 @@ def as_array(
     return array
 
 
+def as_labels(name: str, value: Any) -> np.ndarray | jax.Array:
+    """Return labels, or class probabilities, as an array; see `as_array`.
+
+    Raises:
+        TypeError: If it is being traced, or is no array.
+        ValueError: If a sample has several labels.
+    """
+    try:
+        array = as_array(name, value)
+    except TypeError:
+        if isinstance(value, list | tuple):  # ragged
+            _refuse_lists(name, value)
+        raise
+    if array.dtype == object and array.ndim == 1:
+        _refuse_lists(name, array)
+    return array
+
+
 def check_concrete(name: str, value: Any) -> None:
     """Refuse what is being traced.
 
@@ -101,7 +114,7 @@ def check_features(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
             f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
-    if array.dtype == object and (known := numbers_or_nan(array)) is not None:
+    if array.dtype == object and (known := feature_numbers(name, array)) is not None:
         array = known
     check_numeric(name, array)
     if array.ndim != 2:
@@ -114,7 +127,7 @@ def check_features(
         )
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    check_finite(name, array, columns=columns_of(value))
+    check_finite(name, array, columns=feature_labels(value))
     return array
 
 
@@ -137,7 +150,7 @@ def check_numeric(name: str, array: np.ndarray | jax.Array) -> None:
             "jaxsel.tables.TableEncoder, or divide durations by "
             "numpy.timedelta64(1, 's')"
         )
-    if not (jnp.issubdtype(dtype, jnp.number) or dtype == bool):
+    if not (jnp.issubdtype(dtype, jnp.number) or dtype.kind == "b"):
         raise TypeError(
             f"{name} must be numeric, got dtype {dtype}{_first_text(array)}"
         )
@@ -245,7 +258,7 @@ def encode_labels(
     """
     arrays = []
     for name, value in zip(names, (y, y_val), strict=True):
-        array = np.asarray(as_array(name, value))
+        array = np.asarray(as_labels(name, value))
         if jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(np.float64)  # NumPy does not know bfloat16
         if array.ndim != 1:
@@ -280,6 +293,15 @@ def encode_labels(
         raise TypeError(
             f"{names[0]} and {names[1]} must hold labels of one comparable type"
         ) from error
+
+
+def _refuse_lists(name: str, labels: Iterable[object]) -> None:
+    for row, label in enumerate(labels):
+        if isinstance(label, (list, tuple, set, frozenset, dict, np.ndarray)):
+            raise ValueError(
+                f"{name} must hold one label of each sample, but row {row} has a "
+                f"{type(label).__name__}: multi-label data are not supported"
+            )
 
 
 def check_shared_labels(

@@ -5,14 +5,16 @@ Types are known by their attributes, so that no other library need be installed.
 
 from __future__ import annotations
 
+import decimal
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from ._frames import frame_array, plain_numbers, stack_rows
+from ._frames import frame_array, vectors, without_label
 
 _MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 
@@ -20,8 +22,8 @@ _MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 def foreign_array(name: str, value: Any) -> np.ndarray | jax.Array:
     """Convert what is no plain array of numbers or texts.
 
-    Sparse matrices become dense, objects that are all numbers become numbers, and
-    objects that are all arrays of one shape become rows. Other objects stay objects.
+    Sparse matrices become dense, and objects that are all numbers become numbers. Other
+    objects, such as labels, stay objects.
 
     Raises:
         TypeError: If it is no array, or its rows have different lengths.
@@ -51,7 +53,7 @@ def foreign_array(name: str, value: Any) -> np.ndarray | jax.Array:
             raise TypeError(f"its rows are not in memory: pass {name}.collect()")
         if hasattr(kind, "column_names") and not hasattr(kind, "columns"):
             raise TypeError(f"pass the column that holds {name}")
-        if (table := frame_array(value, name)) is not None:
+        if (table := frame_array(value)) is not None:
             return table
         if hasattr(kind, "__cuda_array_interface__") and hasattr(kind, "get"):
             value = value.get()  # CuPy refuses implicit copies to the host
@@ -63,11 +65,6 @@ def foreign_array(name: str, value: Any) -> np.ndarray | jax.Array:
         raise TypeError(
             f"{name} must be an array, got a {kind.__name__}: {text}"
         ) from error
-    if array.dtype == object and array.ndim == 0:
-        raise TypeError(
-            f"{name} must be an array, got a {kind.__name__}: pass a NumPy array, or a "
-            "list of rows"
-        )
     return _typed(name, array)
 
 
@@ -99,13 +96,50 @@ def _first_odd(rows: Sequence[Any]) -> str:
 
 
 def _typed(name: str, array: np.ndarray) -> np.ndarray:
-    """Return objects as numbers or rows where they are such."""
+    """Return objects that are all numbers in NumPy's type for them."""
+    if array.dtype.kind == "T":  # NumPy's strings of any length
+        return array.astype(object)
     if array.dtype != object:
         return array
-    if array.ndim == 1 and (rows := stack_rows(name, array)) is not None:
+    if array.ndim == 0:
+        raise TypeError(
+            f"{name} must be an array, got a {type(array.item()).__name__}: pass a "
+            "NumPy array, or a list of rows"
+        )
+    items = array.reshape(-1).tolist()
+    if not items or not all(isinstance(item, numbers.Real) for item in items):
+        return array
+    typed = np.array(items)
+    if typed.dtype.kind not in "biuf" or np.isnan(typed).any():
+        return array
+    if typed.dtype.kind == "f" and any(
+        isinstance(item, numbers.Integral) and int(value) != int(item)
+        for item, value in zip(items, typed.tolist(), strict=True)
+    ):  # whole numbers that float64 would merge
+        return array
+    return typed.reshape(array.shape)
+
+
+def feature_numbers(name: str, objects: np.ndarray) -> np.ndarray | None:
+    """Return features that were read as objects as numbers, NaN where one is missing.
+
+    Args:
+        name: Names the features in errors.
+        objects: Numbers of any shape, or arrays or lists of one length, `[n]`.
+
+    Returns:
+        The numbers; None if there are other objects.
+
+    Raises:
+        ValueError: If lengths differ.
+    """
+    if objects.ndim == 1 and (rows := vectors(objects, name)) is not None:
         return rows
-    numbers = plain_numbers(array)
-    return array if numbers is None else numbers
+    flat = objects.reshape(-1).copy()
+    flat[without_label(flat)] = math.nan
+    if not all(isinstance(value, numbers.Real | decimal.Decimal) for value in flat):
+        return None
+    return flat.astype(np.float64).reshape(objects.shape)
 
 
 def _dense(name: str, sparse: Any) -> np.ndarray | jax.Array:

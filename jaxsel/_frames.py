@@ -5,13 +5,14 @@ They are known by what they have, so that no table library need be installed.
 
 from __future__ import annotations
 
-import decimal
 import math
 import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+_HEAD = 64  # rows that tell whether a column has lists
 
 
 def columns_of(table: Any) -> list[Any] | None:
@@ -20,7 +21,7 @@ def columns_of(table: Any) -> list[Any] | None:
     None of anything else.
     """
     kind = type(table)  # an object's own attributes may be its columns
-    if not hasattr(kind, "columns"):
+    if not hasattr(kind, "columns") or hasattr(kind, "collect"):  # lazy: not read yet
         return None
     if hasattr(kind, "column_names"):  # Arrow, whose `columns` are the data
         return list(table.column_names)
@@ -28,8 +29,8 @@ def columns_of(table: Any) -> list[Any] | None:
 
 
 def names_of(value: Any) -> tuple[str, ...] | None:
-    """Return the names of a data frame's columns; None of anything else."""
-    names = columns_of(value)
+    """Return the names of a data frame's features; None of anything else."""
+    names = feature_labels(value)
     texts = bool(names) and all(isinstance(name, str) for name in names or ())
     return tuple(names) if names and texts else None
 
@@ -41,28 +42,141 @@ def select(table: Any, names: Sequence[Any]) -> Any:
     return table.select(list(names))
 
 
-def frame_array(table: Any, name: str = "x") -> np.ndarray | None:
+def frame_array(table: Any) -> np.ndarray | None:
     """Return the numbers of a data frame as one array.
 
-    Booleans count as 0 and 1, missing numbers as NaN; a column of arrays of one length
-    counts as so many columns. None of anything else, and where a column holds others.
+    Booleans count as 0 and 1, missing numbers as NaN. None of anything else, and where
+    a column holds others.
 
     Args:
         table: Of pandas, polars or Arrow, or anything.
-        name: Names the table in errors.
-
-    Raises:
-        TypeError: If the arrays in a column have different lengths.
     """
     if not columns_of(table):
         return None
-    parts: list[np.ndarray] = []
-    for column in _columns(table):
-        array = _numbers(column, name)
+    found: list[np.ndarray] = []
+    for label, column in zip(columns_of(table) or (), _columns(table), strict=True):
+        array = _numbers(column)
+        if array is None:
+            array = vectors(np.asarray(column), f"column {label!r}")
         if array is None:
             return None
-        parts.append(array)
-    return np.column_stack(parts)
+        found.append(array)
+    return np.column_stack(found)
+
+
+def feature_labels(table: Any) -> list[Any] | None:
+    """Return a label for each column of `frame_array`; None if it gives none.
+
+    A column of lists of numbers has one for each place, such as "emb[0]".
+    """
+    names = columns_of(table)
+    if names is None:
+        return None
+    labels: list[Any] = []
+    for label, column in zip(names, _columns(table), strict=True):
+        head = column.iloc[:_HEAD] if hasattr(column, "iloc") else column[:_HEAD]
+        width = _width(np.asarray(head))
+        labels += [label] if width is None else places(label, width)
+    return labels
+
+
+def places(label: Any, width: int) -> list[str]:
+    """Name the columns that a column of lists becomes."""
+    return [f"{label}[{j}]" for j in range(width)]
+
+
+def is_index(label: Any) -> bool:
+    """Tell whether a column is an index without a name that pandas wrote to a file."""
+    return isinstance(label, str) and label.startswith("__index_level_")
+
+
+def spread_lists(frame: Any, name: str) -> Any:
+    """Give each place of lists of numbers a column of its own.
+
+    Args:
+        frame: Of pandas; returned as it is if no column has such lists.
+        name: What errors call it.
+
+    Raises:
+        ValueError: If lists of a column differ in length.
+    """
+    import pandas as pd
+
+    parts: list[Any] = []
+    spread = False
+    for label in frame.columns:
+        column = frame[label]
+        values = None
+        if column.dtype == object or "list" in str(column.dtype):
+            values = vectors(column.to_numpy(object), f"column {label!r} of {name}")
+        if values is None:
+            parts.append(column)
+            continue
+        names = places(label, values.shape[1])
+        parts.append(pd.DataFrame(values, index=frame.index, columns=names))
+        spread = True
+    return pd.concat(parts, axis=1) if spread else frame
+
+
+def vectors(column: np.ndarray, name: str) -> np.ndarray | None:
+    """Return lists of numbers that are all of one length as an array, `[n, width]`.
+
+    Args:
+        column: Objects, `[n]`; or numbers `[n, width]`, which stay as they are.
+        name: What errors call it.
+
+    Returns:
+        The numbers, float64 unless all are of one type; a missing list is NaN
+        throughout. None if there are other objects, or no lists.
+
+    Raises:
+        ValueError: If lengths differ; names the row.
+    """
+    if column.ndim == 2 and column.dtype.kind in "biuf":
+        return column
+    width = _width(column)
+    if width is None:
+        return None
+    rows = list[np.ndarray]()
+    for i, value in enumerate(column):
+        if _is_missing_list(value):
+            rows.append(np.full(width, math.nan))
+            continue
+        row = np.asarray(value)
+        if row.ndim != 1 or row.dtype.kind not in "biuf":
+            row = _numbers(row) if row.ndim == 1 else None
+        if row is None:
+            return None
+        if len(row) != width:
+            raise ValueError(
+                f"{name} must have lists of one length, but row {i} has {len(row)} "
+                f"numbers, and the first list {width}"
+            )
+        rows.append(row)
+    return np.stack(rows)
+
+
+def _width(column: np.ndarray) -> int | None:
+    """Return the length of the first list of a column; None if it has none."""
+    if column.ndim == 2:
+        return column.shape[1]
+    if column.dtype != object:
+        return None
+    first = next((value for value in column if not _is_missing_list(value)), None)
+    if not _is_list(first):
+        return None
+    array = np.asarray(first)
+    return array.shape[0] if array.ndim == 1 and array.dtype.kind in "biufO" else None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) or (
+        hasattr(value, "__array__") and hasattr(value, "__len__")
+    )
+
+
+def _is_missing_list(value: Any) -> bool:
+    return not _is_list(value) and _is_missing(value)
 
 
 def foreign_columns(table: Any) -> str | None:
@@ -74,6 +188,7 @@ def foreign_columns(table: Any) -> str | None:
         repr(label)
         for label, column in zip(labels, _columns(table), strict=True)
         if _numbers(column) is None
+        and vectors(np.asarray(column), f"column {label!r}") is None
     ]
     more = f" and {len(foreign) - 4} more" if foreign[4:] else ""
     return ", ".join(foreign[:4]) + more
@@ -89,111 +204,22 @@ def _columns(table: Any) -> Iterator[Any]:
         yield from table.columns
 
 
-def _numbers(column: Any, name: str = "x") -> np.ndarray | None:
+def _numbers(column: Any) -> np.ndarray | None:
     """Return a column as numbers, NaN where one is missing; None if it has others."""
     array = np.asarray(column)
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind != "O":
         return None
-    rows = stack_rows(name, array)
-    return numbers_or_nan(array) if rows is None else rows
-
-
-def numbers_or_nan(objects: np.ndarray) -> np.ndarray | None:
-    """Return objects of any shape as float64, NaN where a number is missing.
-
-    None if one is neither a number nor missing.
-    """
-    array = np.empty(objects.shape)
-    flat = array.reshape(-1)
-    for i, value in enumerate(objects.reshape(-1)):
-        if isinstance(value, numbers.Real | decimal.Decimal):
-            flat[i] = float(value)
+    found = np.empty(len(array))
+    for i, value in enumerate(array):
+        if isinstance(value, numbers.Real):
+            found[i] = float(value)
         elif _is_missing(value):
-            flat[i] = math.nan
+            found[i] = math.nan
         else:
             return None
-    return array
-
-
-def plain_numbers(objects: np.ndarray) -> np.ndarray | None:
-    """Return objects that are all numbers in NumPy's type for them.
-
-    None if one is not, is missing, or would be rounded.
-    """
-    items = objects.reshape(-1).tolist()
-    if not items or not all(isinstance(item, numbers.Real) for item in items):
-        return None
-    array = np.array(items)
-    if array.dtype.kind not in "biuf" or np.isnan(array).any():
-        return None
-    if array.dtype.kind == "f" and any(
-        isinstance(item, numbers.Integral) and int(value) != int(item)
-        for item, value in zip(items, array.tolist(), strict=True)
-    ):
-        return None
-    return array.reshape(objects.shape)
-
-
-def stack_rows(name: str, rows: np.ndarray) -> np.ndarray | None:
-    """Stack a column of arrays or lists, one a sample, to `[n, ...]`.
-
-    Args:
-        name: Names the samples in errors.
-        rows: `[n]`, objects.
-
-    Returns:
-        The array; None if row 0 is no array or list, or one holds other than numbers.
-
-    Raises:
-        TypeError: If rows have different lengths, or one is none.
-    """
-    if not len(rows) or not _is_row(rows[0]):
-        return None
-    arrays: list[np.ndarray] = []
-    for i, row in enumerate(rows):
-        if not _is_row(row):
-            raise TypeError(
-                f"{name} must have an array in each row, but row {i} has {row!r:.40}"
-            )
-        array = _row_numbers(row)
-        if array is None:
-            return None
-        if arrays and array.shape != arrays[0].shape:
-            raise TypeError(
-                f"{name} must have rows of one length, but row {i} has "
-                f"{_show_shape(array)}, and row 0 {_show_shape(arrays[0])}"
-            )
-        arrays.append(array)
-    return np.stack(arrays)
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, list | tuple) or (
-        hasattr(value, "__array__") and getattr(value, "shape", ()) != ()
-    )
-
-
-def _row_numbers(row: Any) -> np.ndarray | None:
-    """Return the numbers of one row; None if it holds others, or is ragged."""
-    if hasattr(row, "detach"):
-        row = row.detach().cpu()
-    try:
-        array = np.asarray(row)
-    except ValueError:
-        return None
-    if array.dtype == object:
-        return numbers_or_nan(array)
-    return (
-        array
-        if array.dtype.kind in "biuf" or array.dtype.type.__module__ == "ml_dtypes"
-        else None
-    )
-
-
-def _show_shape(array: np.ndarray) -> str:
-    return str(len(array)) if array.ndim == 1 else str(array.shape)
+    return found
 
 
 def _is_missing(value: Any) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 
 import jaxsel
 from jaxsel import value
+from jaxsel.data import open_rows
 
 N, M, D = 12, 6, 3
 KEY = jax.random.key(0)
@@ -80,7 +81,7 @@ CALLS = {
     "exact_shapley": _game("exact_shapley"),
     "exact_semivalue": _game("exact_semivalue", kind="banzhaf"),
     "streamed_values": lambda x, y, x_val, y_val: jaxsel.streamed_values(
-        jaxsel.knn_shapley, x, y, [(x_val, y_val)], k=3
+        jaxsel.knn_shapley, x, y, open_rows(np.asarray(x_val), labels=y_val), k=3
     ),
     "find_label_errors": lambda x, y, *_: jaxsel.find_label_errors(x, y, folds=2),
     "loss_threshold": lambda x, y, x_val, y_val: jaxsel.loss_threshold(
@@ -135,7 +136,7 @@ def discovered():
         for name, item in vars(jaxsel).items()
         if not name.startswith("_")
         and inspect.isfunction(inspect.unwrap(item))
-        and name not in {"make_mesh", "init_multihost"}
+        and name not in {"make_mesh", "init_multihost", "import_module"}
     }
 
 

@@ -109,8 +109,8 @@ def cross_val_probs(
 def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
     """Return float32 samples `[n, ...]`, finite, as many as labels of two classes."""
     array = as_array("x", x)
-    if array.ndim == 2:
-        check_features("x", array)
+    if array.ndim == 2 or array.dtype == object:
+        array = check_features("x", x)
     else:
         check_numeric("x", array)
         check_finite("x", array)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import (
     as_array,
+    as_labels,
     check_finite,
     check_numeric,
     check_same_length,
@@ -84,7 +85,7 @@ def number_labels(
         ValueError: If `y` is not `[n]`, is empty, holds labels that are no classes, or
             classes are repeated or are not as many as the columns.
     """
-    labels = np.asarray(as_array("y", y))
+    labels = np.asarray(as_labels("y", y))
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f"y must be labels of shape [n], got {labels.shape}")
     if classes is None and _are_columns(labels, n_classes):

@@ -122,16 +122,17 @@ def omp(
         run = functools.partial(on_host, oracle, progress=True)
     else:
         run = functools.partial(compute, oracle, mesh=mesh)
-    match = run(
-        target,
-        several=several,
-        size=size,
-        l2=l2,
-        extra=extra,
-        valid=allowed,
-        tol=tol,
-        **options,
-    )
+    with jax.debug_nans(False):  # errors beyond the last step are NaN by design
+        match = run(
+            target,
+            several=several,
+            size=size,
+            l2=l2,
+            extra=extra,
+            valid=allowed,
+            tol=tol,
+            **options,
+        )
     if (np.asarray(match.status) == OVERFLOW).any():
         check_products(jnp.asarray(oracle.diag()), jnp.asarray(allowed))
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"

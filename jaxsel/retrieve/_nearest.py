@@ -311,7 +311,7 @@ def _part_distances(
         part.features, shared.queries, rows, shift, shared.centre, metric=metric
     )
     if part.codes is not None:
-        near = jnp.where(shared.hard_codes[:, None] == part.codes, near, jnp.inf)
+        near = jnp.where(shared.hard_codes[:, None] == part.codes[None], near, jnp.inf)
     return near, finite
 
 

@@ -67,8 +67,8 @@ def examples(
     rows = {}
     for name, value in (("x", x), (names[0], x_val)):
         array = as_array(name, value)
-        if array.ndim == 2:
-            check_features(name, array)
+        if array.ndim == 2 or array.dtype == object:
+            array = check_features(name, value)
         else:
             check_numeric(name, array)
             check_finite(name, array)

@@ -206,9 +206,10 @@ class _OutOfBag:
 
 def _hits(scores: Any, data: Examples) -> Any:
     """Return which points are predicted right, or minus the squared error."""
+    y = data.y.reshape((1,) * (scores.ndim - 2) + (-1,))
     if data.n_classes:
-        return scores.argmax(-1) == data.y
-    return -((scores[..., 0] - data.y) ** 2)
+        return scores.argmax(-1) == y
+    return -((scores[..., 0] - y) ** 2)
 
 
 @compiled(static_argnames=("learner",))
