@@ -100,7 +100,8 @@ def check_concrete(name: str, value: Any) -> None:
     if isinstance(value, Tracer):
         raise TypeError(
             f"{name} is being traced by jit, vmap or grad, but this function checks "
-            "its input on the host: call the pure kernel inside transformations instead"
+            "its input on the host: call the pure kernel inside transformations instead "
+            "(docs/kernels.md lists them), or this function outside of them"
         )
 
 
@@ -197,6 +198,14 @@ def check_finite(
             f"{name} must be finite, but row {bad[0]} has NaN or infinity{where} "
             f"({bad.size} of {len(array)} rows do): fill these in, or leave them out"
         )
+
+
+def refuse_one_class(names: str, labels: npt.ArrayLike) -> None:
+    """Refuse labels that are all of one class; `names` says where they are."""
+    raise ValueError(
+        f"{names} must have two classes or more, got one: "
+        f"{show_labels([np.asarray(labels).tolist()[0]])} in all rows"
+    )
 
 
 def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:

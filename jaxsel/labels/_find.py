@@ -118,14 +118,14 @@ def find_label_errors(
         probs, codes, known = probs_and_labels(pred_probs, y, classes)
         about = "pred_probs"
         if x is not None:
-            samples = check_samples(x, codes)
+            samples = check_samples(x, codes, known)
     else:
         if x is None:
             raise ValueError("x must be given where pred_probs are not")
         if classes is not None:
             raise ValueError("classes are for the columns of pred_probs: give both")
         codes, known = number_labels(y)
-        samples = check_samples(x, codes)
+        samples = check_samples(x, codes, known)
         probs, about = np.empty(0), ""
     if samples is not None:
         doubt_columns("x", samples, x, distances=False)

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from jaxsel._checks import (
     as_array,
+    check_concrete,
     check_count,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
+    refuse_one_class,
 )
 from jaxsel._typed import compiled, map_rows
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
@@ -97,7 +99,7 @@ def cross_val_probs(
             numbers are not finite, or there is one class only.
     """
     codes, classes = number_labels(y)
-    rows = check_samples(x, codes)
+    rows = check_samples(x, codes, classes)
     learner = probabilistic(learner)
     own = None
     if key is not None:
@@ -106,7 +108,7 @@ def cross_val_probs(
     return predict_folds(learner, rows, codes, len(classes), fold, own)
 
 
-def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
+def check_samples(x: Any, codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return float32 samples `[n, ...]`, finite, as many as labels of two classes."""
     array = as_array("x", x)
     if array.ndim == 2 or array.dtype == object:
@@ -116,7 +118,8 @@ def check_samples(x: Any, codes: np.ndarray) -> np.ndarray:
         check_finite("x", array)
     check_same_length("x", array, "y", codes)
     if (codes == codes[0]).all():
-        raise ValueError("y must have two classes or more, got one")
+        refuse_one_class("y", classes[codes[:1]])
+    check_concrete("x", jnp.zeros(()))  # inside jit all is traced
     with np.errstate(over="ignore"):
         single = np.asarray(array, np.float32)
     if single.dtype != array.dtype:

@@ -12,11 +12,14 @@ import numpy.typing as npt
 from jaxsel._aligned import align
 from jaxsel._checks import (
     as_array,
+    as_labels,
+    check_concrete,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
     encode_labels,
+    refuse_one_class,
 )
 
 from ._examples import Examples, Learner
@@ -108,8 +111,10 @@ def examples(
                 )
         codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
         if classes < 2:
-            raise ValueError(f"y and {names[1]} must have two classes or more, got one")
+            both = "y" if names[1] == "y" else f"y and {names[1]}"
+            refuse_one_class(both, as_labels("y", y))
     check_same_length("x", rows["x"], "y", codes)
     check_same_length(names[0], rows[names[0]], names[1], codes_val)
+    check_concrete("x", jnp.zeros(()))  # inside jit all is traced
     made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
     return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)
