@@ -100,8 +100,8 @@ def check_concrete(name: str, value: Any) -> None:
     if isinstance(value, Tracer):
         raise TypeError(
             f"{name} is being traced by jit, vmap or grad, but this function checks "
-            "its input on the host: call the pure kernel inside transformations instead "
-            "(docs/kernels.md lists them), or this function outside of them"
+            "its input on the host: call the pure kernel inside transformations "
+            "instead (docs/kernels.md lists them), or this function outside of them"
         )
 
 

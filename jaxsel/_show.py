@@ -1,5 +1,9 @@
 """Parts of the results' reprs: short, computed without JAX, and safe while traced."""
 
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
 import jax
 import numpy as np
 from jax.core import Tracer
@@ -40,3 +44,51 @@ def show_pairs(indices: np.ndarray, values: np.ndarray) -> str:
     """Return indices with their values as text."""
     pairs = zip(indices, values, strict=True)
     return f"{{{', '.join(f'{i}: {float(value):.4g}' for i, value in pairs)}}}"
+
+
+_MOST = 300  # characters of a repr
+_T = TypeVar("_T", bound=type)
+
+
+def brief(cls: _T) -> _T:
+    """Give a dataclass or named tuple a repr of at most 300 characters."""
+    cls.__repr__ = show_fields
+    return cls
+
+
+def show_fields(thing: Any, names: Iterable[str] | None = None) -> str:
+    """Return the type of a result with its fields: arrays and long ones by their size.
+
+    Args:
+        thing: Any object.
+        names: The attributes to show; the fields of a dataclass or named tuple if None.
+    """
+    if names is None:
+        if dataclasses.is_dataclass(thing):
+            names = [field.name for field in dataclasses.fields(thing) if field.repr]
+        else:
+            names = thing._fields
+    fields = (f"{name}={_show_short(getattr(thing, name, None))}" for name in names)
+    text = f"{type(thing).__name__}({', '.join(fields)})"
+    return text if len(text) <= _MOST else f"{text[: _MOST - 4]}...)"
+
+
+def _show_short(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, dict | list | tuple | set | frozenset) and len(value) > SHOWN:
+        return f"<{len(value)} entries>"
+    if isinstance(value, dict | list | tuple):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        shown = [
+            f"{key!r}: {_show_short(item)}"
+            if isinstance(value, dict)
+            else _show_short(item)
+            for key, item in parts
+        ]
+        text = ", ".join(shown)
+        text = f"{{{text}}}" if isinstance(value, dict) else f"({text})"
+    else:
+        text = repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxsel._show import SHOWN, show_pairs
+from jaxsel._show import SHOWN, brief, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ROWS, _PAIRS = 10, 5  # that the table for people has
 
 
+@brief
 class Confusion(NamedTuple):
     """Two classes of which one is labelled as the other.
 

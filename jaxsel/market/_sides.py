@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_finite, check_same_length
 from jaxsel._frames import in_order, names_of
+from jaxsel._show import brief
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
@@ -19,6 +20,7 @@ from ._request import Request
 from ._schema import as_labels, as_samples, as_vectors, encoded, kind_of
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnerModel:
     """Owner's private view of samples, its own and the hard ones; never sent.

@@ -28,6 +28,7 @@ from jax import lax
 
 from jaxsel import _native
 from jaxsel._platform import on_platform, take
+from jaxsel._show import brief
 from jaxsel._typed import all_devices, cond, map_rows, swap_devices
 
 from ._together import once, repeat
@@ -49,6 +50,7 @@ _FEW = 128
 _ROWS = 64
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["points", "query", "error", "query_error"],

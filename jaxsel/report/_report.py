@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._show import brief
 from jaxsel._staged import staged
 
 from ._chapter import Chapter, Figure, Table
@@ -19,6 +20,7 @@ from ._origin import Origin, origin
 from ._page import render
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """Chapters under one title.

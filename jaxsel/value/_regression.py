@@ -27,6 +27,7 @@ from jaxsel._checks import (
 )
 from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
+from jaxsel._show import brief
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, Sort, unsort
 
@@ -137,6 +138,7 @@ def _values(
     return dataclasses.replace(values, index=values.index or index)
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["nearer", "farther", "chance"],

@@ -26,6 +26,7 @@ import numpy as np
 from scipy import special
 
 from jaxsel._checks import check_positive
+from jaxsel._show import brief
 
 
 def shapley_weights(n: int, k: int) -> np.ndarray:
@@ -130,6 +131,7 @@ def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
     return -1 / (n_classes * n), -(harmonic - 1) / (n * (n - 1))
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["weight", "drop", "level", "total", "bend"],
