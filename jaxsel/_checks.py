@@ -22,6 +22,9 @@ from ._mesh import gather
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+INT32 = 2**31 - 1
+"""The largest number of JAX's usual integers."""
+
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     if value not in allowed:
@@ -29,12 +32,19 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be one of {options}, got {value!r}")
 
 
-def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return a whole number of at least `minimum`, as an int."""
+def check_count(
+    name: str, value: Any, *, minimum: int = 1, maximum: int = 2**63 - 1
+) -> int:
+    """Return a whole number from `minimum` to `maximum`, as an int.
+
+    Beyond the default maximum NumPy counts no further; JAX does to `INT32`.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    if value > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {value}")
     return int(value)
 
 
@@ -43,7 +53,10 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     allowed = "zero or more" if zero else "above zero"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {allowed}, got {value!r}")
-    value = float(value)
+    try:
+        value = float(value)
+    except OverflowError:  # of a whole number
+        value = math.inf
     if not np.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be finite and {allowed}, got {value}")
     return value

@@ -96,9 +96,8 @@ def run(args: argparse.Namespace) -> None:
     encoded = encoding.encoder is not None
     checks += [] if features is None or encoded else _check_scales(features)
 
-    folder.mkdir(parents=True, exist_ok=True)
     paths = dict(zip(names, files, strict=True))
-    with staged(files) as parts:
+    with staged(files, folder=folder) as parts:
         part = dict(zip(names, parts, strict=True))
         _write_table(errors, data.ids, part[_TABLE])
         if report:

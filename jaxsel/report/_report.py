@@ -59,9 +59,8 @@ class Report:
             ),
         }
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         page, numbers = (folder / name for name in contents)
-        with staged([page, numbers]) as parts:
+        with staged([page, numbers], folder=folder) as parts:
             for part, text in zip(parts, contents.values(), strict=True):
                 part.write_text(text, encoding="utf-8")
         return page, numbers

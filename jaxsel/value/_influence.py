@@ -55,7 +55,7 @@ def influence(
         Koh and Liang, Understanding black-box predictions via influence functions,
         ICML 2017, equation 2.
     """
-    check_positive("l2", l2)
+    l2 = check_positive("l2", l2)
     index, x_val = row_index(x), align(x, y, x_val, y_val)
     data, (_, codes_val) = examples(LogisticRegression(l2=l2), x, y, x_val, y_val)
     codes = np.asarray(data.y)

@@ -17,6 +17,7 @@ from jaxtyping import Float, Real
 
 from jaxsel._aligned import row_index
 from jaxsel._checks import (
+    INT32,
     as_array,
     check_choice,
     check_count,
@@ -71,7 +72,7 @@ def knn_regression_shapley(
         Jia et al., Efficient task-specific data valuation for nearest neighbor
         algorithms, VLDB 2019, Theorem 6.
     """
-    return _values(x, t, x_val, t_val, k=check_count("k", k), **options)
+    return _values(x, t, x_val, t_val, k=check_count("k", k, maximum=INT32), **options)
 
 
 def _values(
