@@ -51,9 +51,52 @@ _T = TypeVar("_T", bound=type)
 
 
 def brief(cls: _T) -> _T:
-    """Give a dataclass or named tuple a repr of at most 300 characters."""
+    """Give a dataclass or named tuple a repr of at most 300 characters.
+
+    A dataclass of arrays is compared as `compared` does.
+    """
     cls.__repr__ = show_fields
+    if dataclasses.is_dataclass(cls) and any(
+        "Array" in str(field.type) or "ndarray" in str(field.type)
+        for field in dataclasses.fields(cls)
+    ):
+        return compared(cls)
     return cls
+
+
+def compared(cls: _T) -> _T:
+    """Let `==` compare a dataclass by its fields, arrays by shape and entries.
+
+    NaN equals NaN. One with arrays has no hash, as arrays have none.
+    """
+    if cls.__dataclass_params__.eq:
+        cls.__eq__ = _equal_fields
+    return cls
+
+
+def _equal_fields(a: Any, b: Any) -> Any:
+    if type(a) is not type(b):
+        return NotImplemented
+    return all(
+        _equal(getattr(a, field.name), getattr(b, field.name))
+        for field in dataclasses.fields(a)
+        if field.compare
+    )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray | jax.Array) and isinstance(b, np.ndarray | jax.Array):
+        if jax.numpy.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        a, b = np.asarray(a), np.asarray(b)
+        return np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f")
+    if isinstance(a, tuple | list) and type(a) is type(b):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return bool(a == b)
 
 
 def show_fields(thing: Any, names: Iterable[str] | None = None) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ._result_files import load, save
 from ._selection import Selection as Selection
-from ._show import SHOWN, is_readable, show_count, show_pairs
+from ._show import SHOWN, compared, is_readable, show_count, show_pairs
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -42,6 +42,7 @@ class Provenance(NamedTuple):
     parts: tuple[str, ...]
 
 
+@compared
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "count", "m2", "error_bound"),
