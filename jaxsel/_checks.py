@@ -177,7 +177,7 @@ def _first_text(array: Any) -> str:
     for i, value in enumerate(array.reshape(-1)):
         if not isinstance(value, numbers.Real):
             row = i // max(1, math.prod(array.shape[1:]))
-            return f", {show_labels([value])} in row {row}"
+            return f", {str(value)[:24]!r} in row {row}"
     return ""
 
 

@@ -35,6 +35,7 @@ FLAGS = {
 
 
 @pytest.mark.slow
+@pytest.mark.left_out
 @pytest.mark.parametrize("flag", FLAGS)
 @each
 def test_flags_change_nothing(name, flag):
@@ -58,11 +59,11 @@ def test_inside_jit_it_works_or_names_the_kernels(name):
         top_level.CALLS[name](*top_level.samples())
         return total
 
-    try:
+    if name == "loss_threshold":  # by NumPy alone
         jax.jit(step)(1.0)
-    except TypeError as error:
-        assert "is being traced by jit" in str(error)
-        assert "kernel" in str(error)
+        return
+    with pytest.raises(TypeError, match=r"is being traced by jit.*kernel"):
+        jax.jit(step)(1.0)
 
 
 def test_without_jit_coalitions_are_drawn_alike():
@@ -174,7 +175,7 @@ ragged[:] = [row[: 3 - (i == 4)] for i, row in enumerate(X)]
 REFUSED = {
     "void": (X.astype(ml_dtypes.bfloat16).view("V2"), "view.ml_dtypes.bfloat16"),
     "fields": (np.zeros(12, [("a", float), ("b", int)]), "has the fields a, b"),
-    "durations": (X.astype("m8[s]"), "dates with .*TableEncoder.* timedelta64"),
+    "durations": (X.astype("m8[s]"), "dates with .*TableEncoder.*timedelta64"),
     "dates": (X.astype("M8[s]"), "dates with .*TableEncoder"),
     "lazy": (pl.DataFrame(X).lazy(), r"a LazyFrame: .* pass x.collect\(\)"),
     "generator": ((row for row in X), "must be an array, got a generator"),

@@ -116,6 +116,7 @@ LABELLED = {
     not in {
         "knn_regression_shapley",
         "loss_threshold",
+        "pseudo_labels",
         "omp",
         "herding",
         "influence_topk",
@@ -144,4 +145,6 @@ def leaves(result):
     """Return the numbers of a result, by which two calls are compared."""
     if isinstance(result, jaxsel.LabelErrors):
         return [np.asarray(result.scores), np.asarray(result.indices)]
+    if isinstance(result, jaxsel.LossThreshold):
+        return [np.asarray(result.value), np.asarray(result.n_kept)]
     return [np.asarray(leaf) for leaf in jax.tree.leaves(result)]

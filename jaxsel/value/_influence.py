@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import linalg, special
 
 from jaxsel._aligned import align, row_index
-from jaxsel._checks import as_array, check_positive
+from jaxsel._checks import check_features, check_positive
 from jaxsel._types import Values
 
 from ._learners import LogisticRegression
@@ -65,7 +65,7 @@ def influence(
         label = np.asarray(y_val)[row]
         raise ValueError(f"y_val must hold labels that occur in y, got {label!r}")
     x, x_val = (
-        np.asarray(as_array(name, value), np.float64)
+        np.asarray(check_features(name, value), np.float64)
         for name, value in (("x", x), ("x_val", x_val))
     )
     mean = x.mean(0)

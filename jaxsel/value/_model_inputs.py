@@ -102,7 +102,7 @@ def examples(
             raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
     else:
         for name, value in (("y", y), (names[1], y_val)):
-            array = np.asarray(as_array(name, value))
+            array = np.asarray(as_labels(name, value))
             if array.dtype.kind == "f" and (array != np.round(array)).any():
                 raise ValueError(
                     f"{name} must hold class labels, got "

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import as_array
+from jaxsel._checks import as_labels
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._typed import clone_key, compiled
@@ -117,7 +117,7 @@ class _Bags:
     ):
         learner = as_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
-        floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
+        floats = jnp.issubdtype(np.asarray(as_labels("y", y)).dtype, jnp.floating)
         targets = learner.regression and bool(floats)
         data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
