@@ -40,10 +40,10 @@ def show_first(indices: np.ndarray) -> str:
     return f"[{', '.join(shown)}]"
 
 
-def show_pairs(indices: np.ndarray, values: np.ndarray) -> str:
-    """Return indices with their values as text."""
-    pairs = zip(indices, values, strict=True)
-    return f"{{{', '.join(f'{i}: {float(value):.4g}' for i, value in pairs)}}}"
+def show_pairs(names: Iterable[Any], values: np.ndarray) -> str:
+    """Return names or positions of samples with their values as text."""
+    pairs = zip((f"{name!s:.20}" for name in names), values, strict=True)
+    return f"{{{', '.join(f'{name}: {float(value):.4g}' for name, value in pairs)}}}"
 
 
 _MOST = 300  # characters of a repr

@@ -124,8 +124,12 @@ class Values:
             f"count={show_count(self.count)}, reduce={self.reduce!r}"
         )
         if self.values.ndim == 1 and is_readable(self.values):
-            best = self._best_first()[:SHOWN]
-            text += f", best={show_pairs(best, np.asarray(self.values)[best])}"
+            array = np.asarray(self.values)
+            unknown = int(np.isnan(array).sum())
+            best = self._best_first()[: min(SHOWN, len(self) - unknown)]
+            names = best if self.index is None else [self.index[i] for i in best]
+            text += f", best={show_pairs(names, array[best])}"
+            text += f", {unknown} unknown" if unknown else ""
         return f"{text})"
 
     def _repr_html_(self) -> str:
