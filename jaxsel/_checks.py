@@ -41,11 +41,12 @@ def check_count(
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
+    value = int(value)
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
     if value > maximum:
         raise ValueError(f"{name} must be at most {maximum}, got {value}")
-    return int(value)
+    return value
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
@@ -128,7 +129,10 @@ def check_features(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
             f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
-    if array.dtype == object and (known := feature_numbers(name, array)) is not None:
+    if (
+        array.dtype == object
+        and (known := feature_numbers(name, np.asarray(array))) is not None
+    ):
         array = known
     check_numeric(name, array)
     if array.ndim != 2:

@@ -55,11 +55,9 @@ def brief(cls: _T) -> _T:
 
     A dataclass of arrays is compared as `compared` does.
     """
-    cls.__repr__ = show_fields
-    if dataclasses.is_dataclass(cls) and any(
-        "Array" in str(field.type) or "ndarray" in str(field.type)
-        for field in dataclasses.fields(cls)
-    ):
+    setattr(cls, "__repr__", show_fields)  # noqa: B010
+    kinds: dict[str, Any] = getattr(cls, "__dataclass_fields__", {})
+    if any("rray" in str(field.type) for field in kinds.values()):
         return compared(cls)
     return cls
 
@@ -69,8 +67,9 @@ def compared(cls: _T) -> _T:
 
     NaN equals NaN. One with arrays has no hash, as arrays have none.
     """
-    if cls.__dataclass_params__.eq:
-        cls.__eq__ = _equal_fields
+    options: Any = getattr(cls, "__dataclass_params__")  # noqa: B009
+    if options.eq:
+        setattr(cls, "__eq__", _equal_fields)  # noqa: B010
     return cls
 
 
@@ -99,18 +98,11 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def show_fields(thing: Any, names: Iterable[str] | None = None) -> str:
-    """Return the type of a result with its fields: arrays and long ones by their size.
-
-    Args:
-        thing: Any object.
-        names: The attributes to show; the fields of a dataclass or named tuple if None.
-    """
-    if names is None:
-        if dataclasses.is_dataclass(thing):
-            names = [field.name for field in dataclasses.fields(thing) if field.repr]
-        else:
-            names = thing._fields
+def show_fields(thing: Any) -> str:
+    """Return the type of a dataclass or named tuple and its fields, long ones by size."""
+    names: tuple[str, ...] = getattr(thing, "_fields", ())
+    if dataclasses.is_dataclass(thing):
+        names = tuple(field.name for field in dataclasses.fields(thing) if field.repr)
     fields = (f"{name}={_show_short(getattr(thing, name, None))}" for name in names)
     text = f"{type(thing).__name__}({', '.join(fields)})"
     return text if len(text) <= _MOST else f"{text[: _MOST - 4]}...)"
