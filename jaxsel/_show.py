@@ -99,7 +99,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def show_fields(thing: Any) -> str:
-    """Return the type of a dataclass or named tuple and its fields, long ones by size."""
+    """Write a dataclass or named tuple, and by their size the fields that are long."""
     names: tuple[str, ...] = getattr(thing, "_fields", ())
     if dataclasses.is_dataclass(thing):
         names = tuple(field.name for field in dataclasses.fields(thing) if field.repr)
