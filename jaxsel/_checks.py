@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._frames import feature_labels, foreign_columns, frame_array, without_label
+from ._foreign import feature_numbers, foreign_array
+from ._frames import feature_labels, foreign_columns, without_label
 from ._mesh import gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
+INT32 = 2**31 - 1
+"""The largest number of JAX's usual integers."""
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
@@ -30,13 +32,21 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be one of {options}, got {value!r}")
 
 
-def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return a whole number of at least `minimum`, as an int."""
+def check_count(
+    name: str, value: Any, *, minimum: int = 1, maximum: int = 2**63 - 1
+) -> int:
+    """Return a whole number from `minimum` to `maximum`, as an int.
+
+    Beyond the default maximum NumPy counts no further; JAX does to `INT32`.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
+    value = int(value)
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
-    return int(value)
+    if value > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {value}")
+    return value
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
@@ -44,7 +54,10 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     allowed = "zero or more" if zero else "above zero"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {allowed}, got {value!r}")
-    value = float(value)
+    try:
+        value = float(value)
+    except OverflowError:  # of a whole number
+        value = math.inf
     if not np.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be finite and {allowed}, got {value}")
     return value
@@ -56,49 +69,40 @@ def as_array(
     """Return the value as an array; JAX arrays stay where they are.
 
     Of those that are spread over processes, every process gets the whole, as NumPy,
-    unless they are to stay `in_place`, too. Sparse matrices become dense.
+    unless they are to stay `in_place`, too. For what else is taken see
+    `foreign_array`.
 
     Raises:
-        TypeError: If it is being traced, is ragged, or a `Dataset`.
+        TypeError: If it is being traced, or is no array.
         ValueError: If it is a masked array with masked entries, or a sparse matrix that
             is too large to be dense.
     """
     check_concrete(name, value)
     if isinstance(value, jax.Array):
         return value if in_place or value.is_fully_addressable else gather(value)
-    if np.ma.is_masked(value):
-        raise ValueError(
-            f"{name} has {np.ma.count_masked(value)} masked entries, whose hidden "
-            "numbers would count as data: fill them (.filled) or leave their rows out"
-        )
-    if hasattr(value, "as_features"):
-        raise TypeError(
-            f"{name} must be an array, got a Dataset: pass its y for labels, and for "
-            "samples train.as_features(), or val.as_features(fit_on=train)"
-        )
-    if hasattr(value, "toarray"):
-        return _dense(name, value)
-    if (table := frame_array(value)) is not None:
-        return table
-    try:
+    if type(value) in (np.ndarray, np.memmap) and value.dtype != object:
         return np.asarray(value)
-    except ValueError as error:
-        more = ": multi-label data are not supported" if name[:1] == "y" else ""
-        raise TypeError(
-            f"{name} must be an array, got ragged nested lists{more}"
-        ) from error
+    array = foreign_array(name, value)
+    check_concrete(name, array)
+    return array
 
 
-def _dense(name: str, sparse: Any) -> np.ndarray:
-    """Return the entries of a sparse matrix, unless they need too much memory."""
-    size = math.prod(sparse.shape) * sparse.dtype.itemsize
-    if size > _MOST_DENSE:
-        raise ValueError(
-            f"{name} is sparse, and would take {size / 1e9:.1f} GB as an array, which "
-            "distances need: reduce it to a few hundred columns first, as "
-            "sklearn.decomposition.TruncatedSVD does"
-        )
-    return sparse.toarray()
+def as_labels(name: str, value: Any) -> np.ndarray | jax.Array:
+    """Return labels, or class probabilities, as an array; see `as_array`.
+
+    Raises:
+        TypeError: If it is being traced, or is no array.
+        ValueError: If a sample has several labels.
+    """
+    try:
+        array = as_array(name, value)
+    except TypeError:
+        if isinstance(value, list | tuple):  # ragged
+            _refuse_lists(name, value)
+        raise
+    if array.dtype == object and array.ndim == 1:
+        _refuse_lists(name, array)
+    return array
 
 
 def check_concrete(name: str, value: Any) -> None:
@@ -110,7 +114,8 @@ def check_concrete(name: str, value: Any) -> None:
     if isinstance(value, Tracer):
         raise TypeError(
             f"{name} is being traced by jit, vmap or grad, but this function checks "
-            "its input on the host: call the pure kernel inside transformations instead"
+            "its input on the host: call the pure kernel inside transformations "
+            "instead (docs/kernels.md lists them), or this function outside of them"
         )
 
 
@@ -124,11 +129,11 @@ def check_features(
             f"{name} must be numeric, but has columns of text, dates or other objects: "
             f"{foreign}; encode them with jaxsel.tables.TableEncoder, or drop them"
         )
-    if array.dtype == object and hasattr(value, "column_names"):
-        raise TypeError(
-            f"{name} must be an array, got a {type(value).__name__}: pass the column "
-            "that holds features"
-        )
+    if (
+        array.dtype == object
+        and (known := feature_numbers(name, np.asarray(array))) is not None
+    ):
+        array = known
     check_numeric(name, array)
     if array.ndim != 2:
         remedy = "; flatten each sample to a row" if array.ndim > 2 else ""
@@ -145,10 +150,39 @@ def check_features(
 
 
 def check_numeric(name: str, array: np.ndarray | jax.Array) -> None:
-    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
-        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}")
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise TypeError(f"{name} must be real, got dtype {array.dtype}")
+    dtype = array.dtype
+    if dtype.type is np.void:
+        if dtype.names is not None:
+            raise TypeError(
+                f"{name} must be numeric, but has the fields {', '.join(dtype.names)}: "
+                f"pass numpy.lib.recfunctions.structured_to_unstructured({name})"
+            )
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype.str}: NumPy reads bfloat16 and "
+            f"float8 from files as bytes; name their type, as in "
+            f"{name}.view(ml_dtypes.bfloat16)"
+        )
+    if dtype.kind in "mM":
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype}: encode dates with "
+            "jaxsel.tables.TableEncoder, or divide durations by "
+            "numpy.timedelta64(1, 's')"
+        )
+    if not (jnp.issubdtype(dtype, jnp.number) or dtype.kind == "b"):
+        raise TypeError(
+            f"{name} must be numeric, got dtype {dtype}{_first_text(array)}"
+        )
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(f"{name} must be real, got dtype {dtype}")
+
+
+def _first_text(array: Any) -> str:
+    """Name the first entry that is no number."""
+    for i, value in enumerate(array.reshape(-1)):
+        if not isinstance(value, numbers.Real):
+            row = i // max(1, math.prod(array.shape[1:]))
+            return f", {str(value)[:24]!r} in row {row}"
+    return ""
 
 
 def check_finite(
@@ -181,6 +215,14 @@ def check_finite(
             f"{name} must be finite, but row {bad[0]} has NaN or infinity{where} "
             f"({bad.size} of {len(array)} rows do): fill these in, or leave them out"
         )
+
+
+def refuse_one_class(names: str, labels: npt.ArrayLike) -> None:
+    """Refuse labels that are all of one class; `names` says where they are."""
+    raise ValueError(
+        f"{names} must have two classes or more, got one: "
+        f"{show_labels([np.asarray(labels).tolist()[0]])} in all rows"
+    )
 
 
 def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:
@@ -242,7 +284,7 @@ def encode_labels(
     """
     arrays = []
     for name, value in zip(names, (y, y_val), strict=True):
-        array = np.asarray(as_array(name, value))
+        array = np.asarray(as_labels(name, value))
         if jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(np.float64)  # NumPy does not know bfloat16
         if array.ndim != 1:
@@ -283,7 +325,7 @@ def encode_labels(
         ) from error
 
 
-def _refuse_lists(name: str, labels: np.ndarray) -> None:
+def _refuse_lists(name: str, labels: Iterable[object]) -> None:
     for row, label in enumerate(labels):
         if isinstance(label, (list, tuple, set, frozenset, dict, np.ndarray)):
             raise ValueError(

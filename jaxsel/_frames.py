@@ -21,7 +21,7 @@ def columns_of(table: Any) -> list[Any] | None:
     None of anything else.
     """
     kind = type(table)  # an object's own attributes may be its columns
-    if not hasattr(kind, "columns"):
+    if not hasattr(kind, "columns") or hasattr(kind, "collect"):  # lazy: not read yet
         return None
     if hasattr(kind, "column_names"):  # Arrow, whose `columns` are the data
         return list(table.column_names)

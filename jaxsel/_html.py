@@ -28,7 +28,8 @@ def values_html(values: Any) -> str:
     numbers = values.to_numpy()
     names = range(len(values)) if values.index is None else values.index
     rows = [
-        f"<td>{html.escape(str(names[i]))}</td><td>{numbers[i]:.4g}</td>"
+        f"<td>{html.escape(str(names[i]))}</td><td>"
+        f"{'unknown' if np.isnan(numbers[i]) else format(numbers[i], '.4g')}</td>"
         for i in ends.tolist()
     ]
     rows.insert(shown, "<td colspan=2>…</td>")

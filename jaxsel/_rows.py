@@ -14,6 +14,7 @@ import numpy as np
 from ._checks import check_count, check_finite
 from ._chunk import chunk_slices
 from ._read_ahead import read_ahead
+from ._show import brief
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,6 +27,7 @@ class Block(NamedTuple):
     labels: np.ndarray | None
 
 
+@brief
 class RowChunk(NamedTuple):
     """Consecutive rows of a pass.
 

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._result_files import load, save
-from ._show import is_readable, show, show_first
+from ._show import compared, is_readable, show, show_first
 
 
+@compared
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:

@@ -3,24 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+# Errors of a write, which does not name the file.
+_UNNAMED = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+
 
 @contextlib.contextmanager
-def staged(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def staged(
+    paths: Sequence[Path], *, folder: Path | None = None
+) -> Iterator[list[Path]]:
     """Yield a temporary path beside each, and move all into place on success.
 
     They are moved in the order given. A run that fails or is killed before leaves what
     was there; one that is killed between two moves leaves the first files new and the
     others old, so that files which must fit carry each other's hashes.
+
+    Args:
+        paths: The files, at least one.
+        folder: Made first if it is not there, and removed if the run fails.
+
+    Raises:
+        OSError: If a file cannot be written; names the file also if a disk is full.
     """
+    missing: list[Path] = []
+    while folder is not None and not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
     parts = [path.with_name(f".{os.getpid()}.{path.name}") for path in paths]
     try:
+        if missing:
+            missing[0].mkdir(parents=True, exist_ok=True)
         yield parts
         for part, path in zip(parts, paths, strict=True):
             part.replace(path)
-    finally:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in _UNNAMED:
+            error.filename = error.filename or os.fspath(_last_written(paths, parts))
         for part in parts:
             part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not there, or others wrote to it
+            for made in missing:
+                made.rmdir()
+        raise
+
+
+def _last_written(paths: Sequence[Path], parts: Sequence[Path]) -> Path:
+    """Return the file that was being written, or the first if none was."""
+    started = [
+        (part.stat().st_mtime_ns, path)
+        for part, path in zip(parts, paths, strict=True)
+        if part.exists()
+    ]
+    return max(started)[1] if started else paths[0]

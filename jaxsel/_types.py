@@ -20,7 +20,7 @@ import numpy as np
 from ._doubts import doubt
 from ._result_files import load, save
 from ._selection import Selection as Selection
-from ._show import SHOWN, is_readable, show_count, show_pairs
+from ._show import SHOWN, compared, is_readable, show_count, show_pairs
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -43,6 +43,7 @@ class Provenance(NamedTuple):
     parts: tuple[str, ...]
 
 
+@compared
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "count", "m2", "error_bound"),
@@ -137,8 +138,12 @@ class Values:
             f"count={show_count(self.count)}, reduce={self.reduce!r}"
         )
         if self.values.ndim == 1 and is_readable(self.values):
-            best = self._best_first()[:SHOWN]
-            text += f", best={show_pairs(best, np.asarray(self.values)[best])}"
+            array = np.asarray(self.values)
+            unknown = int(np.isnan(array).sum())
+            best = self._best_first()[: min(SHOWN, len(self) - unknown)]
+            names = best if self.index is None else [self.index[i] for i in best]
+            text += f", best={show_pairs(names, array[best])}"
+            text += f", {unknown} unknown" if unknown else ""
         return f"{text})"
 
     def _repr_html_(self) -> str:

@@ -76,6 +76,8 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
     Raises:
         SystemExit: As `main`.
     """
+    if sys.stdout is None:  # closed, as by `jaxsel info >&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     args = parser.parse_args(argv)
     if not hasattr(args, "run"):
         args.show_help()
@@ -95,7 +97,7 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
     except BrokenPipeError:  # as in `jaxsel data list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, OverflowError) as error:
         if args.debug:
             raise
         sys.stderr.write(f"{parser.prog}: error: {explain_error(error)}\n")

@@ -378,7 +378,10 @@ def test_merging_refuses_other_values(capsys):
         (["train.npz", "nan.npz", *OUT], "x_val must be finite, but row 2 has NaN"),
         (["train.npz", "nan.npz", *OUT], "(x, y, t: TRAIN; x_val, y_val, t_val: VAL)"),
         (["train.npz", "val.npz", "--k", "0", *OUT], "k must be at least 1, got 0"),
-        (["train.npz", "val.npz", "--k", "a", *OUT], "argument --k: invalid int value"),
+        (
+            ["train.npz", "val.npz", "--k", "a", *OUT],
+            "argument --k: must be a whole number, got 'a'",
+        ),
         (
             ["train.npz", "val.npz", "--metric", "l1", *OUT],
             "must be one of l2, cosine, got 'l1'",

@@ -102,9 +102,8 @@ def run(args: argparse.Namespace) -> None:
     encoded = encoding.encoder is not None
     checks += [] if features is None or encoded else _check_scales(features)
 
-    folder.mkdir(parents=True, exist_ok=True)
     paths = dict(zip(names, files, strict=True))
-    with staged(files) as parts:
+    with staged(files, folder=folder) as parts:
         part = dict(zip(names, parts, strict=True))
         shown = _shown(args, data, errors)
         _write_table(errors, shown, part[_TABLE])

@@ -12,6 +12,7 @@ from ._parser import did_you_mean
 _PART = re.compile(r"\.\d+\.(?=[^/]+$)")  # of files that are being written
 _REMEDIES = {
     errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "free some space, or write elsewhere",
     errno.EROFS: "write elsewhere",
     errno.EACCES: "change who may read and write there, or choose another place",
     errno.EPERM: "change who may read and write there, or choose another place",

@@ -184,8 +184,12 @@ def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
 
 def say(*lines: str) -> None:
     """Write lines to standard output."""
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = error.filename or "standard output"
+        raise
 
 
 def say_checks(checks: Iterable[str]) -> None:

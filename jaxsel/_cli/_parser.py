@@ -11,6 +11,9 @@ from typing import Any, NoReturn
 Commands = argparse._SubParsersAction
 
 
+_LARGEST = 2**63 - 1  # that NumPy counts to
+
+
 class Parser(argparse.ArgumentParser):
     """Shows help as it was written, takes no abbreviations, and errs on one line."""
 
@@ -38,6 +41,23 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"there is no option {unknown[0]}{guess}")
             self.error(f"{unknown[0]!r} is one argument too many{guess}")
         return found, unknown
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse's; says which numbers an option takes, and refuses NaN."""
+        if action.type not in (int, float):
+            return super()._get_value(action, arg_string)
+        kind = "a whole number" if action.type is int else "a number"
+        try:
+            number = action.type(arg_string)
+        except ValueError:
+            number = None
+        if number is None or number != number:
+            raise argparse.ArgumentError(action, f"must be {kind}, got {arg_string!r}")
+        if action.type is int and abs(number) > _LARGEST:
+            raise argparse.ArgumentError(
+                action, f"must be at most {_LARGEST}, got {arg_string}"
+            )
+        return number
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -57,9 +57,11 @@ def write_report(
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     check_report_packages()
     folder = Path(args.out)
-    folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("report.html", "report.json", "manifest.json")]
-    check_outputs(files, inputs=(), force=args.force)
+    if folder.is_dir():
+        check_outputs(files, inputs=(), force=args.force)
+    elif folder.exists():
+        raise FileExistsError(f"{folder} is a file: --out names a folder")
     seeds = range(args.seeds)
     page, numbers, summary = write(folder, seeds, show_progress())
     record = Record(

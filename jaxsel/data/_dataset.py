@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._scale import mean_and_scale, standardized
+from jaxsel._show import compared
 
 
+@compared
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
     """Samples with their labels, as NumPy arrays.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jaxsel._packages import extract, fetch
 from jaxsel._scratch import locked_scratch
+from jaxsel._show import brief
 
 from ._catalog import CATALOG, Entry
 from ._store import (
@@ -22,6 +23,7 @@ from ._store import (
 )
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Info:
     """Catalogue entry of a data set, and its path once it is prepared.

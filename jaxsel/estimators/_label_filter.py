@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import multiclass
 
+from jaxsel._checks import show_labels
 from jaxsel.labels import find_label_errors
 
 from ._rows import FittedOnRows
@@ -71,7 +72,9 @@ class LabelErrorFilter(FittedOnRows):
     ) -> tuple[np.ndarray, None]:
         multiclass.check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise ValueError("y must have two classes or more, got 1 class")
+            raise ValueError(
+                f"y must have two classes or more, got 1 class: {show_labels(y[:1])}"
+            )
         self.errors_ = find_label_errors(
             x, y, learner=self.learner, folds=self.folds, filter_by=self.filter_by
         )

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxsel._executor import Ahead, Executor, Sent, workers_of
+from jaxsel._show import brief
 
 from ._objective import Benchmark
 from ._solve import Solution, run, solve
@@ -19,6 +20,7 @@ from ._source import Streamed
 Source: TypeAlias = Sorted | Streamed
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Band:
     """Thresholds for benchmarks that were drawn again.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_choice, check_same_length
+from jaxsel._show import brief
 
 from ._inputs import as_losses
 from ._threshold import LossThreshold, loss_threshold
@@ -17,6 +18,7 @@ from ._threshold import LossThreshold, loss_threshold
 Missing = Literal["pooled", "keep", "drop"]
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassThresholds:
     """Samples whose loss is at most that of their class are kept.

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from jaxsel._show import brief
 from jaxsel._typed import fori_loop
 
 from ._wide import Wide, excess, largest, less, times, to_float, wide
 
 
+@brief
 class KSThreshold(NamedTuple):
     """Result of `ks_threshold`.
 

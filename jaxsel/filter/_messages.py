@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count
+from jaxsel._show import brief
 from jaxsel._wire import (
     Format,
     check_fields,
@@ -99,6 +100,7 @@ class Message:
         return cls(**fields, **arrays)
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Question(Message):
     """Server's question to its clients: how many losses lie below each edge.
@@ -162,6 +164,7 @@ class FromClient(Message):
         check_text("client", self.client, longest=100)
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Counted(FromClient):
     """A client's answer to a question.
@@ -191,6 +194,7 @@ class Counted(FromClient):
             raise ValueError("counts must be whole numbers, of shape [2 E + 1]")
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Verdict(Message):
     """Final threshold, sent by the server to its clients.

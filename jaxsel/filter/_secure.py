@@ -50,6 +50,9 @@ class SecureClient:
         needed: How many clients must be left in the end for a sum to come out.
     """
 
+    def __repr__(self) -> str:
+        return f"SecureClient({self._counted.client!r}, stage {self._stage})"
+
     def __init__(self, counted: Counted, needed: int):
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._show import brief
 from jaxsel._wire import check_text
 
 from ._messages import FromClient
@@ -16,6 +17,7 @@ SEALED = 2 * LENGTH + 16
 """Bytes of two shares, sealed."""
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Keys(FromClient):
     """A client's public keys.
@@ -54,6 +56,7 @@ class _Pieces(FromClient):
             check_text("a name in others", name, longest=100)
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shares(_Pieces):
     """Shares of a client's secrets, one for each other client, sealed for it.
@@ -83,6 +86,7 @@ class Shares(_Pieces):
         _check_bytes("seed", self.seed, (32,))
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Revealed(_Pieces):
     """Shares that a client opens, so that the server can take masks off the sum.

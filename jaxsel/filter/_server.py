@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._show import brief
 from jaxsel._wire import check_text
 
 from ._answers import Asked, check_agreement, claimed, outsized
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _RING = 1 << 32
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FilterServer:
     """Server's state, immutable: each step returns a new one.

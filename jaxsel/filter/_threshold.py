@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxsel._checks import check_count, check_positive
 from jaxsel._executor import Executor, check_executor
+from jaxsel._show import compared
 
 from ._band import Band, solutions
 from ._inputs import Losses, as_benchmark, as_losses, as_source
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+@compared
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossThreshold:
     """Samples whose loss is at most `value` are kept.

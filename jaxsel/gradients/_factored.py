@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxsel._checks import widen
+from jaxsel._show import brief
 from jaxsel._typed import map_rows
 
 from ._oracle import Gradient, Oracle, products
@@ -17,6 +18,7 @@ from ._oracle import Gradient, Oracle, products
 _ENTRIES = 2_000_000
 
 
+@brief
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LayerFactors:

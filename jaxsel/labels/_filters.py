@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._checks import check_choice, check_count, check_positive
 
 from ._inputs import CLOSE, probs_and_labels
 from ._joint import ConfidentJoint, Looked, grouped, joint_of, look, round_rows
@@ -89,7 +89,7 @@ def label_issues(
 def check_filter(filter_by: str, min_per_class: int, noise_share: float) -> None:
     check_choice("filter_by", filter_by, FILTERS)
     check_count("min_per_class", min_per_class, minimum=0)
-    if not 0 <= noise_share <= 1:
+    if check_positive("noise_share", noise_share, zero=True) > 1:
         raise ValueError(f"noise_share must be from 0 to 1, got {noise_share}")
 
 

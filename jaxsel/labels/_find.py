@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from jaxsel import value
 from jaxsel._aligned import check_row_order, row_index
-from jaxsel._checks import as_array, check_choice, check_positive
-from jaxsel._doubts import doubt_columns
+from jaxsel._checks import check_choice, check_features, check_positive
+from jaxsel._doubts import doubt, doubt_columns
 from jaxsel._fingerprint import plain_repr
+from jaxsel._frames import foreign_columns
 from jaxsel.neighbors import METRICS, Metric
+from jaxsel.tables import TableEncoder
 from jaxsel.value import Learner
 
 from ._blend import blend, likelier_metric
@@ -63,7 +65,8 @@ def find_label_errors(
     Args:
         x: Features, `[n, d]`: embeddings, or columns in any units, which the default
             learner and the neighbours see on one scale; `[n, ...]` for `FlaxLearner`.
-            May be None with `pred_probs`.
+            Texts and dates of a data frame are encoded (`tables.TableEncoder`). May be
+            None with `pred_probs`.
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
         learner: What predicts each fold from the others, such as
@@ -139,6 +142,13 @@ def find_label_errors(
     if "data_oob" in names and key is None:
         raise ValueError("key must be given for rank_by 'data_oob', which draws bags")
     check_row_order("x", x, "y", y)
+    index = row_index(x)
+    if foreign := foreign_columns(x):
+        doubt(
+            f"x has columns that are no numbers, {foreign}: they are encoded as "
+            "jaxsel.tables.TableEncoder does"
+        )
+        x = TableEncoder().fit_transform(x)
 
     fold_key = fit_key = bag_key = None
     if key is not None:
@@ -150,7 +160,7 @@ def find_label_errors(
         probs, codes, known = probs_and_labels(pred_probs, y, classes)
     default = pred_probs is None and learner is None
     if x is not None:
-        samples = check_samples(x, codes)
+        samples = check_samples(x, codes, known)
         doubt_columns("x", samples, x, distances=False)
         table = _Table.of(
             x,
@@ -214,7 +224,7 @@ def find_label_errors(
         duplicates=pairs,
         method=f"find_label_errors({about}, filter_by={filter_by!r}, "
         f"rank_by={'+'.join(names)})",
-        index=row_index(x),
+        index=index,
     )
 
 
@@ -258,7 +268,8 @@ class _Table(NamedTuple):
             k: Neighbours of each sample; None searches none.
             progress: Whether to show a bar.
         """
-        rows = on_one_scale(np.asarray(as_array("x", x)))
+        array = check_features("x", x) if samples.ndim == 2 else samples
+        rows = on_one_scale(np.asarray(array))
         flat = rows.reshape(len(rows), -1)
         if k is None or float(len(flat)) ** 2 * flat.shape[1] > _SEARCH:
             if k is not None:

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from jaxsel._checks import (
     as_array,
+    check_concrete,
     check_count,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
+    refuse_one_class,
 )
 from jaxsel._doubts import doubt
 from jaxsel._scale import origin
@@ -111,7 +113,7 @@ def cross_val_probs(
     codes, classes = number_labels(y)
     learner = probabilistic(learner)
     shift = getattr(learner, "shift_invariant", False)
-    rows = check_samples(x, codes, shift=shift)
+    rows = check_samples(x, codes, classes, shift=shift)
     own = None
     if key is not None:
         key, own = jax.random.split(key)
@@ -119,21 +121,24 @@ def cross_val_probs(
     return predict_folds(learner, rows, codes, len(classes), fold, own)
 
 
-def check_samples(x: Any, codes: np.ndarray, *, shift: bool = False) -> np.ndarray:
+def check_samples(
+    x: Any, codes: np.ndarray, classes: np.ndarray, *, shift: bool = False
+) -> np.ndarray:
     """Return float32 samples `[n, ...]`, finite, as many as labels of two classes.
 
     With `shift`, for learners that do not mind it, columns of a table that lie far from
     zero are brought near to it first: float32 loses their differences.
     """
     array = as_array("x", x)
-    if array.ndim == 2:
-        check_features("x", x)  # a table names its columns in errors
+    if array.ndim == 2 or array.dtype == object:
+        array = check_features("x", x)  # a table names its columns in errors
     else:
         check_numeric("x", array)
         check_finite("x", array)
     check_same_length("x", array, "y", codes)
     if (codes == codes[0]).all():
-        raise ValueError("y must have two classes or more, got one")
+        refuse_one_class("y", classes[codes[:1]])
+    check_concrete("x", jnp.zeros(()))  # inside jit all is traced
     if shift and array.ndim == 2:
         array = np.asarray(array)
         zero = origin(array)

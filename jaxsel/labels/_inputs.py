@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._aligned import check_row_order
 from jaxsel._checks import (
     as_array,
+    as_labels,
     check_finite,
     check_numeric,
     check_same_length,
@@ -18,6 +20,8 @@ from jaxsel._checks import (
     show_labels,
 )
 from jaxsel._doubts import doubt
+from jaxsel._foreign import feature_numbers
+from jaxsel._frames import feature_labels
 
 CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""
@@ -44,6 +48,9 @@ def check_probs(pred_probs: npt.ArrayLike) -> np.ndarray:
         ValueError: If they have another shape, or are not between 0 and 1.
     """
     array = as_array("pred_probs", pred_probs)
+    if array.dtype == object:
+        array = feature_numbers("pred_probs", np.asarray(array))
+        array = as_array("pred_probs", pred_probs) if array is None else array
     check_numeric("pred_probs", array)
     probs = np.asarray(array)
     if probs.ndim != 2 or probs.shape[1] < 2 or not len(probs):
@@ -86,7 +93,7 @@ def number_labels(
         ValueError: If `y` is not `[n]`, is empty, holds labels that are no classes, or
             classes are repeated or are not as many as the columns.
     """
-    labels = np.asarray(as_array("y", y))
+    labels = np.asarray(as_labels("y", y))
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f"y must be labels of shape [n], got {labels.shape}")
     if classes is None and _are_columns(labels, n_classes):
@@ -152,8 +159,67 @@ def _plain(labels: np.ndarray) -> np.ndarray:
 def probs_and_labels(
     pred_probs: npt.ArrayLike, y: npt.ArrayLike, classes: Any = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return checked probabilities `[n, K]`, codes `[n]` and classes `[K]`."""
+    """Return checked probabilities `[n, K]`, codes `[n]` and classes `[K]`.
+
+    Columns of a table are matched to labels by name, in any order.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If shapes or names do not fit, or probabilities are not in [0, 1].
+    """
+    check_row_order("pred_probs", pred_probs, "y", y)
     probs = check_probs(pred_probs)
+    names = feature_labels(pred_probs)
+    if names is not None:
+        order, classes = _match_columns(names, y, classes)
+        probs = probs[:, order]
     codes, known = number_labels(y, probs.shape[1], classes)
     check_same_length("pred_probs", probs, "y", codes)
     return probs, codes, known
+
+
+def _match_columns(
+    names: list[Any], y: npt.ArrayLike, classes: Any
+) -> tuple[list[int], Any]:
+    """Return the order in which columns of these names are taken, and their classes.
+
+    Raises:
+        ValueError: If the names are others than the labels', or contradict `classes`.
+    """
+    as_they_are = list(range(len(names)))
+    texts = [_text(name) for name in names]
+    if classes is not None:
+        wanted = [_text(label) for label in np.asarray(classes).tolist()]
+        if sorted(texts) == sorted(wanted) and texts != wanted:
+            raise ValueError(
+                f"classes must be in the order of the columns of pred_probs, "
+                f"{show_labels(names)}, got {show_labels(np.asarray(classes).tolist())}"
+            )
+        return as_they_are, classes
+    labels = {_text(label): label for label in np.asarray(as_labels("y", y)).tolist()}
+    numbered = [str(i) for i in as_they_are]
+    if set(labels) <= set(texts) and len(set(texts)) == len(texts):
+        if texts == numbered:
+            return as_they_are, None
+        # A class without samples takes the type of the other labels.
+        kind = type(next(iter(labels.values())))
+        try:
+            known = [labels.get(text, kind(text)) for text in texts]
+            order = sorted(as_they_are, key=known.__getitem__)
+        except (TypeError, ValueError):
+            known, order = names, as_they_are
+        return order, np.array([known[i] for i in order])
+    if texts == numbered or texts == [f"column_{i}" for i in as_they_are]:
+        return as_they_are, None
+    raise ValueError(
+        f"pred_probs must have columns named after the labels of y, "
+        f"{show_labels(sorted(labels.values()))}, got {show_labels(names)}: rename "
+        "them, or pass to_numpy() and classes, the label of each column"
+    )
+
+
+def _text(label: Any) -> str:
+    """Write a label as a name: 1.0 and "1" are one."""
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return str(label)

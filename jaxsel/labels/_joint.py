@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._show import compared
+
 from ._inputs import CLOSE, blocks, probs_and_labels
 
 _LEAST = 2e-6  # thresholds: above what counts as equal
@@ -15,6 +17,7 @@ _NOTHING = 2.0  # the threshold of a class without samples: more than any probab
 _TINY = 1e-100
 
 
+@compared
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConfidentJoint:
     """Counts of given and true labels, and the noise that follows from them.

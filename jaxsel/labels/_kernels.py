@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32, Integer
 
 from jaxsel._checks import check_choice
+from jaxsel._show import brief
 
 from ._inputs import CLOSE
 from ._quality import QUALITIES, Quality
@@ -16,6 +17,7 @@ from ._quality import QUALITIES, Quality
 _LEAST = 2 * CLOSE
 
 
+@brief
 class ConfidentCounts(NamedTuple):
     """Confident counts, not calibrated.
 

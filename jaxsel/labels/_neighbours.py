@@ -13,6 +13,7 @@ import numpy.typing as npt
 from jaxsel._checks import as_array, check_count, check_features, check_positive
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
+from jaxsel._show import compared
 from jaxsel._typed import compiled
 from jaxsel.neighbors import (
     Metric,
@@ -39,6 +40,7 @@ class Near(NamedTuple):
     indices: np.ndarray
 
 
+@compared
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Duplicates:
     """Pairs of samples that are all but equal, with different labels.

@@ -121,7 +121,7 @@ def fit_noise(members: Sequence[np.ndarray], codes: np.ndarray) -> NoiseModel:
             tables.append(_joint_probabilities(true, y, flips))
     posterior = _Posterior.of(np.reshape(loss, (len(rays), -1)), clean_loss)
     wrong = np.array([1 - table[np.arange(size), y] for table in tables])
-    n_errors, interval = posterior.count(wrong, n / size)
+    n_errors, interval = posterior.expected(wrong, n / size)
     confusion = np.zeros((classes, classes))
     for weight, table in zip(posterior.weights, tables, strict=True):
         for k in range(classes):
@@ -169,7 +169,7 @@ class _Posterior(NamedTuple):
             (weights @ _hats()).ravel(), weights, float(np.exp(clean - top) / total)
         )
 
-    def count(
+    def expected(
         self, wrong: np.ndarray, scale: float
     ) -> tuple[float, tuple[float, float]]:
         """Return the expected number of wrong labels, and its interval.

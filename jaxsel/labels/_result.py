@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxsel._show import SHOWN, show_pairs
+from jaxsel._show import SHOWN, brief, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
@@ -29,6 +29,7 @@ _REPR = 300  # characters
 _MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
 
 
+@brief
 class Confusion(NamedTuple):
     """Two classes of which one is labelled as the other.
 

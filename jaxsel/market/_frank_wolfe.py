@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from jaxsel._show import brief
 from jaxsel._typed import cholesky, cond, while_loop
 
 # Steps between two inversions, which take back what rounding has added; or fewer, where
@@ -17,6 +18,7 @@ _AFRESH, _FADED = 50, 0.25
 _LEFT = 1e-3
 
 
+@brief
 class Weighed(NamedTuple):
     """Weights that Frank-Wolfe steps have found.
 

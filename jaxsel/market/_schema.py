@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_count, check_finite, check_numeric
 from jaxsel._frames import names_of
+from jaxsel._show import brief
 from jaxsel._wire import check_fields, check_text, dtype_name, is_dtype
 from jaxsel.tables import TableEncoder
 
@@ -20,6 +21,7 @@ _LARGEST_SAMPLE = 1 << 31  # numbers
 _LARGEST_NAMES = 1 << 26  # bytes of all classes, each as long as the longest
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schema:
     """The form of the data that a request asks for.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jaxsel._checks import check_finite, check_same_length
 from jaxsel._doubts import doubt
 from jaxsel._frames import in_order, names_of
+from jaxsel._show import brief
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels
@@ -28,6 +29,7 @@ from ._schema import (
 )
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnerModel:
     """Owner's private view of samples, its own and the hard ones; never sent.

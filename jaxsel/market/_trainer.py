@@ -57,6 +57,9 @@ class Trainer:
             columns that the request asks for, or their labels are of two kinds.
     """
 
+    def __repr__(self) -> str:
+        return f"Trainer({self.request!r}, seeds={self._seeds}, steps={self._steps})"
+
     def __init__(
         self,
         request: Request,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_same_length
+from jaxsel._show import brief
 from jaxsel._wire import (
     MAX_BYTES,
     check_fields,
@@ -285,6 +286,7 @@ class _Reply:
             return reply
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Survivors(_Reply):
     """Message to owners that says whose masked counts have come.
@@ -297,6 +299,7 @@ class Survivors(_Reply):
     _kind = "survivors"
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CountSums(_Reply):
     """Sums of the owners' counts, with noise if that was asked for.

@@ -51,6 +51,9 @@ class ValueOwner:
             if it was not asked; or if the valuation goes beyond a limit.
     """
 
+    def __repr__(self) -> str:
+        return f"ValueOwner({self.owner!r})"
+
     def __init__(
         self,
         valuation: Valuation,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import along
+from jaxsel._show import brief
 from jaxsel._typed import map_pairs
 from jaxsel.gradients import Gradient, squared_norm
 
@@ -21,6 +22,7 @@ from ._resident import Resident, laid_out
 from ._types import Match
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointChoice:
     """The chosen checkpoint, and the error of each.

@@ -274,7 +274,10 @@ def _gain_across(
     def own(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
         squares, nearest = rows
         distances = _own_distances(oracle, squares, ids, squared=squared)
-        gain = jnp.nansum(jnp.maximum(nearest - distances, 0), axis=-1)
+        gain = jnp.nansum(
+            jnp.maximum(jnp.broadcast_to(nearest, distances.shape) - distances, 0),
+            axis=-1,
+        )
         return sum_devices(gain, AXIS)
 
     return on_parts(own, oracle, mesh, ids, rows, out=ALL)
@@ -313,7 +316,7 @@ def _distance(
     products: jax.Array, some: jax.Array, diag: jax.Array, *, squared: bool
 ) -> jax.Array:
     """Return distances, `[m, n]`, by inner products and squared lengths."""
-    total = some[:, None] + diag
+    total = some[:, None] + diag[None]
     square = total - 2 * products
     # A root would make much of the rounding that is left of equal candidates.
     square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)
@@ -329,7 +332,9 @@ def _lengths(
 
 @compiled()
 def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
-    return jnp.nansum(jnp.maximum(nearest - distances, 0), axis=-1)
+    return jnp.nansum(
+        jnp.maximum(jnp.broadcast_to(nearest, distances.shape) - distances, 0), axis=-1
+    )
 
 
 def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:

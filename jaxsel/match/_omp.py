@@ -136,16 +136,17 @@ def omp(
         run = functools.partial(on_host, oracle, progress=True)
     else:
         run = functools.partial(compute, oracle, mesh=mesh)
-    match = run(
-        target,
-        several=several,
-        size=size,
-        l2=l2,
-        extra=extra,
-        valid=allowed,
-        tol=tol,
-        **options,
-    )
+    with jax.debug_nans(False):  # errors beyond the last step are NaN by design
+        match = run(
+            target,
+            several=several,
+            size=size,
+            l2=l2,
+            extra=extra,
+            valid=allowed,
+            tol=tol,
+            **options,
+        )
     if is_rounded(match, tol) and repeats(True, oracle, warns=False):
         with jax.enable_x64(True):
             again = omp(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._show import is_readable
+from jaxsel._show import compared, is_readable
 from jaxsel._typed import map_leaves
 from jaxsel._types import Selection
 
@@ -25,6 +25,7 @@ REASONS = (
 )
 
 
+@compared
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Match(Selection):

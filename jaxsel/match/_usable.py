@@ -47,7 +47,7 @@ def check_products(products: jax.Array, allowed: jax.Array | None = None) -> Non
         ValueError: If a product is not finite.
     """
     allowed = usable(products) if allowed is None else allowed
-    infinite = np.asarray(allowed & ~jnp.isfinite(products))
+    infinite = np.asarray(allowed) & ~np.isfinite(np.asarray(products))
     if infinite.any():
         dtype = products.dtype
         raise ValueError(

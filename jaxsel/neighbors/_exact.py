@@ -28,6 +28,7 @@ from jax import lax
 
 from jaxsel import _native
 from jaxsel._platform import on_platform, take
+from jaxsel._show import brief
 from jaxsel._typed import all_devices, cond, map_rows, swap_devices
 
 from ._together import once, repeat
@@ -49,6 +50,7 @@ _FEW = 128
 _ROWS = 64
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["points", "query", "error", "query_error"],
@@ -333,7 +335,7 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     if exact.axis is None:
 
         def some(index: jax.Array) -> jax.Array:
-            by = _float64(take(exact.points, index)) - _float64(exact.query)
+            by = _float64(take(exact.points, index)) - _float64(exact.query)[None]
             return jnp.sum(by**2, axis=-1)
 
         # A few rows of features at a time: all of them might not fit.
@@ -353,7 +355,7 @@ def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
 
     def of_device(asker: tuple[jax.Array, jax.Array]) -> jax.Array:
         own, query = asker
-        by = _float64(take(exact.points, own)) - _float64(query)
+        by = _float64(take(exact.points, own)) - _float64(query)[None]
         return jnp.sum(by**2, axis=-1)
 
     found = map_rows(of_device, (jnp.where(mine, own, 0), exact.query))
@@ -367,13 +369,13 @@ def _unrepaired(distances: jax.Array, exact: Exact) -> jax.Array:
 
 
 def _repair(distances: jax.Array, exact: Exact) -> jax.Array:
-    bound = exact.error + exact.query_error[:, :1]
+    bound = exact.error[None] + exact.query_error[:, :1]
     lost = distances * TRUST < bound
 
     def again(distances: jax.Array) -> jax.Array:
         def row(query: jax.Array) -> jax.Array:
             with jax.enable_x64(True):
-                by = _float64(exact.points) - _float64(query)
+                by = _float64(exact.points) - _float64(query)[None]
                 near = _to_distance(jnp.sum(by**2, axis=-1), exact)
                 return near.astype(jnp.float32)
 

@@ -8,6 +8,7 @@ import math
 from typing import Literal, get_args
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._show import brief
 
 from ._choosing import chosen
 from ._cost import Network
@@ -17,6 +18,7 @@ Leak = Literal["rank", "set"]
 LEAKS: tuple[Leak, ...] = get_args(Leak)
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class ChoiceCost:
     """The cost of choosing the k highest of n secret scores by batched QuickSelect.

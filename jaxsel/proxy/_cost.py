@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._show import brief
 
 from ._manifest import Manifest
 from ._models import MODELS
@@ -53,6 +54,7 @@ class Network:
         return waiting + traffic.one_way / self.bandwidth
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class CostRow:
     """One operation: what it sends for a full batch, and for all samples."""
@@ -62,6 +64,7 @@ class CostRow:
     all: Traffic
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """The counted forward pass over `n` samples in batches.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._chunk import take_rows_at
+from jaxsel._show import brief
 from jaxsel.models import Target, Tokens
 
 from ._bootstrap import draw_bootstrap
@@ -21,6 +22,7 @@ from ._plan import Samples, check_inputs
 from ._proxy import Proxy
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DataOwner:
     """The data owner's side of a selection in phases.

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_same_length
+from jaxsel._show import brief
 
 from ._leakage import is_linear_probe
 from ._manifest import Manifest
@@ -178,6 +179,7 @@ def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
     return PoolChange(len(now) - common, len(before) - common, common)
 
 
+@brief
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutOfBounds:
     """Rows of a pool that a manifest's bound on the inputs refuses.

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._show import brief
 from jaxsel._typed import compiled, fori_loop, gradient
 
 from ._mlp import Kind, Nonlinearity, Params, hold_out
@@ -38,6 +39,7 @@ _ONE_DRAW = 2**16
 _PILOT = 8192  # samples that standardise inputs and outputs, and others measure R²
 
 
+@brief
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trained:
     """The MLPs of one operation and one width, standardisation folded in.

@@ -36,8 +36,8 @@ def save_proxy(proxy: Proxy, folder: str | os.PathLike[str]) -> Path:
     import safetensors.numpy
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with staged([folder / WEIGHTS, folder / MANIFEST]) as (weights, manifest):
+    files = [folder / WEIGHTS, folder / MANIFEST]
+    with staged(files, folder=folder) as (weights, manifest):
         # safetensors writes arrays as they lie in memory.
         arrays = {k: np.asarray(v, order="C") for k, v in proxy.arrays().items()}
         about = {"manifest": _digest(proxy.manifest), "arrays": digest_arrays(arrays)}

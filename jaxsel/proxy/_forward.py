@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Shaped
 
+from jaxsel._show import brief
+
 from ._manifest import Emulator, Layer, Manifest
 from ._mlp import along, dense
 from .families import (
@@ -36,6 +38,7 @@ from .families import (
 Params = dict[str, Any]
 
 
+@brief
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Activations:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxsel._checks import check_positive
+from jaxsel._show import brief
 from jaxsel.report import COLORS, new_figure, style
 
 from ._cost import markdown
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
     """A schedule, how well it chooses and what it costs.

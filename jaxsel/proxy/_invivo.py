@@ -13,6 +13,7 @@ import numpy.typing as npt
 import optax
 
 from jaxsel._checks import check_choice
+from jaxsel._show import brief
 from jaxsel.models import FineTuned, minimise
 
 from ._forward import Params, proxy_logits
@@ -29,6 +30,7 @@ _SHARP = 8
 _CHECKED = 2048  # samples that the entropy's emulator is checked on
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class ProxyLoss:
     """The loss of in vivo training.

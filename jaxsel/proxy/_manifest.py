@@ -43,6 +43,7 @@ from typing import Any, Literal, get_args
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel._codec import check_format, decode, encode, read_json, short, write_json
+from jaxsel._show import brief
 
 from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
 
@@ -77,6 +78,7 @@ class Emulator:
         return {name: value for name, value in fields if value not in (None, False)}
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
     """The data owner's input: one sample as it is shared.
@@ -142,6 +144,7 @@ class FFN:
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
     """One layer: attention with a norm, and the feed-forward part where it is kept.
@@ -178,6 +181,7 @@ class Head:
         _check_sizes(self, "n_classes", minimum=2)
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
     """The score that samples are ranked by, and its form in secret.
@@ -202,6 +206,7 @@ class Score:
             )
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedPoint:
     """Fraction bits of the ring, and bounds on what is computed, as powers of two.
@@ -246,6 +251,7 @@ _PLACE = re.compile(
 )
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """A proxy's architecture: public, and enough to run and to cost it.

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_same_length
 from jaxsel._codec import check_format, decode, encode, read_json, write_json
+from jaxsel._show import brief
 
 from ._manifest import Manifest
 from ._plan import Samples
@@ -16,6 +17,7 @@ from ._plan import Samples
 FORMAT, VERSION = "jaxsel phases", 1
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
     """A data owner's description of its pool, before anything is bought.
@@ -35,6 +37,7 @@ class Offer:
     features: tuple[int, ...] | None
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A model owner's answer to an offer.
@@ -57,6 +60,7 @@ class Plan:
     manifests: tuple[Manifest, ...]
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Bootstrap:
     """The first purchase: samples that the data owner sells, with their labels.
@@ -74,6 +78,7 @@ class Bootstrap:
     labels: np.ndarray
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
     """The public part of the phases that a model owner has prepared.

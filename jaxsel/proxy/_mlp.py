@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jaxtyping import Float
 
 from jaxsel._checks import check_choice, check_features, check_positive
+from jaxsel._show import brief
 
 Params = dict[str, jax.Array]
 Kind = Literal["softmax", "rsqrt", "entropy"]
@@ -48,6 +49,7 @@ def mlp(params: Params, x: Float[jax.Array, "*n d"]) -> Float[jax.Array, "*n k"]
     return dense(hidden, params["w2"], params["b2"])
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Nonlinearity:
     """One operation of a target, and the inputs that it sees.

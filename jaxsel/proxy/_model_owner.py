@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._show import brief
 from jaxsel.models import Target, finetune
 
 from ._bootstrap import bootstrap_size, draw_bootstrap
@@ -22,6 +23,7 @@ from ._proxy_maker import ProxyMaker
 from ._spec import Spec, probe_manifest
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ModelOwner:
     """The model owner's side of a selection in phases.

@@ -6,6 +6,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from jaxsel._show import brief
+
 from . import _aby3, _cheetah
 from ._manifest import Manifest
 from ._operands import Operation
@@ -13,6 +15,7 @@ from ._schedule import Operations, owned_schedule
 from ._traffic import EngineName, Traffic
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Model:
     """An engine of SPU.

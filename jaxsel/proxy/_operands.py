@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from jaxsel._show import brief
+
 from . import _primitives as primitives
 from ._primitives import Count
 from ._shaped import N, broadcast
@@ -31,6 +33,7 @@ _ROWWISE = {
 }
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Operation:
     """One operation that communicates.

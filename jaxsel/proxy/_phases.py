@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checkpoints import run_digest
+from jaxsel._show import brief
 from jaxsel._types import Selection
 from jaxsel.models import Target
 
@@ -33,6 +34,7 @@ Winners = Callable[[Proxy, np.ndarray, int], npt.ArrayLike]
 highest scores. In secret, nothing is opened but the outcomes of comparisons."""
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Phased:
     """The result of a selection in phases.

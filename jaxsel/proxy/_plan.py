@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._chunk import take_rows_at
+from jaxsel._show import brief
 from jaxsel.models import Target
 
 from ._invivo import Goal
@@ -58,6 +59,7 @@ class ProbeSpec:
         check_count("steps", self.steps)
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Phase:
     """One pass over what is left of the pool, with one proxy.
@@ -94,6 +96,7 @@ class Phase:
             raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
 
 
+@brief
 @dataclasses.dataclass(frozen=True, eq=False)
 class Samples:
     """Samples as a party holds them.

@@ -27,6 +27,7 @@ from jaxsel._checks import (
     check_same_length,
     to_float,
 )
+from jaxsel._show import brief
 from jaxsel._typed import compiled, map_pairs
 
 from ._mlp import along
@@ -39,6 +40,7 @@ _LOSSES = ("labels", "logits", "ranks")
 _PAIRS = 16
 
 
+@brief
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Probe:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_finite
 from jaxsel._chunk import chunk_slices, take_rows
+from jaxsel._show import brief
 from jaxsel._typed import compiled, map_leaves
 
 from ._forward import Params, proxy_logits, proxy_scores
@@ -26,6 +27,7 @@ _Tree: TypeAlias = (
 _LINEAR = ("query", "key", "value", "out", "up", "down")
 
 
+@brief
 @dataclasses.dataclass(frozen=True, eq=False)
 class Proxy:
     """A proxy that is ready to rank samples.

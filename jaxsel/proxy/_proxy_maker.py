@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._show import brief
 from jaxsel.models import Target, Tokens
 
 from ._bounds import with_bounds
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike[str]
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ProxyMaker:
     """Makes the proxies of a plan's phases; all of it is the model owner's secret.
@@ -246,6 +248,7 @@ class ProxyMaker:
         return with_bounds(proxy, *proxy_inputs(proxy.manifest, base, sold.inputs))
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """The phases that a model owner has prepared for the secure run.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count, check_finite
+from jaxsel._show import brief
 
 Asked = tuple[int, np.ndarray]
 Outcome = tuple[int, np.ndarray, np.ndarray]
@@ -90,6 +91,7 @@ def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
     return levels
 
 
+@brief
 @dataclasses.dataclass(frozen=True, eq=False)
 class Declared:
     """All that a choice by QuickSelect declares of n scores.

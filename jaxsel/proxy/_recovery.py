@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from jaxsel._show import brief
+
 from ._cost import markdown
 
 RECOVERED, IN_PART = 0.9, 0.5
@@ -34,6 +36,7 @@ class Recovery:
     cosine: float | None
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leakage:
     """The part of a proxy that the data owner recovers from one phase's answer.

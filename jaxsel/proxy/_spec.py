@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from jaxsel._checks import check_choice, check_count
+from jaxsel._show import brief
 
 from ._manifest import (
     FFN,
@@ -31,6 +32,7 @@ ABLATIONS = {
 }
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """A proxy of a target: its bottom layers, fewer heads, emulators.

@@ -9,10 +9,13 @@ import operator
 from collections.abc import Iterable
 from typing import Literal, get_args
 
+from jaxsel._show import brief
+
 EngineName = Literal["crypten", "spu-cheetah", "spu-aby3", "spu-aby3-128"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Traffic:
     """Messages and payload of the parties that compute: two, or three with a helper.

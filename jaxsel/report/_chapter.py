@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from jaxsel._show import brief
+
 if TYPE_CHECKING:
     import matplotlib.figure
 
@@ -20,6 +22,7 @@ class Heading:
     text: str
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure with what it shows in words.
@@ -46,6 +49,7 @@ class Figure:
             raise ValueError(f"format must be 'svg' or 'png', got {self.format!r}")
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
     """A table; its first column names the rows.
@@ -77,6 +81,7 @@ class Table:
                 )
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chapter:
     """A part of a report.

@@ -61,9 +61,13 @@ def plot_values(
     if len(ax) != 2:
         raise ValueError(f"ax must hold two axes, got {len(ax)}")
     left, right = ax
+    known = np.isfinite(v)
+    if not known.any():
+        raise ValueError("values must have one that is finite, but all are NaN")
+    groups, kept = groups[known], v[known]
     with style():
-        order = np.argsort(v, kind="stable")
-        rank = np.arange(len(v))
+        order = np.flatnonzero(known)[np.argsort(kept, kind="stable")]
+        rank = np.arange(len(order))
         if values.stderr is not None:
             error = np.asarray(values.stderr)[order]
             low, high = v[order] - error, v[order] + error
@@ -73,6 +77,7 @@ def plot_values(
         left.plot(rank, v[order], color=COLORS[0])
         left.axhline(0, color=MUTED, linewidth=0.8)
         left.set(xlabel="Points, least valuable first", ylabel="Value")
+        v = kept
         edges = np.histogram_bin_edges(v, bins=min(40, max(10, len(v) // 20)))
         if labels is None:
             right.hist(v, list(edges), color=COLORS[0])
@@ -80,13 +85,15 @@ def plot_values(
         else:
             # One row for each class: outlines of many histograms hide one another.
             kinds, which = np.unique(groups, return_inverse=True)
-            rows = [np.histogram(v[which == i], edges)[0] for i in range(len(kinds))]
+            # By row: counts would leave the row of a small or wide class white.
+            counts = [np.histogram(v[which == i], edges)[0] for i in range(len(kinds))]
+            rows = [count / count.max() for count in counts]
             place = np.arange(len(kinds) + 1) - 0.5
             image = right.pcolormesh(edges, place, np.array(rows), cmap="Blues")
             right.set_yticks(place[:-1] + 0.5, [str(kind) for kind in kinds])
             right.set(ylabel="Class")
             right.grid(visible=False)
-            right.figure.colorbar(image, ax=right, label="Points")
+            right.figure.colorbar(image, ax=right, label="Share of its peak")
         right.axvline(0, color=MUTED, linewidth=0.8)
         right.set(xlabel="Value")
         right.locator_params("x", nbins=5)

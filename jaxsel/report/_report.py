@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._show import brief
 from jaxsel._staged import staged
 
 from ._chapter import Chapter, Figure, Table
@@ -19,6 +20,7 @@ from ._origin import Origin, origin
 from ._page import render
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """Chapters under one title.
@@ -62,9 +64,8 @@ class Report:
             ),
         }
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         page, numbers = (folder / name for name in contents)
-        with staged([page, numbers]) as parts:
+        with staged([page, numbers], folder=folder) as parts:
             for part, text in zip(parts, contents.values(), strict=True):
                 part.write_text(text, encoding="utf-8")
         return page, numbers

@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Integer
 from jaxsel._checks import check_choice, check_count
 from jaxsel._mesh import AXIS, along, gather, is_on, n_shards, replicate, shard
 from jaxsel._progress import track
+from jaxsel._show import brief
 from jaxsel._typed import compiled, fori_loop, least_normal
 from jaxsel.neighbors import (
     METRICS,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _BLOCK_ENTRIES = 2**18
 
 
+@brief
 class Nearest(NamedTuple):
     """The nearest candidates of m hard samples, nearest first; ties by lower index.
 
@@ -310,7 +312,7 @@ def _part_distances(
         part.features, shared.queries, rows, shift, shared.centre, metric=metric
     )
     if part.codes is not None:
-        near = jnp.where(shared.hard_codes[:, None] == part.codes, near, jnp.inf)
+        near = jnp.where(shared.hard_codes[:, None] == part.codes[None], near, jnp.inf)
     return near, finite
 
 

@@ -165,6 +165,8 @@ def open_stream(
     candidates: Any = features
     if not (isinstance(features, Rows) or is_on(features, mesh)):
         candidates = as_array("features", whole(features))
+        if candidates.dtype == object:
+            candidates = check_features("features", features)
     check_numeric("features", candidates)
     # Of an iterator the number is not known; it is at least 1.
     is_iterator = isinstance(features, Rows) and features.n is None

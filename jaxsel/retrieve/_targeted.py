@@ -305,7 +305,7 @@ def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
 
 def _gains(alike: jax.Array, covered: jax.Array, eta: float | jax.Array) -> jax.Array:
     """Return what candidates add, given how well hard samples are covered."""
-    new = jnp.maximum(alike - covered, 0).sum(-1)
+    new = jnp.maximum(alike - jnp.broadcast_to(covered, alike.shape), 0).sum(-1)
     return new + eta * alike.max(-1)
 
 

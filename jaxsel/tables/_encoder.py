@@ -69,6 +69,10 @@ class TableEncoder:
         {'age': 'number, 1 gaps', 'work': '2 categories'}
     """
 
+    def __repr__(self) -> str:
+        state = f"{len(self.columns)} columns" if self._columns else "not fitted"
+        return f"TableEncoder(max_categories={self.max_categories}, {state})"
+
     def __init__(self, *, max_categories: int = 20):
         if max_categories < 2:
             raise ValueError(f"max_categories must be at least 2, got {max_categories}")

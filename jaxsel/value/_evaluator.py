@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count
+from jaxsel._checks import INT32, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import along, gather, n_shards, shard
 from jaxsel._typed import clone_key, compiled, map_leaves
@@ -184,7 +184,7 @@ def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
 def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> int:
     """Return how many coalitions a call has, of so many entries each."""
     if batch_size is not None:
-        return check_count("batch_size", batch_size)
+        return check_count("batch_size", batch_size, maximum=INT32)
     return max(1, min(most, _ENTRIES // row_length))
 
 

@@ -180,4 +180,4 @@ def _weights(n: int, kind: Kind, alpha: float, beta: float) -> np.ndarray:
 @compiled(static_argnames=("count", "n"))
 def _members(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Return the coalitions of which the bits of first, first + 1, ... are members."""
-    return (first + jnp.arange(count))[:, None] >> jnp.arange(n) & 1 == 1
+    return (first + jnp.arange(count))[:, None] >> jnp.arange(n)[None] & 1 == 1

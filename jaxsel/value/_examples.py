@@ -8,7 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from jaxtyping import Float, Key, Shaped
 
+from jaxsel._show import brief
 
+
+@brief
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:

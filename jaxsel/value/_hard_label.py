@@ -31,7 +31,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float, Int32, Real
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import check_choice, check_count, check_row
+from jaxsel._checks import INT32, check_choice, check_count, check_row
 from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
 from jaxsel._types import Reduce, Values
@@ -119,7 +119,7 @@ def weighted_knn_shapley(
         y,
         x_val,
         y_val,
-        k=check_count("k", k),
+        k=check_count("k", k, maximum=INT32),
         bits=check_count("bits", bits),
         reach=check_count("reach", reach),
         n_classes=n_classes,

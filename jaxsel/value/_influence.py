@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import linalg, special
 
 from jaxsel._aligned import align, row_index
-from jaxsel._checks import as_array, check_positive
+from jaxsel._checks import check_features, check_positive
 from jaxsel._doubts import doubt
 from jaxsel._scale import mean_and_scale
 from jaxsel._types import Values
@@ -67,7 +67,7 @@ def influence(
         >>> print(values.bottom(1))
         [1]
     """
-    check_positive("l2", l2)
+    l2 = check_positive("l2", l2)
     index, x_val = row_index(x), align(x, y, x_val, y_val)
     data, (_, codes_val) = examples(LogisticRegression(l2=l2), x, y, x_val, y_val)
     codes = np.asarray(data.y)
@@ -77,7 +77,7 @@ def influence(
         label = np.asarray(y_val)[row]
         raise ValueError(f"y_val must hold labels that occur in y, got {label!r}")
     x, x_val = (
-        np.asarray(as_array(name, value), np.float64)
+        np.asarray(check_features(name, value), np.float64)
         for name, value in (("x", x), ("x_val", x_val))
     )
     mean, scale = mean_and_scale(x)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count
+from jaxsel._checks import INT32, check_count
 from jaxsel._fingerprint import fingerprint
 from jaxsel._typed import compiled
 from jaxsel.neighbors import Metric
@@ -107,7 +107,7 @@ def knn_utility(
         TypeError: If an argument has the wrong type.
         ValueError: As for `knn_shapley`.
     """
-    k = check_count("k", k)
+    k = check_count("k", k, maximum=INT32)
     x, x_val = check_pair(x, y, x_val, y_val, metric, split="validation")
     labels = make_labels(x, y, x_val, y_val, n_classes=None)
     points, queries = (np.asarray(a, np.float64) for a in (x, x_val))

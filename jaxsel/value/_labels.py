@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import (
-    as_array,
+    as_labels,
     check_count,
     check_finite,
     check_numeric,
@@ -49,7 +49,7 @@ def make_labels(
     x: Any, y: Any, x_val: Any, y_val: Any, *, n_classes: int | None
 ) -> Labels:
     """Check labels or class probabilities, and choose how they become gains."""
-    y, y_val = as_array("y", y), as_array("y_val", y_val)
+    y, y_val = as_labels("y", y), as_labels("y_val", y_val)
     check_same_length("x", x, "y", y)
     check_same_length("x_val", x_val, "y_val", y_val)
     if n_classes is not None:

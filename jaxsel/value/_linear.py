@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from jaxsel import _native
 from jaxsel._aligned import align_columns, check_row_order, row_index
-from jaxsel._checks import check_choice, check_count, check_features
+from jaxsel._checks import INT32, check_choice, check_count, check_features
 from jaxsel._doubts import doubt_columns, doubt_neighbours, doubt_same
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import METRICS, Exact, Metric, to_length
@@ -60,7 +60,7 @@ def linear_values(
 
     `described` returns what the result's method says of the rank weights `[n]`.
     """
-    k = check_count("k", k)
+    k = check_count("k", k, maximum=INT32)
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
     if method == "hybrid" and ties == "average":

@@ -96,4 +96,4 @@ def loo(
 @compiled(static_argnames=("count", "n"))
 def _all_but(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Leave out points first, first + 1, ...; rows beyond the n-th have all of them."""
-    return (first + jnp.arange(count))[:, None] != jnp.arange(n)
+    return (first + jnp.arange(count))[:, None] != jnp.arange(n)[None]

@@ -12,12 +12,15 @@ import numpy.typing as npt
 from jaxsel._aligned import align
 from jaxsel._checks import (
     as_array,
+    as_labels,
     as_type,
+    check_concrete,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
     encode_labels,
+    refuse_one_class,
 )
 from jaxsel._doubts import doubt_rounding
 from jaxsel._scale import origin
@@ -70,8 +73,8 @@ def examples(
     rows: dict[str, np.ndarray] = {}
     for name, value in (("x", x), (names[0], x_val)):
         array = as_array(name, value)
-        if array.ndim == 2:
-            check_features(name, value)  # a table names its columns in errors
+        if array.ndim == 2 or array.dtype == object:
+            array = check_features(name, value)
         else:
             check_numeric(name, array)
             check_finite(name, array)
@@ -111,7 +114,7 @@ def examples(
             raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
     else:
         for name, value in (("y", y), (names[1], y_val)):
-            array = np.asarray(as_array(name, value))
+            array = np.asarray(as_labels(name, value))
             if array.dtype.kind == "f" and (array != np.round(array)).any():
                 raise ValueError(
                     f"{name} must hold class labels, got "
@@ -120,8 +123,10 @@ def examples(
                 )
         codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
         if classes < 2:
-            raise ValueError(f"y and {names[1]} must have two classes or more, got one")
+            both = "y" if names[1] == "y" else f"y and {names[1]}"
+            refuse_one_class(both, as_labels("y", y))
     check_same_length("x", rows["x"], "y", codes)
     check_same_length(names[0], rows[names[0]], names[1], codes_val)
+    check_concrete("x", jnp.zeros(()))  # inside jit all is traced
     made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
     return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import as_array
+from jaxsel._checks import as_labels
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._typed import clone_key, compiled
@@ -131,7 +131,7 @@ class _Bags:
     ):
         learner = as_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
-        floats = jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
+        floats = jnp.issubdtype(np.asarray(as_labels("y", y)).dtype, jnp.floating)
         targets = learner.regression and bool(floats)
         data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
@@ -217,9 +217,10 @@ class _OutOfBag:
 
 def _hits(scores: Any, data: Examples) -> Any:
     """Return which points are predicted right, or minus the squared error."""
+    y = data.y.reshape((1,) * (scores.ndim - 2) + (-1,))
     if data.n_classes:
-        return scores.argmax(-1) == data.y
-    return -((scores[..., 0] - data.y) ** 2)
+        return scores.argmax(-1) == y
+    return -((scores[..., 0] - y) ** 2)
 
 
 class _Trained(NamedTuple):

@@ -17,6 +17,7 @@ from jaxtyping import Float, Real
 
 from jaxsel._aligned import row_index
 from jaxsel._checks import (
+    INT32,
     as_array,
     check_choice,
     check_count,
@@ -27,6 +28,7 @@ from jaxsel._checks import (
 )
 from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
+from jaxsel._show import brief
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Exact, Metric, Sort, unsort
 
@@ -83,7 +85,7 @@ def knn_regression_shapley(
         >>> print(values.bottom(1))
         [3]
     """
-    return _values(x, t, x_val, t_val, k=check_count("k", k), **options)
+    return _values(x, t, x_val, t_val, k=check_count("k", k, maximum=INT32), **options)
 
 
 def _values(
@@ -150,6 +152,7 @@ def _values(
     return dataclasses.replace(values, index=values.index or index)
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["nearer", "farther", "chance"],

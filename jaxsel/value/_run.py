@@ -99,14 +99,15 @@ def run(
             stacklevel=3,
         )
     key = about.pop(KEY)
-    return Values(
-        values=jnp.asarray(np.asarray(values, np.float32)),
-        count=jnp.asarray(np.asarray(count, np.int32)),
-        m2=jnp.asarray(np.asarray(m2, np.float32)),
-        method=estimator.method,
-        provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
-        index=getattr(work, "index", None),
-    )
+    with jax.debug_nans(False):  # unknown values and errors are NaN by design
+        return Values(
+            values=jnp.asarray(np.asarray(values, np.float32)),
+            count=jnp.asarray(np.asarray(count, np.int32)),
+            m2=jnp.asarray(np.asarray(m2, np.float32)),
+            method=estimator.method,
+            provenance=Provenance(source=about, parts=(f"samples of key {key}",)),
+            index=getattr(work, "index", None),
+        )
 
 
 def _sampled(

@@ -45,14 +45,15 @@ def fold_rows(
     # Two passes here and Chan's update across chunks: no cancellation in m2. Sums over
     # rows are matrix products: XLA:CPU walks a reduced first axis column by column,
     # 100 times slower at a million columns.
+    used = used.astype(jnp.float32)
     share = used / jnp.maximum(count, 1)
-    mean = _row_sum(share, values)
-    m2 = _row_sum(used.astype(jnp.float32), (values - mean) ** 2)
+    mean = _row_sum(share, values)[None]
+    m2 = _row_sum(used, (values - mean) ** 2)[None]
     total = state.points + count
     weight = (count / jnp.maximum(total, 1))[:, None]
     delta = mean - state.values
     if bound is not None:
-        bound = state.bound + (_row_sum(share, bound) - state.bound) * weight
+        bound = state.bound + (_row_sum(share, bound)[None] - state.bound) * weight
     return Running(
         total,
         state.values + delta * weight,
@@ -82,5 +83,5 @@ def merge_devices(
         return values.max(0), None, None if bound is None else bound.max(0)
     share = (count / count.sum())[:, None]
     mean = jnp.sum(share * values, axis=0)
-    m2 = jnp.sum(m2 + count[:, None] * (values - mean) ** 2, axis=0)
+    m2 = jnp.sum(m2 + count[:, None] * (values - mean[None]) ** 2, axis=0)
     return mean, m2, None if bound is None else jnp.sum(share * bound, axis=0)

@@ -111,7 +111,7 @@ def sized_coalitions(
     bits, sizes = jax.vmap(draw)(_keys(key, first, count))
 
     def raise_limit(i: jax.Array, limit: jax.Array) -> jax.Array:
-        higher = limit | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
+        higher = limit | (jnp.uint32(1 << 31) >> jnp.uint32(i))
         members = (bits < higher[:, None]).sum(1)
         return jnp.where(members <= 1 + sizes, higher, limit)
 

@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._show import brief
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """Progress of a run after a round of samples.

@@ -117,7 +117,8 @@ def streamed_values(
             try:
                 part = function(x, y, chunk.features, chunk.labels, **options)
             except (ValueError, TypeError) as error:
-                raise type(error)(
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(
                     f"{error} (in validation rows {chunk.start} to {chunk.stop - 1})"
                 ) from error
             found = part if found is None else _merged(found, part)

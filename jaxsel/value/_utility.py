@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import as_array, check_count
+from jaxsel._checks import as_labels, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import AXIS
 from jaxsel._typed import map_leaves, map_rows
@@ -194,7 +194,7 @@ class ModelUtility:
             targets = learner.regression
         elif callable(metric):
             targets = learner.regression and bool(
-                jnp.issubdtype(np.asarray(as_array("y", y)).dtype, jnp.floating)
+                jnp.issubdtype(np.asarray(as_labels("y", y)).dtype, jnp.floating)
             )
         data, (x_val, codes) = examples(learner, x, y, x_val, y_val, targets=targets)
         if metric in OF_PROBABILITIES and not learner.probabilistic:

@@ -26,6 +26,7 @@ import numpy as np
 from scipy import special
 
 from jaxsel._checks import check_positive
+from jaxsel._show import brief
 
 _LARGEST = 1e9  # parameter of a Beta distribution whose logarithms have digits enough
 
@@ -132,6 +133,7 @@ def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
     return -1 / (n_classes * n), -(harmonic - 1) / (n * (n - 1))
 
 
+@brief
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["weight", "drop", "level", "total", "bend"],

@@ -72,8 +72,27 @@ def test_histogram_by_class():
     left, right = plot_values(make_values(np.arange(60)), ax=axes, labels=labels)
     assert (left, right) == tuple(axes)
     assert [t.get_text() for t in right.get_yticklabels()] == ["cat", "dog"]
-    counts = right.collections[0].get_array()
-    np.testing.assert_array_equal(np.reshape(counts, (2, -1)).sum(1), [30, 30])
+    shares = np.reshape(right.collections[0].get_array(), (2, -1))
+    np.testing.assert_array_equal(shares * 3, np.full((2, 10), 3.0))
+
+
+def test_row_of_a_rare_class_is_as_dark_as_others():
+    values = np.r_[np.linspace(0, 1, 997), -0.5, -0.4, np.nan]
+    labels = np.array(["right"] * 997 + ["wrong"] * 3)
+    left, right = plot_values(
+        make_values(values), ax=new_figure().subplots(1, 2), labels=labels
+    )
+    shares = np.reshape(right.collections[0].get_array(), (2, -1))
+    np.testing.assert_array_equal(shares.max(1), [1, 1])
+    assert (shares[1] > 0).sum() == 2
+    assert len(left.lines[0].get_ydata()) == 999  # without the unknown one
+
+
+@pytest.mark.parametrize("n", [1, 2, 100_000])
+def test_few_and_many_values(n):
+    plot_values(make_values(np.arange(n) / n), ax=new_figure().subplots(1, 2))
+    with pytest.raises(ValueError, match="all are NaN"):
+        plot_values(make_values(np.full(n, np.nan)), ax=new_figure().subplots(1, 2))
 
 
 def test_histogram_without_classes_and_of_equal_values():

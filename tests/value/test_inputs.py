@@ -209,3 +209,9 @@ def test_inputs_are_left_as_they_were(data):
     SHAPLEY.call(data, K)
     for old, new in zip(before, data.classes(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("k", [2**40, 10**30])
+def test_numbers_of_neighbours_beyond_all_counts(data, k):
+    with pytest.raises(ValueError, match="k must be at most 2147483647, got 1"):
+        SHAPLEY.call(data, k)

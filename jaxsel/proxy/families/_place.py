@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from jaxsel._show import brief
+
 if TYPE_CHECKING:
     from jaxsel.proxy._manifest import Manifest
 
@@ -45,6 +47,7 @@ Shapes = dict[str, Shape]
 Arrays = dict[str, np.ndarray]
 
 
+@brief
 class Call(NamedTuple):
     """One operation that a secure forward pass asks for.
 
@@ -66,6 +69,7 @@ class Call(NamedTuple):
 Steps = Generator[Call, Any, Any]
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class SharedInputs:
     """A batch of samples as the data owner shares it.

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from scipy import special
 
+from jaxsel._show import brief
+
 from ._arrays import to_single as to
 
 _RANK = 128
@@ -17,6 +19,7 @@ _STEPS = 30
 _ENTRIES = 1 << 25
 
 
+@brief
 class Curvature(NamedTuple):
     """Largest eigenvalues of the Hessian of the mean cross-entropy, and their vectors.
 
