@@ -11,6 +11,11 @@ import numpy as np
 
 Counts: TypeAlias = tuple[int, int, str]  # coalitions, failed, the first error
 
+NOT_NUMBERS = (
+    "its scores are not numbers, as after training that diverges: lower the learning "
+    "rate, clip gradients, or scale the features"
+)
+
 _lock = threading.Lock()  # of all, since those with one of their own can't be pickled
 
 
