@@ -121,6 +121,7 @@ class Evaluator:
         masks = _padded(masks, self.mesh)
         key = None if self._own is None else clone_key(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
+        call: Callable[[], Any]
         if evaluate is None:
             call = partial(self._utility, masks, key)
         elif like is None or like[0] is None:
@@ -161,6 +162,7 @@ class Evaluator:
             slow: Seconds that such a call takes at least for others to be smaller.
         """
         self._untimed, seconds = False, np.inf
+        found, rows = None, self.rows
         for _ in range(2):  # again, as the first call may have compiled or waited
             begun = time.perf_counter()
             found = call()

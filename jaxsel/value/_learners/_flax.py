@@ -94,8 +94,9 @@ class FlaxLearner:
             more = len(others) - 1
             raise ValueError(
                 "model must have no variables besides its parameters, got "
-                f"{others[0]}{f' and {more} more' if more else ''}: a FlaxLearner keeps no statistics and has no "
-                "training mode. Take LayerNorm or GroupNorm instead of BatchNorm, and "
+                f"{others[0]}{f' and {more} more' if more else ''}: a FlaxLearner "
+                "keeps no statistics and has no training mode. Take LayerNorm or "
+                "GroupNorm instead of BatchNorm, and "
                 "leave Dropout out, or make it with deterministic=True and without rngs"
             )
         outputs = jax.eval_shape(
@@ -184,7 +185,7 @@ class FlaxLearner:
     def _other_variables(self, x: jax.Array) -> list[str]:
         """Name the variables that are no parameters, and layers in training mode."""
         if hasattr(self.model, "apply"):
-            import flax
+            from flax import errors
 
             made = jax.eval_shape(self.model.init, jax.random.key(0), x)
             others = [f"the collection {name!r}" for name in made if name != "params"]
@@ -192,7 +193,7 @@ class FlaxLearner:
                 return others
             try:
                 jax.eval_shape(self.model.apply, made, x)
-            except flax.errors.InvalidRngError as error:
+            except errors.InvalidRngError as error:
                 return [f"a layer that draws ({str(error).partition(' (')[0]})"]
             return []
         from flax import nnx
