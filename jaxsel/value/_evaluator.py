@@ -117,7 +117,7 @@ class Evaluator:
         Raises:
             ValueError: If they have another shape, or are not finite.
         """
-        count, params = len(masks), None
+        count = len(masks)
         masks = _padded(masks, self.mesh)
         key = None if self._own is None else clone_key(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
@@ -131,11 +131,10 @@ class Evaluator:
             rows = np.pad(like[1], (0, len(masks) - count))
             call = partial(evaluate, masks, key, _take(like[0], rows))
         if self._untimed and count <= 2 and bool(masks[-1].all()):
-            found = self._timed(call, slow=_SLOW if evaluate is None else 0.0)
+            result = self._timed(call, slow=_SLOW if evaluate is None else 0.0)
         else:
-            found = call()
-        if evaluate is not None:
-            found, params = found
+            result = call()
+        found, params = (result, None) if evaluate is None else result
         self.structure = jax.tree.structure(params)
         found = gather(found) if isinstance(found, jax.Array) else found
         found = np.asarray(found, np.float64)
@@ -155,27 +154,27 @@ class Evaluator:
         return found, params
 
     def _timed(self, call: Callable[[], Any], slow: float) -> Any:
-        """Return what a call does; choose how many coalitions others have by its time.
+        """Call the utility of all points, and set the length of later calls by its time.
 
         Args:
-            call: Of all points, after which an empty coalition takes next to nothing.
-            slow: Seconds that such a call takes at least for others to be smaller.
+            call: Calls the utility; an empty coalition beside that of all is free.
+            slow: Seconds below which nothing is set.
         """
         self._untimed, seconds = False, np.inf
-        found, rows = None, self.rows
+        result, rows = None, self.rows
         for _ in range(2):  # again, as the first call may have compiled or waited
             begun = time.perf_counter()
-            found = call()
+            result = call()
             seconds = min(seconds, time.perf_counter() - begun)
-            if isinstance(found, jax.Array) or seconds < slow:  # or on devices
-                return found
+            if isinstance(result, jax.Array) or seconds < slow:
+                return result
             rows = paced_rows(self.rows, seconds, self._workers)
             if rows == self.rows or seconds > _DEAR:
                 break
         if rows < self.rows:
             passes = max(1, int(_TOGETHER / (self.n * seconds)))
             self.rows, self.together = rows, min(rows, passes * self._workers)
-        return found
+        return result
 
     @property
     def failures(self) -> Failures | None:
