@@ -122,6 +122,7 @@ class Evaluator:
         key = None if self._own is None else clone_key(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
         call: Callable[[], Any]
+        result: Any
         if evaluate is None:
             call = partial(self._utility, masks, key)
         elif like is None or like[0] is None:
@@ -154,7 +155,7 @@ class Evaluator:
         return found, params
 
     def _timed(self, call: Callable[[], Any], slow: float) -> Any:
-        """Call the utility of all points, and set the length of later calls by its time.
+        """Call the utility of all points; set the length of later calls by its time.
 
         Args:
             call: Calls the utility; an empty coalition beside that of all is free.
