@@ -21,7 +21,7 @@ from ._owner_utility import by_owner
 
 KEY = "key"  # the name under which it is described
 _ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
-_CALL = 0.02  # seconds of a call on the host, of which 2 % are its overhead
+_CALL, _MOST = 0.05, 16  # seconds of a call on the host, and coalitions of a worker
 _TOGETHER = 0.1  # seconds of permutations that advance together there
 _DEAR = 5.0  # seconds of a call that is not made twice to leave out compilation
 _SLOW = 1e-3  # seconds of a plain function that may gain nothing from batches
@@ -164,9 +164,8 @@ class Evaluator:
         self._untimed, seconds = False, np.inf
         result, rows = None, self.rows
         for _ in range(2):  # again, as the first call may have compiled or waited
-            begun = time.perf_counter()
-            result = call()
-            seconds = min(seconds, time.perf_counter() - begun)
+            result, once = timed(call)
+            seconds = min(seconds, once)
             if isinstance(result, jax.Array) or seconds < slow:
                 return result
             rows = paced_rows(self.rows, seconds, self._workers)
@@ -238,7 +237,17 @@ def paced_rows(rows: int, seconds: float, workers: int) -> int:
         seconds: Of one coalition.
         workers: How many are trained at once.
     """
-    return min(rows, max(1, int(_CALL / max(seconds, 1e-9))) * workers)
+    each = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
+    return min(rows, each * workers)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a call, and how many seconds it takes on a quiet machine."""
+    begun, spent = time.perf_counter(), time.thread_time()
+    result = call()
+    wall, spent = time.perf_counter() - begun, time.thread_time() - spent
+    # If little of it is this thread's, it waits for others, which is part of the call.
+    return result, spent if spent > wall / 8 else wall
 
 
 def check_key(key: Any) -> jax.Array:

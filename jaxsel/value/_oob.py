@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -21,7 +20,14 @@ from jaxsel._typed import clone_key, compiled
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State
-from ._evaluator import batch_rows, check_key, describe, describe_data, paced_rows
+from ._evaluator import (
+    batch_rows,
+    check_key,
+    describe,
+    describe_data,
+    paced_rows,
+    timed,
+)
 from ._examples import Examples, Learner, host_workers
 from ._executor import Executor
 from ._failures import NOT_NUMBERS, Failures, failed_rows
@@ -163,10 +169,12 @@ class _Bags:
     def _paced(self) -> int:
         """Return how many bags a call has, by the time that the first bag takes."""
         bag = bootstrap_counts(self.key, 0, count=1, n=self.n)
-        begun = time.perf_counter()
-        params = self.learner.fit(self.data, bag, clone_key(self._own))
-        self.learner.predict(params, self.data.x)
-        seconds = time.perf_counter() - begun
+
+        def one() -> Any:
+            params = self.learner.fit(self.data, bag, clone_key(self._own))
+            return self.learner.predict(params, self.data.x)
+
+        _, seconds = timed(one)
         return paced_rows(self.rows, seconds, host_workers(self.learner) or 1)
 
     def _on_host(self, bags: np.ndarray, key: jax.Array) -> tuple[Any, np.ndarray]:

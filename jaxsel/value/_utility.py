@@ -87,7 +87,7 @@ def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
     """Return a utility of a function of coalitions.
 
     Estimators whose `batch_size` is None time the function on all points. If it does
-    not return a JAX array, calls have no more coalitions than take 20 ms, and as many
+    not return a JAX array, calls have no more coalitions than take 50 ms, and as many
     permutations are completed together as take 0.1 s: a slow function gains nothing
     from batches, and a run that is out of time then keeps nearly all of its work.
 

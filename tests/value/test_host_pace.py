@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxsel import value
-from jaxsel.value import _evaluator, _group_testing, _oob, _run
+from jaxsel.value import _evaluator, _group_testing, _run
 
 from .games import Compiled, Game
 
@@ -20,8 +20,8 @@ def now(monkeypatch):
     """A clock that only the fits of a test move."""
     now = [0.0]
     read = lambda: now[0]
-    clock = types.SimpleNamespace(perf_counter=read, monotonic=read)
-    for module in (_evaluator, _oob, _group_testing):
+    clock = types.SimpleNamespace(perf_counter=read, monotonic=read, thread_time=read)
+    for module in (_evaluator, _group_testing):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(_run, "_clock", lambda: now[0])
     return now
@@ -82,7 +82,7 @@ def test_permutations_are_completed_one_by_one(now):
     ("fit", "lengths"),
     [
         (2**-11, [2, 56]),  # too fast to matter: all at once
-        (2**-8, [2, 2] + [4] * 16),  # two permutations together, two sizes of each
+        (2**-8, [2, 2] + [8] * 8),  # two permutations together, four sizes of each
         (2**-4, [2, 2] + [1] * 56),
     ],
 )
