@@ -282,8 +282,8 @@ class ModelUtility:
             if not known.any():
                 self.failures.add(known, [])
                 return found, params
-            masks = gather(masks) if isinstance(masks, jax.Array) else masks
-            full = known & masks.astype(bool).all(1)
+            held: Any = gather(masks) if isinstance(masks, jax.Array) else masks
+            full = known & held.astype(bool).all(1)
             self._count(known, [NOT_NUMBERS] * len(known), full)
         return jnp.where(failed, jnp.float32(self.default_score), found), params
 

@@ -200,9 +200,10 @@ class FlaxLearner:
 
         made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
         layer = training_layer(made)
+        state: Any = nnx.to_flat_state(nnx.state(made))
         variables = [
             f"{type(leaf).__name__} {'.'.join(map(str, path))!r}"
-            for path, leaf in nnx.to_flat_state(nnx.state(made))
+            for path, leaf in state
             if not isinstance(leaf, nnx.Param)
         ]
         return variables or ([f"the layer {layer} in training mode"] if layer else [])
