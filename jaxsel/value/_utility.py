@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -282,7 +282,8 @@ class ModelUtility:
             if not known.any():
                 self.failures.add(known, [])
                 return found, params
-            held: Any = gather(masks) if isinstance(masks, jax.Array) else masks
+            held = cast(Any, masks)
+            held = gather(held) if isinstance(held, jax.Array) else held
             full = known & held.astype(bool).all(1)
             self._count(known, [NOT_NUMBERS] * len(known), full)
         return jnp.where(failed, jnp.float32(self.default_score), found), params

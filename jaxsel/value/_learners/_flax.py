@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -200,10 +200,9 @@ class FlaxLearner:
 
         made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
         layer = training_layer(made)
-        state: Any = nnx.to_flat_state(nnx.state(made))
         variables = [
             f"{type(leaf).__name__} {'.'.join(map(str, path))!r}"
-            for path, leaf in state
+            for path, leaf in cast(Any, nnx).to_flat_state(nnx.state(made))
             if not isinstance(leaf, nnx.Param)
         ]
         return variables or ([f"the layer {layer} in training mode"] if layer else [])
