@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -277,16 +277,16 @@ class ModelUtility:
         shared = self.data, self.x_val, self.y_val, key, np.float32(self.empty)
         found, params = kernel(masks, start if self.learner.warm else None, *shared)
         failed = jnp.isnan(found)
+        settled = jnp.where(failed, jnp.float32(self.default_score), found)
         if not isinstance(found, Tracer):
             known = np.asarray(gather(failed))
             if not known.any():
                 self.failures.add(known, [])
                 return found, params
-            held = cast(Any, masks)
-            held = gather(held) if isinstance(held, jax.Array) else held
+            held = gather([masks])[0] if isinstance(masks, jax.Array) else masks
             full = known & held.astype(bool).all(1)
             self._count(known, [NOT_NUMBERS] * len(known), full)
-        return jnp.where(failed, jnp.float32(self.default_score), found), params
+        return settled, params
 
     def cold(self, count: int) -> Any:
         """Return a `start` for so many coalitions that is as good as none, or None."""
