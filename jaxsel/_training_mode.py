@@ -67,9 +67,9 @@ def check_closure(loss: Any) -> None:
     for name, value in _closed_over(loss):
         if isinstance(value, nnx.GraphDef):
             leaves = [np.zeros(())] * value.num_leaves
-            found = _training_layer(nnx.unflatten(value, leaves))
+            found = training_layer(nnx.unflatten(value, leaves))
         elif isinstance(value, nnx.Module):
-            found = _training_layer(value)
+            found = training_layer(value)
         else:
             continue
         if found:
@@ -80,7 +80,7 @@ def check_closure(loss: Any) -> None:
             )
 
 
-def _training_layer(module: Any) -> str | None:
+def training_layer(module: Any) -> str | None:
     """Name the first layer that is in training mode, and its type."""
     from flax import nnx
 

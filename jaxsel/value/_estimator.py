@@ -60,6 +60,7 @@ class Work(Protocol):
         n: Number of training points.
         key: Of the samples.
         mesh: Devices, or None.
+        rows: Coalitions, bags or permutations of a call.
         about: What tells this work from other, by name, n and the key among it.
         failures: Of the learner, counted; None where these are errors.
     """
@@ -67,6 +68,7 @@ class Work(Protocol):
     n: int
     key: jax.Array
     mesh: jax.sharding.Mesh | None
+    rows: int
 
     @property
     def about(self) -> Mapping[str, str]: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +21,10 @@ from ._owner_utility import by_owner
 
 KEY = "key"  # the name under which it is described
 _ROWS, _ENTRIES = 1024, 1 << 24  # coalitions of a call, and booleans in their masks
+_CALL, _MOST = 0.05, 16  # seconds of a call on the host, and coalitions of a worker
+_TOGETHER = 0.1  # seconds of permutations that advance together there
+_DEAR = 5.0  # seconds of a call that is not made twice to leave out compilation
+_SLOW = 1e-3  # seconds of a plain function that may gain nothing from batches
 
 
 class Evaluator:
@@ -28,7 +34,9 @@ class Evaluator:
         utility: Has `n`, and returns the utilities `[B]` of masks `[B, n]` and a key.
         key: Split in one for the samples and one for all calls of the utility. None
             only where `draws` is false: calls get None as well.
-        batch_size: Coalitions of a call, or None to choose.
+        batch_size: Coalitions of a call, or None to choose: on the host by the time
+            that the coalition of all points takes when it is first evaluated, alone
+            or with the empty one.
         mesh: Devices to split each call's coalitions over.
         draws: Whether coalitions are drawn, which takes a key.
         owners: The owner of each point, where these are the players, or None.
@@ -38,6 +46,7 @@ class Evaluator:
         index: The players' labels, or None.
         key: Of the samples, if there is one.
         rows: Coalitions of a call.
+        together: How many permutations advance together at most.
         mesh: Devices, or None.
         structure: Of the parameters that the utility returned last, as a pytree.
     """
@@ -62,6 +71,11 @@ class Evaluator:
         self.n = check_count("utility.n", utility.n)  # pyright: ignore
         self.index: tuple[Any, ...] | None = getattr(utility, "index", None)
         self.rows = batch_rows(batch_size, getattr(utility, "width", self.n))
+        self.together = self.rows
+        workers = getattr(utility, "workers", None)
+        plain = getattr(utility, "evaluate", None) is None
+        self._workers = workers or 1
+        self._untimed = batch_size is mesh is None and (plain or workers is not None)
         self._own, self._given = None, {"n": str(self.n)}
         if draws or key is not None:
             self.key, self._own = _split(check_key(key))
@@ -103,18 +117,25 @@ class Evaluator:
         Raises:
             ValueError: If they have another shape, or are not finite.
         """
-        count, params = len(masks), None
+        count = len(masks)
         masks = _padded(masks, self.mesh)
         key = None if self._own is None else clone_key(self._own)
         evaluate = getattr(self._utility, "evaluate", None)
+        call: Callable[[], Any]
+        result: Any
         if evaluate is None:
-            found = self._utility(masks, key)
+            call = partial(self._utility, masks, key)
         elif like is None or like[0] is None:
             start = self._cold(len(masks)) if cold else None
-            found, params = evaluate(masks, key, *([] if start is None else [start]))
+            call = partial(evaluate, masks, key, *([] if start is None else [start]))
         else:
             rows = np.pad(like[1], (0, len(masks) - count))
-            found, params = evaluate(masks, key, _take(like[0], rows))
+            call = partial(evaluate, masks, key, _take(like[0], rows))
+        if self._untimed and count <= 2 and bool(masks[-1].all()):
+            result = self._timed(call, slow=_SLOW if evaluate is None else 0.0)
+        else:
+            result = call()
+        found, params = (result, None) if evaluate is None else result
         self.structure = jax.tree.structure(params)
         found = gather(found) if isinstance(found, jax.Array) else found
         found = np.asarray(found, np.float64)
@@ -134,6 +155,28 @@ class Evaluator:
                 f"coalition of {size} of {self.n} points"
             )
         return found, params
+
+    def _timed(self, call: Callable[[], Any], slow: float) -> Any:
+        """Call the utility of all points; set the length of later calls by its time.
+
+        Args:
+            call: Calls the utility; an empty coalition beside that of all is free.
+            slow: Seconds below which nothing is set.
+        """
+        self._untimed, seconds = False, np.inf
+        result, rows = None, self.rows
+        for _ in range(2):  # again, as the first call may have compiled or waited
+            result, once = timed(call)
+            seconds = min(seconds, once)
+            if isinstance(result, jax.Array) or seconds < slow:
+                return result
+            rows = paced_rows(self.rows, seconds, self._workers)
+            if rows == self.rows or seconds > _DEAR:
+                break
+        if rows < self.rows:
+            passes = max(1, int(_TOGETHER / (self.n * seconds)))
+            self.rows, self.together = rows, min(rows, passes * self._workers)
+        return result
 
     @property
     def failures(self) -> Failures | None:
@@ -186,6 +229,27 @@ def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> in
     if batch_size is not None:
         return check_count("batch_size", batch_size, maximum=INT32)
     return max(1, min(most, _ENTRIES // row_length))
+
+
+def paced_rows(rows: int, seconds: float, workers: int) -> int:
+    """Return how many coalitions a call on the host has.
+
+    Args:
+        rows: At most as many.
+        seconds: Of one coalition.
+        workers: How many are trained at once.
+    """
+    each = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
+    return min(rows, each * workers)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a call, and how many seconds it takes on a quiet machine."""
+    begun, spent = time.perf_counter(), time.thread_time()
+    result = call()
+    wall, spent = time.perf_counter() - begun, time.thread_time() - spent
+    # If little of it is this thread's, it waits for others, which is part of the call.
+    return result, spent if spent > wall / 8 else wall
 
 
 def check_key(key: Any) -> jax.Array:

@@ -93,3 +93,8 @@ class Learner(Protocol):
         learner that runs outside JAX returns NaN for a subset on which it failed.
         """
         ...
+
+
+def host_workers(learner: Learner) -> int | None:
+    """Return how many subsets a learner of the host trains at once; None on devices."""
+    return getattr(learner, "workers", 1) if learner.host else None

@@ -18,6 +18,10 @@ UNCONVERGED = (
     "training did not converge: scale the columns of x, as "
     "sklearn.preprocessing.StandardScaler does, or raise l2"
 )
+NOT_NUMBERS = (
+    "its scores are not numbers, as after training that diverges: lower the learning "
+    "rate, clip gradients, or scale the features"
+)
 
 _lock = threading.Lock()  # of all, since those with one of their own can't be pickled
 

@@ -26,7 +26,7 @@ from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
 from ._executor import Executor
 from ._learners import FlaxLearner, LogisticRegression
-from ._metrics import SCORERS, MetricName, chance_level, predicted
+from ._metrics import SCORERS, MetricName, chance_level, measured, predicted
 from ._rates import TRIED, choose_rate, marginals
 from ._run import run
 from ._sampling import order_of, permutation_ranks
@@ -356,13 +356,12 @@ def _model_passes(
     key: jax.Array,
     rate: jax.Array,
 ) -> jax.Array:
-    measure = SCORERS[metric]
     order = order_of(ranks)
     start = learner.init(key, data.x[:1])
 
     def one(order: jax.Array) -> jax.Array:
         def look(params: Any) -> jax.Array:
-            return measure(learner.apply(params, x_val)[None], y_val)[0]
+            return measured(metric, learner.apply(params, x_val)[None], y_val)[0]
 
         def step(params: Any, row: jax.Array) -> tuple[Any, jax.Array]:
             def loss(params: Any) -> jax.Array:

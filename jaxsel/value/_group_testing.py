@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Iterator
 
 import jax
@@ -131,12 +132,14 @@ class _Groups:
         ranks = permutation_ranks(
             jax.random.fold_in(work.key, _APART), 0, count=_HALVES, n=work.n
         )
-        half = work.n // 2
+        begun, half = time.monotonic(), work.n // 2
         halves = prefix_masks(ranks, jnp.arange(_HALVES), half, half, block=1)
+        centre = work(halves).mean()
         return {
             **no_samples(work.n),
+            "run_seconds": np.array(time.monotonic() - begun),
             ENDS: work.ends(),
-            "centre": work(halves).mean(),
+            "centre": centre,
         }
 
     def rows(self, work: Evaluator, count: int) -> int:

@@ -72,8 +72,8 @@ def loo(
         utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
     )
     n = work.n
-    rows = -(-n // -(-n // work.rows))  # about as many in every call
     whole, params = work.evaluate(jnp.ones((1, n), bool))
+    rows = -(-n // -(-n // work.rows))  # about as many in every call
     found = [
         # All start from the model of all points, from which they hardly differ.
         work.evaluate(_all_but(first, count=rows, n=n), (params, np.zeros(rows, int)))[

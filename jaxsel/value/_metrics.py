@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -23,6 +24,9 @@ MetricName = Literal[
 MetricFunction: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
 
 _GRID = 2.0**14  # steps of log odds that are told apart, by unit
+_HALF_EPSILON = 2.0**-53  # of float64: from 1 to the next smaller number
+_SURE = 8.0  # log odds above which it may matter
+_ZERO = -745.1332  # log of the smallest number of float64
 _LEAST = -36.04365  # log of float64's epsilon, where scikit-learn cuts probabilities
 
 
@@ -82,19 +86,16 @@ def roc_auc(
     """Return the area under the ROC curve, `[B]`.
 
     Of more than two classes the mean over classes of each against the rest, by
-    probability. Ties count half. Costs a sort of the samples for each class.
+    probability. Ties count half. Probabilities that float64 does not tell apart tie, as
+    in scikit-learn: 1 is equal to 1 - 1e-17. Costs a sort of the samples for each
+    class.
     """
     classes = scores.shape[-1]
     if classes == 2:
-        return _area(_minus(scores[..., 1], scores[..., 0]), y == 1)
+        return _area(_sureness(scores, 1), y == 1)
     size = jax.nn.one_hot(y, classes, dtype=jnp.float32).sum(0)
     counted = (size > 0) & (size < len(y))
-    areas: list[jax.Array] = []
-    for c in range(classes):
-        rest = jax.nn.logsumexp(jnp.delete(scores, c, axis=-1), axis=-1)
-        # Rounded, so that equal probabilities are equal.
-        odds = jnp.round(_minus(scores[..., c], rest) * _GRID) / _GRID
-        areas.append(_area(odds, y == c))
+    areas = [_area(_sureness(scores, c), y == c) for c in range(classes)]
     total = jnp.where(counted, jnp.stack(areas, -1), 0).sum(-1)
     return total / jnp.maximum(counted.sum(), 1).astype(total.dtype)
 
@@ -127,6 +128,21 @@ def r2(
 def _right(scores: jax.Array, y: jax.Array) -> jax.Array:
     log_p = jax.nn.log_softmax(scores, axis=-1)
     return jnp.take_along_axis(log_p, y[None, :, None], axis=-1)[..., 0]
+
+
+def _sureness(scores: jax.Array, c: int) -> jax.Array:
+    """Return numbers in the order of a class's probability in float64, `[B, m]`."""
+    rest = jax.nn.logsumexp(jnp.delete(scores, c, axis=-1), axis=-1)
+    odds = _minus(scores[..., c], rest)
+    if scores.shape[-1] > 2:  # rounded, so that equal probabilities are equal
+        odds = jnp.round(odds * _GRID) / _GRID
+    # Near 1, probabilities are multiples of float64's half epsilon; near 0, 0 itself.
+    steps = jnp.round(jnp.exp(-jnp.maximum(odds, _SURE)) / _HALF_EPSILON)
+    odds = jnp.where(odds > _SURE, -jnp.log(steps * _HALF_EPSILON), odds)
+    # Scores that are log probabilities already have the digits.
+    total = jax.nn.logsumexp(scores, axis=-1)
+    known = (jnp.abs(total) < 1e-5).all(-1, keepdims=True)
+    return jnp.maximum(jnp.where(known, scores[..., c], odds), _ZERO)
 
 
 def _minus(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -166,6 +182,20 @@ OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
 def measure_of(metric: str | MetricFunction) -> MetricFunction:
     """Return the function of a name, or the function itself."""
     return metric if callable(metric) else SCORERS[metric]
+
+
+def measured(
+    metric: str | MetricFunction, scores: jax.Array, y: jax.Array
+) -> jax.Array:
+    """Return a metric of each model, `[B]`, NaN for those with a score that is NaN."""
+    found = measure_of(metric)(scores, y)
+    return jnp.where(jnp.isnan(scores).any((1, 2)), jnp.nan, found)
+
+
+@functools.lru_cache(maxsize=16)
+def host_measure(metric: str | MetricFunction) -> MetricFunction:
+    """Return the function of a name, compiled, or the function itself."""
+    return metric if callable(metric) else jax.jit(SCORERS[metric])
 
 
 def chance_level(metric: str, classes: int) -> float:

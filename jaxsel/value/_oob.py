@@ -20,17 +20,25 @@ from jaxsel._typed import clone_key, compiled
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State, honest_m2, no_samples
-from ._evaluator import batch_rows, check_key, describe, describe_data
-from ._examples import Examples, Learner
+from ._evaluator import (
+    batch_rows,
+    check_key,
+    describe,
+    describe_data,
+    paced_rows,
+    timed,
+)
+from ._examples import Examples, Learner, host_workers
 from ._executor import Executor
-from ._failures import Failures, failed_rows
+from ._failures import NOT_NUMBERS, Failures, failed_rows
 from ._model_inputs import as_learner, examples
 from ._run import run
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
 
 _BAGS = 256
-_HOPELESS = 8  # bags in a row on which a learner may fail
+_HOPELESS = 8  # bags of one call on which a learner may not fail throughout
+_ALWAYS = 64  # bags of several calls, likewise
 
 
 def data_oob(
@@ -145,6 +153,8 @@ class _Bags:
         )
         self._digests = describe_data(learner, x=data.x, y=data.y)
         self.data = data if learner.host else replicate(data, mesh)
+        if learner.host and batch_size is None and mesh is None:
+            self.rows = self._paced()
 
     @property
     def about(self) -> dict[str, str]:
@@ -161,9 +171,12 @@ class _Bags:
             outside &= ~failed[:, None]
         else:
             bags = shard(bags, self.mesh)
-            found, models = _compiled(self.learner, self.data, bags, key)
-            found = gather(found)
-            self.failures.add_models(models)
+            found, trained = _compiled(self.learner, self.data, bags, key)
+            found, failed = gather([found, trained.failed])
+            if trained.converged is None:
+                self.failures.add(failed, [NOT_NUMBERS] * len(failed))
+            self.failures.add_models(trained)
+            outside &= ~failed[:, None]
         found = np.asarray(found, np.float64)
         if not np.isfinite(found).all():
             raise ValueError(
@@ -171,18 +184,32 @@ class _Bags:
             )
         return outside, found
 
+    def _paced(self) -> int:
+        """Return how many bags a call has, by the time that the first bag takes."""
+        bag = bootstrap_counts(self.key, 0, count=1, n=self.n)
+
+        def one() -> Any:
+            params = self.learner.fit(self.data, bag, clone_key(self._own))
+            return self.learner.predict(params, self.data.x)
+
+        _, seconds = timed(one)
+        return paced_rows(self.rows, seconds, host_workers(self.learner) or 1)
+
     def _on_host(self, bags: np.ndarray, key: jax.Array) -> tuple[Any, np.ndarray]:
         """Return how well all points are predicted, and on which bags it failed."""
         params = self.learner.fit(self.data, jnp.asarray(bags), key)
         scores = np.asarray(self.learner.predict(params, self.data.x))
         failed = failed_rows(scores)
         errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
-        if failed.all() and len(failed) >= _HOPELESS:
+        counted = self.failures
+        tried = len(failed) + counted.coalitions
+        hopeless = len(failed) >= _HOPELESS or tried >= _ALWAYS
+        if failed.all() and counted.failed == counted.coalitions and hopeless:
             raise ValueError(
                 f"learner must be able to learn from bags of {self.n} points, but "
-                f"failed on all of {len(failed)}: {errors[0]}"
+                f"failed on all of {tried}: {errors[0]}"
             )
-        self.failures.add(failed, errors)
+        counted.add(failed, errors)
         scores = np.where(failed[:, None, None], 0, scores)
         return _hits(scores, self.data), failed
 
@@ -225,6 +252,7 @@ def _hits(scores: Any, data: Examples) -> Any:
 
 class _Trained(NamedTuple):
     converged: jax.Array | None  # [B]
+    failed: jax.Array  # whose scores are no numbers, [B]
 
 
 @compiled(static_argnames=("learner",))
@@ -232,5 +260,7 @@ def _compiled(
     learner: Learner, data: Examples, bags: Any, key: jax.Array
 ) -> tuple[Any, _Trained]:
     models = learner.fit(data, bags, key)
-    trained = _Trained(getattr(models, "converged", None))
-    return _hits(learner.predict(models, data.x), data), trained
+    scores = learner.predict(models, data.x)
+    failed = jnp.isnan(scores).any((1, 2))
+    trained = _Trained(getattr(models, "converged", None), failed)
+    return _hits(jnp.where(failed[:, None, None], 0, scores), data), trained

@@ -66,6 +66,11 @@ class OwnerUtility:
         return getattr(self.utility, "cold", None)
 
     @property
+    def workers(self) -> int | None:
+        """Number of models that the utility trains at once on the host, or None."""
+        return getattr(self.utility, "workers", None)
+
+    @property
     def failures(self) -> Failures | None:
         """Count of its learner's failures, where the utility has one, or None."""
         return getattr(self.utility, "failures", None)

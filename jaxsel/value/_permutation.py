@@ -61,7 +61,9 @@ def tmc_shapley(
     points minus that of none.
 
     Prefixes of 64 permutations are trained in one batch. A model that can start from a
-    related one starts from the prefix of the previous block.
+    related one starts from the prefix of the previous block. Estimators of scikit-learn
+    and slow functions gain nothing from batches, and complete one permutation after the
+    other, or as many together as take 0.1 s.
 
     Args:
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
@@ -74,13 +76,13 @@ def tmc_shapley(
         owners: The owner of each point, `[n]`, by labels of any kind: values are then
             those of owners, as players who bring all of their points. `Values.index`
             has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
-            sets speed and memory, not results.
+        batch_size: Coalitions of a call; 1024, or fewer of many points or on the host,
+            if None. It sets speed and memory, not results.
         mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
         axis: Which axis of the mesh; its only one, or "data", if None.
         progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there resumes.
+        checkpoint: Folder in which to keep the state, every 30 seconds, at the end, and
+            when Ctrl-C ends the run; a run that finds its own state there resumes.
         executor: Computes batches on other threads, processes or hosts: it has the
             `submit` of `concurrent.futures`. Results are the same. See `Executor`.
 
@@ -270,7 +272,7 @@ class _Permutations:
 
 def _lanes(work: Evaluator, count: int) -> int:
     """Return how many permutations advance together, of so many."""
-    most = 1 << (work.rows.bit_length() - 1)
+    most = 1 << (work.together.bit_length() - 1)
     return min(1 << (count - 1).bit_length(), most)
 
 

@@ -4,7 +4,8 @@ A run takes rounds of samples until its stopping rule is content. Rounds are of 
 length, whatever the batches in which utilities are called, so that neither the samples
 nor the decision to stop depends on these; time alone may stop a run, and save its
 state, after each batch. What a batch adds is merged here, in order, wherever it was
-computed. Running means are float64 on the host.
+computed. Values are worked out at the ends of rounds only, as a batch may be a single
+fit. Running means are float64 on the host.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from ._stopping import RunInfo, StoppingRule
 
 _LOG = logging.getLogger(__name__)
 SAVE_EVERY = 30.0  # seconds
+_SHOW = 0.5  # seconds between two texts behind a bar
 
 _clock = time.monotonic
 
@@ -92,11 +94,10 @@ def run(
     count, values, m2 = estimator.finalize(state)
     if not info.samples:
         values = np.full(work.n, np.nan)
+    missing = int(np.isnan(values).sum())
+    if missing and stop.overdue(info.seconds):
         warnings.warn(
-            f"{estimator.method} was out of time before its first samples were "
-            "complete, so that all values are NaN: allow more time, or set a smaller "
-            "batch_size, for which fewer samples are taken at once",
-            stacklevel=3,
+            _reason(estimator.method, work, info.samples, missing), stacklevel=3
         )
     key = about.pop(KEY)
     with jax.debug_nans(False):  # unknown values and errors are NaN by design
@@ -121,11 +122,11 @@ def _sampled(
 ) -> tuple[State, RunInfo]:
     """Return the state of a run whose rule is content, and what it says."""
     state: State = {
-        **estimator.init(work),
         "run_samples": np.array(0),
         "run_seconds": np.array(0.0),
         "run_before": np.full(work.n, np.nan),
         "run_agreement": np.array([np.nan]),
+        **estimator.init(work),
     }
     saved = None
     if checkpoint is not None:
@@ -133,33 +134,63 @@ def _sampled(
         state = saved.load(state)
     info = _look(estimator, state)
     begun = _clock() - info.seconds
-    part, written = None, info.seconds
+    part, written, kept = None, info.seconds, info.samples
     source = _source(executor, estimator, work, state, stop.limit)
     bar.begin(info)
-    with source as parts:
-        while not _content(stop, info, estimator.round):
-            more = round_length(estimator.round, info.samples, stop.limit)
-            for part in parts(state, info.samples, more):
-                state = {k: v for k, v in state.items() if not k.startswith(PART)}
-                if part.sums is not None:
-                    state |= added(estimator, state, part.sums)
-                state["run_samples"] = np.array(info.samples + part.samples)
-                state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
-                info = _look(estimator, state)
-                if part.samples and info.samples % estimator.round == 0:
-                    agreed = _correlation(state["run_before"], info.values)
-                    history = np.append(info.agreement, agreed)
-                    state.update(run_before=info.values, run_agreement=history)
-                    info = dataclasses.replace(info, agreement=history)
-                bar.show(info, part.ahead)
-                if saved is not None and info.seconds - written >= SAVE_EVERY:
-                    saved.save({**state, **part.begun()})
-                    part, written = None, info.seconds
-                if stop.overdue(info.seconds):
-                    break
+    try:
+        with source as parts:
+            while not _content(stop, info, estimator.round):
+                more = round_length(estimator.round, info.samples, stop.limit)
+                for part in parts(state, info.samples, more):
+                    state, info = _merged(
+                        estimator, work, state, info, part, begun, stop.limit
+                    )
+                    bar.show(info, part.ahead)
+                    if saved is not None and info.seconds - written >= SAVE_EVERY:
+                        saved.save({**state, **part.begun()})
+                        part, written, kept = None, info.seconds, info.samples
+                    if stop.overdue(info.seconds):
+                        break
+    except KeyboardInterrupt:
+        # Without the batch that was interrupted, which may be half done.
+        if saved is not None and int(state["run_samples"]) > kept:
+            saved.save(state)
+        raise
     if saved is not None and part is not None:
         saved.save({**state, **part.begun()})
     return state, info
+
+
+def _merged(
+    estimator: Estimator,
+    work: Work,
+    state: State,
+    info: RunInfo,
+    part: Part,
+    begun: float,
+    limit: int | None,
+) -> tuple[State, RunInfo]:
+    """Add a part to a copy of the state, and update the progress.
+
+    Within a round the progress keeps the values and errors of the round before.
+    """
+    state = {k: v for k, v in state.items() if not k.startswith(PART)}
+    if part.sums is not None:
+        state |= added(estimator, state, part.sums)
+    samples = info.samples + part.samples
+    state["run_samples"] = np.array(samples)
+    state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
+    whole = samples % estimator.round == 0
+    if not part.samples or not (whole or samples == limit):
+        seconds = float(state["run_seconds"])
+        return state, dataclasses.replace(info, samples=samples, seconds=seconds)
+    info = _look(estimator, state)
+    if not whole:
+        return state, info
+    agreed = _correlation(state["run_before"], info.values)
+    history = np.append(info.agreement, agreed)
+    state.update(run_before=info.values, run_agreement=history)
+    return state, dataclasses.replace(info, agreement=history)
 
 
 def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
@@ -169,6 +200,21 @@ def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
     limited = stop.limit is not None and info.samples >= stop.limit
     whole = info.samples % length == 0
     return info.samples > 0 and (whole or limited) and stop.done(info)
+
+
+def _reason(method: str, work: Work, samples: int, missing: int) -> str:
+    """Return why values are NaN, and what helps."""
+    if samples:
+        return (
+            f"{missing} of {work.n} values are NaN, since the {samples} samples that "
+            f"{method} took say nothing of them: allow more samples, or more time, by "
+            "stop="
+        )
+    fewer = ", or set a smaller batch_size, for which fewer samples are taken at once"
+    return (
+        f"{method} was out of time before its first samples were complete, so that all "
+        f"values are NaN: allow more time{'' if work.rows == 1 else fewer}"
+    )
 
 
 @contextlib.contextmanager
@@ -311,6 +357,7 @@ class _Bar:
 class _Shown(_Bar):
     def __init__(self, bar: Any, done: Callable[[], None]):
         self._bar, self._done = bar, done
+        self._shown, self._stderr = -_SHOW, None
 
     def begin(self, info: RunInfo) -> None:
         self._bar.initial = self._bar.n = info.samples
@@ -318,8 +365,13 @@ class _Shown(_Bar):
     def show(self, info: RunInfo, ahead: float) -> None:
         self._done()
         self._bar.update(info.samples + int(ahead) - self._bar.n)
-        if not ahead:
-            self._bar.set_postfix(stderr=f"{info.stderr.max():.2g}")
+        now, fresh = time.monotonic(), info.stderr is not self._stderr
+        if not fresh and now - self._shown < _SHOW:
+            return
+        self._shown, self._stderr = now, info.stderr
+        known = "" if np.isnan(info.stderr).all() else f"stderr={info.stderr.max():.2g}"
+        within = f"{ahead:.0%} of the next" if 0 < ahead < 1 else ""
+        self._bar.set_postfix_str(", ".join(filter(None, (known, within))))
 
 
 @contextlib.contextmanager

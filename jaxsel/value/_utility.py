@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -17,18 +17,19 @@ from jaxtyping import Float, Float32, Key, Shaped
 from jaxsel._aligned import row_index
 from jaxsel._checks import as_labels, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._mesh import AXIS
+from jaxsel._mesh import AXIS, gather
 from jaxsel._typed import map_leaves, map_rows
 
 from ._evaluator import describe_data
-from ._examples import Examples, Learner
-from ._failures import Failures, failed_rows
+from ._examples import Examples, Learner, host_workers
+from ._failures import NOT_NUMBERS, Failures, failed_rows
 from ._metrics import (
     OF_PROBABILITIES,
     MetricFunction,
     MetricName,
     chance_level,
-    measure_of,
+    host_measure,
+    measured,
 )
 from ._model_inputs import as_learner, examples
 from ._scorers import Scorer, as_scorer
@@ -84,6 +85,11 @@ class FunctionUtility:
 
 def as_utility(function: Callable[[Any, Any], Any], n: int) -> FunctionUtility:
     """Return a utility of a function of coalitions.
+
+    Estimators whose `batch_size` is None time the function on all points. If it does
+    not return a JAX array, calls have no more coalitions than take 50 ms, and as many
+    permutations are completed together as take 0.1 s: a slow function gains nothing
+    from batches, and a run that is out of time then keeps nearly all of its work.
 
     Args:
         function: Takes masks `[B, n]` (bool) and a key, and returns `[B]` numbers. It
@@ -142,7 +148,8 @@ class ModelUtility:
             `DummyClassifier` or `DummyRegressor` gets that was fitted on `y`. Must be
             given with a metric of scores of your own.
         default_score: What a coalition is worth on which a `SklearnLearner` or a
-            scorer fails, as many do on few points; `empty` if None.
+            scorer fails, as many do on few points, or on which the training of a
+            `FlaxLearner` diverges; `empty` if None.
 
     Attributes:
         n: Number of training points.
@@ -247,6 +254,11 @@ class ModelUtility:
             **seen,
         }
 
+    @property
+    def workers(self) -> int | None:
+        """Number of models trained at once on the host; None on devices."""
+        return host_workers(self.learner)
+
     def __call__(self, masks: Any, key: Any = None) -> jax.Array:
         """Return the utility of each coalition.
 
@@ -290,7 +302,20 @@ class ModelUtility:
         mesh = sharding.mesh if isinstance(sharding, jax.NamedSharding) else None
         kernel = _kernel(self.learner, self.metric, mesh)
         shared = self.data, self.x_val, self.y_val, key, np.float32(self.empty)
-        return kernel(masks, start if self.learner.warm else None, *shared)
+        found, params = kernel(masks, start if self.learner.warm else None, *shared)
+        if getattr(params, "converged", None) is not None:
+            return found, params  # its failures are counted by `add_models`
+        failed = jnp.isnan(found)
+        settled = jnp.where(failed, jnp.float32(self.default_score), found)
+        if not isinstance(found, Tracer):
+            known = np.asarray(gather(failed))
+            if not known.any():
+                self.failures.add(known, [])
+                return found, params
+            held = gather([masks])[0] if isinstance(masks, jax.Array) else masks
+            full = known & held.astype(bool).all(1)
+            self._count(known, [NOT_NUMBERS] * len(known), full)
+        return settled, params
 
     def cold(self, count: int) -> Any:
         """Return a `start` for so many coalitions that is as good as none, or None."""
@@ -304,20 +329,27 @@ class ModelUtility:
             scores = np.asarray(self.learner.predict(params, self.x_val))
             failed = failed_rows(scores)
             scores = jnp.asarray(np.where(failed[:, None, None], 0, scores))
-            found = measure_of(self.metric)(scores, self.y_val)
+            found = host_measure(self.metric)(scores, self.y_val)
         else:
             found = self._scorer(params.models, self.x_val)
             failed = np.isnan(found)
         errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
-        hopeless = np.flatnonzero(failed & weights.all(1))
+        self._count(failed, errors, failed & weights.all(1))
+        found = np.where(failed, self.default_score, np.asarray(found))
+        found = np.where(weights.any(1), found, self.empty)
+        return jnp.asarray(found, jnp.float32)
+
+    def _count(
+        self, failed: np.ndarray, errors: Sequence[str | None], full: np.ndarray
+    ) -> None:
+        """Count failures; refuse a learner that fails on the coalition of all."""
+        hopeless = np.flatnonzero(full)
         if hopeless.size:
             raise ValueError(
                 f"learner must be able to learn from all {self.n} points, but failed: "
                 f"{errors[hopeless[0]]}"
             )
         self.failures.add(failed, errors)
-        found = jnp.where(failed, self.default_score, found)
-        return jnp.where(weights.any(1), found, self.empty)
 
 
 def _finite(name: str, number: float | None) -> float:
@@ -394,7 +426,7 @@ def evaluate(
     def group(given: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         weights, start = given
         params = learner.fit(data, weights, key, start)
-        found = measure_of(metric)(learner.predict(params, x_val), y_val)
+        found = measured(metric, learner.predict(params, x_val), y_val)
         found = jnp.where(jnp.any(weights > 0, axis=1), found, empty)
         return found.astype(jnp.float32), params if learner.warm else None
 

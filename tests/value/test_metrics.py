@@ -189,3 +189,52 @@ def test_what_learners_say_of_any_coalition_is_finite(learner):
     for metric in CLASSES:
         for some in scores.reshape(-1, B, M, 3):
             assert np.isfinite(_JITTED[metric](some, task.y_val)).all(), metric
+
+
+def test_area_of_probabilities_that_float64_does_not_tell_apart():
+    odds = np.array([-900.0, -800, -700, -30, -3, 0, 5, 20, 34, 36, 38, 50, 300])
+    rng, p = np.random.default_rng(0), special.expit(odds)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.stack([special.expit(-odds), p], -1))
+    for _ in range(20):
+        y = rng.permutation(np.arange(len(odds)) % 2)
+        wanted = sklearn_metrics.roc_auc_score(y, p)
+        for scores in (np.stack([np.zeros_like(odds), odds], -1), logs):
+            found = _JITTED["roc_auc"](scores[None].astype(np.float32), y)
+            np.testing.assert_allclose(found, [wanted], rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_area_of_estimators_of_scikit_learn(classes):
+    # Of raw columns and few points most probabilities are 0 or 1.
+    from sklearn.naive_bayes import GaussianNB
+
+    task = cases.blobs(classes, 12, m=40, distance=1)
+    scale = 10.0 ** np.arange(task.x.shape[1])
+    x, x_val = (np.asarray(a * scale, np.float32) for a in (task.x, task.x_val))
+    utility = value.ModelUtility(
+        GaussianNB(), x, task.y, x_val, task.y_val, metric="roc_auc"
+    )
+    rng = np.random.default_rng(0)
+    for size in (6, 7, 8, 12):
+        mask = np.isin(np.arange(12), rng.permutation(12)[:size])
+        p = np.zeros((40, classes))
+        model = GaussianNB().fit(x[mask], task.y[mask])
+        p[:, model.classes_] = model.predict_proba(x_val)
+        wanted = expected("roc_auc", p, task.y_val)
+        np.testing.assert_allclose(utility(mask[None]), [wanted], rtol=1e-6)
+
+
+def test_naive_bayes_where_all_classes_are_equally_far():
+    # The second feature has no variance but the smoothing, 1e-9: only the sizes of
+    # classes tell them apart, beside distances of 1e11.
+    from sklearn.naive_bayes import GaussianNB
+
+    x = np.array([[0.0, 0], [0, 0], [1, 0], [1, 0], [1, 0]])
+    y, x_val = np.array([0, 0, 1, 1, 1]), np.array([[0.5, 7.0], [0.5, 3]])
+    utility = value.ModelUtility(
+        value.GaussianNB(), x, y, x_val, [1, 1], metric="likelihood"
+    )
+    wanted = GaussianNB().fit(x, y).predict_proba(x_val)[:, 1].mean()
+    np.testing.assert_allclose(wanted, 0.6, rtol=1e-5)  # float64 has few digits left
+    np.testing.assert_allclose(utility(np.ones((1, 5))), [0.6], rtol=1e-6)

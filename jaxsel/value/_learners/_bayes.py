@@ -88,12 +88,19 @@ class GaussianNB:
     def predict(
         self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
     ) -> Float[jax.Array, "B m C"]:
-        """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`."""
+        """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`.
+
+        They lack a constant for each sample: the least squared distance to a class in
+        each feature. Of few points a class may have no variance but the smoothing, and
+        distances near 1e9, beside which float32 has no digits for the rest.
+        """
         x = jnp.asarray(x, jnp.float32)
-        variance = params.variance
+        present, variance = params.size > 0, params.variance
         distance = (x[None, :, None] - params.mean[:, None]) ** 2 / variance[:, None]
+        among = jnp.where(present[:, None, :, None], distance, jnp.inf)
+        distance = (distance - among.min(2, keepdims=True)).sum(-1)
         constant = jnp.log(params.size) - jnp.log(variance).sum(-1) / 2
-        scores = constant[:, None] - distance.sum(-1) / 2
+        scores = constant[:, None] - distance / 2
         return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_count
 from jaxsel._draws import drawer
+from jaxsel._training_mode import training_layer
 from jaxsel._typed import fori_loop, gradient, split_model
 from jaxsel.value._examples import Examples
 
@@ -47,7 +48,9 @@ class FlaxLearner:
     Args:
         model: Either a function of `flax.nnx.Rngs` that returns an NNX module, or a
             Linen module: it maps examples `[b, ...]` to logits `[b, classes]`, or to
-            predictions `[b, 1]` of targets.
+            predictions `[b, 1]` of targets. It has parameters alone: BatchNorm, which
+            keeps statistics besides, and Dropout in training mode, which draws, are
+            refused.
         optimizer: The recipe, with its schedule.
         steps: Number of steps.
         batch_size: Examples in a step, drawn with replacement in proportion to their
@@ -81,12 +84,23 @@ class FlaxLearner:
             )
 
     def prepare(self, data: Examples) -> Examples:
-        """Refuse a model whose outputs do not fit.
+        """Refuse a model whose variables or outputs do not fit.
 
         Raises:
-            ValueError: If it has another number of outputs than there are classes.
+            ValueError: If it has another number of outputs than there are classes, or
+                variables besides its parameters.
         """
         first = jnp.asarray(data.x[:1], jnp.float32)
+        others = self._other_variables(first)
+        if others:
+            more = len(others) - 1
+            raise ValueError(
+                "model must have no variables besides its parameters, got "
+                f"{others[0]}{f' and {more} more' if more else ''}: a FlaxLearner "
+                "keeps no statistics and has no training mode. Take LayerNorm or "
+                "GroupNorm instead of BatchNorm, and "
+                "leave Dropout out, or make it with deterministic=True and without rngs"
+            )
         outputs = jax.eval_shape(
             lambda: self.apply(self.init(jax.random.key(0), first), first)
         ).shape
@@ -153,6 +167,10 @@ class FlaxLearner:
         x = jnp.asarray(x, jnp.float32)
         apply = functools.partial(self.apply, x=x)
         outputs = jax.vmap(apply)(params.params)
+        sound = jnp.isfinite(outputs).all((1, 2))
+        for leaf in jax.tree.leaves(params.params):
+            sound &= jnp.isfinite(leaf).reshape(len(leaf), -1).all(1)
+        outputs = jnp.where(sound[:, None, None], outputs, jnp.nan)
         return jnp.where(params.present[:, None], outputs, -jnp.inf)
 
     def init(self, key: jax.Array, x: jax.Array) -> Any:
@@ -162,6 +180,31 @@ class FlaxLearner:
         from flax import nnx
 
         return split_model(self.model(nnx.Rngs(key)))[1]
+
+    def _other_variables(self, x: jax.Array) -> list[str]:
+        """Name the variables that are no parameters, and layers in training mode."""
+        if hasattr(self.model, "apply"):
+            from flax import errors
+
+            made = jax.eval_shape(self.model.init, jax.random.key(0), x)
+            others = [f"the collection {name!r}" for name in made if name != "params"]
+            if others:
+                return others
+            try:
+                jax.eval_shape(self.model.apply, made, x)
+            except errors.InvalidRngError as error:
+                return [f"a layer that draws ({str(error).partition(' (')[0]})"]
+            return []
+        from flax import nnx
+
+        made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
+        layer = training_layer(made)
+        variables = [
+            f"{type(leaf).__name__} {'.'.join(map(str, path))!r}"
+            for path, leaf in cast(Any, nnx).to_flat_state(nnx.state(made))
+            if not isinstance(leaf, nnx.Param)
+        ]
+        return variables or ([f"the layer {layer} in training mode"] if layer else [])
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
         """Return the outputs of one model, `[b, K]`."""

@@ -81,6 +81,13 @@ class SklearnLearner:
                 )
 
     @property
+    def workers(self) -> int:
+        """Number of processes that `n_jobs` comes to."""
+        import joblib
+
+        return int(cast(Any, joblib).effective_n_jobs(self.n_jobs))
+
+    @property
     def probabilistic(self) -> bool:
         """True if the estimator has `predict_proba`."""
         return hasattr(self.estimator, "predict_proba")
@@ -151,6 +158,8 @@ def in_parallel(
     n_jobs: int, function: Callable[..., Any], things: Iterable[Any], *rest: Any
 ) -> list[Any]:
     """Return `function(thing, *rest)` of each thing, by processes of joblib."""
+    if n_jobs == 1:  # setting joblib up takes as long as a quick fit
+        return [function(thing, *rest) for thing in things]
     import joblib
 
     library: Any = joblib
