@@ -83,8 +83,10 @@ def table(name: str) -> Raw:
 
 def _survey(name: str) -> Raw:
     """Return one of statsmodels' tables; questions asked in one way are columns."""
-    from statsmodels.datasets import anes96, fair, randhie  # pyright: ignore
+    from statsmodels import datasets  # pyright: ignore
 
+    known: Any = datasets
+    anes96, fair, randhie = known.anes96, known.fair, known.randhie
     if name == "affairs":
         frame = fair.load_pandas().data
         return Raw(

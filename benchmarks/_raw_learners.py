@@ -166,7 +166,7 @@ def log_probs(
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         z = np.pad(rows @ theta.T, ((0, 0), (1, 0)))
-        losses = special.logsumexp(z - z[right][:, None], axis=1)
+        losses = np.asarray(special.logsumexp(z - z[right][:, None], axis=1))
         return w @ losses + (theta * (among @ theta) * penalty).sum() / 2, z
 
     theta = np.zeros((count - 1, rows.shape[1]))
@@ -176,7 +176,7 @@ def log_probs(
         wrong = np.where(right, 0, p).sum(1, keepdims=True)
         error = w[:, None] * np.where(right, -wrong, p)
         slope = (error[:, 1:].T @ rows + (among @ theta) * penalty).ravel()
-        parts = [root]
+        parts: list[np.ndarray] = [root]
         for a, b in zip(*np.tril_indices(count, -1), strict=True):
             # diag(p) - p pᵀ is Σ p_a p_b (e_a - e_b) (e_a - e_b)ᵀ.
             part = np.zeros((len(x), count, rows.shape[1]))
@@ -187,7 +187,7 @@ def log_probs(
         size = np.sqrt((whole**2).sum(0))
         size[size == 0] = 1
         factor = linalg.qr(whole / size, mode="r")[0][: len(size)]
-        step = linalg.solve_triangular(factor, slope / size, trans="T")
+        step = linalg.solve_triangular(factor, slope / size, trans=1)
         step = linalg.solve_triangular(factor, step) / size
         fall, step = slope @ step, step.reshape(theta.shape)
         length = 1.0

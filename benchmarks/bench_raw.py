@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from . import _raw_learners
-from ._case import Case, Contender, at_most
+from . import _raw_labels, _raw_learners
+from ._case import Case, Contender, Target, at_most
 from ._harness import main
 from ._raw_learners import Table
 
@@ -20,7 +20,15 @@ def cases(*, quick: bool = False) -> list[Case]:
     """Return the cases, or tiny ones of the same kind."""
     names = _raw_learners.NAMES[:2] if quick else _raw_learners.NAMES
     first = _leaving("wine", 119) if quick else _leaving("breast cancer", 380)
-    return [first, _losses(names)]
+    tables = ("wine",) if quick else _raw_labels.NAMES
+    overlapping = ("diabetes",) if quick else _raw_labels.OVERLAPPING
+    return [
+        first,
+        _losses(names),
+        _found(tables),
+        _counted(2 if quick else 24),
+        _said(overlapping),
+    ]
 
 
 def _leaving(name: str, n: int) -> Case[Table]:
@@ -79,6 +87,100 @@ def _losses(names: tuple[str, ...]) -> Case[tuple[str, ...]]:
         targets=[at_most("jaxsel", "worst", 1e-3, "gap to the optimum, nats", "must")],
         rounds=1,
         probed=False,
+    )
+
+
+def _figures(
+    name: str,
+    title: str,
+    measure: Callable[[], Mapping[str, float]],
+    targets: list[Target],
+    work: int,
+) -> Case[None]:
+    """Return a case without a time: its call returns its figures."""
+    return Case(
+        name=name,
+        title=title,
+        inputs=lambda: None,
+        tiny=lambda: None,
+        work=work,
+        unit="search",
+        contenders=[
+            Contender(
+                name="jaxsel",
+                make=lambda _: measure,
+                check=lambda _, figures: figures,
+                limits={},
+                note="the peers' and the references' time is in it",
+            )
+        ],
+        targets=targets,
+        rounds=1,
+        probed=False,
+    )
+
+
+def _found(names: tuple[str, ...]) -> Case[None]:
+    def measure() -> Mapping[str, float]:
+        gains = _raw_labels.gains(names)
+        values = list(gains.values())
+        return gains | {"mean": float(np.mean(values)), "least": min(values)}
+
+    return _figures(
+        "raw labels",
+        f"raw labels: AUC less that of cleanlab's recipe with scaling, {len(names)} "
+        f"tables, {_raw_labels.SEEDS} seeds, 10 % flipped",
+        measure,
+        [
+            _at_least("mean", 0, "mean gain in AUC"),
+            _at_least("least", -0.005, "least gain of a table"),
+        ],
+        len(names) * _raw_labels.SEEDS,
+    )
+
+
+def _counted(seeds: int) -> Case[None]:
+    def measure() -> Mapping[str, float]:
+        figures = _raw_labels.counts_off(seeds)
+        off = max(abs(value) for name, value in figures.items() if "off" in name)
+        return figures | {"worst": off}
+
+    return _figures(
+        "raw counts",
+        f"raw counts: wrong labels of two Gaussians 1 apart, n = 2000, {seeds} seeds",
+        measure,
+        [
+            at_most("jaxsel", "worst", 0.03, "number off, share of n", "must"),
+            at_most("jaxsel", "calibration", 0.05, "said and true share apart", "must"),
+            _at_least("covered", 0.9, "share of intervals that hold the number"),
+        ],
+        2 * seeds,
+    )
+
+
+def _said(names: tuple[str, ...]) -> Case[None]:
+    def measure() -> Mapping[str, float]:
+        gaps = dict(_raw_labels.real_gaps(names))
+        return gaps | {"mean": float(np.mean(list(gaps.values())))}
+
+    return _figures(
+        "raw shares",
+        f"raw shares: of suspects said p wrong, the share that is, {len(names)} tables "
+        "whose classes overlap, 5 % flipped",
+        measure,
+        [at_most("jaxsel", "mean", 0.12, "said and true share apart, mean", "goal")],
+        len(names) * _raw_labels.SEEDS,
+    )
+
+
+def _at_least(quantity: str, limit: float, what: str) -> Target:
+    return Target(
+        text=f"jaxsel: {what} ≥ {limit:g}",
+        level="must",
+        contender="jaxsel",
+        quantity=quantity,
+        bound="at least",
+        limit=limit,
     )
 
 
