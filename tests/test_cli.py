@@ -295,6 +295,7 @@ def test_demo(capsys, monkeypatch):
     demo = pytest.importorskip("jaxsel.demo")
 
     def fake(folder, *, seeds, progress):
+        folder.mkdir(exist_ok=True)
         page, numbers = Path(folder, "report.html"), Path(folder, "report.json")
         page.write_text(f"seeds {list(seeds)}")
         numbers.write_text("{}")

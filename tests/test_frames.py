@@ -177,7 +177,7 @@ def test_columns_of_texts_are_named_by_all_who_take_samples(name):
 
 
 LISTS = {
-    "ragged": ([["a"], ["a", "b"]] * 20, TypeError, "ragged nested lists: multi-label"),
+    "ragged": ([["a"], ["a", "b"]] * 20, ValueError, "row 0 has a list: multi-label"),
     "series": (
         pd.Series([["a"], ["a", "b"]] * 20),
         ValueError,

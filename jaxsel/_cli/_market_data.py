@@ -142,9 +142,10 @@ def leave_out_predictions(args: argparse.Namespace, encode: Encoding) -> None:
         )
     if args.columns is None and column not in args.drop:
         args.drop = [*args.drop, column]
-        encode.checks.append(
+        said = (
             f"column {column!r} of {args.data} holds the predictions, and is no feature"
         )
+        _tell([said], encode)
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:

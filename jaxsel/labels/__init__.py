@@ -1,5 +1,6 @@
 """Wrong labels: which they are, how many, and what they should be."""
 
+from ._columns import on_one_scale as on_one_scale
 from ._filters import FILTERS as FILTERS, label_issues as label_issues
 from ._find import RANKINGS as RANKINGS, find_label_errors as find_label_errors
 from ._folds import cross_val_probs as cross_val_probs, deal_folds as deal_folds

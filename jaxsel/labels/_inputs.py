@@ -12,16 +12,15 @@ import numpy.typing as npt
 from jaxsel._aligned import check_row_order
 from jaxsel._checks import (
     as_array,
-    as_labels,
     check_finite,
     check_numeric,
     check_same_length,
-    encode_labels,
     show_labels,
 )
 from jaxsel._doubts import doubt
 from jaxsel._foreign import feature_numbers
 from jaxsel._frames import feature_labels
+from jaxsel._label_checks import as_labels, encode_labels
 
 CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""

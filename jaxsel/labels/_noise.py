@@ -1,4 +1,4 @@
-"""How many labels are wrong, and which: flips told from classes that overlap."""
+"""Number of wrong labels: flips told from classes that overlap."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import interpolate, optimize, stats
 
 # Shares of flipped labels that are tried; cubic splines join their likelihoods.
 RATES = np.array(
@@ -155,6 +154,8 @@ class _Posterior(NamedTuple):
     @classmethod
     def of(cls, loss: np.ndarray, clean_loss: float) -> _Posterior:
         """Return the posterior of losses in nats, `[D, R]`."""
+        from scipy import interpolate
+
         roots, fine = np.sqrt(RATES), _fine_roots()
         curves = [interpolate.CubicSpline(roots, -line)(fine) for line in loss]
         density = np.exp(-(fine**2) / _DECAY) * np.gradient(fine**2)
@@ -178,6 +179,8 @@ class _Posterior(NamedTuple):
             wrong: Probability that labels are wrong at each ray and rate, `[D R, m]`.
             scale: How many samples each of these stands for.
         """
+        from scipy import special
+
         shape = len(self.fine), -1
         mean = wrong.sum(axis=1).reshape(shape) @ _hats().T * scale
         variance = (wrong * (1 - wrong)).sum(axis=1).reshape(shape) @ _hats().T * scale
@@ -188,7 +191,7 @@ class _Posterior(NamedTuple):
             self.fine.ravel(), mean.ravel(), deviation.ravel(), strict=True
         ):
             if weight > 1e-9:
-                below += weight * stats.norm.cdf((grid - centre) / spread)
+                below += weight * special.ndtr((grid - centre) / spread)
         tail = (1 - LEVEL) / 2
         low, high = grid[np.searchsorted(below, [tail, 1 - tail]).clip(max=2000)]
         return float((self.fine * mean).sum()), (float(low), float(high))
@@ -307,6 +310,8 @@ def _likeliest_rates(
     scores: np.ndarray, y: np.ndarray, theta: np.ndarray
 ) -> np.ndarray:
     """Return the rates of flips of the greatest likelihood, `[K]`."""
+    from scipy import optimize
+
     members, n, classes = scores.shape
     size = len(theta)
     onehot = np.eye(classes)[y]

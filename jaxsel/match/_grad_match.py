@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, encode_labels
+from jaxsel._checks import check_count
+from jaxsel._label_checks import encode_labels
 from jaxsel._mesh import along
 from jaxsel.gradients import Projected, Streamed
 

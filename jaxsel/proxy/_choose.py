@@ -15,9 +15,9 @@ from jaxsel._checks import (
     check_finite,
     check_positive,
     check_same_length,
-    encode_labels,
     to_float,
 )
+from jaxsel._label_checks import encode_labels
 from jaxsel._typed import compiled, fori_loop
 from jaxsel._types import Selection
 from jaxsel.match import class_budgets

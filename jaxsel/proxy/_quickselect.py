@@ -11,6 +11,8 @@ import numpy.typing as npt
 from jaxsel._checks import check_count, check_finite
 from jaxsel._show import brief
 
+_SEEDS = 2**64 - 1  # the largest seed: parties draw theirs as 64 bits
+
 Asked = tuple[int, np.ndarray]
 Outcome = tuple[int, np.ndarray, np.ndarray]
 
@@ -44,7 +46,7 @@ def quickselect(
     if wanted > n:
         raise ValueError(f"k must be at most the number of scores, {n}, got {k}")
     # Its raw words are the same in all releases of NumPy; other draws may change.
-    draws = np.random.PCG64(check_count("seed", seed, minimum=0))
+    draws = np.random.PCG64(check_count("seed", seed, minimum=0, maximum=_SEEDS))
     left = np.arange(n)
     chosen: list[np.ndarray] = []
     while 0 < wanted < len(left):

@@ -17,11 +17,11 @@ from jaxsel._checks import (
     check_features,
     check_finite,
     check_numeric,
-    encode_labels,
     float_type,
     to_float,
 )
 from jaxsel._doubts import doubt
+from jaxsel._label_checks import encode_labels
 from jaxsel._mesh import is_on, whole
 from jaxsel._rows import Rows, in_step
 from jaxsel.neighbors import METRICS, Metric, normalise

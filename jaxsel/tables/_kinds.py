@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from jaxsel._checks import warn_spelling
 from jaxsel._doubts import doubt
+from jaxsel._label_checks import warn_spelling
 from jaxsel._texts import Reading, days, is_gap, read_texts
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories

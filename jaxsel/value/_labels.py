@@ -11,15 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import (
-    as_labels,
-    check_count,
-    check_finite,
-    check_numeric,
-    check_same_length,
-    check_shared_labels,
-    encode_labels,
-)
+from jaxsel._checks import check_count, check_finite, check_numeric, check_same_length
+from jaxsel._label_checks import as_labels, check_shared_labels, encode_labels
 from jaxsel._typed import epsilon, least_subnormal
 
 # How far the sum of a row of class probabilities may be from 1: what is left by

@@ -12,17 +12,16 @@ import numpy.typing as npt
 from jaxsel._aligned import align
 from jaxsel._checks import (
     as_array,
-    as_labels,
     as_type,
     check_concrete,
     check_features,
     check_finite,
     check_numeric,
     check_same_length,
-    encode_labels,
     refuse_one_class,
 )
 from jaxsel._doubts import doubt_rounding
+from jaxsel._label_checks import as_labels, encode_labels
 from jaxsel._scale import origin
 
 from ._examples import Examples, Learner

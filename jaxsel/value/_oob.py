@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import as_labels
 from jaxsel._fingerprint import plain_repr
+from jaxsel._label_checks import as_labels
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
 from jaxsel._typed import clone_key, compiled
 from jaxsel._types import Values

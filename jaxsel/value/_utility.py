@@ -15,8 +15,9 @@ from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
 from jaxsel._aligned import row_index
-from jaxsel._checks import as_labels, check_count
+from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
+from jaxsel._label_checks import as_labels
 from jaxsel._mesh import AXIS, gather
 from jaxsel._typed import map_leaves, map_rows
 

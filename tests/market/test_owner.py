@@ -266,7 +266,7 @@ def test_tables_of_numbers_and_texts(tmp_path):
     with pytest.raises(TypeError, match="must hold real numbers or texts"):
         make_request(hard, HARD_Y, budget=6)
     with pytest.raises(TypeError, match="columns of numbers or of texts, got objects"):
-        make_request(hard.assign(b=[(1,)] * 12), budget=6, method="binned")
+        make_request(hard.assign(b=[object()] * 12), budget=6, method="binned")
     for places in ((4,), (1, 0), (0, 0)):
         with pytest.raises(ValueError, match="categories must be places of columns"):
             dataclasses.replace(asked.schema, categories=places)

@@ -270,8 +270,10 @@ def test_counts_of_each_point():
         )
 
     one, two = map(values, parts)
-    best = ", ".join(f"{i}: {one.values[i]:.4g}" for i in (*one.top(2), 1))
-    shown = f"Values(unnamed, n=3, count=0..3, reduce='mean', best={{{best}}})"
+    best = ", ".join(f"{i}: {one.values[i]:.4g}" for i in one.top(2))
+    shown = (
+        f"Values(unnamed, n=3, count=0..3, reduce='mean', best={{{best}}}, 1 unknown)"
+    )
     assert repr(one) == shown
     assert np.isnan(one.stderr).tolist() == [False, True, False]
     joined = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
