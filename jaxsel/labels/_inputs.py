@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -201,7 +201,7 @@ def _match_columns(
         if texts == numbered:
             return as_they_are, None
         # A class without samples takes the type of the other labels.
-        kind = type(next(iter(labels.values())))
+        kind = cast(Any, type(next(iter(labels.values()))))
         try:
             known = [labels.get(text, kind(text)) for text in texts]
             order = sorted(as_they_are, key=known.__getitem__)

@@ -91,15 +91,14 @@ def fit_noise(members: Sequence[np.ndarray], codes: np.ndarray) -> NoiseModel:
     """
     n, classes = members[0].shape
     size = min(n, _ROWS, max(1, _ENTRIES // classes))
-    picked = np.linspace(0, n - 1, size).astype(np.intp)
+    picked = cast(np.ndarray, np.linspace(0, n - 1, size)).astype(np.intp)
     scores, y = _scores(members, picked), codes[picked]
     share = np.bincount(y, minlength=classes) / size
 
     biases = classes if classes <= _BIASED else 0
     start = np.append(np.full(len(scores), 1 / len(scores)), np.zeros(biases))
-    start, clean_loss, _ = _fit_scores(
-        scores, y, _flips(np.full(classes, _NEVER)), start
-    )
+    never = _flips(_NEVER * np.ones(classes))
+    start, clean_loss, _ = _fit_scores(scores, y, never, start)
     rays = [np.ones(classes)]
     # The optimum over rates of their own gains (K - 1) / 2 nats where there is one.
     handicaps = [0.0]
@@ -108,7 +107,10 @@ def fit_noise(members: Sequence[np.ndarray], codes: np.ndarray) -> NoiseModel:
         rays.append(likeliest / scale)
         handicaps.append((classes - 1) / 2)
 
-    thetas, transitions, loss, tables = [], [], [], []
+    thetas: list[np.ndarray] = []
+    transitions: list[np.ndarray] = []
+    loss: list[float] = []
+    tables: list[np.ndarray] = []
     for ray, handicap in zip(rays, handicaps, strict=True):
         theta = start
         for rate in RATES:
@@ -185,7 +187,8 @@ class _Posterior(NamedTuple):
         mean = wrong.sum(axis=1).reshape(shape) @ _hats().T * scale
         variance = (wrong * (1 - wrong)).sum(axis=1).reshape(shape) @ _hats().T * scale
         deviation = np.sqrt(np.maximum(variance, 1e-12))
-        grid = np.linspace(0, (mean + 4 * deviation).max(), 2001)
+        top = (mean + 4 * deviation).max()
+        grid = cast(np.ndarray, np.linspace(0, top, 2001))
         below = np.full(len(grid), self.clean)
         for weight, centre, spread in zip(
             self.fine.ravel(), mean.ravel(), deviation.ravel(), strict=True
@@ -198,7 +201,8 @@ class _Posterior(NamedTuple):
 
 
 def _fine_roots() -> np.ndarray:
-    return np.linspace(np.sqrt(RATES[0]), np.sqrt(RATES[-1]), _FINE)
+    low, high = np.sqrt(RATES[[0, -1]])
+    return cast(np.ndarray, np.linspace(low, high, _FINE))
 
 
 def _hats() -> np.ndarray:
@@ -264,7 +268,7 @@ def _fit_scores(
         Powers and biases, the loss, and P(true | x).
     """
     members, n, classes = scores.shape
-    rows = np.arange(n)
+    rows = cast(np.ndarray, np.arange(n))
     ridge = np.append(np.full(members, 1e-6), np.full(len(theta) - members, _RIDGE))
     loss, true, labels = _loss(scores, y, flips, theta)
     for _ in range(_STEPS):
@@ -331,7 +335,7 @@ def _likeliest_rates(
         return value, np.concatenate([slope, biases, rates])
 
     bounds = [(0, None)] * members + [(None, None)] * (size - members)
-    found: Any = optimize.minimize(
+    best = cast(Any, optimize.minimize)(
         loss,
         np.append(theta, np.full(classes, 0.05)),
         jac=True,
@@ -339,4 +343,4 @@ def _likeliest_rates(
         bounds=[*bounds, *[(0, _MOST)] * classes],
         options={"maxiter": 80, "ftol": 1e-7},
     )
-    return cast(np.ndarray, found.x)[size:]
+    return cast(np.ndarray, best.x)[size:]
