@@ -194,3 +194,9 @@ def test_a_gain_beyond_chance_is_told(capsys):
     assert north["beyond_chance"]
     assert north["p_value"] < 0.01
     assert north["level_with"] == south["level_with"] == []
+
+
+def test_a_prediction_column_needs_its_file(capsys):
+    tables()
+    error = refuse(capsys, *REQUEST, "--prediction-column", "guess")
+    assert "--prediction-column guess is a column of --predictions: name that" in error

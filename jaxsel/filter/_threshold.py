@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxsel._checks import check_count, check_positive
+from jaxsel._doubts import doubt
 from jaxsel._executor import Executor, check_executor
 from jaxsel._show import compared
 
@@ -23,6 +24,7 @@ from ._source import Streamed
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_APART, _FEW = 0.9, 20  # distance from which losses are unlike, of as many at least
 _DRAWN = 0.6  # share of the benchmark's losses that a replicate of `band` draws
 
 
@@ -201,6 +203,11 @@ def loss_threshold(
     benchmark = as_benchmark(benchmark_losses, benchmark_weights)
     source, benchmark = as_source(losses, weights, benchmark, progress=progress)
     (found,) = run([solve(benchmark)], source.counts)
+    if found.distance > _APART and min(found.total, len(benchmark.edges)) >= _FEW:
+        doubt(
+            f"the losses are nowhere distributed like benchmark_losses: the distance is "
+            f"{found.distance:.2f} at best. Are both of one model, in one unit?"
+        )
     return LossThreshold(
         value=found.value,
         distance=found.distance,

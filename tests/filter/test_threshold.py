@@ -436,3 +436,11 @@ def test_split(low, width, parts):
     steps = [after - before for before, after in itertools.pairwise(places)]
     assert min(steps) >= 1
     assert max(steps) - min(steps) <= 1
+
+
+def test_losses_that_are_unlike_the_benchmark_are_told():
+    rng = np.random.default_rng(0)
+    benchmark, losses = rng.gamma(1, 0.1, 100), 50 + rng.gamma(1, 1, 300)
+    with pytest.warns(UserWarning, match="nowhere distributed like benchmark_losses"):
+        found = loss_threshold(benchmark, losses)
+    assert found.distance == 1
