@@ -77,8 +77,8 @@ def _request(args: argparse.Namespace) -> None:
     out = result_path(args.out)
     if args.prediction_column is not None and args.predictions is None:
         raise ValueError(
-            f"--prediction-column {args.prediction_column} is a column of --predictions: "
-            "name that file, too, which may be DATA itself"
+            f"--prediction-column {args.prediction_column} is a column of "
+            "--predictions: name that file, too, which may be DATA itself"
         )
     if (args.predictions is None) != (args.held_out_to is None):
         raise ValueError("--predictions and --held-out-to go together")

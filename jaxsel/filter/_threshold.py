@@ -205,7 +205,7 @@ def loss_threshold(
     (found,) = run([solve(benchmark)], source.counts)
     if found.distance > _APART and min(found.total, len(benchmark.edges)) >= _FEW:
         doubt(
-            f"the losses are nowhere distributed like benchmark_losses: the distance is "
+            "the losses are nowhere distributed like benchmark_losses: the distance is "
             f"{found.distance:.2f} at best. Are both of one model, in one unit?"
         )
     return LossThreshold(
