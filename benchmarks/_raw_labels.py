@@ -136,7 +136,7 @@ def cleanlab_scores(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def gains(names: Sequence[str]) -> dict[str, float]:
-    """Measure the AUC beyond that of cleanlab's recipe, mean over seeds, by table."""
+    """Measure the gain in AUC over cleanlab's recipe by table, averaged over seeds."""
     from sklearn.metrics import roc_auc_score
 
     measured: dict[str, float] = {}
@@ -180,7 +180,7 @@ def counts_off(seeds: int) -> dict[str, float]:
     """
     figures: dict[str, float] = {}
     covered: list[bool] = []
-    said: list[np.ndarray] = []
+    stated: list[np.ndarray] = []
     true: list[np.ndarray] = []
     for share in (0.0, 0.1):
         off: list[float] = []
@@ -190,11 +190,11 @@ def counts_off(seeds: int) -> dict[str, float]:
             off.append((errors.n_errors - moved.sum()) / len(y))
             low, high = errors.interval
             covered.append(bool(low <= moved.sum() <= high))
-            said.append(errors.wrong)
+            stated.append(errors.wrong)
             true.append(posterior[errors.indices])
         figures[f"off, {share:.0%} flipped"] = float(np.mean(off))
     figures["covered"] = float(np.mean(covered))
-    figures["calibration"] = bin_gap(np.concatenate(said), np.concatenate(true))
+    figures["calibration"] = bin_gap(np.concatenate(stated), np.concatenate(true))
     return figures
 
 
@@ -203,19 +203,19 @@ def real_gaps(names: Sequence[str], share: float = 0.05) -> Mapping[str, float]:
     measured: dict[str, float] = {}
     for name in names:
         raw = table(name)
-        said: list[np.ndarray] = []
+        stated: list[np.ndarray] = []
         true: list[np.ndarray] = []
         for seed in range(SEEDS):
             y, moved = raw.flipped(share, seed)
             errors = jaxsel.find_label_errors(raw.x, y, duplicates=None)
-            said.append(errors.wrong)
+            stated.append(errors.wrong)
             true.append(moved[errors.indices])
-        measured[name] = bin_gap(np.concatenate(said), np.concatenate(true))
+        measured[name] = bin_gap(np.concatenate(stated), np.concatenate(true))
     return measured
 
 
-def bin_gap(said: np.ndarray, true: np.ndarray, bins: int = 10) -> float:
-    """Return the mean gap between what was said and what is, weighted over bins."""
-    place = np.minimum((bins * said).astype(int), bins - 1)
-    gaps = [abs(said[place == k].sum() - true[place == k].sum()) for k in range(bins)]
-    return float(np.sum(gaps) / max(len(said), 1))
+def bin_gap(stated: np.ndarray, true: np.ndarray, bins: int = 10) -> float:
+    """Average the gap between stated and true probabilities over bins."""
+    place = np.minimum((bins * stated).astype(int), bins - 1)
+    gaps = [abs(stated[place == k].sum() - true[place == k].sum()) for k in range(bins)]
+    return float(np.sum(gaps) / max(len(stated), 1))

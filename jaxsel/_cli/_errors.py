@@ -340,7 +340,7 @@ def _check_overlap(errors: LabelErrors) -> list[str]:
 def _shown(
     args: argparse.Namespace, data: Dataset, errors: LabelErrors
 ) -> dict[str, np.ndarray]:
-    """Return what is shown beside each suspect: its id, and columns of the table."""
+    """Choose the columns to show beside each suspect: its id, and the most telling."""
     from ._read import TABLES
     from ._tables import named_as_asked, read_frame
     from ._telling import telling_columns
