@@ -351,3 +351,37 @@ def test_what_is_refused(change, message):
     given = {"x": np.eye(40), "y": np.arange(40) % 2} | change
     with pytest.raises((ValueError, TypeError), match=message):
         jaxsel.find_label_errors(given.pop("x"), given.pop("y"), **given)
+
+
+def test_suspects_that_may_all_be_wrong_are_not_said_to_be_right():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    x = rng.normal(size=(300, 2)) + y[:, None]
+    found = jaxsel.find_label_errors(x, y, duplicates=None)
+    assert found.precision < 0.5
+    assert found.interval[1] >= len(found)
+    assert found.summary[-1].endswith("labels are wrong: the samples can't tell which")
+
+
+def test_a_single_suspect_says_nothing_of_overlap():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = rng.normal(size=(200, 4)) + 5 * y[:, None]
+    y[7] = 1 - y[7]
+    found = jaxsel.find_label_errors(x, y, duplicates=None)
+    assert found.indices.tolist() == [7]
+    assert found.precision < 0.5
+    assert "Classes overlap:" not in str(found)
+
+
+def test_columns_of_a_chapter_come_as_a_frame():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = rng.normal(size=(60, 2)) + 5 * y[:, None]
+    y[3] = 1 - y[3]
+    found = jaxsel.find_label_errors(x, y)
+    town = pd.Series([f"town {i}" if i % 2 else None for i in range(60)])
+    frame = pd.DataFrame({7: town, "age": np.where(town.isna(), 30.5, np.nan)})
+    table = next(b for b in found.chapter(columns=frame).blocks if hasattr(b, "rows"))
+    assert table.columns[-2:] == ["7", "age"]
+    assert next(row for row in table.rows if row[0] == "3")[-2:] == ["town 3", ""]
