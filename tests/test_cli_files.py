@@ -107,6 +107,7 @@ REFUSED = {
     "no entries": ("a,label\n,\n", "has no rows"),
     "NUL": ("a,label\n1,x\0\n", "NUL"),
     "NUL far below": ("a,label\n" + "1,x\n" * 2000 + "1,\0\n", "line 2002 has NUL"),
+    "header again": ("a,label\n1,x\n a,label\n2,y\n", "line 3 repeats the header"),
     "open quote": ('a,label\n1,x\n2,"y\n3,x\n', "line 3 holds whole lines"),
     "quote at the end": ('a,label\n1,x\n2,"y\n', "quotes .* one in row 1 is open"),
     "quotes around rows": (
