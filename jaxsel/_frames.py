@@ -194,6 +194,17 @@ def foreign_columns(table: Any) -> str | None:
     return ", ".join(foreign[:4]) + more
 
 
+def gapped_columns(table: Any) -> list[Any]:
+    """Return the labels of a data frame's columns of numbers that have gaps."""
+    labels = columns_of(table) or ()
+    gapped: list[Any] = []
+    for label, column in zip(labels, _columns(table) if labels else (), strict=True):
+        array = _numbers(column)
+        if array is not None and array.dtype.kind == "f" and np.isnan(array).any():
+            gapped.append(label)
+    return gapped
+
+
 def _columns(table: Any) -> Iterator[Any]:
     if hasattr(type(table), "iloc"):
         for j in range(table.shape[1]):

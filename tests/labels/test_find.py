@@ -8,7 +8,7 @@ from label_cases import draw
 from scipy import optimize
 
 import jaxsel
-from jaxsel import data, labels, value
+from jaxsel import data, labels, tables, value
 from jaxsel.labels import _find, _pool
 from jaxsel.labels._columns import on_one_scale
 
@@ -385,3 +385,20 @@ def test_columns_of_a_chapter_come_as_a_frame():
     table = next(b for b in found.chapter(columns=frame).blocks if hasattr(b, "rows"))
     assert table.columns[-2:] == ["7", "age"]
     assert next(row for row in table.rows if row[0] == "3")[-2:] == ["town 3", ""]
+
+
+@pytest.mark.parametrize("gaps", [[np.nan], [None], [pd.NA]])
+def test_gaps_of_a_data_frame_are_encoded(gaps):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    frame = pd.DataFrame(rng.normal(size=(80, 2)) + 5 * y[:, None], columns=["a", "b"])
+    frame["c"] = pd.Series([1, 2, 3, *gaps] * 20, dtype="Int64")
+    y[3] = 1 - y[3]
+    with pytest.warns(UserWarning, match="x has gaps, as in column 'c'"):
+        found = jaxsel.find_label_errors(frame, y)
+    encoded = tables.TableEncoder().fit_transform(frame)
+    expected = jaxsel.find_label_errors(encoded, y)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert 3 in found.indices
+    with pytest.raises(ValueError, match="row 3 has NaN"):
+        jaxsel.find_label_errors(frame.astype(float).to_numpy(), y)
