@@ -1,5 +1,7 @@
 """Small things that kernels need on every platform, written as each likes them."""
 
+import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -36,3 +38,23 @@ def take(values: jax.Array, indices: jax.Array) -> jax.Array:
 def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any) -> _T:
     """Run one function on CPUs and another elsewhere, as the program is lowered."""
     return lax.platform_dependent(*operands, cpu=cpu, default=other)
+
+
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which BLAS does not split small matrices among threads.
+
+    These wait for each other: on a busy machine decompositions take 20 times as long.
+    """
+    controller = _blas()
+    if controller is None:
+        return contextlib.nullcontext()
+    return controller.limit(limits=1, user_api="blas")
+
+
+@functools.cache  # a search among the loaded libraries takes 4 ms
+def _blas() -> Any:
+    try:
+        import threadpoolctl
+    except ImportError:  # it comes with scikit-learn
+        return None
+    return threadpoolctl.ThreadpoolController()
