@@ -349,3 +349,11 @@ def test_dead_dimensions_are_of_no_scale():
     x[:, 2] *= 1e-6
     assert "differ in scale by 1e+06" in _check_scales(x)[0]
     assert _check_scales(x[:, :4]) == []  # of a table, whose columns are scaled
+
+
+def test_a_loss_that_is_no_number_is_named(capsys):
+    Path("l.csv").write_text("loss\n1\nx\n3\n")
+    given = ["--column", "loss", "--benchmark", "l.csv"]
+    message = refuse(capsys, "filter", "l.csv", *given, *OUT)
+    assert "numbers in column 'loss', but row 1 has 'x' (1 of 3 rows" in message
+    assert "--drop" not in message
