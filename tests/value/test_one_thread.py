@@ -6,6 +6,7 @@ import threadpoolctl
 from sklearn.linear_model import LogisticRegression
 
 from jaxsel import value
+from jaxsel._platform import one_thread
 from jaxsel.value._learners import _sklearn
 
 RNG = np.random.default_rng(0)
@@ -43,3 +44,14 @@ def test_small_tables_are_fitted_by_one_thread(small, monkeypatch):
         utility.evaluate(MASKS)
         assert set(threads()) == {2}
     assert set(Watched.seen) == ({1} if small else {2})
+
+
+def test_threads_that_overlap_leave_no_limit():
+    first, second = one_thread(), one_thread()
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(threads()) == {1}
+        second.__exit__(None, None, None)
+        assert set(threads()) == {2}
