@@ -176,7 +176,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_missing_list(value: Any) -> bool:
-    return not _is_list(value) and _is_missing(value)
+    return not _is_list(value) and is_missing(value)
 
 
 def foreign_columns(table: Any) -> str | None:
@@ -192,6 +192,17 @@ def foreign_columns(table: Any) -> str | None:
     ]
     more = f" and {len(foreign) - 4} more" if foreign[4:] else ""
     return ", ".join(foreign[:4]) + more
+
+
+def gapped_columns(table: Any) -> list[Any]:
+    """Return the labels of a data frame's columns of numbers that have gaps."""
+    labels = columns_of(table) or ()
+    gapped: list[Any] = []
+    for label, column in zip(labels, _columns(table) if labels else (), strict=True):
+        array = _numbers(column)
+        if array is not None and array.dtype.kind == "f" and np.isnan(array).any():
+            gapped.append(label)
+    return gapped
 
 
 def _columns(table: Any) -> Iterator[Any]:
@@ -215,14 +226,14 @@ def _numbers(column: Any) -> np.ndarray | None:
     for i, value in enumerate(array):
         if isinstance(value, numbers.Real):
             found[i] = float(value)
-        elif _is_missing(value):
+        elif is_missing(value):
             found[i] = math.nan
         else:
             return None
     return found
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Return whether a value is None, NaN, NaT or pandas.NA."""
     if value is None:
         return True
@@ -234,7 +245,7 @@ def _is_missing(value: Any) -> bool:
 
 def without_label(labels: np.ndarray) -> np.ndarray:
     """Return the rows whose label is missing, of labels read as objects."""
-    return np.flatnonzero([_is_missing(label) for label in labels])
+    return np.flatnonzero([is_missing(label) for label in labels])
 
 
 def in_order(

@@ -1,5 +1,9 @@
 """Small things that kernels need on every platform, written as each likes them."""
 
+import contextlib
+import functools
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -36,3 +40,50 @@ def take(values: jax.Array, indices: jax.Array) -> jax.Array:
 def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any) -> _T:
     """Run one function on CPUs and another elsewhere, as the program is lowered."""
     return lax.platform_dependent(*operands, cpu=cpu, default=other)
+
+
+class _OneThread:
+    """Keeps BLAS at one thread from the first entry to the last exit of any thread.
+
+    Limits hold for the process: contexts that restored them one by one would, where
+    two threads overlap, leave the limit of the other behind.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside = threading.Lock(), 0
+        self.limit: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.inside:
+                blas = _blas(len(sys.modules))
+                self.limit = blas and blas.limit(limits=1, user_api="blas")
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside and self.limit is not None:
+                self.limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
+
+
+def one_thread() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which BLAS does not split small matrices among threads.
+
+    These wait for each other: on a busy machine decompositions take 20 times as long.
+    """
+    return _ONE_THREAD
+
+
+@functools.lru_cache(1)  # a search among the loaded libraries takes 4 ms
+def _blas(modules: int) -> Any:
+    """Return the libraries that are loaded, anew where `modules` have come."""
+    del modules
+    try:
+        import threadpoolctl
+    except ImportError:  # it comes with scikit-learn
+        return None
+    return threadpoolctl.ThreadpoolController()

@@ -207,6 +207,19 @@ def test_overlapping_classes_are_said(capsys):
     assert "Classes overlap" in shown.out
 
 
+def test_a_few_suspects_are_no_doubt(capsys):
+    """They are printed, all of them: a line on features helps nobody."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = rng.normal(size=(200, 4)) + 5 * y[:, None]
+    y[7] = 1 - y[7]
+    np.savez("t.npz", x=x, y=y)
+    run("errors", "t.npz", "--no-report")
+    shown = capsys.readouterr()
+    assert "1 is suspected" in shown.out
+    assert "Check:" not in shown.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

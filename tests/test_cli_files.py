@@ -107,6 +107,7 @@ REFUSED = {
     "no entries": ("a,label\n,\n", "has no rows"),
     "NUL": ("a,label\n1,x\0\n", "NUL"),
     "NUL far below": ("a,label\n" + "1,x\n" * 2000 + "1,\0\n", "line 2002 has NUL"),
+    "header again": ("a,label\n1,x\n a,label\n2,y\n", "line 3 repeats the header"),
     "open quote": ('a,label\n1,x\n2,"y\n3,x\n', "line 3 holds whole lines"),
     "quote at the end": ('a,label\n1,x\n2,"y\n', "quotes .* one in row 1 is open"),
     "quotes around rows": (
@@ -348,3 +349,11 @@ def test_dead_dimensions_are_of_no_scale():
     x[:, 2] *= 1e-6
     assert "differ in scale by 1e+06" in _check_scales(x)[0]
     assert _check_scales(x[:, :4]) == []  # of a table, whose columns are scaled
+
+
+def test_a_loss_that_is_no_number_is_named(capsys):
+    Path("l.csv").write_text("loss\n1\nx\n3\n")
+    given = ["--column", "loss", "--benchmark", "l.csv"]
+    message = refuse(capsys, "filter", "l.csv", *given, *OUT)
+    assert "numbers in column 'loss', but row 1 has 'x' (1 of 3 rows" in message
+    assert "--drop" not in message

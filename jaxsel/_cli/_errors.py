@@ -57,6 +57,7 @@ _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
 _MANIFEST = "manifest.json"
 _UNLIKE = 1e3  # deviations of columns that differ by more are not of like scale
 _MOSTLY = 0.5  # share of suspects that are wrong, below which they are doubtful
+_FEW = 11  # suspects: so many are not all printed
 _COLUMNS = 5  # of the table that are shown beside suspects
 
 
@@ -327,8 +328,8 @@ def _check_scales(features: np.ndarray) -> list[str]:
 
 
 def _check_overlap(errors: LabelErrors) -> list[str]:
-    """Warn where a suspect is more likely right than wrong."""
-    if not len(errors) or errors.precision >= _MOSTLY:
+    """Warn where a suspect is more likely right than wrong, unless all are printed."""
+    if len(errors) < _FEW or errors.precision >= _MOSTLY:
         return []
     return [
         f"models agree with {errors.accuracy:.0%} of the labels that they have not "

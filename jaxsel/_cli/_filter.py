@@ -154,6 +154,8 @@ def _read(
                 f"{path} must hold one loss a sample, [n], got {losses.shape}"
             )
         return losses, None
+    import pandas as pd
+
     frame = read_frame(path, () if id_column is None else (id_column,))
     if args.column is None:
         raise ValueError(
@@ -171,5 +173,13 @@ def _read(
             f"{path} must have a loss in every row, but {args.column!r} is empty in "
             f"row {empty[0]} ({len(empty)} of {len(frame)} rows): fill these in, or "
             "leave the rows out"
+        )
+    losses = frame[args.column]
+    others = np.flatnonzero(pd.isna(pd.to_numeric(losses, errors="coerce")))
+    if others.size:
+        raise TypeError(
+            f"{path} must have numbers in column {args.column!r}, but row {others[0]} "
+            f"has {losses.iloc[others[0]]!r} ({len(others)} of {len(frame)} rows have "
+            "others): correct these, or leave the rows out"
         )
     return numbers(path, frame[chosen])[:, 0], ids

@@ -263,7 +263,7 @@ def _scan(path: str, layout: _Layout, reader: Any) -> None:
     """Count rows, and see that each entry has a column.
 
     Raises:
-        ValueError: If one has none.
+        ValueError: If one has none, or a row is the header again.
     """
     names = layout.names
     named = max((i + 1 for i, name in enumerate(names) if name), default=1)
@@ -281,6 +281,11 @@ def _scan(path: str, layout: _Layout, reader: Any) -> None:
             continue
         layout.rows += 1
         blank = 0
+        if named > 1 and [entry.strip() for entry in row] == names:
+            raise ValueError(
+                f"line {layout.skip + start} repeats the header, as where files were "
+                "joined: take it out"
+            )
         if len(row) > used:
             last = max(i for i, entry in enumerate(row) if entry.strip()) + 1
             if last > width:

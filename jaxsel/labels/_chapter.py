@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_count
+from jaxsel._frames import is_missing
 from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
 
 from ._plot import plot_errors
 from ._words import short
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ._result import LabelErrors
 
 _TEXT = 4000  # characters of a text that are shown
@@ -24,7 +27,7 @@ _TRIPLES = 2  # in a row of pictures
 def chapter(
     errors: LabelErrors,
     samples: npt.ArrayLike | None,
-    columns: Mapping[str, npt.ArrayLike],
+    columns: Mapping[str, npt.ArrayLike] | pd.DataFrame | None,
     *,
     budget: int,
 ) -> Chapter:
@@ -35,7 +38,8 @@ def chapter(
     """
     shown = errors.indices[: check_count("budget", budget)]
     n = len(errors.given)
-    table = {name: np.asarray(column) for name, column in columns.items()}
+    items = () if columns is None else columns.items()
+    table = {str(name): np.asarray(column) for name, column in items}
     array = None if samples is None else np.asarray(samples)
     for name, one in {"samples": array, **table}.items():
         if one is not None and len(one) != n:
@@ -188,6 +192,8 @@ def _name(label: object) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a cell as text: numbers to six digits, long texts cut."""
+    """Return a cell as text: numbers to six digits, long texts cut, gaps empty."""
+    if is_missing(value):
+        return ""
     text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

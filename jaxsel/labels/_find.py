@@ -15,7 +15,7 @@ from jaxsel._aligned import check_row_order, row_index
 from jaxsel._checks import check_choice, check_features, check_positive
 from jaxsel._doubts import doubt, doubt_columns
 from jaxsel._fingerprint import plain_repr
-from jaxsel._frames import foreign_columns
+from jaxsel._frames import foreign_columns, gapped_columns
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.tables import TableEncoder
 from jaxsel.value import Learner
@@ -65,8 +65,8 @@ def find_label_errors(
     Args:
         x: Features, `[n, d]`: embeddings, or columns in any units, which the default
             learner and the neighbours see on one scale; `[n, ...]` for `FlaxLearner`.
-            Texts and dates of a data frame are encoded (`tables.TableEncoder`). May be
-            None with `pred_probs`.
+            Texts, dates and gaps of a data frame are encoded (`tables.TableEncoder`).
+            May be None with `pred_probs`.
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
         learner: What predicts each fold from the others, such as
@@ -146,6 +146,12 @@ def find_label_errors(
     if foreign := foreign_columns(x):
         doubt(
             f"x has columns that are no numbers, {foreign}: they are encoded as "
+            "jaxsel.tables.TableEncoder does"
+        )
+        x = TableEncoder().fit_transform(x)
+    elif gapped := gapped_columns(x):
+        doubt(
+            f"x has gaps, as in column {gapped[0]!r}: they are filled and marked as "
             "jaxsel.tables.TableEncoder does"
         )
         x = TableEncoder().fit_transform(x)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ROWS, _PAIRS = 10, 5  # that the table for people has
 _REPR = 300  # characters
 _MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
+_NEARLY_ALL = 0.75  # of the suspects: where so many may be wrong, overlap is not sure
 
 
 @brief
@@ -150,6 +151,9 @@ class LabelErrors:
         )
         if self.precision >= _MOST_WRONG:
             return lines
+        if high >= _NEARLY_ALL * len(self):  # flips may explain them, too
+            why = "Classes overlap, or labels are wrong: the samples can't tell which"
+            return *lines, why
         return *lines, "Classes overlap: most suspects are hard to tell, not wrong"
 
     @property
@@ -263,7 +267,7 @@ class LabelErrors:
         self,
         samples: npt.ArrayLike | None = None,
         *,
-        columns: Mapping[str, npt.ArrayLike] | None = None,
+        columns: Mapping[str, npt.ArrayLike] | pd.DataFrame | None = None,
         budget: int = 24,
     ) -> Chapter:
         """Return a chapter for a `jaxsel.report.Report`.
@@ -272,13 +276,14 @@ class LabelErrors:
             samples: Images `[n, h, w]` or `[n, h, w, c]`, which are drawn beside sure
                 ones of the given and the suggested class, or texts `[n]`, which are
                 listed.
-            columns: What to show of each suspected sample, by name, `[n]` each: an id,
-                or the columns of the table by which a reader can judge.
+            columns: What to show of each suspected sample, by name, `[n]` each, or a
+                data frame: an id, or the columns of the table by which a reader can
+                judge.
             budget: How many of the most suspicious to show.
         """
         from ._chapter import chapter
 
-        return chapter(self, samples, columns or {}, budget=budget)
+        return chapter(self, samples, columns, budget=budget)
 
     def _name(self, row: Any) -> str:
         return short(row if self.index is None else self.index[row])

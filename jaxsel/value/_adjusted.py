@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice
 from jaxsel._mesh import along
+from jaxsel._platform import one_thread
 from jaxsel._types import Values
 
 from ._estimator import ENDS, TAKEN, Batch, Moments, Part, State, Sums
@@ -210,17 +210,5 @@ def _estimate(strata: Strata, worth: bytes, packed: bytes, gap: float) -> Estima
     y = np.frombuffer(worth)
     bits = np.frombuffer(packed, np.uint8).reshape(len(y), -(-strata.n // 8))
     masks = np.unpackbits(bits, axis=1, count=strata.n).astype(bool)
-    with _one_thread() if len(y) > _SMALL else contextlib.nullcontext():
+    with one_thread() if len(y) > _SMALL else contextlib.nullcontext():
         return adjusted(strata, strata.order(len(y))[0], y, masks, gap)
-
-
-def _one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which small matrices are not split among threads.
-
-    These wait for each other: on a busy machine decompositions take 20 times as long.
-    """
-    try:
-        import threadpoolctl
-    except ImportError:  # it comes with scikit-learn
-        return contextlib.nullcontext()
-    return threadpoolctl.threadpool_limits(1, "blas")

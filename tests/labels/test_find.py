@@ -8,7 +8,7 @@ from label_cases import draw
 from scipy import optimize
 
 import jaxsel
-from jaxsel import data, labels, value
+from jaxsel import data, labels, tables, value
 from jaxsel.labels import _find, _pool
 from jaxsel.labels._columns import on_one_scale
 
@@ -351,3 +351,54 @@ def test_what_is_refused(change, message):
     given = {"x": np.eye(40), "y": np.arange(40) % 2} | change
     with pytest.raises((ValueError, TypeError), match=message):
         jaxsel.find_label_errors(given.pop("x"), given.pop("y"), **given)
+
+
+def test_suspects_that_may_all_be_wrong_are_not_said_to_be_right():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    x = rng.normal(size=(300, 2)) + y[:, None]
+    found = jaxsel.find_label_errors(x, y, duplicates=None)
+    assert found.precision < 0.5
+    assert found.interval[1] >= len(found)
+    assert found.summary[-1].endswith("labels are wrong: the samples can't tell which")
+
+
+def test_a_single_suspect_says_nothing_of_overlap():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = rng.normal(size=(200, 4)) + 5 * y[:, None]
+    y[7] = 1 - y[7]
+    found = jaxsel.find_label_errors(x, y, duplicates=None)
+    assert found.indices.tolist() == [7]
+    assert found.precision < 0.5
+    assert "Classes overlap:" not in str(found)
+
+
+def test_columns_of_a_chapter_come_as_a_frame():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = rng.normal(size=(60, 2)) + 5 * y[:, None]
+    y[3] = 1 - y[3]
+    found = jaxsel.find_label_errors(x, y)
+    town = pd.Series([f"town {i}" if i % 2 else None for i in range(60)])
+    frame = pd.DataFrame({7: town, "age": np.where(town.isna(), 30.5, np.nan)})
+    table = next(b for b in found.chapter(columns=frame).blocks if hasattr(b, "rows"))
+    assert table.columns[-2:] == ["7", "age"]
+    assert next(row for row in table.rows if row[0] == "3")[-2:] == ["town 3", ""]
+
+
+@pytest.mark.parametrize("gaps", [[np.nan], [None], [pd.NA]])
+def test_gaps_of_a_data_frame_are_encoded(gaps):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    frame = pd.DataFrame(rng.normal(size=(80, 2)) + 5 * y[:, None], columns=["a", "b"])
+    frame["c"] = pd.Series([1, 2, 3, *gaps] * 20, dtype="Int64")
+    y[3] = 1 - y[3]
+    with pytest.warns(UserWarning, match="x has gaps, as in column 'c'"):
+        found = jaxsel.find_label_errors(frame, y)
+    encoded = tables.TableEncoder().fit_transform(frame)
+    expected = jaxsel.find_label_errors(encoded, y)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert 3 in found.indices
+    with pytest.raises(ValueError, match="row 3 has NaN"):
+        jaxsel.find_label_errors(frame.astype(float).to_numpy(), y)

@@ -198,3 +198,16 @@ def test_a_spread_has_no_sign(tmp_path):
     text = page.read_text()
     assert "<td>+0.25 ± 0.50</td>" in text
     assert "<td>−0.25</td>" in text
+
+
+def test_long_texts_of_a_table_are_folded():
+    short, long = "<i> word " * 3, "<i> word " * 60
+    table = Table(columns=["row", "text"], rows=[["1", short], ["2", long]], caption="")
+    made = Origin(versions={"jaxsel": "1"}, date="2026-01-31", revision=None)
+    page = render("Why", "", [Chapter(title="T", blocks=[table])], made)
+    assert page.count("<details>") == 1
+    first, rest = page.split("<details><summary>")[1].split("</summary>")
+    assert first.startswith("&lt;i&gt; word")
+    assert first.endswith("...")
+    assert len(first) < 400
+    assert rest.split("</details>")[0].count("&lt;i&gt; word") == 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
@@ -9,7 +10,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from jaxsel._platform import one_thread
 from jaxsel.value._examples import Examples
+
+_SMALL = 1 << 20  # numbers in a table up to which threads cost more than they save
 
 
 @dataclasses.dataclass
@@ -46,10 +50,10 @@ class SklearnLearner:
     """Any estimator of scikit-learn, or what behaves like one.
 
     The slow path: every subset is a fit of its own, on the host, spread over processes
-    by joblib. Examples that count more than once are sample weights, or repeated rows
-    where `fit` takes none. A subset of one class predicts it always. Should `fit`
-    refuse classes with a gap, as boosted trees may that want 0, 1, ..., it gets those
-    of the subset numbered anew.
+    by joblib; up to 2^20 numbers with one thread of BLAS. Examples that count more than
+    once are sample weights, or repeated rows where `fit` takes none. A subset of one
+    class predicts it always. Should `fit` refuse classes with a gap, as boosted trees
+    may that want 0, 1, ..., it gets those of the subset numbered anew.
 
     Many estimators refuse small subsets: five neighbours need five points, and
     cross-validation some of each class. Where `fit` or `predict` raises, scores are
@@ -137,7 +141,8 @@ class SklearnLearner:
                 f"{weights[weights != weights.round()][0]}"
             )
         given = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
-        models = in_parallel(self.n_jobs, _fit, weights, *given)
+        with _threads(x):
+            models = in_parallel(self.n_jobs, _fit, weights, *given)
         return SklearnModels(models, data.n_classes)
 
     def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
@@ -148,10 +153,15 @@ class SklearnLearner:
         """
         x = np.array(x)  # a copy, since torch wants what it may write to
         given = x, params.classes, self.catch_errors
-        found = in_parallel(self.n_jobs, _predict, params.models, *given)
+        with _threads(x):
+            found = in_parallel(self.n_jobs, _predict, params.models, *given)
         for model, (_, error) in zip(params.models, found, strict=True):
             model.error = model.error or error
         return np.stack([scores for scores, _ in found])
+
+
+def _threads(x: np.ndarray) -> contextlib.AbstractContextManager[Any]:
+    return one_thread() if x.size <= _SMALL else contextlib.nullcontext()
 
 
 def in_parallel(

@@ -1,0 +1,57 @@
+"""Threads of BLAS while small tables are fitted on the host."""
+
+import numpy as np
+import pytest
+import threadpoolctl
+from sklearn.linear_model import LogisticRegression
+
+from jaxsel import value
+from jaxsel._platform import one_thread
+from jaxsel.value._learners import _sklearn
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(40, 3)), np.arange(40) % 2
+MASKS = RNG.random((3, 40)) < 0.7
+
+
+def threads():
+    return [
+        library["num_threads"]
+        for library in threadpoolctl.threadpool_info()
+        if library["user_api"] == "blas"
+    ]
+
+
+class Watched(LogisticRegression):
+    seen: list[int] = []  # noqa: RUF012 (of all clones)
+
+    def fit(self, x, y):
+        self.seen.extend(threads())
+        return super().fit(x, y)
+
+    def predict_proba(self, x):
+        self.seen.extend(threads())
+        return super().predict_proba(x)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_small_tables_are_fitted_by_one_thread(small, monkeypatch):
+    if not small:
+        monkeypatch.setattr(_sklearn, "_SMALL", X.size - 1)
+    monkeypatch.setattr(Watched, "seen", [])
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        utility = value.ModelUtility(Watched(), X, Y, X, Y)
+        utility.evaluate(MASKS)
+        assert set(threads()) == {2}
+    assert set(Watched.seen) == ({1} if small else {2})
+
+
+def test_threads_that_overlap_leave_no_limit():
+    first, second = one_thread(), one_thread()
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(threads()) == {1}
+        second.__exit__(None, None, None)
+        assert set(threads()) == {2}
