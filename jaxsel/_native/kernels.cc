@@ -230,35 +230,39 @@ struct ValueScratch {
   std::vector<int32_t> order;
 };
 
-// v_r = weight_r u_r - sum over j > r of drop_j u_j, at each point's own place. Points
-// that are `tied(rank)` with the one before share the mean over all orders of them: see
-// tie_average in jaxsel/value. The sums run in double precision: float32 would lose 1 %
-// at a million points.
+// v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
+// equal gains no terms cancel. Weights are sums of the drops, which float32 weights may
+// lose, read again each 1024 ranks, before the roundings of the drops add up. Points that
+// are `tied(rank)` with the one before share the mean over all orders of them.
 template <typename Tied>
 void WriteValues(const int32_t* order, const float* gain, const float* weight,
                  const float* drop, int64_t n, Tied tied, float* value) {
-  double beyond = 0;
-  for (int64_t stop = n, first; stop > 0; stop = first) {
+  // The weight of rank `first`; what a point that gains `behind` is worth one rank on.
+  double level = n ? weight[n - 1] : 0, worth = 0, behind = 0, mean;
+  const auto weight_before = [&](int64_t rank) {
+    return rank % 1024 || !rank ? level + drop[rank] : weight[rank - 1];
+  };
+  for (int64_t stop = n, first; stop > 0;
+       stop = first, level = weight_before(first), behind = mean) {
     first = stop - 1;
-    double sum = gain[order[first]];
-    while (first > 0 && tied(first)) sum += gain[order[--first]];
-    if (first == stop - 1) {
-      value[order[first]] = static_cast<float>(weight[first] * sum - beyond);
-      beyond += drop[first] * sum;
+    mean = gain[order[first]];
+    if (first == 0 || !tied(first)) {
+      worth += level * (mean - behind);
+      value[order[first]] = static_cast<float>(worth);
       continue;
     }
-    double mass = 0, fall = 0;
+    double least = level, mass = 0;
+    do {
+      level += drop[first];
+      mass += level - least;
+      mean += gain[order[--first]];
+    } while (first > 0 && tied(first));
+    const double size = stop - first, slope = least + mass / (size - 1);
+    mean /= size;
+    worth += least * (mean - behind);
     for (int64_t r = first; r < stop; ++r) {
-      mass += weight[r];
-      fall += drop[r];
+      value[order[r]] = static_cast<float>(worth + slope * (gain[order[r]] - mean));
     }
-    const double size = stop - first, mean = mass / size;
-    const double spread = (mean - weight[stop - 1]) / (size - 1);
-    for (int64_t r = first; r < stop; ++r) {
-      const double u = gain[order[r]];
-      value[order[r]] = static_cast<float>(mean * u - (sum - u) * spread - beyond);
-    }
-    beyond += sum / size * fall;
   }
 }
 

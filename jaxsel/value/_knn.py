@@ -46,9 +46,10 @@ def knn_shapley(
 
     Neighbours are in their true order for any float32 or float64 features: where
     float32 distances cancel, those that matter are computed again in float64. The
-    remaining error is that of float32, below 1e-6 / K. It is a larger share of the
-    values where these are small: where labels come in blocks by distance, most of the
-    gains cancel. Points at equal distances are tied.
+    remaining error is that of float32: below 1e-6 of the largest value of a validation
+    point, even where labels come in blocks by distance and all values are small. Near
+    ties are left alone if they move a value by less than 1e-6 / K, and rank weights
+    below 1e-9 / K may count as zero. Points at equal distances are tied.
 
     Args:
         x: Training features, `[n, d]`. Embeddings work better than raw pixels or word
@@ -228,6 +229,9 @@ def knn_beta_shapley(
         beta: Second parameter, above zero.
         k: Number of neighbours K.
         **options: As for all KNN values: see `KnnOptions`.
+
+    Digits are kept as for `knn_shapley`: Beta(1, 4) gives far points so little weight
+    that the values of a block of equal labels may be 1e-9 of those of mixed ones.
 
     References:
         Kwon and Zou, Beta Shapley, AISTATS 2022.

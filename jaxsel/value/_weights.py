@@ -150,7 +150,8 @@ class RankTable:
         weight: `[n]`: w_r.
         drop: `[n]`: `w_{r-1} - w_r`, 0 for the first.
         level: `[2, n + 1]`: w_r, with w_0 = w_1.
-        total: `[2, n + 1]`: `w_1 + ... + w_r`.
+        total: `[2, n + 1]`: `-(w_{r+1} + ... + w_n)`, from the far end, where weights
+            are small.
         bend: `[2, n + 1]`: `|drop_2 - drop_1| + ... + |drop_r - drop_{r-1}|`.
     """
 
@@ -187,7 +188,7 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
         weight=jnp.asarray(weights, jnp.float32),
         drop=jnp.asarray(drop, jnp.float32),
         level=_split(np.concatenate([weights[:1], weights])),
-        total=_split(np.concatenate([[0.0], np.cumsum(weights)])),
+        total=_split(-np.append(np.cumsum(weights[::-1])[::-1], 0.0)),
         bend=_split(np.concatenate([[0.0], np.cumsum(bend)])),
     )
 

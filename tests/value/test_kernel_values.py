@@ -1,5 +1,6 @@
 """The pure kernels and their rank weights against the references."""
 
+import itertools
 import math
 from fractions import Fraction
 from functools import partial
@@ -71,6 +72,85 @@ def test_sums_over_many_ranks_keep_their_digits(sort):
     row = np.random.default_rng(0).random(n, np.float32)
     values = value.semivalue(jnp.asarray(row), jnp.ones(n), table, sort=sort)
     np.testing.assert_allclose(values, 1 / n, atol=2e-6)
+
+
+WEIGHTS = {
+    "shapley": value.shapley_weights,
+    "banzhaf": value.banzhaf_weights,
+    "beta(1, 4)": partial(value.beta_weights, alpha=1, beta=4),
+    "beta(4, 1)": partial(value.beta_weights, alpha=4, beta=1),
+    "beta(16, 1)": partial(value.beta_weights, alpha=16, beta=1),
+}
+
+
+def blocks(n):
+    """Gains by rank, in blocks of several sizes, and last at random: `[8, n]`."""
+    rank = np.arange(n)
+    rows = [rank < n // 2, rank >= n // 2, rank < n - 1, rank >= n - 1, rank >= 0]
+    rows += [rank * 3 // n % 2 == 0, rank // 10 % 2 == 0]
+    rows += [np.random.default_rng(n).random(n) < 0.5]
+    return np.stack(rows).astype(np.float32)
+
+
+def share_of_largest(values, expected):
+    """The largest error of a row as a share of its largest value that float32 holds."""
+    expected = np.where(np.abs(expected) > 1e-37, expected, 0)
+    error = np.abs(np.asarray(values, np.float64) - expected).max(1)
+    return (error / np.maximum(np.abs(expected).max(1), 1e-37)).max()
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize(("n", "k"), [(10, 1), (10, 10), (1025, 5), (100_000, 10)])
+@pytest.mark.every(3)
+def test_labels_in_blocks_keep_their_digits(name, n, k):
+    """Where the nearest points are alike, all values are those of small weights."""
+    omega = WEIGHTS[name](n, k)
+    gains = blocks(n)
+    expected = ref.recursion(gains.astype(float), omega)
+    table = value.rank_table(omega)
+    distance = jnp.arange(n, dtype=jnp.float32)
+    for sort in SORTS:
+        run = jax.jit(partial(value.semivalue, sort=sort))
+        values = [run(distance, row, table) for row in gains]
+        assert share_of_largest(values, expected) < 1e-6, sort
+    if n < 100:
+        top = partial(value.semivalue_top, weight=table.weight, drop=table.drop)
+        values = [top(distance, row) for row in gains]
+        assert share_of_largest(values, expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize(("n", "k"), [(9, 1), (9, 10), (1026, 5), (30_000, 10)])
+@pytest.mark.every(3)
+def test_tied_labels_in_blocks_keep_their_digits(name, n, k):
+    omega = WEIGHTS[name](n, k)
+    gains = blocks(n)
+    expected = np.zeros(gains.shape)
+    orders = list(itertools.permutations(range(3)))
+    for order in orders:  # of the three that are tied, in every group at once
+        at = (3 * np.arange(n // 3)[:, None] + order).reshape(-1)
+        expected[:, at] += ref.recursion(gains[:, at].astype(float), omega)
+    expected /= len(orders)
+    table = value.rank_table(omega)
+    distance = np.arange(n, dtype=np.float32) // 3
+    for sort in SORTS:
+        run = jax.jit(partial(value.semivalue_tied, sort=sort))
+        values = [run(distance, row, table) for row in gains]
+        assert share_of_largest(values, expected) < 1e-6, sort
+
+
+@pytest.mark.parametrize("ties", ["stable", "average"])
+def test_a_beta_value_of_labels_in_blocks(ties):
+    """By the public call: all points but the farthest have the validation label."""
+    n, k = 2000, 5
+    x = np.arange(n, dtype=float)[:, None]
+    y = np.arange(n) < n - 1
+    omega = value.beta_weights(n, k, alpha=1, beta=4)
+    expected = ref.recursion(y.astype(float), omega)
+    options = {"alpha": 1, "beta": 4, "k": k, "ties": ties}
+    values = jaxsel.knn_beta_shapley(x, y, [[-1.0]], [True], **options).values
+    assert expected.max() < 1e-9  # the nearest would be worth 0.2 by themselves
+    assert share_of_largest(values[None], expected[None]) < 1e-6
 
 
 @pytest.mark.parametrize(("n", "short"), [(2**16, True), (2**16 + 1, False)])
