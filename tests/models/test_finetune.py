@@ -186,6 +186,7 @@ def save_and_die(self, step, state):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Checkpoints.save = save_and_die
+jax.config.update("jax_default_matmul_precision", "highest")  # as conftest sets it
 test_finetune.run(steps=100, checkpoint={folder!r}, checkpoint_every=32)
 """
 
