@@ -2,6 +2,7 @@
 
 import atexit
 import collections
+import gc
 import os
 import shutil
 import tempfile
@@ -50,6 +51,10 @@ if jax.config.jax_compilation_cache_dir is None:
     ):
         os.environ[_name.upper()] = str(_value)
         jax.config.update(_name, _value)
+
+# Traced programs are many small objects: collecting garbage among all of them took a
+# twentieth of the time.
+gc.set_threshold(20_000)
 
 # A process may have 65,530 mappings; each compiled program takes a few, and XLA crashes
 # when there are no more. Two workers that run all tests come near that.

@@ -92,6 +92,7 @@ def test_tables_with_texts_as_labels(capsys):
     assert ranking["ranking"][0]["score"] > 0.9
 
 
+@pytest.mark.left_out
 def test_columns_in_another_order(capsys):
     x, y = draw(10, 10, 20)
     names = [f"c{i}" for i in range(6)]
@@ -160,6 +161,7 @@ def test_columns_of_tables_can_be_left_out(capsys):
     )
 
 
+@pytest.mark.left_out
 def test_columns_of_other_scale(capsys):
     """With one in thousands, raw distances see nothing else."""
     x, y = draw(30, 30, 30)
@@ -187,6 +189,7 @@ def test_columns_of_other_scale(capsys):
         assert "--standardize must not be given" in error
 
 
+@pytest.mark.left_out
 def test_features_that_are_forgotten(capsys):
     np.save("val_f.npy", np.load("val.npz")["x"][:, :2])
     ask("--features", "val_f.npy", "--method", "random")
@@ -203,6 +206,7 @@ def sha256_of(name, split):
     return hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()
 
 
+@pytest.mark.left_out
 def test_prepared_data_sets(monkeypatch):
     run("market", "request", "digits:test", "--budget", 4, "--out", "request.npz")
     asked = Request.load("request.npz")

@@ -228,6 +228,7 @@ def test_outputs_that_are_not_finite_score_nothing(monkeypatch, capsys):
     assert "not finite for 20 of 80" in capsys.readouterr().err
 
 
+@pytest.mark.left_out
 def test_columns_are_aligned_by_name(capsys):
     """TRAIN's and HELD_OUT's as DATA's; the baseline is the same in every order."""
     rng = np.random.default_rng(1)

@@ -133,6 +133,7 @@ def test_split_of_arrays_counts_rows_of_the_file():
     same(Values.load("o.npz"), expected)
 
 
+@pytest.mark.left_out
 def test_ids_of_other_kinds(capsys):
     for ids in np.arange(N) * 7 + 3, pd.date_range("2020-01-01", periods=N), AGE:
         PEOPLE.assign(id=ids).to_parquet("ids.parquet")
@@ -159,6 +160,7 @@ def test_small_classes_cannot_be_split(capsys):
 
 
 @pytest.mark.parametrize("method", ["tmc_shapley", "loo", "data_oob"])
+@pytest.mark.every(3)
 def test_learners_are_retrained_as_by_the_library(method):
     x = RNG.normal(size=(20, 2)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int)

@@ -31,6 +31,7 @@ HOSTS = {"jaxsel.init_multihost"}
 
 
 @pytest.mark.parametrize("name", [*TOP, *IN_ROOMS])
+@pytest.mark.every(5)
 def test_example_prints_what_is_shown(name, tmp_path, monkeypatch):
     thing = (TOP | IN_ROOMS)[name]
     source = inspect.getdoc(thing) or ""

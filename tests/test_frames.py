@@ -44,6 +44,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.every(4)
 def test_tables_are_as_good_as_arrays(call, kind):
     x, y, x_val, y_val = samples()
     plain = [np.asarray(table, np.float32) for table in (x, x_val)]

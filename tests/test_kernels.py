@@ -50,7 +50,7 @@ def test_jit_of_vmap(kernel):
 
 @each_kernel
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
-@pytest.mark.every(3)
+@pytest.mark.every(10)
 def test_lowers_to_accelerators(kernel, platform):
     _, stacked = batch(kernel)
     function = jax.jit(jax.vmap(kernel.function))

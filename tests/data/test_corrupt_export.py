@@ -38,6 +38,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.every(3)
 def test_lowers_to_other_platforms(name):
     exported = export.export(jax.jit(CALLS[name]), platforms=["tpu", "cuda"])
     lowered = exported(jax.random.key(0))

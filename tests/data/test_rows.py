@@ -23,6 +23,7 @@ with_length = pytest.mark.parametrize("kind", [k for k in KINDS if k not in ITER
 
 @every_kind
 @pytest.mark.parametrize("chunk_size", [1, 7, 50, N, 1000])
+@pytest.mark.every(3)
 def test_chunks_are_the_array(kind, chunk_size, tmp_path):
     x, y = arrays()
     rows = make(kind, tmp_path, x, y)

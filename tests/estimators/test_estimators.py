@@ -136,6 +136,7 @@ def test_wrong_labels_are_left_out():
     assert found.estimator_.feature_names_in_.tolist() == list("pqrs")
 
 
+@pytest.mark.left_out
 def test_the_default_learner_is_that_of_the_function():
     x, y, _, _ = blobs()
     found = estimators.LabelErrorFilter(BAYES, folds=4, filter_by="both").fit(x, y)
@@ -176,6 +177,7 @@ def test_what_the_filter_refuses():
 # Selector.
 
 
+@pytest.mark.left_out
 def test_representatives_of_each_class():
     x, y, _, _ = blobs()
     found = estimators.Selector(LOGISTIC, budget=12).fit(x, y)
@@ -194,6 +196,7 @@ def test_representatives_of_each_class():
     np.testing.assert_allclose(found.predict_proba(x), wanted.predict_proba(x))
 
 
+@pytest.mark.left_out
 def test_rare_classes_have_a_representative():
     x, y, _, _ = blobs()
     y = np.where(np.arange(len(y)) < 2, "rare", "usual")

@@ -272,6 +272,7 @@ def test_backgrounds():
     assert np.all(np.ptp(striped[:2, 0], axis=1) > 0.5)
 
 
+@pytest.mark.left_out
 def test_owners_of_backgrounds(parity):
     scene = draw_backgrounds(parity, SMALL, jax.random.key(1), pair=PAIR)
     samples, natural = mixed(scene, 80, 0.1)
@@ -284,6 +285,7 @@ def test_owners_of_backgrounds(parity):
         draw_backgrounds(parity, large, jax.random.key(1), pair=PAIR)
 
 
+@pytest.mark.left_out
 def test_all_samples_are_spoilt(digits):
     offer = digits[0][:400], digits[1][:400]
     states = spoilt(offer, jax.random.key(0))

@@ -152,6 +152,7 @@ def test_ways():
         assert far[i] == np.argmin((units @ units[far[:i]].T).max(axis=1))
 
 
+@pytest.mark.left_out
 def test_a_class_that_the_bootstrap_set_lacks():
     """It has the logit of the least likely class, and does not fail."""
     whole = source()

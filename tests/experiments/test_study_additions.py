@@ -67,6 +67,7 @@ def curves(eights):
     return nearest_seed(eights, FEW, 0)
 
 
+@pytest.mark.left_out
 def test_the_curve_of_knn_loo(curves):
     assert curves["auc"].shape == (len(SETTINGS), 2, len(MEASURES))
     assert curves["found"].shape == (len(SETTINGS), 2, len(MEASURES), len(INSPECTED))

@@ -152,6 +152,7 @@ def test_a_killed_run_goes_on(jobs, tmp_path):
         run_study(tmp_path, seeds=())
 
 
+@pytest.mark.left_out
 def test_the_chapter_judges_and_shows(jobs, tmp_path):
     jobs()
     result = run_study(tmp_path / "runs", seeds=SEEDS)

@@ -88,6 +88,7 @@ def _spread(array, spec):
 
 @pytest.mark.parametrize("where", SPREAD)
 @pytest.mark.parametrize("chunk_size", [None, 1, 5, 9, 100])
+@pytest.mark.every(4)
 def test_sample_losses_of_samples_on_the_devices(where, chunk_size, monkeypatch):
     def refuse(value):
         assert not isinstance(value, jax.Array), "samples must stay on the devices"

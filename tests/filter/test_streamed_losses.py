@@ -92,6 +92,7 @@ class Dies(Exception):
 
 
 @pytest.mark.parametrize("kind", ["npy folder", "grain batches", "grain iterator"])
+@pytest.mark.every(3)
 def test_a_pass_that_was_cut_off_goes_on(kind, tmp_path, monkeypatch):
     x, y = arrays()
     rows = make(kind, tmp_path, x, y)

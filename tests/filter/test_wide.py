@@ -12,6 +12,7 @@ def number(limbs, at):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.every(3)
 def test_products_and_comparisons(seed):
     rng = np.random.default_rng(seed)
     a, b, c = (rng.integers(2**32, size=50, dtype=np.uint32) for _ in range(3))

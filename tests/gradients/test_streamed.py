@@ -53,6 +53,7 @@ def test_from_a_model(kind, chunk_size):
     cases.check(oracle, cases.rows(model.loss, model.params, model.examples))
 
 
+@pytest.mark.left_out
 def test_from_a_random_access_source():
     """As TFDS data sources are: records by number, one at a time."""
     model = cases.plain()

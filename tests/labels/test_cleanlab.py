@@ -35,9 +35,9 @@ def test_counts(kind):
             np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("filter_by", labels.FILTERS)
 @each_kind
+@pytest.mark.every(9)
 def test_issues(kind, filter_by):
     from cleanlab.filter import find_label_issues
 
@@ -62,9 +62,9 @@ def test_issues(kind, filter_by):
             np.testing.assert_array_equal(slow, wanted)
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("rank_by", labels.QUALITIES)
 @each_kind
+@pytest.mark.every(10)
 def test_order(kind, rank_by):
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores

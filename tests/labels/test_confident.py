@@ -45,6 +45,7 @@ def test_noise(kind):
 
 @pytest.mark.parametrize("filter_by", labels.FILTERS)
 @each_kind
+@pytest.mark.every(3)
 def test_filters(kind, filter_by):
     for seed in SEEDS:
         y, probs = draw(kind, seed)

@@ -73,6 +73,7 @@ def test_order_of_rows_hardly_matters(digits, errors):
     assert len(moved & {*errors.indices.tolist()}) > 0.85 * len(errors)
 
 
+@pytest.mark.left_out
 def test_in_x64(digits, errors):
     x, y, _ = digits
     with jax.enable_x64(True):
@@ -109,6 +110,7 @@ def test_options_reach_the_filter(digits):
     assert (wanted != labels.label_issues(probs, y)).any()
 
 
+@pytest.mark.left_out
 def test_rankings_are_fused(digits, errors, monkeypatch):
     x, y, wrong = digits
     options = {"pred_probs": errors.pred_probs, "key": jax.random.key(0)}
@@ -124,6 +126,7 @@ def test_rankings_are_fused(digits, errors, monkeypatch):
     np.testing.assert_allclose(fused.scores, wanted, atol=1e-6)
 
 
+@pytest.mark.left_out
 def test_two_samples_of_each_class():
     x, y = np.array([[0.0], [0.1], [5.0], [5.1]]), np.array(["a", "a", "b", "b"])
     found = jaxsel.find_label_errors(x, y, folds=2)
@@ -246,6 +249,7 @@ def test_figures_and_tables(digits, errors):
     assert every["score"].tolist() == errors.scores.tolist()
 
 
+@pytest.mark.left_out
 def test_chapters(digits, errors, tmp_path):
     from jaxsel.report import Report
 
@@ -388,6 +392,7 @@ def test_columns_of_a_chapter_come_as_a_frame():
 
 
 @pytest.mark.parametrize("gaps", [[np.nan], [None], [pd.NA]])
+@pytest.mark.every(3)
 def test_gaps_of_a_data_frame_are_encoded(gaps):
     rng = np.random.default_rng(0)
     y = np.arange(80) % 2

@@ -108,6 +108,7 @@ def test_gains_and_losses_beyond_chance():
 
 
 @pytest.mark.parametrize("draw", [0, 1])
+@pytest.mark.every(2)
 def test_owners_alike_are_seldom_told_apart(draw):
     """Of 5 owners with equal skill, in at most 1 draw of 10 some are."""
     rng = np.random.default_rng(draw)

@@ -29,6 +29,7 @@ def best(x, x_val, prices, rng):
 
 @pytest.mark.parametrize(("n", "d", "m"), [(5, 1, 3), (12, 3, 6), (30, 5, 1)])
 @pytest.mark.parametrize("priced", [False, True])
+@pytest.mark.every(6)
 def test_as_good_as_any_design(n, d, m, priced):
     rng = np.random.default_rng(n)
     x, x_val = rng.normal(size=(n, d)), rng.normal(size=(m, d))
@@ -88,6 +89,7 @@ def test_it_ends_by_gains_that_are_right(seed):
 
 
 @pytest.mark.parametrize("steps", [49, 50, 51, 130])
+@pytest.mark.every(4)
 def test_updates_agree_with_what_is_computed_anew(steps):
     rng = np.random.default_rng(2)
     x, x_val = rng.normal(size=(200, 6)), rng.normal(size=(9, 6))
@@ -102,6 +104,7 @@ def test_updates_agree_with_what_is_computed_anew(steps):
     assert (np.diff(design.objective) <= 1e-5 * design.objective[0]).all()
 
 
+@pytest.mark.left_out
 def test_fewer_samples_than_features_and_points_beyond_them():
     rng = np.random.default_rng(3)
     x, x_val = rng.normal(size=(6, 20)), rng.normal(size=(50, 20))

@@ -337,6 +337,7 @@ def of_two(params, x):
         ({"dim": 4, "seed": 1}, "key, dim"),
     ],
 )
+@pytest.mark.every(4)
 def test_projections_that_differ_are_refused(changed, what):
     a, hard = hard_set()
     candidates = projected(a)

@@ -14,9 +14,9 @@ import jaxsel
 from jaxsel import gradients, match
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize(("score", "positive"), [("omp", True), ("ols", False)])
 @pytest.mark.parametrize("n", [N, 37])
+@pytest.mark.left_out
 def test_eight_devices_equal_one(score, positive, n):
     a, b = cases.pool()
     mesh = jaxsel.make_mesh()
@@ -38,6 +38,7 @@ def test_several_targets_on_eight_devices():
     ("score", "positive"),
     [pytest.param("omp", True, marks=pytest.mark.slow), ("ols", False)],
 )
+@pytest.mark.left_out
 def test_streamed_equals_in_memory(score, positive):
     a, b = cases.pool()
     options = {"score": score, "positive": positive, "penalty": cases.psi()}
@@ -185,6 +186,7 @@ def test_rows_are_matched_without_columns(score, several, positive):
     cases.same(held, match.omp(Columns(rows), target, K, **options))
 
 
+@pytest.mark.left_out
 def test_rows_need_no_memory_for_columns():
     n, k = 1003, 32
 

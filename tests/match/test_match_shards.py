@@ -67,10 +67,10 @@ def shared(**given):
     return {"mesh": mesh_of(), "axis": "rows"} | given
 
 
-@pytest.mark.every(13)
 @pytest.mark.parametrize("score", ["omp", "nomp", "ols"])
 @pytest.mark.parametrize("positive", [True, False])
 @each_layout
+@pytest.mark.every(30)
 def test_omp_is_that_of_one_device(score, positive, layout):
     n = 46 if layout in ("over the other axis", "everywhere") else N  # 4 · 12 - 2
     a, b = cases.pool(n, P)
@@ -83,8 +83,8 @@ def test_omp_is_that_of_one_device(score, positive, layout):
     assert found.indices.is_fully_addressable
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.left_out
 def test_several_targets(kind):
     a, b = cases.pool(N, P)
     targets = np.stack([b, a[9], np.zeros_like(b)])
@@ -161,6 +161,7 @@ def test_features_of_func_feat_are_no_oracle():
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 13, 46])
+@pytest.mark.every(3)
 def test_groups_go_to_one_device(size):
     a = cases.normal(46, P)
     mesh = jaxsel.make_mesh(jax.devices()[:4])
@@ -227,8 +228,8 @@ def lengths_in(text):
     return {int(d) for shape in shapes for d in shape.split(",")}
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("score", ["omp", "ols"])
+@pytest.mark.left_out
 def test_no_device_has_more_than_its_part(score, monkeypatch):
     """Neither gradients nor columns, nor anything else of length n."""
     n, p, k = 512, 24, 16
@@ -278,9 +279,9 @@ def same_choice(found, one):
     assert found.method == one.method
 
 
-@pytest.mark.every(7)
 @each_chooser
 @each_layout
+@pytest.mark.every(18)
 def test_choosers_choose_as_on_one_device(name, layout):
     n = 46 if layout in ("over the other axis", "everywhere") else N
     a, b = cases.pool(n, P)
@@ -288,8 +289,8 @@ def test_choosers_choose_as_on_one_device(name, layout):
     same_choice(CHOOSERS[name](put(a, layout), b, **shared()), one)
 
 
-@pytest.mark.every(3)
 @each_chooser
+@pytest.mark.every(7)
 def test_choosers_lay_out_what_the_process_has(name):
     """More devices than candidates: some have none, and repeat the last one's."""
     a, b = cases.pool(5, P)
@@ -301,8 +302,8 @@ def test_choosers_lay_out_what_the_process_has(name):
         assert sorted(np.asarray(one.indices)[: len(one)]) == [*range(5)]
 
 
-@pytest.mark.every(3)
 @each_chooser
+@pytest.mark.every(7)
 def test_choosers_pass_over_nan(name):
     a, b = cases.pool(N, P)
     a[np.arange(N) % 9 > 0, 3] = np.nan  # six are left, fewer than are asked for
@@ -349,6 +350,7 @@ def test_choosers_take_gradients_of_any_kind():
         ("facility", _facility, "_represent"),
     ],
 )
+@pytest.mark.every(4)
 def test_of_choosers_no_device_has_more_than_its_part(
     name, module, kernel, monkeypatch
 ):

@@ -56,7 +56,7 @@ STREAMED = ["omp", "herding", "log_det", "influence"]
     [(name, gradients.Dense) for name in CHOICES]
     + [pytest.param(name, streamed, marks=pytest.mark.slow) for name in STREAMED],
 )
-@pytest.mark.every(4)
+@pytest.mark.every(15)
 def test_candidates_with_nan_are_as_if_they_were_not_there(name, oracle):
     a, b = spoilt(np.nan)
     found = CHOICES[name](oracle(jnp.asarray(a)), b, K)
@@ -77,7 +77,7 @@ def test_candidates_with_nan_are_as_if_they_were_not_there(name, oracle):
 
 
 @each_choice
-@pytest.mark.every(4)
+@pytest.mark.every(11)
 def test_fewer_than_the_budget_and_none(name):
     a, b = spoilt(0.0)
     few = np.arange(5, 9)
@@ -226,6 +226,7 @@ def test_in_tables_nan_is_a_missing_value():
         retrieve.binning_distance(spoilt(np.inf)[0], hard, bins=4)
 
 
+@pytest.mark.left_out
 def test_coverage_takes_no_candidate_at_no_distance():
     near = jnp.array([[0.1, 0.2, jnp.nan], [0.3, jnp.nan, jnp.inf]])
     chosen, n_valid = retrieve.coverage(near, jnp.array([[4, 2, 9], [3, 8, 7]]), 5)

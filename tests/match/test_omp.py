@@ -48,7 +48,7 @@ def test_equals_the_reference(score, positive, l2, wide, penalty):
 @cases.each_score
 @cases.each_sign
 @pytest.mark.parametrize("l2", [0.05, 0.5])
-@pytest.mark.every(4)
+@pytest.mark.every(12)
 def test_more_steps_than_dimensions(score, positive, l2):
     """Ten candidates in a space of four, until nothing is left to be done."""
     a, b = cases.embed(*cases.pool(10, 4))

@@ -55,6 +55,7 @@ def _distances(x):
 
 
 @each_table
+@pytest.mark.every(5)
 def test_facility_location_of_raw_tables(name):
     x = table(name)
     medoids, sizes = ref.facility_location(x, K)
@@ -124,6 +125,7 @@ def test_herding_of_raw_tables(name):
 
 
 @pytest.mark.parametrize("score", cases.SCORES)
+@pytest.mark.every(3)
 def test_omp_of_an_offset_goes_on_past_float32(score):
     x = table("offset 1e4")
     b = x.mean(axis=0)

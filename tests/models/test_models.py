@@ -27,6 +27,7 @@ def assert_close(a, b, **tolerance):
     jax.tree.map(functools.partial(np.testing.assert_allclose, **tolerance), a, b)
 
 
+@pytest.mark.left_out
 def test_logistic_regression_is_as_good_as_scikit_learn(digits):
     from sklearn.linear_model import LogisticRegression
 

@@ -60,6 +60,7 @@ def answer(leak="rank", rows=LEFT, keep=KEEP):
 
 
 @pytest.mark.parametrize("leak", ["rank", "set"])
+@pytest.mark.left_out
 def test_a_data_owner_attacks_with_its_rows_and_the_answer(leak):
     (found,) = of_data_owner([answer(leak)], [PROXY.manifest], [reader], memory=1 << 30)
     assert (found.phase, found.basis, found.rows) == ("phase 1", "own rows", 560)
@@ -80,6 +81,7 @@ def test_rows_of_the_pool_are_told_apart():
     assert found.recovered < 0.5
 
 
+@pytest.mark.left_out
 def test_fewer_rows_are_attacked_where_there_are_many(monkeypatch):
     monkeypatch.setattr(_reveals, "_FEWEST", 100)
     asked = []
@@ -147,6 +149,7 @@ def test_phases_of_own_samples_follow_each_other(monkeypatch):
     assert [keep for _, keep in seen] == [0.2, 0.25]
 
 
+@pytest.mark.left_out
 def test_a_model_owner_without_samples_knows_sizes():
     found = of_model(PROXY.manifest, PROXY.arrays(), [])
     assert (found.basis, found.rows) == ("random probe", N)

@@ -52,6 +52,7 @@ def assert_sound(engine, made, how=score, bits=None):
 
 
 @pytest.mark.parametrize("engine", ALL)
+@pytest.mark.every(2)
 def test_a_probe_is_scored(engine):
     for classes, hidden in ((2, 0), (3, 4)):
         m = probe_manifest(width=6, n_classes=classes, head=hidden)
@@ -305,6 +306,7 @@ def run_activation(engine, name, values):
 
 @pytest.mark.parametrize("engine", SLOW_BY_TWO)
 @pytest.mark.parametrize(("name", "largest"), [("relu", 25), ("quad", 12), ("gelu", 4)])
+@pytest.mark.every(6)
 def test_an_activation_is_right_up_to_its_bound(engine, name, largest):
     """The largest power of two that an export accepts with 18 fraction bits."""
     m = manifest(Spec(1, 2, ffn=name), **SMALL)

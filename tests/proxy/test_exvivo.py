@@ -181,6 +181,7 @@ def test_a_result_that_never_varies_is_learned_without_a_warning():
 
 
 @pytest.mark.parametrize("copies", [1, 4])
+@pytest.mark.every(2)
 def test_r2_is_that_of_rows_that_were_not_learned_from(copies):
     """Sixty rows are learned by heart: what matters is others of the same kind."""
     rng = np.random.default_rng(5)

@@ -64,6 +64,7 @@ def play(owner, seller, key=KEY):
     [PROBE, pytest.param(WHOLE, marks=pytest.mark.slow)],
     ids=["probe", "all"],
 )
+@pytest.mark.left_out
 def test_select_is_the_steps_of_both(options):
     found = run(**options)
     seller = DataOwner(pool=POOL, base=options["target"])

@@ -192,6 +192,7 @@ def test_a_killed_run_goes_on(found, tmp_path, phase):
             run(folder=tmp_path, **change)
 
 
+@pytest.mark.left_out
 def test_the_prior_comes_off():
     options = {"schedule": (Phase(ProbeSpec()),), "target": None, "n_classes": 2}
     options["labels"] = lambda rows: (CLASSES[rows] == 0).astype(int)
@@ -266,6 +267,7 @@ def test_other_ways_lead_to_the_budget(options):
         ),
     ],
 )
+@pytest.mark.every(3)
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=message):
         run(**options)

@@ -341,6 +341,7 @@ def test_a_rehearsal_scores_as_a_selection_does(little):
     np.testing.assert_allclose(found.oracle[0], entropies, atol=1e-5)
 
 
+@pytest.mark.left_out
 def test_what_a_selection_would_refuse_is_told(little):
     _, found = little
     assert [*found.failures] == ["refused"]

@@ -140,6 +140,7 @@ def view(request, browser, address):
     return width, scheme, medium
 
 
+@pytest.mark.every(5)
 def test_chapters_that_are_folded_open_and_are_printed(browser, view):
     heights = browser.execute_script(
         """
@@ -212,6 +213,7 @@ def test_it_is_quiet_and_asks_for_nothing(browser, view):
     assert [name for name in names if not name.startswith("data:")] == []
 
 
+@pytest.mark.every(3)
 def test_colours_follow_the_reader_but_not_on_paper(browser, view):
     _, scheme, medium = view
     colour = browser.execute_script("return getComputedStyle(document.body).background")

@@ -57,6 +57,7 @@ def covered(near, budget):
 
 @each_table
 @each_metric
+@pytest.mark.every(12)
 def test_nearest_of_raw_tables(name, metric):
     x, hard = table(name)
     near = distances(x, hard, metric)

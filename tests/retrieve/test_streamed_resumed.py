@@ -42,6 +42,7 @@ class Mortal:
 
 @pytest.mark.parametrize("mesh", [False, True])
 @pytest.mark.parametrize("after", [1, 3, 5])
+@pytest.mark.every(3)
 def test_a_pass_that_was_cut_off_goes_on(after, mesh, tmp_path):
     x, _ = arrays()
     queries, _ = hard_rows(D)
@@ -89,6 +90,7 @@ def test_an_iterator_goes_on(kind, tmp_path):
     identical(nearest(rows, queries, 9, **options), expected)
 
 
+@pytest.mark.left_out
 def test_several_passes_are_kept(tmp_path):
     x, _ = arrays()
     queries, _ = hard_rows(D)
@@ -105,9 +107,9 @@ def test_several_passes_are_kept(tmp_path):
     assert not source.read
 
 
-@pytest.mark.every(5)
 @pytest.mark.parametrize("lists", [1, 3 * N])  # one hard sample a pass, or three
 @pytest.mark.parametrize("after", [2, 9, 13, 17])
+@pytest.mark.every(8)
 def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
     x, _ = arrays()
     queries, _ = hard_rows(D)
@@ -141,6 +143,7 @@ def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
         retrieve_nearest(rows, queries, BUDGET, **options | {"chunk_size": 9})
 
 
+@pytest.mark.left_out
 def test_the_slower_method_visits_hard_samples_in_their_order(monkeypatch):
     """Though it computes the distances of three at a time."""
     queries = np.eye(M, D + 3, dtype=np.float32)
@@ -152,6 +155,7 @@ def test_the_slower_method_visits_hard_samples_in_their_order(monkeypatch):
     assert chosen(retrieve_nearest(x, queries, M, metric="l2")) == expected
 
 
+@pytest.mark.left_out
 def test_the_slower_method_keeps_classes(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxsel.retrieve._retrieve._LISTS", 1)
     x, y = arrays()

@@ -16,6 +16,7 @@ BUDGET = 40
 
 @pytest.mark.parametrize("kind", KINDS)
 @METRICS
+@pytest.mark.every(3)
 def test_nearest_of_every_kind(kind, metric, tmp_path):
     x, y = arrays()
     queries, _ = hard_rows(D)
@@ -43,9 +44,9 @@ def test_classes_of_every_kind(kind, tmp_path):
             identical(found, expected)
 
 
-@pytest.mark.every(9)
 @pytest.mark.parametrize("kind", ["npy folder", "lists", "grain iterator"])
 @pytest.mark.parametrize("budget", [1, BUDGET, N, 2 * N])
+@pytest.mark.every(12)
 def test_coverage(kind, budget, tmp_path):
     """Some budgets take several passes."""
     x, y = arrays()

@@ -66,8 +66,8 @@ def kept(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("eta", [0.0, 0.1, 1.0])
+@pytest.mark.every(6)
 def test_facilities(eta, kept):
     x, hard = points(N, M)
     expected = greedy(facilities(cosines(x, hard), eta), N, K)
@@ -117,8 +117,8 @@ def test_the_best_come_first_and_the_rest_is_left_out(kept):
     assert chosen(retrieve_targeted(x[order], hard, K, chunk_size=64)) == expected
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
+@pytest.mark.every(4)
 def test_all_candidates(objective, kept):
     """But for those that are like no hard sample."""
     x, hard = points(N, M)
@@ -165,6 +165,7 @@ def test_a_similarity_of_ones_own(objective, kept):
 @pytest.mark.parametrize(
     ("eta", "l2"), [(1.0, 1.0), (0.5, 1.0), (1.0, 0.05), (0.0, 1.0)]
 )
+@pytest.mark.every(4)
 def test_determinants(eta, l2):
     x, hard = points(N, M)
     options = {"objective": "logdetmi", "eta": eta, "l2": l2}
@@ -181,9 +182,9 @@ def test_determinants_of_all_candidates():
     assert sorted(found) == [*range(40)]
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("objective", ["flqmi", "gcmi"])
 @pytest.mark.parametrize("kind", ["npy folder", "grain iterator"])
+@pytest.mark.every(8)
 def test_rows(kind, objective, kept, tmp_path):
     x, y = arrays()
     hard = points(1, M, x.shape[1])[1]

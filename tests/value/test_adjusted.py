@@ -52,7 +52,7 @@ def airport(n):
 
 @each_kind
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
-@pytest.mark.every(4)
+@pytest.mark.every(9)
 def test_all_coalitions_give_exact_values(n, kind, monkeypatch):
     # A utility that takes long is timed again, and trained twice for that.
     monkeypatch.setattr(_evaluator, "_SLOW", np.inf)
@@ -63,8 +63,8 @@ def test_all_coalitions_give_exact_values(n, kind, monkeypatch):
     assert game.asked == 2**n - 1  # none is trained twice
 
 
-@pytest.mark.every(4)
 @each_kind
+@pytest.mark.every(5)
 def test_unbiased_with_honest_standard_errors(kind):
     seeds, samples = 200, 40
     for game in (Game(8, seed=1), saturating(8)):
@@ -84,6 +84,7 @@ def test_unbiased_with_honest_standard_errors(kind):
 
 
 @pytest.mark.parametrize("n", [24, 60])
+@pytest.mark.every(2)
 def test_coalitions_drawn_anew(n):
     game, exact = airport(n)
     runs = [adjusted(game, ("shapley",), 150, key=jax.random.key(s)) for s in range(12)]

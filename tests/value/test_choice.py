@@ -34,6 +34,7 @@ def estimate(n, trainings, **options):
         (129, 2000, "shapley", "tmc_shapley"),
     ],
 )
+@pytest.mark.every(4)
 def test_which(n, trainings, kind, name):
     found = estimate(n, trainings, kind=kind)
     assert found.method.startswith(name)

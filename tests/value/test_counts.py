@@ -64,6 +64,7 @@ def test_parts_are_the_enumeration_of_the_whole(make, metric):
     cases.close(in_parts(data, PARTS, metric), expected)
 
 
+@pytest.mark.left_out
 def test_many_parts_are_the_whole():
     rng = np.random.default_rng(0)
     x, x_val = (rng.normal(size=(m, 3)).astype(np.float32) for m in (300, 40))
@@ -90,6 +91,7 @@ def test_large_counts_are_exact_to_rounding():
     assert found[2] == 0
 
 
+@pytest.mark.left_out
 def test_counting_in_blocks(monkeypatch):
     data = cases.random(50, 20)
     radius = cases.RADIUS["l2"]
@@ -137,6 +139,7 @@ def test_soft_labels_have_no_counts():
         threshold_counts(data.x, votes, data.x_val, np.zeros(12, int), radius=2.0)
 
 
+@pytest.mark.left_out
 def test_merges_and_tables():
     data = cases.random(30, 12)
     x = pd.DataFrame(data.x, columns=[*"abc"])

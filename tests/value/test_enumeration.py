@@ -32,7 +32,7 @@ def test_every_k(method, n):
 
 @cases.each_tied
 @each_size
-@pytest.mark.every(4)
+@pytest.mark.every(18)
 def test_ties(method, n, ties):
     data = cases.grid(n, size=3 if n < 7 else 5)
     for k in (1, 2, n, n + 2):

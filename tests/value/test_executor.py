@@ -95,6 +95,7 @@ def spawned(workers=2):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.every(4)
 def test_threads_equal_one(name):
     estimate, samples = ESTIMATORS[name]
     options = {"key": KEY, "stop": value.MaxSamples(samples), "batch_size": 48}
@@ -151,9 +152,9 @@ def test_rules_stop_at_the_same_round(stop):
         identical(tmc(saturating(9), stop=stop, executor=pool), expected)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("second", [True, False])
+@pytest.mark.every(4)
 def test_resume_with_and_without(first, second, tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "SAVE_EVERY", 0.0)
     expected = tmc(saturating(9))
@@ -411,6 +412,7 @@ def test_ray(tmp_path):
     run_script(_ON_RAY, tmp_path)
 
 
+@pytest.mark.left_out
 def test_ray_is_asked_for_only():
     code = "import jaxsel.value, sys; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE)

@@ -51,7 +51,6 @@ jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(64))
 }
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("call", "most", "once"),
     [
@@ -61,6 +60,7 @@ jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(64))
         ("knn_shapley", 7, "_step"),
     ],
 )
+@pytest.mark.every(4)
 def test_a_first_call_compiles_few_programs(call, most, once):
     done = subprocess.run(
         [

@@ -30,6 +30,7 @@ FIRST = np.stack([Y == 0, np.arange(N) == 2, np.ones(N, bool), np.zeros(N, bool)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "neg_log_loss"])
+@pytest.mark.every(2)
 def test_coalitions_whose_training_diverges_are_failures(metric):
     utility = value.ModelUtility(
         LEARNER, X, Y, X, Y, metric=metric, empty=0.25, default_score=0.125
@@ -51,6 +52,7 @@ def test_a_learner_that_diverges_on_all_points_is_refused():
             utility(np.ones((1, N)), KEY)
 
 
+@pytest.mark.left_out
 def test_bags_whose_training_diverges_are_left_out():
     y = np.array([0, 0, 0, 0, 0, 0, 0, 1])
     with pytest.warns(UserWarning, match="bags so far, which are left out"):
@@ -61,6 +63,7 @@ def test_bags_whose_training_diverges_are_left_out():
     np.testing.assert_array_equal(found.count, (counted == 0).sum(0))
 
 
+@pytest.mark.left_out
 def test_passes_whose_training_diverges_are_refused():
     learner = value.FlaxLearner(linear, optax.adam(0.1))
     with pytest.raises(ValueError, match="learning_rate must be small enough"):

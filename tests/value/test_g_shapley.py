@@ -62,6 +62,7 @@ def test_what_is_no_mesh_is_refused():
 
 
 @pytest.mark.parametrize(("classes", "metric"), [(2, "accuracy"), (3, "likelihood")])
+@pytest.mark.every(2)
 def test_values_are_those_of_a_loop(classes, metric):
     task = blobs(classes, 20)
     found = value.g_shapley(
@@ -89,6 +90,7 @@ def within(rows, y):
     return 1 - noise / (squares / free)
 
 
+@pytest.mark.left_out
 def test_the_rate_is_that_of_a_loop():
     task = blobs(3, 20)
     ends, marks = [], []

@@ -26,10 +26,12 @@ def check(row):
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.every(3)
 def test_rare_and_equal_samples(name):
     check(measure(ESTIMATORS[name], 20, HARD))
 
 
+@pytest.mark.left_out
 def test_sizes_that_are_rare():
     check(measure(ESTIMATORS["adjusted beta(16, 1), 120"], 10, HARD[:3]))
 
@@ -87,6 +89,7 @@ def test_points_that_were_never_pivotal(estimate):
         np.testing.assert_allclose(stderr[never], 1.5 / np.sqrt(64 * 63), rtol=1e-5)
 
 
+@pytest.mark.left_out
 def test_nothing_but_equal_samples():
     """Unanimity of twelve: no coalition of 64 is worth anything."""
     table = np.zeros(2**12)

@@ -101,7 +101,7 @@ def share_of_largest(values, expected):
 
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize(("n", "k"), [(10, 1), (10, 10), (1025, 5), (100_000, 10)])
-@pytest.mark.every(3)
+@pytest.mark.every(10)
 def test_labels_in_blocks_keep_their_digits(name, n, k):
     """Where the nearest points are alike, all values are those of small weights."""
     omega = WEIGHTS[name](n, k)
@@ -121,7 +121,7 @@ def test_labels_in_blocks_keep_their_digits(name, n, k):
 
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize(("n", "k"), [(9, 1), (9, 10), (1026, 5), (30_000, 10)])
-@pytest.mark.every(3)
+@pytest.mark.every(10)
 def test_tied_labels_in_blocks_keep_their_digits(name, n, k):
     omega = WEIGHTS[name](n, k)
     gains = blocks(n)

@@ -68,7 +68,7 @@ def same_classes(found, expected, sure=1e-3):
 @pytest.mark.parametrize(
     ("classes", "n", "d"), [(2, N, 3), (3, N, 3), (10, 40, 3), (2, N, 20)]
 )
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_logistic_on_coalitions_of_every_size_and_bags(classes, n, d):
     task = cases.blobs(classes, n, d=d)
     weights = cases.varied(n)
@@ -153,7 +153,7 @@ def test_logistic_accuracies_of_all_prefixes(classes, permutations, tol):
 @pytest.mark.parametrize(("classes", "d"), [(2, 3), (3, 3), (2, 20)])
 @pytest.mark.parametrize("distance", [1.5, 12.0])
 @pytest.mark.parametrize("start", ["same", "neighbour", "disjoint", "far"])
-@pytest.mark.every(13)
+@pytest.mark.every(24)
 def test_logistic_warm_starts_change_nothing(classes, d, distance, start):
     task = cases.blobs(classes, N, d=d, distance=distance)
     weights = cases.varied(N)

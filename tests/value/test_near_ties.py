@@ -108,8 +108,8 @@ def test_all_ranks(path, name, dtype):
     agree(jaxsel.knn_shapley(*arguments, k=K).values, exact)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("name", SCENES)
+@pytest.mark.every(7)
 def test_the_nearest(path, name):
     arguments = draw(name)
     exact = expected(arguments, jaxsel.value.loo_weights(N, K)).mean(0)
@@ -225,6 +225,7 @@ def test_a_point_left_out_at_first_may_still_be_the_nearest(monkeypatch):
 
 
 @pytest.mark.parametrize("built", [False, True])
+@pytest.mark.left_out
 def test_multiples_of_the_query_are_ties_by_cosine(built, monkeypatch):
     """Rounding sets their unit rows apart: still the first point comes first."""
     if not built:
@@ -277,6 +278,7 @@ def test_no_distance_beyond_the_bound_has_lost_its_digits(d):
 
 @mostly_jax
 @pytest.mark.parametrize("name", SCENES)
+@pytest.mark.every(14)
 def test_bounds_hold_for_true_distances(path, name, monkeypatch):
     monkeypatch.setattr(_linear, "sorts_faster", lambda: False)
     arguments = draw(name, n=2 * N)
@@ -338,6 +340,7 @@ def test_small_whole_numbers_need_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.every(6)
 def test_distances_that_only_rounding_tells_apart_are_ties(path, scale):
     """The same squares, added up in another order."""
     rng = np.random.default_rng(0)

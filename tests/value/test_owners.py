@@ -133,6 +133,7 @@ def test_one_owner_has_all():
 
 @pytest.mark.parametrize("name", KNN)
 @pytest.mark.parametrize("reduce", ["mean", None])
+@pytest.mark.every(5)
 def test_knn_values_are_sums(name, reduce):
     data = cases.random(7, n_val=9, seed=1)
     call = KNN[name]
@@ -151,6 +152,7 @@ def test_knn_values_are_sums(name, reduce):
     assert points.stderr is None
 
 
+@pytest.mark.left_out
 def test_regression_values_and_merging():
     data = cases.random(7, n_val=10, seed=2)
     call = lambda part, **o: jaxsel.knn_regression_shapley(
@@ -178,6 +180,7 @@ def test_saved_with_their_names(tmp_path):
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.every(6)
 def test_games_of_knn(k, metric):
     data = cases.random(7, n_val=9, seed=3)
     utility = value.knn_utility(*data.classes(), k=k, metric=metric)
@@ -225,6 +228,7 @@ def test_order_of_points_and_labels_does_not_matter():
             assert a[name] == pytest.approx(b[name], abs=1e-6)
 
 
+@pytest.mark.left_out
 def test_models_start_from_those_of_fewer_owners():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(60, 3)).astype(np.float32), np.arange(60) % 2

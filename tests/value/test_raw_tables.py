@@ -26,7 +26,7 @@ def test_the_reference_is_the_optimum_of_scikit_learn():
 
 
 @pytest.mark.parametrize("name", raw.NAMES)
-@pytest.mark.every(5)
+@pytest.mark.every(10)
 def test_log_losses_of_raw_tables(name):
     assert raw.gaps(name).max() < 1e-3
 
@@ -51,6 +51,7 @@ def test_small_and_large_penalties(name, l2):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.every(2)
 def test_a_subset_alone_and_among_others(classes):
     table = raw.table("income, 3 classes")
     y, y_val = np.minimum(table.y, classes - 1), np.minimum(table.y_val, classes - 1)
@@ -79,6 +80,7 @@ def test_batches_of_any_size_change_nothing():
     close(found[2], found[0], 1e-5)
 
 
+@pytest.mark.left_out
 def test_weights_and_columns_that_a_subset_has_once():
     """A bag of a table, of which a column is constant, and two are one column."""
     table = raw.table("collinear columns")
@@ -148,6 +150,7 @@ def test_influence_on_raw_tables(name):
         assert found[row] == pytest.approx(slope, rel=0.01, abs=1e-6)
 
 
+@pytest.mark.left_out
 def test_ridge_regression_of_raw_tables():
     from scipy import linalg
 
@@ -174,7 +177,7 @@ def test_ridge_regression_of_raw_tables():
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("d", [3, 20])
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_models_that_do_not_converge_are_told(classes, d, monkeypatch):
     """Whichever way they are trained; what they have reached is measured."""
     from jaxsel.value._learners import _double, _newton, _softmax

@@ -133,8 +133,8 @@ def identical(a, b):
     assert a.method == b.method
 
 
-@pytest.mark.every(3)
 @each_estimator
+@pytest.mark.every(9)
 def test_resumed_at_every_moment(name, tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "SAVE_EVERY", 0.0)
     estimate = ESTIMATORS[name]

@@ -19,6 +19,7 @@ SAMPLING, _ = jax.random.split(KEY)
 
 
 @pytest.mark.parametrize("targets", [False, True])
+@pytest.mark.every(2)
 def test_out_of_bag_values_are_those_of_scikit_learn(targets):
     neighbors, linear = (
         pytest.importorskip(f"sklearn.{name}") for name in ("neighbors", "linear_model")

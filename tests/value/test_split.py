@@ -69,9 +69,9 @@ def steps(monkeypatch):
     return taken
 
 
-@pytest.mark.every(17)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.every(18)
 def test_every_function(name, metric, steps):
     call = functools.partial(FUNCTIONS[name], metric=metric)
     same(call(mesh=make_mesh(), split="training"), call())
@@ -99,8 +99,8 @@ OPTIONS = {
 }
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("what", OPTIONS)
+@pytest.mark.every(6)
 def test_options(what, steps):
     arguments, given = points(), {"k": 3, **OPTIONS[what]}
     found = jaxsel.knn_shapley(*arguments, mesh=make_mesh(), split="training", **given)
@@ -109,16 +109,16 @@ def test_options(what, steps):
     assert (len(steps) > 1) == ("chunk_size" in given)
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("which", ["y", "v", "yv"])
+@pytest.mark.left_out
 def test_probabilities_as_labels(which):
     arguments = soften(points(), which)
     found = jaxsel.knn_shapley(*arguments, k=3, mesh=make_mesh(), split="training")
     same(found, jaxsel.knn_shapley(*arguments, k=3))
 
 
-@pytest.mark.every(6)
 @pytest.mark.parametrize(("n", "m"), [(5, 13), (1, 1), (21, 3), (17, 8), (300, 9)])
+@pytest.mark.left_out
 def test_uneven_sizes(n, m, steps):
     arguments = points(n, m)
     for call in (
@@ -193,10 +193,10 @@ def kept(monkeypatch):
     monkeypatch.setattr(_split, "split_features", lay_out)
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("where", SPREAD)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("offset", [0, 1000])
+@pytest.mark.every(12)
 def test_features_that_are_spread_already(where, kind, offset, steps, kept):
     spec, n = SPREAD[where]
     mesh = make_mesh((4, 2), ("rows", "b"), kind)
@@ -284,9 +284,9 @@ def close(values, exact):
 N = near_ties.N + 3  # devices have 76 rows each, the last one fewer
 
 
-@pytest.mark.every(40)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", near_ties.SCENES)
+@pytest.mark.left_out
 def test_near_ties(path, name, dtype):
     arguments, mesh = near_ties.draw(name, dtype, n=N), make_mesh()
     find = {"k": near_ties.K, "mesh": mesh, "split": "training"}
@@ -302,8 +302,8 @@ def test_near_ties(path, name, dtype):
     )
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["copies", "clusters"])
+@pytest.mark.left_out
 def test_averages_over_ties(path, name):
     x, y, x_val, y_val = near_ties.draw(name, n=N, m=8)
     near = near_ties.squared(x, x_val).astype(np.float32)
@@ -313,8 +313,8 @@ def test_averages_over_ties(path, name):
     close(jaxsel.knn_shapley(x, y, x_val, y_val, ties="average", **find).values, exact)
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["clusters", "far"])
+@pytest.mark.left_out
 def test_near_ties_of_regression(path, name):
     x, _, x_val, _ = near_ties.draw(name, n=N, m=4)
     rng = np.random.default_rng(1)
@@ -357,10 +357,10 @@ def crowded(monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.every(12)
 @pytest.mark.parametrize("ties", ["stable", "average"])
 @pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("name", ["far", "copies"])
+@pytest.mark.left_out
 def test_more_open_points_than_ranks_of_weight(crowded, name, built, ties, monkeypatch):
     thorough, step = [], _split._step
 
@@ -383,8 +383,8 @@ def test_more_open_points_than_ranks_of_weight(crowded, name, built, ties, monke
     assert name != "far" or thorough == [False, True]
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("name", ["far", "line"])
+@pytest.mark.every(4)
 def test_bounds_hold(path, name, monkeypatch):
     monkeypatch.setattr(_linear, "sorts_faster", lambda: False)
     arguments = near_ties.draw(name, n=N)
@@ -430,6 +430,7 @@ def test_distances_asked_of_the_devices_that_have_the_points():
 # Memory
 
 
+@pytest.mark.left_out
 def test_no_device_has_the_features_of_another(monkeypatch):
     """Neither before the step, nor within it: there are rows of n, but not n of d."""
     n, d = 96, 7
@@ -482,6 +483,7 @@ def test_values_of_a_known_order(average):
         _native.ranked(order[0, :3], None, gains[0], table.weight, table.drop)
 
 
+@pytest.mark.left_out
 def test_a_constant_far_from_all_other_features_changes_nothing():
     """Rows that only fill up the last devices count for no feature's bounds."""
     data, mesh = np.random.default_rng(0), make_mesh()

@@ -28,6 +28,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.every(3)
 def test_of_every_kind(kind, tmp_path):
     x, y = train()
     x_val, y_val = arrays()
@@ -99,9 +100,9 @@ class Dies(Exception):
     pass
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["shapley", "max", "regression"])
 @pytest.mark.parametrize("kind", ["npy folder", "grain batches"])
+@pytest.mark.every(6)
 def test_a_pass_that_was_cut_off_goes_on(kind, name, tmp_path):
     value, options = FUNCTIONS[name]
     x, y = train()

@@ -70,6 +70,7 @@ def test_labels_that_no_training_point_has_are_never_predicted():
 
 
 @pytest.mark.parametrize("k", [3, 10])
+@pytest.mark.every(2)
 def test_likelihood_of_neighbours_is_the_soft_utility(k):
     task = cases.blobs(3, 8, m=12)
     utility = value.ModelUtility(value.KNN(k=k), *task.arrays(), metric="likelihood")

@@ -16,7 +16,6 @@ def weigh(distances):
     return 1 / (1 + distances)
 
 
-@pytest.mark.every(6)
 @pytest.mark.parametrize(
     ("how", "ties"),
     [
@@ -36,6 +35,7 @@ def weigh(distances):
     ],
 )
 @cases.each_method
+@pytest.mark.every(60)
 def test_values_in_x64_mode(method, how, ties, reduce, weights):
     if ties not in method.ties or how not in method.hows:
         pytest.skip("not offered")
