@@ -211,3 +211,10 @@ def test_long_texts_of_a_table_are_folded():
     assert first.endswith("...")
     assert len(first) < 400
     assert rest.split("</details>")[0].count("&lt;i&gt; word") == 60
+
+
+def test_contents_of_one_chapter_are_left_out():
+    made = Origin(versions={"jaxsel": "1"}, date="2026-01-31", revision=None)
+    one, two = (Chapter(title=title, blocks=["..."]) for title in ("A", "B"))
+    assert "<nav" not in render("Why", "", [one], made)
+    assert "<nav" in render("Why", "", [one, two], made)
