@@ -23,7 +23,8 @@ secure: $(SECURE)/stamp ## Install a Python 3.11 with SPU in .venv-secure, for n
 
 demo: $(STAMPS)/secure ## Buy digits, choose texts in secret; writes demo/report.html
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
-	$(BIN)/jaxsel demo --out demo --force
+	$(BIN)/jaxsel demo --out demo --force \
+	  $(if $(wildcard $(SECURE)/stamp),--python $(SECURE)/bin/python)
 
 repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult

@@ -3,8 +3,8 @@
     python examples/engines/prepare.py digits
     python -m mpc_bridge local --config digits/spu-cheetah.toml
 
-A probe of eights and nines, and a layer with random weights, whose choice means nothing,
-on the eight rows of their images.
+A probe of eights and nines, and a layer on the eight rows of their images: its weights
+are random, so that its choice means nothing.
 """
 
 import shutil
