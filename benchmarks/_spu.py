@@ -232,7 +232,7 @@ def probe_case(*, quick: bool) -> Case[Samples]:
 
 
 def pool_case(*, quick: bool) -> Case[Samples]:
-    """A linear probe scores 200,000 × 384 samples, and 40,000 of them are chosen."""
+    """Score 200,000 × 384 samples with a linear probe, and choose 40,000 of them."""
     n, keep, width = (300, 60, 8) if quick else (200_000, 40_000, 384)
     manifest = proxy.probe_manifest(width=width, n_classes=2)
     contenders: list[Contender[Samples]] = []
@@ -272,7 +272,7 @@ def _checked_pool(job: Session, samples: Samples, result: Any) -> Mapping[str, f
 
 
 def depth_case(*, quick: bool) -> Case[Samples]:
-    """Twelve layers, every row of all but the last: what a sample takes."""
+    """Measure a sample of twelve layers, with every row of all but the last."""
     sizes = (TINY if quick else BLOCK) | {"layers": 12}
     few, many = 2, 4
     spec = Spec(12, 12, attention="quadratic", norm="polynomial", read="cls")

@@ -76,7 +76,7 @@ class PrivateRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecurePhase:
-    """What a choice in secret runs on.
+    """Engine and interpreter of a choice in secret.
 
     Attributes:
         engine: "spu-aby3" or "crypten"; None if neither is installed.

@@ -144,10 +144,10 @@ def test_what_a_newer_python_exports_runs_on_spu_under_this_one(newer, tmp_path)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["python"] >= [3, 12]
-    assert found["theirs"]["spu"] == "0.9.5"
-    for clear, secret in (found["layers"], found["probes"]):
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["python"] >= [3, 12]
+    assert facts["theirs"]["spu"] == "0.9.5"
+    for clear, secret in (facts["layers"], facts["probes"]):
         # In fixed point, scores at the border may swap.
         assert len({*clear} & {*secret}) >= len(clear) - 1
         assert len(secret) == len(clear)

@@ -31,8 +31,8 @@ def pinned():
 
 def test_the_file_pins_the_releases_that_the_bridge_knows():
     known = {"crypten": crypten._KNOWN, "spu": spu._KNOWN}
-    found = {name: str(one.specifier) for name, (one, _) in pinned().items()}
-    assert found == {name: f"=={version}" for name, version in known.items()}
+    versions = {name: str(one.specifier) for name, (one, _) in pinned().items()}
+    assert versions == {name: f"=={version}" for name, version in known.items()}
     hashes = [each for _, several in pinned().values() for each in several]
     # Wheels of CPython 3.11 for three platforms, one of 3.10, and CrypTen's.
     assert len(hashes) == len({*hashes}) == 5
