@@ -165,6 +165,25 @@ def test_each_engine_has_a_run_toml(digits, engine):
         assert (f"mpc_bridge {role} --config {engine}.toml" in text) == plays
 
 
+@pytest.mark.parametrize("engine", [e for e in ENGINES if e.startswith("spu")])
+def test_the_command_in_a_run_toml_makes_its_certificates(
+    digits, engine, monkeypatch, capsys
+):
+    pytest.importorskip("cryptography")
+    from mpc_bridge.__main__ import main
+
+    text = (FOLDER / "engines" / f"{engine}.toml").read_text()
+    (command,) = re.findall(r"python -m mpc_bridge (certs .+)", text)
+    monkeypatch.chdir(digits[0])
+    assert main([*command.split(), "--force"]) == 0
+    config = mpc_bridge.read_config(f"{engine}.toml")
+    for role in ("model_owner", "data_owner", "third_party"):
+        if (part := getattr(config, role)) is not None:
+            name = getattr(config.parties, role).name
+            assert main(["certs", "show", "--folder", str(part.certificates)]) == 0
+            assert f"own: {name}," in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.mpc
 @pytest.mark.multihost
