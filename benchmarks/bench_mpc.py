@@ -52,6 +52,8 @@ QUICK = {
     "CLS row": ("exact", "quadratic, hinge", "quadratic, polynomial"),
     "secure probe": ("spu-cheetah, rank", "spu-aby3, set"),
     "secure layer": (),
+    "secure pool": (),
+    "secure depth": (),
 }
 
 
@@ -67,6 +69,8 @@ def cases(*, quick: bool = False) -> list[Case]:
         _probe(quick),
         _spu.probe_case(quick=quick),
         _spu.layer_case(quick=quick),
+        _spu.pool_case(quick=quick),
+        _spu.depth_case(quick=quick),
     ]
 
 

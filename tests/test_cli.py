@@ -294,7 +294,7 @@ def test_prepare_refuses(arguments, message, capsys):
 def test_demo(capsys, monkeypatch):
     demo = pytest.importorskip("jaxsel.demo")
 
-    def fake(folder, *, seeds, progress):
+    def fake(folder, *, seeds, progress, python):
         folder.mkdir(exist_ok=True)
         page, numbers = Path(folder, "report.html"), Path(folder, "report.json")
         page.write_text(f"seeds {list(seeds)}")
@@ -315,7 +315,9 @@ def test_demo(capsys, monkeypatch):
     message = refuse(capsys, "demo")
     assert "demo/report.html exists: --force replaces it" in message
     assert called.call_count == 1
-    run("demo", "--force", "--out", "demo")
+    assert called.call_args.kwargs["python"] is None
+    run("demo", "--force", "--out", "demo", "--python", "secure/bin/python")
+    assert called.call_args.kwargs["python"] == "secure/bin/python"
     assert json.loads(Path("demo/manifest.json").read_text())["seeds"] == [*range(10)]
     assert "--seeds must be at least 1" in refuse(capsys, "demo", "--seeds", "0")
     monkeypatch.setitem(sys.modules, "jinja2", None)

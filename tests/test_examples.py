@@ -1,5 +1,6 @@
 """The scripts in examples/ run, and find what they say they find."""
 
+import dataclasses
 import importlib
 import importlib.util
 import os
@@ -17,10 +18,12 @@ from ports import free_address
 from waits import PATIENCE
 
 import jaxsel
+import mpc_bridge
 from jaxsel import data
 from jaxsel.data._catalog import CATALOG
 from jaxsel.proxy import families
 from jaxsel.proxy.families._place import Kind
+from mpc_bridge.engines import ENGINES
 
 pytest.importorskip("sklearn")
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -37,7 +40,7 @@ def load(name):
 def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
     expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
-    expected.add("choose_in_secret")
+    expected |= {"choose_in_secret", "choose_with_crypten"}
     assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
 
 
@@ -118,6 +121,95 @@ def test_choose_in_secret(capsys, engine):
     # In fixed point, scores at the border may swap.
     assert len(np.intersect1d(chosen.indices, clear)) >= 69
     assert "70 of 354 digits, 35 of them at random" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.multihost
+def test_choose_with_crypten():
+    (one, two), clear = load("choose_with_crypten").main()
+    assert one == two
+    (rows,) = re.findall(r"^rows ([\d ]+)$", one, re.MULTILINE)
+    assert len(np.intersect1d(np.array(rows.split(), int), clear)) >= len(clear) - 1
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The files of the engines' run.toml, and the scores of their two proxies."""
+    folder = tmp_path_factory.mktemp("digits")
+    return folder, load("engines/prepare").main(folder)
+
+
+def chosen_in_the_clear(scores, phases):
+    left = np.arange(len(scores[0]))
+    for phase, of_phase in zip(phases, scores, strict=False):
+        left = left[np.argsort(-of_phase[left], kind="stable")[: phase.keep]]
+    return left
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_has_a_run_toml(digits, engine):
+    config = mpc_bridge.read_config(digits[0] / f"{engine}.toml")
+    assert config.session.engine == engine
+    assert config.session.samples == len(digits[1][0])
+    written = [phase.manifest for phase in config.phases]
+    written += [each.x for each in config.data_owner.inputs]
+    written += (config.model_owner or config.data_owner).weights
+    assert all(path.exists() for path in written)
+    # Each names how it is run, and all parties that the engine has.
+    text = (FOLDER / "engines" / f"{engine}.toml").read_text()
+    assert ("local --config" in text) == (engine != "published")
+    for role in ("model-owner", "data-owner", "third-party"):
+        plays = engine != "published" and (role != "third-party" or "-ch" not in engine)
+        plays |= role == "data-owner"
+        assert (f"mpc_bridge {role} --config {engine}.toml" in text) == plays
+
+
+@pytest.mark.parametrize("engine", [e for e in ENGINES if e.startswith("spu")])
+def test_the_command_in_a_run_toml_makes_its_certificates(
+    digits, engine, monkeypatch, capsys
+):
+    pytest.importorskip("cryptography")
+    from mpc_bridge.__main__ import main
+
+    text = (FOLDER / "engines" / f"{engine}.toml").read_text()
+    (command,) = re.findall(r"python -m mpc_bridge (certs .+)", text)
+    monkeypatch.chdir(digits[0])
+    assert main([*command.split(), "--force"]) == 0
+    config = mpc_bridge.read_config(f"{engine}.toml")
+    for role in ("model_owner", "data_owner", "third_party"):
+        if (part := getattr(config, role)) is not None:
+            name = getattr(config.parties, role).name
+            assert main(["certs", "show", "--folder", str(part.certificates)]) == 0
+            assert f"own: {name}," in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.multihost
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(name, marks=needs_spu if name.startswith("spu") else ())
+        for name in ENGINES
+    ],
+)
+def test_a_run_toml_runs_on_its_engine(digits, engine):
+    folder, scores = digits
+    config = mpc_bridge.read_config(folder / f"{engine}.toml")
+    if engine == "published":
+        result = mpc_bridge.run("data-owner", config, notice=False)
+    else:
+        # A port that nobody holds: this machine may run other tests.
+        if engine == "crypten":
+            session = dataclasses.replace(
+                config.session, rendezvous="tcp://127.0.0.1:0"
+            )
+            config = dataclasses.replace(config, session=session)
+        result = mpc_bridge.run_local(config, notice=False)
+    clear = chosen_in_the_clear(scores, config.phases)
+    # In fixed point, scores at the border may swap.
+    assert len(np.intersect1d(result.rows, clear)) >= len(clear) - 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,15 +38,21 @@ def add(commands: Commands[Parser]) -> None:
     )
     parser.set_defaults(run=run)
     add_report_options(parser, out="demo", seeds=10)
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="interpreter of an environment with SPU, such as that of `make secure`: "
+        "taken for the choice in secret if this environment has no SPU",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    write_report(args, _write, config={})
+    write_report(args, functools.partial(_write, python=args.python), config={})
 
 
 def _write(
-    folder: Path, seeds: Sequence[int], progress: bool
+    folder: Path, seeds: Sequence[int], progress: bool, *, python: str | None
 ) -> tuple[Path, Path, str]:
     from jaxsel.demo import run_demo
 
-    return run_demo(folder, seeds=seeds, progress=progress)
+    return run_demo(folder, seeds=seeds, progress=progress, python=python)

@@ -30,7 +30,7 @@ from jaxsel.proxy import (
 )
 from jaxsel.report import Chapter, Table
 
-from ._secret import PrivateRun, private_engine, run_private, sides_table
+from ._secret import PrivateRun, SecurePhase, run_private, secure_phase, sides_table
 from .scenes.texts import Deal, Sizes, Texts, deal, read_texts, tuned
 
 DATA, MODEL = "movie_polarity", "minilm"
@@ -69,6 +69,7 @@ class TextPurchase:
         exact_megabytes: What the target itself would move on the same pool, counted.
         private: The same choice made in secret, or None if the secure phase is not
             installed.
+        missing: Why that did not run on SPU; empty if it did.
         agreed: Share of what is chosen in secret that is chosen in the clear too.
         mean: The chosen reviews' mean entropy by the last proxy, in the clear.
         accuracy: On reviews that nobody offers, of the target fine-tuned on the
@@ -89,6 +90,7 @@ class TextPurchase:
     overlap: float
     exact_megabytes: float
     private: PrivateRun | None
+    missing: str
     agreed: float
     mean: float
     accuracy: tuple[float, float, float]
@@ -104,11 +106,21 @@ def texts_ready() -> bool:
     return info(DATA).path is not None and models[MODEL] is not None
 
 
-def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
+def run_texts(
+    *,
+    secure: SecurePhase | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> TextPurchase:
     """Choose reviews in two phases, by a probe and by a proxy of one layer.
 
     If the secure phase is installed the same choice is made in secret, by processes on
     this machine.
+
+    Args:
+        secure: What the choice in secret runs on; of `secure_phase` if None.
+        seed: Of what is drawn.
+        progress: Whether to show progress bars.
 
     Raises:
         FileNotFoundError: If the reviews are not prepared; names the command.
@@ -136,9 +148,17 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
     exact = np.asarray(entropy(jnp.asarray(logits)))
     scores = proxy_ranks(found.proxies[-1], pool.take(rest), base=texts.target)
     chosen, private = found.survivors[-1], None
-    engine = private_engine()
-    if engine is not None:
-        private = run_private(found, pool, texts.target, engine=engine, seed=seed)
+    if secure is None:
+        secure = secure_phase()
+    if secure.engine is not None:
+        private = run_private(
+            found,
+            pool,
+            texts.target,
+            engine=secure.engine,
+            python=secure.python,
+            seed=seed,
+        )
     bought = chosen if private is None else private.rows
     best = rest[np.argsort(-exact, kind="stable")[: len(chosen)]]
     first = np.searchsorted(rest, chosen[:_SHOWN])
@@ -162,6 +182,7 @@ def run_texts(*, seed: int = 0, progress: bool = False) -> TextPurchase:
         ),
         accuracy=_accuracy(texts, dealt, found, bought, keys[2:]),
         tested=len(texts.labels) - len(dealt.pool) - len(dealt.own),
+        missing=secure.missing,
         texts=(words[:_SHOWN], words[_SHOWN:]),
         doubts=1 / (1 + np.exp(-lead[shown])),
         labels=texts.labels[dealt.pool[rest[shown]]],
@@ -258,8 +279,8 @@ def _private(result: TextPurchase) -> str:
     if run is None:
         return (
             f"Run in secret, that would move {result.megabytes:,.0f} MB on CrypTen, "
-            f"and {counted}. The secure phase is not installed here: `make demo` "
-            "installs it."
+            f"and {counted}. The secure phase is not installed here. "
+            f"{result.missing}."
         )
     outcomes = " and ".join(f"{compared:,}" for compared in run.compared)
     if run.engine == "crypten":
@@ -271,7 +292,7 @@ def _private(result: TextPurchase) -> str:
         caution = (
             " CrypTen as it ships is for measurement only: whoever sees its messages, "
             "the other party included, can open everything in less than a core-hour "
-            "by our estimate."
+            f"by our estimate. {result.missing}."
         )
     else:
         who = (

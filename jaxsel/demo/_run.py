@@ -16,6 +16,7 @@ from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
 from ._requests import Requests, requests_chapter, run_requests
 from ._reviews import DATA, MODEL, run_texts, texts_chapter, texts_ready
+from ._secret import secure_phase
 from ._story import story
 from ._worth import Worth, run_worth, worth_chapter
 
@@ -25,6 +26,7 @@ def run_demo(
     *,
     seeds: Sequence[int] = tuple(range(10)),
     progress: bool = True,
+    python: str | None = None,
 ) -> tuple[Path, Path, str]:
     """Run the demo on real data and write its report.
 
@@ -37,10 +39,16 @@ def run_demo(
         folder: Where to write `report.html` and `report.json`.
         seeds: Each repeats every experiment; the report shows mean and spread.
         progress: Whether to show progress bars.
+        python: Interpreter of another environment, which has SPU: taken for the choice
+            in secret if this one lacks it.
 
     Returns:
         Paths of the page and of the numbers, and a few lines of text that sum it up.
+
+    Raises:
+        ValueError: If `python` can't run the choice in secret: with the reason.
     """
+    secure = secure_phase(python)
     purchase = run_purchase(seeds, progress=progress)
     requests = run_requests(seeds, progress=progress)
     worth = run_worth(min(3, len(seeds)), progress=progress)
@@ -58,7 +66,7 @@ def run_demo(
     ]
     texts = None
     if texts_ready():
-        texts = run_texts(progress=progress)
+        texts = run_texts(secure=secure, progress=progress)
         chapters.append(texts_chapter(texts))
         lines.append(
             f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB (counted): rank "
@@ -70,6 +78,7 @@ def run_demo(
                 f"The same in secret: {run.megabytes:,.0f} MB, {run.rounds} rounds, "
                 f"{run.seconds:.0f} s; {texts.agreed:.0%} of the choice is the same"
             )
+        lines += secure.notices()
     else:
         lines.append(
             f"For a chapter on texts: jaxsel models prepare {MODEL}; jaxsel data "

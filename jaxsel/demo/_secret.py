@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,24 +74,81 @@ class PrivateRun:
     data_owner: Side
 
 
-def private_engine() -> str | None:
-    """Return the engine to run on: SPU's if it is installed, else CrypTen or None.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecurePhase:
+    """Engine and interpreter of a choice in secret.
+
+    Attributes:
+        engine: "spu-aby3" or "crypten"; None if neither is installed.
+        python: Interpreter of the environment that has it; None for this process's.
+        missing: Why it is not SPU's; empty if it is.
+    """
+
+    engine: str | None
+    python: str | None = None
+    missing: str = ""
+
+    def notices(self) -> list[str]:
+        """Return lines for whoever expects a choice in secret on SPU."""
+        if self.engine is None:
+            return [f"Nothing was chosen in secret. {self.missing}"]
+        if self.engine == "crypten":
+            return [
+                "That ran on CrypTen, for measurement only: it protects nothing. "
+                f"{self.missing}"
+            ]
+        return []
+
+
+def secure_phase(python: str | None = None) -> SecurePhase:
+    """Return SPU's engine if it is installed, here or there, else CrypTen's or none.
 
     With a helper: by Cheetah, without one, a text of the second phase takes many times
     as long, and 90 MB of memory.
+
+    Args:
+        python: Interpreter of another environment that may have SPU.
+
+    Raises:
+        ImportError: If this environment lacks packages that hand over to the other.
+        ValueError: If the other one can't run SPU: with the reason.
     """
-    for engine, *wanted in (
-        ("spu-aby3", "spu", "cryptography"),
-        ("crypten", "crypten", "torch"),
-    ):
-        names = ("mpc_bridge", "safetensors", *wanted)
-        if all(importlib.util.find_spec(name) is not None for name in names):
-            return engine
-    return None
+    if _installed("cryptography") and _installed("spu"):
+        return SecurePhase(engine="spu-aby3")
+    version = ".".join(map(str, sys.version_info[:2]))
+    if sys.version_info >= (3, 12):
+        missing = (
+            f"SPU has no wheel for Python {version}: `make secure` installs it with a "
+            "Python 3.11, which `make demo` then takes"
+        )
+    else:
+        missing = "SPU is not installed: `make demo` installs it where it has a wheel"
+    if python is not None:
+        if not _installed("cryptography"):
+            raise ImportError(
+                "python is for an environment that has the bridge's packages as well: "
+                "pip install 'jaxsel[spu]'"
+            )
+        interpreter = importlib.import_module("mpc_bridge._interpreter")
+        path = interpreter.check_python(python, "spu-aby3")
+        return SecurePhase(engine="spu-aby3", python=path)
+    engine = "crypten" if _installed("crypten") and _installed("torch") else None
+    return SecurePhase(engine=engine, missing=missing)
+
+
+def _installed(name: str) -> bool:
+    needed = ("mpc_bridge", "safetensors", name)
+    return all(importlib.util.find_spec(each) is not None for each in needed)
 
 
 def run_private(
-    found: Phased, pool: Samples, base: Target, *, engine: str, seed: int = 0
+    found: Phased,
+    pool: Samples,
+    base: Target,
+    *,
+    engine: str,
+    python: str | None = None,
+    seed: int = 0,
 ) -> PrivateRun:
     """Choose again what `select` has chosen in the clear, but in secret.
 
@@ -98,7 +156,8 @@ def run_private(
         found: The selection, with its proxies.
         pool: The data owner's samples.
         base: The public base model that embeds them.
-        engine: To run on, of `private_engine`.
+        engine: To run on, of `secure_phase`.
+        python: Interpreter that runs the roles; None takes this process's.
         seed: Of the pivots, public.
 
     Raises:
@@ -119,6 +178,7 @@ def run_private(
             batch_size=_BATCH,
             timeout=_PATIENCE,
             notice=False,
+            python=python,
         )
         result, other = (
             bridge.Result.read(Path(folder) / name)

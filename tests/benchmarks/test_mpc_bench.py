@@ -21,6 +21,8 @@ def test_full_size_cases_are_those_of_the_issue():
     assert work == {
         **{"comparison": 10_000, "probe": 42_000, "secure probe": 42_000},
         "secure layer": 8 + 24,
+        "secure pool": 200_000,
+        "secure depth": 2 + 4,
         **dict.fromkeys(["exact block", "paper's block", "quadratic block"], 8),
         **dict.fromkeys(["all rows", "CLS row"], 2),
     }
@@ -56,6 +58,7 @@ def test_full_size_cases_are_those_of_the_issue():
         ("secure probe", "spu-aby3, rank", "bytes a comparison", 40),
         ("secure probe", "spu-cheetah, set", "of rank's seconds", 3),
         ("secure probe", "spu-aby3, set", "of rank's seconds", 3),
+        ("secure pool", "spu-aby3", "CPU s a party", 25),
         ("secure layer", "spu-aby3, quadratic", "KB one way", 1301),
         ("secure layer", "spu-aby3, quadratic", "CPU s", 0.5),
     }

@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from jaxsel.demo._secret import private_run, sides_table
+from jaxsel.demo import _secret
+from jaxsel.demo._secret import private_run, secure_phase, sides_table
 from jaxsel.report import Chapter, Report
 
-pytest.importorskip("mpc_bridge")
+_interpreter = pytest.importorskip("mpc_bridge._interpreter")
 
 
 def results():
@@ -106,3 +108,48 @@ def test_the_table_says_what_each_side_saw(tmp_path):
     assert "phase 1: a ranking, rank correlation 0.88 (500 samples" in html.read_text()
     kept = json.loads(numbers.read_text())["chapters"][0]["data"]
     assert kept["data_owner"]["recovered"] == [0.876, None]
+
+
+def test_spu_is_taken_where_it_is(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        _interpreter, "check_python", lambda *names: asked.append(names) or "/there"
+    )
+    monkeypatch.setattr(_secret, "_installed", lambda name: True)
+    phase = secure_phase("secure/bin/python")
+    assert (phase.engine, phase.python, phase.missing) == ("spu-aby3", None, "")
+    assert not phase.notices()
+    assert not asked  # this environment has it
+    monkeypatch.setattr(_secret, "_installed", lambda name: name == "cryptography")
+    phase = secure_phase("secure/bin/python")
+    assert (phase.engine, phase.python, phase.missing) == ("spu-aby3", "/there", "")
+    assert asked == [("secure/bin/python", "spu-aby3")]
+    monkeypatch.setattr(_secret, "_installed", lambda name: name == "spu")
+    with pytest.raises(ImportError, match=r"pip install 'jaxsel\[spu\]'"):
+        secure_phase("secure/bin/python")
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ((3, 13), "no wheel for Python 3.13: `make secure` installs it"),
+        ((3, 11), "SPU is not installed: `make demo` installs it"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["crypten", None])
+def test_a_choice_without_spu_says_why(monkeypatch, version, reason, engine):
+    there = {"crypten", "torch", "cryptography"} if engine else {"crypten"}
+    monkeypatch.setattr(_secret, "_installed", there.__contains__)
+    monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
+    phase = secure_phase()
+    assert (phase.engine, phase.python) == (engine, None)
+    assert reason in phase.missing
+    (line,) = phase.notices()
+    assert line.endswith(phase.missing)
+    assert ("it protects nothing" in line) == (engine == "crypten")
+
+
+def test_an_environment_that_lacks_spu_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(_secret, "_installed", lambda name: name == "cryptography")
+    with pytest.raises(ValueError, match="such as secure/bin/python, got"):
+        secure_phase(str(tmp_path / "python"))

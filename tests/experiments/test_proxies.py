@@ -32,6 +32,7 @@ from experiments.selectformer.scores.ways import WAYS
 from experiments.selectformer.sources import Encoded
 from experiments.values.judge import FAILS, HOLDS
 from jaxsel.demo import _reviews
+from jaxsel.demo._secret import SecurePhase
 from jaxsel.demo.scenes.texts import LAYERS, Sizes, Texts, deal
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import ProbeSpec, Training, fit_probe, probe_manifest
@@ -419,11 +420,11 @@ def test_no_seeds(tmp_path):
 )
 def test_the_demo_shows_texts(monkeypatch, engine):
     texts = invented(2, 400)
-    monkeypatch.setattr(_reviews, "private_engine", lambda: engine)
     monkeypatch.setattr(_reviews, "read_texts", lambda *args, **kwargs: texts)
     sizes = Sizes(pool=200, own=100, bootstrap=0.1)
     monkeypatch.setattr(_reviews, "SIZES", sizes)
-    found = _reviews.run_texts()
+    missing = "" if engine == "spu-aby3" else "SPU is nowhere"
+    found = _reviews.run_texts(secure=SecurePhase(engine=engine, missing=missing))
     assert (found.offered, found.bootstrap, found.chosen) == (200, 20, 20)
     assert found.left == (60, 20)
     assert found.tested == 100
@@ -445,6 +446,7 @@ def test_the_demo_shows_texts(monkeypatch, engine):
         # It says what it ran on, and what that does not protect from.
         assert ("on SPU (`spu-aby3`)" in shown) == (engine == "spu-aby3")
         assert ("measurement only" in shown) == (engine == "crypten")
+    assert ("SPU is nowhere" in shown) == (engine != "spu-aby3")
     assert 0 < found.mean < np.log(2)
     assert len(set(found.texts[0]) | set(found.texts[1])) == 16
     assert found.doubts.shape == found.labels.shape == (2, 8)

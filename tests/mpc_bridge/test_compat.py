@@ -1,10 +1,12 @@
 """CrypTen imports on the installed PyTorch, and two parties compute with it."""
 
+import subprocess
 import sys
 
 import numpy as np
 import pytest
-from parties import both
+from parties import both, needs_spu
+from waits import PATIENCE
 
 import mpc_bridge
 
@@ -40,3 +42,32 @@ def test_a_missing_crypten_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "crypten", None)
     with pytest.raises(ImportError, match=r"--no-deps crypten==0\.4\.1 \(with torch"):
         mpc_bridge.import_crypten()
+
+
+def without_torch(code):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torch'] = None; {code}"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_a_missing_torch_says_how_to_install_it():
+    said = without_torch("from mpc_bridge import engine_of; engine_of('crypten')")
+    assert "ImportError: the secure phase needs PyTorch: pip install 'jaxsel" in said
+
+
+@pytest.mark.slow
+@needs_spu
+@pytest.mark.parametrize("engine", ["spu-cheetah", "spu-aby3", "published"])
+def test_other_engines_need_no_torch(engine):
+    code = f"""
+import mpc_bridge._party, mpc_bridge._estimate, mpc_bridge._selection
+mpc_bridge.engine_of({engine!r}).versions()
+mpc_bridge.score_pool, mpc_bridge.share_proxy, mpc_bridge.run_local
+assert 'crypten' not in sys.modules"""
+    assert without_torch(code) == ""

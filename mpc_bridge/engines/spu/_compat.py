@@ -32,8 +32,9 @@ def import_spu() -> Any:
         version = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(
             f"this engine needs SPU: {_INSTALL} (wheels are for CPython 3.10 and "
-            f"3.11 on Linux x86-64; this is Python {version} on {sys.platform}: run "
-            "the secure phase in an environment of Python 3.11, or with another engine)"
+            f"3.11 on Linux and macOS; this is Python {version} on {sys.platform}: "
+            "elsewhere, name the interpreter of an environment that has it by --python "
+            "or python=, or take another engine)"
         )
     package = sys.modules.get("spu")
     if package is None:
