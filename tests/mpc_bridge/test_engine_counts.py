@@ -32,8 +32,8 @@ from jaxsel.proxy._quickselect import quickselect
 from mpc_bridge import Ledger, choose, share_proxy
 from mpc_bridge._programs import Above
 from mpc_bridge.engines import Program, Unseen
-from mpc_bridge.engines.spu import _engine as spu_engine
 from mpc_bridge.engines.spu._log import _SENT
+from mpc_bridge.engines.spu._lower import padded
 
 pytestmark = [pytest.mark.mpc, pytest.mark.slow]
 ENGINES = ("spu-cheetah", "spu-aby3", WIDE)
@@ -344,7 +344,7 @@ def run_ranks(engine, counter, n, k, seeds):
 
 
 def lengths(sizes, n):
-    return [len(spu_engine._padded(np.arange(size), n)) for size in sizes]
+    return [len(padded(np.arange(size), n)) for size in sizes]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -374,7 +374,7 @@ def test_lengths_of_passes_are_expected_and_bounded(n, k):
                 pivot, others = asking.send(scores[others] > scores[pivot])
         except StopIteration:
             run.append(sum(lengths(sizes, n)))
-        counted.append(_padded(n, len(sizes), sum(sizes), False))
+        counted.append(padded(n, len(sizes), sum(sizes), False))
         assert run[-1] <= _padded(n, len(sizes), sum(sizes), True)
     assert np.mean(run) == pytest.approx(
         np.mean(counted), rel=0.05 if n > 600 else 0.15
