@@ -1,7 +1,6 @@
 """`leak = "set"` opens the set: all else that both owners see follows from it alone."""
 
 import collections
-import contextlib
 
 import numpy as np
 import pytest
