@@ -16,7 +16,7 @@ from mpc_bridge._handshake import SessionError
 
 pytestmark = [pytest.mark.mpc, needs_spu]
 PROTOCOLS = {"CHEETAH": 2, "ABY3": 3}
-SESSION = b"one session"
+DRAWN = (b"the model owner's", b"the data owner's", b"the helper's")
 
 
 def shares_of(protocol, values, ring=64):
@@ -40,13 +40,12 @@ class Wire:
         self.parties, self.patience = parties, patience
         self.lines = {(i, j): queue.Queue() for i in ranks for j in ranks}
 
-    def openings(self, rank, session=SESSION):
+    def openings(self, rank, drawn=DRAWN):
         from mpc_bridge.engines.spu._opening import Openings
 
         return Openings(
             rank,
-            self.parties,
-            session,
+            drawn[: self.parties],
             lambda to, message: self.lines[rank, to].put(message),
             lambda sender: self.receive(rank, sender),
         )
@@ -95,7 +94,8 @@ def test_all_parties_see_what_was_shared(protocol, ring):
 
 def evil(kind, wire, share, n, wanted):
     """Play rank 1, which opens what it should not."""
-    openings = wire.openings(1, b"another" if kind == "another session" else SESSION)
+    old = (b"of another session", DRAWN[1])
+    openings = wire.openings(1, old if kind == "another session" else DRAWN)
     send, receive = openings._send, openings._receive
     if kind == "another session":
         return openings.open(share, n)
@@ -273,6 +273,21 @@ def test_a_copy_that_differs_is_refused(values, liar):
     for rank in {0, 1, 2} - {liar}:
         assert isinstance(found[rank], SessionError), found[rank]
         assert "has another copy of a share than" in str(found[rank])
+
+
+def test_no_party_can_have_another_one_named():
+    """The helper tells the owners other things about itself."""
+    values = np.arange(5.0)
+    io, shares = shares_of("ABY3", values)
+
+    def party(rank, wire):
+        drawn = (*DRAWN[:2], b"another") if rank == 1 else DRAWN
+        return wire.openings(rank, drawn).open(shares[rank], 5)
+
+    model_owner, data_owner, _ = together(3, party)
+    np.testing.assert_array_equal(io.Reconstruct(model_owner), values)
+    assert isinstance(data_owner, SessionError)
+    assert "third party" in str(data_owner)
 
 
 def test_a_commitment_tells_nothing_and_never_repeats():

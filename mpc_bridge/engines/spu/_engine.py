@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
@@ -51,7 +50,7 @@ _HELD: tuple[tuple[set[str], dict[str, int]], ...] = (
     ({"nonnegative", "relu", "abs", "max"}, {"ABY3": 56, "CHEETAH": 400}),
 )
 _HELD_BY_FUNCTIONS = {"ABY3": 80, "CHEETAH": 700}
-_SESSION = 32  # random bytes of each party
+_DRAWN = 32  # random bytes of each party that tell sessions apart
 
 
 class SpuSecret:
@@ -156,14 +155,9 @@ class SpuEngine(Engine):
         config.enable_pphlo_profile = True  # the engine counts its messages only then
         self._config, self._fraction_bits = config, fraction_bits
         self._runtime = spu.RuntimeWrapper(self._link, config)
-        parties = self._link.world_size
-        self._io = spu.IoWrapper(parties, config)
-        # No party alone decides it, so that no message of another session fits.
-        drawn = self.exchange(secrets.token_bytes(_SESSION))
-        session = hashlib.sha256(pack(drawn)).digest()
-        self._openings = Openings(
-            self.rank, parties, session, self._send, self._receive
-        )
+        self._io = spu.IoWrapper(self._link.world_size, config)
+        drawn = self.exchange(secrets.token_bytes(_DRAWN))
+        self._openings = Openings(self.rank, drawn, self._send, self._receive)
 
     @property
     def fraction_bits(self) -> int:

@@ -35,8 +35,8 @@ class Openings:
 
     Args:
         rank: Of this party.
-        parties: How many there are.
-        session: The same bytes at all parties, and others in each session.
+        drawn: Random bytes of each party by rank, of this session alone. Two parties
+            use their own, so that what a third one has sent to each need not be alike.
         send: Send a message to a party, by rank.
         receive: Return the next message of a party.
     """
@@ -44,14 +44,13 @@ class Openings:
     def __init__(
         self,
         rank: int,
-        parties: int,
-        session: bytes,
+        drawn: Sequence[bytes],
         send: Callable[[int, bytes], None],
         receive: Callable[[int], bytes],
     ):
-        self._rank, self._parties, self._session = rank, parties, session
+        self._rank, self._parties, self._drawn = rank, len(drawn), drawn
         self._send, self._receive = send, receive
-        self._others = [other for other in range(parties) if other != rank]
+        self._others = [other for other in range(len(drawn)) if other != rank]
         self._number = 0
 
     def open(self, share: Any, n: int) -> list[Any]:
@@ -150,8 +149,10 @@ class Openings:
         self, sender: int, receiver: int, salt: bytes, own: _Words, part: bytes
     ) -> bytes:
         place = [self._number, sender, receiver]
-        context = [b"jaxsel opening", self._session, *(b"%d" % each for each in place)]
-        return hashlib.sha256(pack([*context, salt, own.meta, part])).digest()
+        context = [self._drawn[sender], self._drawn[receiver]]
+        context += [b"%d" % number for number in place]
+        hashed = pack([b"jaxsel opening", *context, salt, own.meta, part])
+        return hashlib.sha256(hashed).digest()
 
     def _from(self, rank: int, what: str) -> bytes:
         try:
