@@ -92,6 +92,36 @@ def test_all_parties_see_what_was_shared(protocol, ring):
             np.testing.assert_allclose(opened, values, atol=2**-17)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nothing_but_the_bit_of_a_boolean_is_sent(protocol):
+    """Whatever stands above it in the words."""
+    from mpc_bridge.engines.spu._opening import _Words
+
+    from mpc_bridge.engines.spu._shares import bit_share, hidden
+
+    values = np.arange(19) % 3 == 0
+    io, shares = shares_of(protocol, values)
+    if protocol == "CHEETAH":  # SPU shares booleans as numbers
+        message, own = hidden(values)
+        parts = own, np.frombuffer(message, np.uint8)
+        shares = [bit_share(io, part, values.shape) for part in parts]
+    sizes = []
+
+    def party(rank, wire):
+        words = _Words(shares[rank], values.size)
+        words._words = words._words | 0x54
+        share = words.share([])
+        share.share_chunks = [words._heads[0] + words._words.tobytes()]
+        openings = wire.openings(rank)
+        send = openings._send
+        openings._send = lambda to, m: (sizes.append(len(m)), send(to, m))
+        return openings.open(share, values.size)
+
+    for found in together(PROTOCOLS[protocol], party):
+        np.testing.assert_array_equal(io.Reconstruct(found), values)
+    assert max(sizes) < 32 + 40 + 28 + 19
+
+
 def evil(kind, wire, share, n, wanted):
     """Play rank 1, which opens what it should not."""
     old = (b"of another session", DRAWN[1])
