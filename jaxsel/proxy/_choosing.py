@@ -109,7 +109,7 @@ def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
 
 
 def _opened(engine: EngineName, openings: float, size: float) -> Traffic:
-    """Return what it takes to open shares to all parties, which commit to them first.
+    """Count the messages that open shares to all parties, which commit to them first.
 
     Args:
         engine: The engine.
@@ -118,26 +118,25 @@ def _opened(engine: EngineName, openings: float, size: float) -> Traffic:
             ABY3 one of the others sends it, and the commitment of the other will do.
     """
     parties = MODELS[engine].parties
-    each = (parties - 1) * _COMMITTED * openings + size
-    sent = (each,) * parties
-    return Traffic(2 * (parties - 1) * openings, 2 * openings, sent, sent)
+    by_party = ((parties - 1) * _COMMITTED * openings + size,) * parties
+    return Traffic(2 * (parties - 1) * openings, 2 * openings, by_party, by_party)
 
 
 def _set_of_two(
     n: int, k: int, passes: float, comparisons: float, risk: float | None
 ) -> Traffic:
-    """Return shuffles by switches, and comparisons whose outcomes are opened.
+    """Count shuffles by switches, and comparisons with opened outcomes.
 
     All scores are shuffled by both parties before they are compared, and the chosen
     rows before they are opened.
     """
     engine: EngineName = "spu-cheetah"
-    found = chosen(engine, "rank", n, k, passes, comparisons, risk=risk)
-    found += _opened(engine, 1, 8 * k)
+    sent = chosen(engine, "rank", n, k, passes, comparisons, risk=risk)
+    sent += _opened(engine, 1, 8 * k)
     for layers in (switches(n), switches(k)):
         shared = Traffic.equal(2, sum(layers) / 8)
-        found = sum((_cheetah.switched(size) * 2 for size in layers), found + shared)
-    return found
+        sent = sum((_cheetah.switched(size) * 2 for size in layers), sent + shared)
+    return sent
 
 
 def switches(n: int) -> list[int]:
@@ -175,17 +174,17 @@ def _set_of_three(
     comparisons: float,
     risk: float | None,
 ) -> Traffic:
-    """Return shuffles by three permutations, and comparisons that are opened.
+    """Count shuffles by three permutations, and comparisons with opened outcomes.
 
     The chosen rows are shuffled once more as the highest k of k, among which SPU looks
     for the last one.
     """
-    found = _shuffled_select(engine, words, n, passes, comparisons)
-    found += _opened(engine, 1, 8 * words * k)
+    sent = _shuffled_select(engine, words, n, passes, comparisons)
+    sent += _opened(engine, 1, 8 * words * k)
     if k == 1:
-        return found
+        return sent
     again = (harmonic(k), 2 * (k - harmonic(k))) if risk is None else bounds(k, risk)
-    return found + _shuffled_select(engine, words, k, *again)
+    return sent + _shuffled_select(engine, words, k, *again)
 
 
 def _shuffled_select(

@@ -96,7 +96,6 @@ def test_all_parties_see_what_was_shared(protocol, ring):
 def test_nothing_but_the_bit_of_a_boolean_is_sent(protocol):
     """Whatever stands above it in the words."""
     from mpc_bridge.engines.spu._opening import _Words
-
     from mpc_bridge.engines.spu._shares import bit_share, hidden
 
     values = np.arange(19) % 3 == 0

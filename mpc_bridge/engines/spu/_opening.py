@@ -69,11 +69,11 @@ class Openings:
             RuntimeError: If a party sends nothing: it is named.
         """
         self._number += 1
-        own = _Words(share, n)
+        mine = _Words(share, n)
         salts = {rank: secrets.token_bytes(SALT) for rank in self._others}
         for rank in self._others:
-            part = own.part(self._which(self._rank, rank, own))
-            self._send(rank, self._commit(self._rank, rank, salts[rank], own, part))
+            part = mine.part(self._which(self._rank, rank, mine))
+            self._send(rank, self._commit(self._rank, rank, salts[rank], mine, part))
         commitments = {rank: self._from(rank, "commitment") for rank in self._others}
         for rank, commitment in commitments.items():
             if len(commitment) != COMMITMENT:
@@ -83,22 +83,22 @@ class Openings:
                     " was due",
                 )
         for rank in self._others:
-            which = self._which(self._rank, rank, own)
-            part = own.part(which) if self._in_full(which, own) else b""
-            self._send(rank, pack([salts[rank], own.meta, part]))
+            which = self._which(self._rank, rank, mine)
+            part = mine.part(which) if self._in_full(which, mine) else b""
+            self._send(rank, pack([salts[rank], mine.meta, part]))
         opened = {
-            rank: self._read(rank, self._from(rank, "share"), own)
+            rank: self._read(rank, self._from(rank, "share"), mine)
             for rank in self._others
         }
         parts = {
             rank: part
             for rank, (_, part) in opened.items()
-            if self._in_full(self._which(rank, self._rank, own), own)
+            if self._in_full(self._which(rank, self._rank, mine), mine)
         }
         for rank, (salt, _) in opened.items():
             # Who sends no part has committed to a copy of the one that is sent.
             part = parts.get(rank, next(iter(parts.values())))
-            expected = self._commit(rank, self._rank, salt, own, part)
+            expected = self._commit(rank, self._rank, salt, mine, part)
             if not secrets.compare_digest(commitments[rank], expected):
                 if rank in parts:
                     raise self._refused(rank, "sent a share that it did not commit to")
@@ -106,37 +106,37 @@ class Openings:
                 raise self._refused(
                     rank, f"has another copy of a share than the {ROLES[sender]} sent"
                 )
-        return self._shares(own, parts)
+        return self._shares(mine, parts)
 
-    def _shares(self, own: _Words, parts: dict[int, bytes]) -> list[Any]:
+    def _shares(self, mine: _Words, parts: dict[int, bytes]) -> list[Any]:
         """Return all shares, of this party's words and the others' parts."""
-        if own.copies < _COPIES:
-            held = [parts.get(rank, own.part(0)) for rank in range(self._parties)]
-            return [own.share([part]) for part in held]
+        if mine.copies < _COPIES:
+            held = [parts.get(rank, mine.part(0)) for rank in range(self._parties)]
+            return [mine.share([part]) for part in held]
         (lacked,) = parts.values()
-        by_number = [own.part(0), own.part(1), lacked]
+        by_number = [mine.part(0), mine.part(1), lacked]
         by_number = [by_number[(i - self._rank) % 3] for i in range(3)]
-        return [own.share([by_number[i], by_number[(i + 1) % 3]]) for i in range(3)]
+        return [mine.share([by_number[i], by_number[(i + 1) % 3]]) for i in range(3)]
 
-    def _which(self, sender: int, receiver: int, own: _Words) -> int:
+    def _which(self, sender: int, receiver: int, mine: _Words) -> int:
         """Return which of the sender's parts the receiver lacks."""
-        if own.copies < _COPIES:
+        if mine.copies < _COPIES:
             return 0
         return int((receiver + 1) % self._parties == sender)
 
-    def _in_full(self, which: int, own: _Words) -> bool:
-        return which == own.copies - 1
+    def _in_full(self, which: int, mine: _Words) -> bool:
+        return which == mine.copies - 1
 
-    def _read(self, rank: int, message: bytes, own: _Words) -> tuple[bytes, bytes]:
+    def _read(self, rank: int, message: bytes, mine: _Words) -> tuple[bytes, bytes]:
         """Return the salt and the part of a message that opens."""
         try:
             salt, meta, part = unpack(message)
         except ValueError:
             raise self._refused(rank, "sent no share") from None
-        if meta != own.meta:
+        if meta != mine.meta:
             raise self._refused(rank, "sent a share of another type or shape")
-        which = self._which(rank, self._rank, own)
-        size = len(own.part(which)) if self._in_full(which, own) else 0
+        which = self._which(rank, self._rank, mine)
+        size = len(mine.part(which)) if self._in_full(which, mine) else 0
         if len(salt) != SALT or len(part) != size:
             raise self._refused(
                 rank,
@@ -146,12 +146,12 @@ class Openings:
         return salt, part
 
     def _commit(
-        self, sender: int, receiver: int, salt: bytes, own: _Words, part: bytes
+        self, sender: int, receiver: int, salt: bytes, mine: _Words, part: bytes
     ) -> bytes:
         place = [self._number, sender, receiver]
         context = [self._drawn[sender], self._drawn[receiver]]
         context += [b"%d" % number for number in place]
-        hashed = pack([b"jaxsel opening", *context, salt, own.meta, part])
+        hashed = pack([b"jaxsel opening", *context, salt, mine.meta, part])
         return hashlib.sha256(hashed).digest()
 
     def _from(self, rank: int, what: str) -> bytes:
@@ -205,10 +205,10 @@ class _Words:
             else:
                 words[:, which] = data.reshape(len(words), -1)
         contents = np.split(words.ravel(), self._ends)
-        found = import_spu().Share()
-        found.meta = self.meta
-        found.share_chunks = [
+        share = import_spu().Share()
+        share.meta = self.meta
+        share.share_chunks = [
             head + content.tobytes()
             for head, content in zip(self._heads, contents, strict=True)
         ]
-        return found
+        return share

@@ -47,7 +47,7 @@ def unpacked(message: bytes, like: Any = None) -> Any:
 
 
 def head_of(chunk: bytes) -> bytes:
-    """Return what stands before the content of a chunk of this party's own share.
+    """Return the fields before the content of a chunk of this party's own share.
 
     A chunk is a message of protocol buffers: the whole size, the offset if there is
     one, and the content, which is the last field.
