@@ -121,6 +121,35 @@ def test_nothing_but_the_bit_of_a_boolean_is_sent(protocol):
     assert max(sizes) < 32 + 40 + 28 + 19
 
 
+@pytest.mark.parametrize(
+    ("engine", "values", "size"),
+    [
+        ("spu-cheetah", np.zeros(300), 2400),
+        ("spu-aby3", np.zeros(300), 2400),
+        ("spu-aby3", np.arange(300) > 7, 38),
+        ("spu-aby3-128", np.zeros(300), 4800),
+    ],
+)
+def test_an_opening_sends_what_is_counted(engine, values, size):
+    from spu_parties import KINDS
+
+    from jaxsel.proxy._choosing import _opened
+
+    kind, sent = KINDS[engine], []
+    _, shares = shares_of(kind.protocol, values, kind.ring)
+
+    def party(rank, wire):
+        openings = wire.openings(rank)
+        send = openings._send
+        openings._send = lambda to, m: (sent.append(len(m)), send(to, m))
+        return openings.open(shares[rank], values.size)
+
+    together(kind.parties, party)
+    counted = _opened(engine, 1, size)
+    assert sum(sent) == pytest.approx(counted.total, abs=8 * len(sent))
+    assert len(sent) == kind.parties * counted.rounds
+
+
 def evil(kind, wire, share, n, wanted):
     """Play rank 1, which opens what it should not."""
     old = (b"of another session", DRAWN[1])
