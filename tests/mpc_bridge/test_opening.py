@@ -2,11 +2,13 @@
 
 import queue
 import struct
+import sys
 import threading
 
 import numpy as np
 import pytest
 from parties import needs_spu
+from processes import ROLES, Role, Session, running
 from spu_parties import play
 from waits import PATIENCE
 
@@ -431,3 +433,37 @@ def test_malformed_shares_of_an_owner_are_named(engine, values):
     cut = lambda message: message[:-1]
     for found in play(engine, run_damaged, cut, values)[1:]:
         assert "the model owner did not send the shares that were due" in found
+
+
+CHEATING = """
+import os, sys
+from mpc_bridge.engines.spu import _opening
+commit = _opening.Openings._commit
+
+def late(self, sender, *rest):
+    return os.urandom(32) if sender == self._rank else commit(self, sender, *rest)
+
+_opening.Openings._commit = late
+from mpc_bridge.__main__ import main
+status = main(sys.argv[1:])
+sys.stderr.flush()
+os._exit(status)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multihost
+def test_a_session_with_a_cheating_data_owner_has_no_result(files, tmp_path):
+    """It would choose its share once it has seen the other's."""
+    session = Session(files, tmp_path, "spu-cheetah", timeout=PATIENCE)
+    start = session.start
+    command = [sys.executable, "-c", CHEATING, ROLES[1], "--config"]
+    session.start = lambda rank, *options: (
+        Role([*command, session.paths[1]]) if rank == 1 else start(rank)
+    )
+    with running(session) as roles:
+        status, honest = roles[0].wait()[0], roles[0]
+        assert status == 1, honest.said
+    assert "opening 1 is refused: the data owner sent a share that it" in honest.said
+    assert "stack" not in honest.said
+    assert not [*tmp_path.rglob("result.json")]
