@@ -55,7 +55,8 @@ def choose(
     `jaxsel.proxy.choice_cost` bounds the passes and comparisons.
 
     By "set", the engine shuffles the scores in secret, so that what it compares says
-    nothing about rows, and the chosen rows alone are opened.
+    nothing about rows. The chosen rows are shuffled again before they are opened, so
+    that their order says nothing about scores.
 
     Args:
         scores: Secret, `[n]`, below 2^62 / 2^f in size, f fraction bits, in a ring of
@@ -132,6 +133,9 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
             highest = _highest(keys, n, k, ledger)
             program = Rows(bits, engine.ring)
             rows = ledger.run(program, keys, highest)
+            # The outcomes tell how places rank: other places are opened.
+            for party in range(engine.parties):
+                rows = _switched(rows, k, party, ledger)
         else:
             program = Highest(bits, engine.ring, k)
             rows = ledger.run(program, keys)
@@ -148,8 +152,10 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
 
 
 def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
-    """Return the keys in an order that this party alone knows."""
+    """Return keys, or rows, in an order that this party alone knows."""
     engine, net = ledger.engine, network(n)
+    if not net.switches:
+        return keys
     mine = engine.rank == party
     switches = route(draw(n)) if mine else Unseen((net.switches,), bits=True)
     with ledger.step("choice", "switch"):

@@ -106,15 +106,23 @@ def estimates(
         if calibration is not None:
             scoring = calibration.scoring(i, left, batch)
             choosing = calibration.choosing(choice.passes, choice.comparisons)
-            if leak == "set" and engine_of(name).switches:
-                layers = [layer.size for layer in network_for(left).layers]
-                choosing += calibration.shuffling(layers)
+            if leak == "set" and choice.passes:
+                choosing += _shuffling(calibration, name, left, phase.keep)
         what = f"phase {i + 1}: score {left:,} by {batch:,}"
         steps.append(Step(what, forward.all, scoring))
         what = f"phase {i + 1}: choose {phase.keep:,}"
         steps.append(Step(what, choice.expected, choosing))
         left = phase.keep
     return Estimate(name, tuple(steps), network)
+
+
+def _shuffling(calibration: Calibration, engine: EngineName, n: int, k: int) -> float:
+    """Return the seconds of shuffling n scores, and the k chosen rows again."""
+    if engine_of(engine).switches:
+        layers = [layer.size for m in (n, k) for layer in network_for(m).layers]
+        return calibration.shuffling(layers)
+    again = choice_cost(k, 1, engine=engine)  # as many comparisons as the last one of k
+    return calibration.choosing(again.passes, again.comparisons)
 
 
 def batches(config: Config, public: Public) -> list[int]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .engines import Engine
 
 ROLES = ("model owner", "data owner", "third party")
-PROTOCOL = 2
+PROTOCOL = 3
 _LONGEST = 1 << 20  # bytes
 _SHOWN = 1000  # characters of what another party says
 

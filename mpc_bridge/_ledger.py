@@ -16,8 +16,8 @@ from .engines import Engine, Program, Secret, engine_of
 Opening = Literal["pivot", "shuffled", "rows", "mean", "above", "scores"]
 OPENINGS: dict[Opening, str] = {
     "pivot": "which scores are above a pivot: one bit for each score that is left",
-    "shuffled": "likewise, once no party knows whose score is where",
-    "rows": "the rows that were chosen, in no order",
+    "shuffled": "likewise, once no party knows whose score is where: a draw of chance",
+    "rows": "the rows that were chosen, in an order that says nothing about scores",
     "mean": "the mean score of what was chosen",
     "above": "whether that mean is at least a threshold: one bit",
     "scores": "scores themselves: in tests only",

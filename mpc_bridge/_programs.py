@@ -226,7 +226,10 @@ class Highest(Rows):
     """The rows of the k highest keys in no order, `[k]`: `rows_of` reads them.
 
     The engine shuffles before it compares, so that the outcomes that it opens to itself
-    say nothing about rows. Operands: keys `[n]`.
+    say nothing about rows. They do say how the keys at each place rank, so that rows
+    opened there would be nearly in the order of their scores. Rows alone are therefore
+    shuffled again: the engine does so where it is asked for the k highest of k, and
+    compares nothing but what is opened next. Operands: keys `[n]`.
 
     Attributes:
         k: How many.
@@ -235,8 +238,11 @@ class Highest(Rows):
     k: int = 1
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
-        call = Call(self.place, self.name, "highest", operands, self.k)
-        return _rows_alone((yield call), self.ring - self.bits)
+        keys = yield Call(self.place, self.name, "highest", operands, self.k)
+        rows = (_rows_alone(keys, self.ring - self.bits),)
+        if self.k == 1:
+            return rows[0]
+        return (yield Call(self.place, self.name, "highest", rows, self.k))
 
 
 def _rows_alone(keys: Any, doublings: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from jaxsel._checks import check_count, check_positive
 from jaxsel._show import brief
 
-from ._choosing import chosen
+from ._choosing import bounds, chosen, harmonic
 from ._cost import Network
 from ._traffic import EngineName, Traffic, check_engine
 
@@ -36,7 +36,8 @@ class ChoiceCost:
         network: The link that `seconds` is for, if any.
         engine: The engine.
         expected: What is sent, expected.
-        most: What is sent, exceeded with a probability of at most twice `risk`.
+        most: What is sent, exceeded with a probability of at most twice `risk`, or four
+            times by "set" on ABY3, which compares in both of its shuffles.
     """
 
     passes: float
@@ -88,10 +89,8 @@ def choice_cost(
 ) -> ChoiceCost:
     """Count the secure choice of the k highest of n scores by QuickSelect.
 
-    The expectations follow Knuth's; for the bounds, a random pivot leaves at most
-    max(U, 1 - U) of the scores, U uniform. With p-th moment r of that fraction, m
-    passes leave a score with probability at most n^p r^m (Markov), and the comparisons
-    have a p-norm of at most n / (1 - r^(1/p)) (Minkowski). The best p of 64 is taken.
+    The expectations follow Knuth's; the bounds those of Markov and Minkowski on what a
+    random pivot leaves.
 
     Args:
         n: Scores to choose from.
@@ -99,7 +98,8 @@ def choice_cost(
         network: The link, to get seconds as well.
         engine: As in `cost`.
         leak: "rank" opens which scores lie above each pivot; "set", on SPU's engines,
-            shuffles the scores in secret before, and opens the chosen rows alone.
+            shuffles the scores in secret before, and the chosen rows again before it
+            opens these alone.
         risk: With which probability a run may exceed each of the bounds.
 
     Returns:
@@ -131,16 +131,10 @@ def choice_cost(
     # Knuth's sums, less what orders the two sides of the border: one comparison of each
     # score but the pivot.
     m = n - k
-    above, below = _harmonic(k + 1) - 1, _harmonic(m + 1) - 1
-    expected = 2 * (n - 2 * above - 2 * below + (n + 1) * _harmonic(n))
-    expected -= 2 * ((m + 1) * _harmonic(m) + (k + 1) * _harmonic(k))
-    passes, comparisons = n, n * (n - 1) // 2  # whatever the draw
-    for p in range(1, 65):
-        moment = 2 * (1 - 2.0 ** -(p + 1)) / (p + 1)
-        m = (p * math.log(n) - math.log(risk)) / -math.log(moment)
-        most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
-        passes = min(passes, math.ceil(m))
-        comparisons = min(comparisons, math.ceil(most))
+    above, below = harmonic(k + 1) - 1, harmonic(m + 1) - 1
+    expected = 2 * (n - 2 * above - 2 * below + (n + 1) * harmonic(n))
+    expected -= 2 * ((m + 1) * harmonic(m) + (k + 1) * harmonic(k))
+    passes, comparisons = bounds(n, risk)
     return ChoiceCost(
         above + below,
         expected,
@@ -150,12 +144,5 @@ def choice_cost(
         network,
         engine,
         sent(above + below, expected),
-        sent(passes, comparisons, at_most=True),
+        sent(passes, comparisons, risk=risk),
     )
-
-
-def _harmonic(n: int) -> float:
-    """Return 1 + 1/2 + ... + 1/n."""
-    if n < 100:
-        return sum(1 / i for i in range(1, n + 1))
-    return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n * n)

@@ -15,7 +15,7 @@ _COMPARED = primitives.COMPARE + primitives.OPEN
 
 _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
 _ROW = 32  # numbers at most of a row of a network of switches
-_FRAME = 58  # bytes of a message with shares, beside them
+_COMMITTED = 127  # bytes of a commitment and of what opens it, beside a share
 # From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
 _LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
 
@@ -28,7 +28,7 @@ def chosen(
     passes: float,
     comparisons: float,
     *,
-    at_most: bool = False,
+    risk: float | None = None,
 ) -> Traffic:
     """Return what a choice sends, expected or at most.
 
@@ -39,16 +39,42 @@ def chosen(
         k: How many are chosen.
         passes: Batches of comparisons.
         comparisons: In all of them.
-        at_most: Whether it may send no more, however they are spread over the passes.
+        risk: That more is sent, however comparisons are spread over the passes, and
+            again in what follows them; expected if None.
     """
     if engine == "crypten":
         return Traffic.equal(
             _COMPARED.rounds * passes, _COMPARED.bytes * comparisons / 2
         )
     if leak == "set":
-        return _SETS[engine](n, k, passes, comparisons, at_most)
-    padded = _padded(n, passes, comparisons, at_most)
-    return _compared(engine, passes, padded) + _revealed(engine, passes, padded)
+        return _SETS[engine](n, k, passes, comparisons, risk)
+    padded = _padded(n, passes, comparisons, risk is not None)
+    return _compared(engine, passes, padded) + _opened(engine, passes, padded / 8)
+
+
+def bounds(n: int, risk: float) -> tuple[int, int]:
+    """Return passes and comparisons of a choice of n, each exceeded with this risk.
+
+    A random pivot leaves at most max(U, 1 - U) of the scores, U uniform. With p-th
+    moment r of that fraction, m passes leave a score with probability at most n^p r^m
+    (Markov), and the comparisons have a p-norm of at most n / (1 - r^(1/p))
+    (Minkowski). The best p of 64 is taken.
+    """
+    passes, comparisons = n, n * (n - 1) // 2  # whatever the draw
+    for p in range(1, 65):
+        moment = 2 * (1 - 2.0 ** -(p + 1)) / (p + 1)
+        m = (p * math.log(n) - math.log(risk)) / -math.log(moment)
+        most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
+        passes = min(passes, math.ceil(m))
+        comparisons = min(comparisons, math.ceil(most))
+    return passes, comparisons
+
+
+def harmonic(n: int) -> float:
+    """Return 1 + 1/2 + ... + 1/n."""
+    if n < 100:
+        return sum(1 / i for i in range(1, n + 1))
+    return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n * n)
 
 
 def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
@@ -82,23 +108,35 @@ def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     return Traffic(one.rounds * passes, one.waits * passes, sent, received)
 
 
-def _revealed(engine: EngineName, passes: float, numbers: float) -> Traffic:
-    """Return what it takes to open bits to all parties."""
-    if engine == "spu-cheetah":
-        return Traffic.equal(passes, 8 * numbers + _FRAME * passes)
-    each = 2 * (2 * numbers + _FRAME * passes)
-    return Traffic(2 * passes, passes, (each,) * 3, (each,) * 3)
+def _opened(engine: EngineName, openings: float, size: float) -> Traffic:
+    """Count the messages that open shares to all parties, which commit to them first.
+
+    Args:
+        engine: The engine.
+        openings: How many.
+        size: Bytes of the part of each element that a party lacks, in all of them: on
+            ABY3 one of the others sends it, and the commitment of the other will do.
+    """
+    parties = MODELS[engine].parties
+    by_party = ((parties - 1) * _COMMITTED * openings + size,) * parties
+    return Traffic(2 * (parties - 1) * openings, 2 * openings, by_party, by_party)
 
 
 def _set_of_two(
-    n: int, k: int, passes: float, comparisons: float, at_most: bool
+    n: int, k: int, passes: float, comparisons: float, risk: float | None
 ) -> Traffic:
-    """Return two shuffles by switches, and comparisons whose outcomes are opened."""
-    by_rank = functools.partial(chosen, "spu-cheetah", "rank", at_most=at_most)
-    found = by_rank(n, k, passes, comparisons) + Traffic.equal(1, 8 * k + _FRAME)
-    layers = switches(n)
-    shared = Traffic.equal(2, sum(layers) / 8 + _FRAME)
-    return sum((_cheetah.switched(size) * 2 for size in layers), found + shared)
+    """Count shuffles by switches, and comparisons with opened outcomes.
+
+    All scores are shuffled by both parties before they are compared, and the chosen
+    rows before they are opened.
+    """
+    engine: EngineName = "spu-cheetah"
+    sent = chosen(engine, "rank", n, k, passes, comparisons, risk=risk)
+    sent += _opened(engine, 1, 8 * k)
+    for layers in (switches(n), switches(k)):
+        shared = Traffic.equal(2, sum(layers) / 8)
+        sent = sum((_cheetah.switched(size) * 2 for size in layers), sent + shared)
+    return sent
 
 
 def switches(n: int) -> list[int]:
@@ -134,19 +172,32 @@ def _set_of_three(
     k: int,
     passes: float,
     comparisons: float,
-    at_most: bool,
+    risk: float | None,
 ) -> Traffic:
-    """Return a shuffle by three permutations, and comparisons that are opened."""
-    del at_most  # no pass is lengthened
+    """Count shuffles by three permutations, and comparisons with opened outcomes.
+
+    The chosen rows are shuffled once more as the highest k of k, among which SPU looks
+    for the last one.
+    """
+    sent = _shuffled_select(engine, words, n, passes, comparisons)
+    sent += _opened(engine, 1, 8 * words * k)
+    if k == 1:
+        return sent
+    again = (harmonic(k), 2 * (k - harmonic(k))) if risk is None else bounds(k, risk)
+    return sent + _shuffled_select(engine, words, k, *again)
+
+
+def _shuffled_select(
+    engine: EngineName, words: int, n: int, passes: float, comparisons: float
+) -> Traffic:
     third = words * _SHUFFLED * n / 3
     shuffled = Traffic(2, 4, (third,) * 3, (third,) * 3)
-    opened = Traffic.equal(passes, comparisons, parties=3)
-    rows = Traffic.equal(2, 2 * (words * 16 * k + _FRAME), parties=3)
-    return shuffled + opened + rows + _compared(engine, passes, comparisons)
+    opened = Traffic.equal(passes, comparisons, parties=3)  # no pass is lengthened
+    return shuffled + opened + _compared(engine, passes, comparisons)
 
 
 _SHUFFLED = 32  # bytes for a score that all parties together send: measured
-_SETS: dict[EngineName, Callable[[int, int, float, float, bool], Traffic]] = {
+_SETS: dict[EngineName, Callable[[int, int, float, float, float | None], Traffic]] = {
     "spu-cheetah": _set_of_two,
     "spu-aby3": functools.partial(_set_of_three, "spu-aby3", 1),
     "spu-aby3-128": functools.partial(_set_of_three, "spu-aby3-128", 2),

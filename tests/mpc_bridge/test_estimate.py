@@ -81,12 +81,26 @@ def test_switches_are_computed_too(files):
     )
     with_ = _estimate.estimates(config, public, calibration=calibration)
     without = _estimate.estimates(config, public, calibration=made_up(config, public))
-    for step, n in ((2, 57), (4, 25)):
-        # Each layer for both parties.
-        layers = network(n).layers
+    for step, n, k in ((2, 57, 25), (4, 25, 7)):
+        # Each layer for both parties; the chosen rows are shuffled again.
+        layers = [*network(n).layers, *network(k).layers]
         more = 2 * sum(3.0 * max(1, layer.size / 5) for layer in layers)
         computing = without.steps[step].computing + more
         assert with_.steps[step].computing == pytest.approx(computing)
+
+
+def test_comparisons_of_the_second_shuffle_are_computed_too(files):
+    by_rank, by_set = (
+        _estimate.estimates(config, public, calibration=made_up(config, public))
+        for config in (
+            config_of(files, leak, engine="spu-aby3", leak=leak)
+            for leak in ("rank", "set")
+        )
+        for public in (read_public(config),)
+    )
+    for step in (2, 4):
+        assert by_set.steps[step].computing > by_rank.steps[step].computing
+        assert by_set.steps[step].traffic.waits > by_rank.steps[step].traffic.waits
 
 
 @pytest.mark.parametrize("engine", ["crypten", "spu-cheetah", "spu-aby3"])

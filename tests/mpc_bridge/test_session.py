@@ -84,6 +84,7 @@ def test_a_run_counts_what_it_did(files, local):
         assert 2 * party.total().sent == party.total().bytes
         assert party.seconds > party.total().seconds > 0
         assert party.terms["provider"] == "TTP"
+        assert party.terms["use"] == "measurement only"
         assert set(party.versions) == {"jaxsel", "crypten", "torch"}
 
 

@@ -31,8 +31,7 @@ from mpc_bridge._network import network
 from mpc_bridge._programs import Above, Forward, Highest, Keys, Rows, Switched
 from mpc_bridge._scoring import most_fraction_bits
 from mpc_bridge.engines import Engine, Program, Unseen
-from mpc_bridge.engines.spu._engine import _padded
-from mpc_bridge.engines.spu._lower import compile_program, lower
+from mpc_bridge.engines.spu._lower import compile_program, lower, padded
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 ALL = [*ENGINES]
@@ -480,9 +479,9 @@ def test_a_killed_session_goes_on(tmp_path, stop):
 
 
 def test_batches_of_rows_have_few_lengths():
-    lengths = {len(_padded(np.arange(n), 1000)) for n in range(1, 1001)}
+    lengths = {len(padded(np.arange(n), 1000)) for n in range(1, 1001)}
     assert lengths == {
         *(1000, 875, 750, 625, 500, 438, 375, 313, 250, 219, 188, 157),
         *(125, 110, 94, 79),
     }
-    assert _padded(np.array([4, 7]), 70).tolist()[:3] == [4, 7, 7]
+    assert padded(np.array([4, 7]), 70).tolist()[:3] == [4, 7, 7]

@@ -132,6 +132,7 @@ class CryptenEngine(Engine):
         from crypten.config import cfg
 
         return {
+            "use": "measurement only",
             "provider": cfg.mpc.provider,
             "fraction bits of CrypTen": self.fraction_bits,
         }

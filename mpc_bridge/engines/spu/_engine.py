@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
+import secrets
 import tempfile
 import threading
 import weakref
@@ -18,6 +20,7 @@ import numpy as np
 
 from jaxsel.proxy import MODELS, Operation, Steps, check_engine
 from mpc_bridge._framing import pack, unpack
+from mpc_bridge._handshake import ROLES, SessionError
 from mpc_bridge.engines._face import (
     DATA_OWNER,
     MODEL_OWNER,
@@ -34,7 +37,8 @@ from mpc_bridge.engines._face import (
 from ._compat import import_spu
 from ._connect import connected, explain
 from ._log import Traffic
-from ._lower import compile_program, described
+from ._lower import SHORTEST, compile_program, described, padded
+from ._opening import Openings
 from ._shares import bit_share, hidden, packed, unpacked
 from ._watch import Watch
 
@@ -46,7 +50,7 @@ _HELD: tuple[tuple[set[str], dict[str, int]], ...] = (
     ({"nonnegative", "relu", "abs", "max"}, {"ABY3": 56, "CHEETAH": 400}),
 )
 _HELD_BY_FUNCTIONS = {"ABY3": 80, "CHEETAH": 700}
-_SHORTEST = 64  # rows of a batch
+_DRAWN = 32  # random bytes of each party that tell sessions apart
 
 
 class SpuSecret:
@@ -152,6 +156,8 @@ class SpuEngine(Engine):
         self._config, self._fraction_bits = config, fraction_bits
         self._runtime = spu.RuntimeWrapper(self._link, config)
         self._io = spu.IoWrapper(self._link.world_size, config)
+        drawn = self.exchange(secrets.token_bytes(_DRAWN))
+        self._openings = Openings(self.rank, drawn, self._send, self._receive)
 
     @property
     def fraction_bits(self) -> int:
@@ -178,7 +184,10 @@ class SpuEngine(Engine):
                     self._send(rank, packed(each))
             share = shares[self.rank]
         else:
-            share = unpacked(self._receive(owner))
+            values = np.ascontiguousarray(np.zeros(array.shape))
+            like = self._io.MakeShares(values, secret, -1)[self.rank]
+            with self._sent_by(owner):
+                share = unpacked(self._receive(owner), like)
         given = self._named(share, array.shape, np.float64)
         if owner not in self.spread:
             return given
@@ -248,7 +257,7 @@ class SpuEngine(Engine):
             secret = isinstance(operand, SpuSecret)
             if not secret:
                 if i in program.padded:
-                    operand = _padded(operand, operands[0].shape[0])
+                    operand = padded(operand, operands[0].shape[0])
                 operand = self._publish(operand)
                 kept.append(operand)
             names.append(operand.name)
@@ -273,14 +282,8 @@ class SpuEngine(Engine):
 
     def reveal(self, secret: Secret) -> np.ndarray:
         mine = self._runtime.GetVar(secret.name)
-        messages = self._gather(packed(mine), range(self._link.world_size))
-        shares = [
-            mine if rank == self.rank else unpacked(message)
-            for rank, message in enumerate(messages)
-        ]
+        shares = self._openings.open(mine, math.prod(secret.shape))
         found = np.asarray(self._io.Reconstruct(shares))
-        if found.shape != secret.shape:
-            raise RuntimeError("the parties' shares are of different arrays")
         if found.dtype.kind == "f":
             return found.astype(np.float64)
         return found.astype(bool if found.dtype.kind == "b" else np.int64)
@@ -327,7 +330,7 @@ class SpuEngine(Engine):
 
     @classmethod
     def batch_of(cls, n: int, most: int, lanes: int) -> int:
-        return min(n, most, max(-(-n // lanes), _SHORTEST))
+        return min(n, most, max(-(-n // lanes), SHORTEST))
 
     def forget(self, name: str) -> None:
         """Delete an array from SPU's memory."""
@@ -349,6 +352,16 @@ class SpuEngine(Engine):
         }
         dtype = kinds.get(meta.data_type, np.float64)
         return SpuSecret(self, name, tuple(meta.shape.dims), dtype)
+
+    @contextlib.contextmanager
+    def _sent_by(self, rank: int) -> Iterator[None]:
+        """Say whose message it is that can't be read inside."""
+        try:
+            yield
+        except ValueError as error:
+            raise SessionError(
+                f"the {ROLES[rank]} did not send the shares that were due: {error}"
+            ) from None
 
     def _send(self, rank: int, message: bytes) -> None:
         self._link.send_async(rank, message)
@@ -395,7 +408,8 @@ class CheetahEngine(SpuEngine):
             self._send(1 - owner, message)
         else:
             own = np.frombuffer(self._receive(owner), np.uint8)
-        share = bit_share(self._io, own, array.shape)
+        with self._sent_by(owner):
+            share = bit_share(self._io, own, array.shape)
         return self._named(share, array.shape, np.bool_)
 
 
@@ -426,18 +440,3 @@ class WideAby3Engine(Aby3Engine):
     ring: ClassVar[int] = 128
     most_bits: ClassVar[int] = 40
     spare_bits: ClassVar[int] = 0
-
-
-def _padded(array: np.ndarray, of: int) -> np.ndarray:
-    """Return public rows with the last one repeated, to one of few lengths.
-
-    Lengths are `of`, the first batch's, halved again and again, and 7, 6 and 5 eighths
-    of these: a program for each, so that not much is computed for nothing.
-    """
-    n, length = len(array), of
-    least = max(n, _SHORTEST)
-    while length // 2 >= least:
-        length = -(-length // 2)
-    parts = (-(-length * eighths // 8) for eighths in (5, 6, 7))
-    length = next((part for part in parts if part >= least), length)
-    return np.pad(array, (0, max(0, length - n)), mode="edge")

@@ -15,6 +15,8 @@ from mpc_bridge.engines._operand import Operand, cat, execute
 
 from ._compat import import_spu
 
+SHORTEST = 64  # rows of a batch
+
 # SPU's parser knows the older form of this operation.
 _TOP_K = re.compile(
     r"chlo\.top_k\((?P<of>%\w+), k = (?P<k>\d+)\) : (?P<type>tensor<\w+>) -> "
@@ -64,3 +66,18 @@ def described(array: Any) -> jax.ShapeDtypeStruct:
     """Return the shape of a public array, and the type it has in programs."""
     whole = np.asarray(array).dtype.kind in "iu"
     return jax.ShapeDtypeStruct(np.shape(array), np.int32 if whole else np.float64)
+
+
+def padded(array: np.ndarray, of: int) -> np.ndarray:
+    """Return public rows with the last one repeated, to one of few lengths.
+
+    Lengths are `of`, the first batch's, halved again and again, and 7, 6 and 5 eighths
+    of these: a program for each, so that not much is computed for nothing.
+    """
+    n, length = len(array), of
+    least = max(n, SHORTEST)
+    while length // 2 >= least:
+        length = -(-length // 2)
+    parts = (-(-length * eighths // 8) for eighths in (5, 6, 7))
+    length = next((part for part in parts if part >= least), length)
+    return np.pad(array, (0, max(0, length - n)), mode="edge")

@@ -17,19 +17,55 @@ def packed(share: Any) -> bytes:
     return pack([share.meta, *share.share_chunks])
 
 
-def unpacked(message: bytes) -> Any:
+def unpacked(message: bytes, like: Any = None) -> Any:
     """Return the share that `packed` wrote.
 
+    Args:
+        message: As another party sent it, or as this one has kept it.
+        like: A share of the array that is due: type, shape and sizes are compared
+            before SPU reads a byte, which may end the process by what it does not know.
+
     Raises:
-        RuntimeError: If it is none.
+        ValueError: If it is no share, or none of such an array.
     """
-    try:
-        meta, *chunks = unpack(message)
-    except ValueError:
-        raise RuntimeError("another party's message holds no share") from None
+    meta, *chunks = unpack(message) or [b""]
+    if like is not None:
+        if meta != like.meta:
+            raise ValueError("type and shape must be of the array that is due")
+        due = like.share_chunks
+        if [*map(len, chunks)] != [*map(len, due)]:
+            raise ValueError(
+                f"they must have {sum(map(len, due))} bytes in {len(due)} chunks, got "
+                f"{sum(map(len, chunks))} in {len(chunks)}"
+            )
+        heads = [head_of(chunk) for chunk in due]
+        if any(not c.startswith(h) for c, h in zip(chunks, heads, strict=True)):
+            raise ValueError("chunks must begin as those of the array that is due")
     share = import_spu().Share()
     share.meta, share.share_chunks = meta, chunks
     return share
+
+
+def head_of(chunk: bytes) -> bytes:
+    """Return the fields before the content of a chunk of this party's own share.
+
+    A chunk is a message of protocol buffers: the whole size, the offset if there is
+    one, and the content, which is the last field.
+    """
+    at = 0
+    while chunk[at] != _CONTENT:
+        at = _behind(chunk, at + 1)
+    return chunk[: _behind(chunk, at + 1)]
+
+
+def _behind(data: bytes, at: int) -> int:
+    """Return the place behind a number of variable length."""
+    while data[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+_CONTENT = 3 << 3 | 2  # tag of the third field, bytes
 
 
 def hidden(bits: np.ndarray) -> tuple[bytes, np.ndarray]:
@@ -49,13 +85,13 @@ def bit_share(io: Any, part: np.ndarray, shape: tuple[int, ...]) -> Any:
     """Return Cheetah's share of bits `[n]` from one of the parts of `hidden`.
 
     Raises:
-        RuntimeError: If it is a part of another number of bits, or SPU's shares are
-            others than those of release 0.9.5.
+        ValueError: If it is a part of another number of bits.
+        RuntimeError: If SPU's shares are others than those of release 0.9.5.
     """
     spu = import_spu()
     (n,) = shape
     if len(part) != -(-n // 8):
-        raise RuntimeError("another party's message holds no share")
+        raise ValueError(f"{n} bits must have {-(-n // 8)} bytes, got {len(part)}")
     words = np.unpackbits(part, count=n).astype(np.int64)
     # SPU makes shares of bits by comparisons only. So: the words of a public array, and
     # the description of secret bits, which says that words differ where a bit is set.
