@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
         "progress": args.progress or sys.stderr.isatty(),
     }
     if args.command == "local":
-        result = run_local(args.config, **options)
+        result = run_local(args.config, python=args.python, **options)
     else:
         result = play(
             args.command,
@@ -140,6 +140,10 @@ def _parser() -> argparse.ArgumentParser:
             action="store_true",
             help="no third party; protects nothing, for tests only",
         )
+        if command == "local":
+            each.add_argument(
+                "--python", metavar="PATH", help="interpreter that runs the roles"
+            )
         if command in RANKS:
             each.add_argument(
                 "--rendezvous", metavar="TCP://HOST:PORT", help="not the config's"

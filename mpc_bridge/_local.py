@@ -26,6 +26,7 @@ from ._config import (
     read_config as read_config,
 )
 from ._handshake import ROLES, SessionError, printable
+from ._interpreter import check_python, foreign_environment
 from ._ports import reserved_addresses
 from ._session import FIRST_PARTY, RANKS
 from .engines import Engine, engine_of
@@ -45,6 +46,7 @@ def run_local(
     force: bool = False,
     progress: bool = False,
     notice: bool = True,
+    python: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run all roles on this machine, each as a process, on loopback.
 
@@ -55,6 +57,8 @@ def run_local(
         force: Replace results that lie in the output folders.
         progress: Show the model owner's bars on standard error.
         notice: Show what the engine does not protect from, on standard error.
+        python: Interpreter of the environment that runs the roles, with this version of
+            jaxsel and the engine; None takes this process's.
 
     Returns:
         The model owner's `Result`; those of the others lie in their output folders.
@@ -82,11 +86,13 @@ def run_local(
     for output in (owners[0].output, owners[1].output):
         if (output / FILE).exists() and not force:
             raise ConfigError(f"{output / FILE} exists: --force replaces it")
-    from ._estimate import check_hours
+    interpreter = check_python(python, engine.name)
+    if python is None or config.session.max_hours is None:
+        from ._estimate import check_hours
 
-    check_hours(config)
-    session = dataclasses.replace(config.session, max_hours=None)  # once for all roles
-    config = dataclasses.replace(config, session=session, network=None)
+        check_hours(config)
+        session = dataclasses.replace(config.session, max_hours=None)  # once for all
+        config = dataclasses.replace(config, session=session, network=None)
     if notice:
         first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
         sys.stderr.write(f"{engine.notice}{first}\n")
@@ -105,7 +111,9 @@ def run_local(
             try:
                 for role in (role for role in RANKS if RANKS[role] in ranks):
                     shown = progress and role == "model-owner"
-                    roles.append(_Role(role, path, options, shown=shown))
+                    roles.append(
+                        _Role(role, path, options, shown=shown, python=interpreter)
+                    )
                 _wait(roles)
             finally:
                 for role in roles:
@@ -117,12 +125,19 @@ def run_local(
 
 
 def run_role(
-    role: str, config: Config, *, force: bool, progress: bool, notice: bool
+    role: str,
+    config: Config,
+    *,
+    force: bool,
+    progress: bool,
+    notice: bool,
+    python: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run one role as a process; see `run`.
 
     Raises:
-        ConfigError: If there is a result, or the role's own part is missing.
+        ConfigError: If there is a result, the role's own part is missing, or the
+            interpreter does not fit.
         SessionError: If it failed: with what it said.
     """
     from ._result import FILE, Result
@@ -132,6 +147,7 @@ def run_role(
         raise ConfigError(f"{role.replace('-', '_')} is missing: its own part")
     if (part.output / FILE).exists() and not force:
         raise ConfigError(f"{part.output / FILE} exists: --force replaces it")
+    interpreter = check_python(python, config.session.engine)
     if notice:
         sys.stderr.write(engine_of(config.session.engine).notice + "\n")
     with tempfile.TemporaryDirectory(prefix="jaxsel-role-") as folder:
@@ -139,7 +155,7 @@ def run_role(
         config.write(path)
         options = ["--part-of-local", *(["--force"] if force else [])]
         with _ended_by_signals():
-            one = _Role(role, path, options, shown=progress)
+            one = _Role(role, path, options, shown=progress, python=interpreter)
             try:
                 one.process.wait()
             finally:
@@ -206,16 +222,18 @@ def _ended_by_signals() -> Iterator[None]:
 class _Role:
     """A process and the end of what it says."""
 
-    def __init__(self, role: str, config: Path, options: list[str], *, shown: bool):
+    def __init__(
+        self, role: str, config: Path, options: list[str], *, shown: bool, python: str
+    ):
         self.name, self.shown, self.said = ROLES[RANKS[role]], shown, ""
-        command = [sys.executable, "-m", "mpc_bridge", role, "--config", str(config)]
+        command = [python, "-m", "mpc_bridge", role, "--config", str(config)]
         command += [*options, *(["--progress"] if shown else [])]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=environment(),
+            env=environment(python),
         )
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -264,9 +282,15 @@ def _wait(roles: list[_Role]) -> None:
         time.sleep(0.02)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a role: cores shared out, sockets on loopback only."""
-    found = dict(os.environ)
+def environment(python: str | None = None) -> dict[str, str]:
+    """Return the environment of a role: cores shared out, sockets on loopback only.
+
+    Args:
+        python: Interpreter of the role; None takes this process's, whose packages the
+            role then reads.
+    """
+    own = python in (None, sys.executable)
+    found = dict(os.environ) if own else foreign_environment()
     found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     # SPU sets the number itself. Where its threads have no core of their own, products
     # of matrices wait for each other by spinning: 25 times as long with three roles.
@@ -274,6 +298,8 @@ def environment() -> dict[str, str]:
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     if loopback:
         found.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
+    if not own:
+        return found
     root = str(Path(__file__).resolve().parent.parent)
     found["PYTHONPATH"] = os.pathsep.join(
         [root, *filter(None, [found.get("PYTHONPATH")])]

@@ -62,6 +62,7 @@ def run_selection(
     force: bool = False,
     progress: bool = False,
     notice: bool = True,
+    python: str | os.PathLike[str] | None = None,
 ) -> Selection:
     """Choose in secret what a selection in phases would choose in the clear.
 
@@ -101,6 +102,9 @@ def run_selection(
         force: Replace results that lie in the output folder.
         progress: Show bars on standard error.
         notice: Show what CrypTen does not protect from, on standard error.
+        python: Interpreter of another environment that runs the roles, with this
+            version of jaxsel and the engine: SPU has no wheels for Python 3.12 and
+            later. None takes this process's.
 
     Returns:
         The rows to buy: the bootstrap set, then those chosen in secret, ascending: no
@@ -110,8 +114,8 @@ def run_selection(
         TypeError: If the model owner's proxies are missing.
         ValueError: If an argument is out of range, the pool or the base model is
             missing or does not fit the phases, or a proxy does not fit the ring.
-        ConfigError: If the rendezvous is missing or no address, or a result exists in
-            the output folder.
+        ConfigError: If the rendezvous is missing or no address, a result exists in the
+            output folder, or `python` does not fit.
         Refused: If a party's own arrays break the terms, in this process.
         SessionError: If another party stopped, is gone, or does not agree; if a role
             failed, when all run here.
@@ -194,6 +198,7 @@ def run_selection(
             "force": force,
             "progress": progress,
             "notice": notice,
+            "python": python,
         }
         if role is None:
             result = run_local(config, **options)

@@ -44,6 +44,7 @@ def run(
     force: bool = False,
     progress: bool = False,
     notice: bool = True,
+    python: str | os.PathLike[str] | None = None,
 ) -> Result | None:
     """Play one role of a secure run until its end.
 
@@ -58,6 +59,9 @@ def run(
         force: Replace a result that lies in the output folder.
         progress: Show bars on standard error.
         notice: Show what the engine does not protect from, on standard error.
+        python: Interpreter of another environment that plays the role, with this
+            version of jaxsel and the engine, of SPU and "published"; None takes this
+            process's.
 
     Returns:
         The party's `Result`, which is in its output folder as well; None for CrypTen's
@@ -75,10 +79,22 @@ def run(
         config = read_config(config)
     check_config(config)
     engine = _engine_for(config, role, test_only_first_party)
-    if engine.own_process:
+    if python is not None and engine.name == "crypten":
+        raise ConfigError(
+            f"python is not for a role of engine 'crypten', got {os.fspath(python)!r}: "
+            "run the role's command with that interpreter"
+        )
+    if engine.own_process or python is not None:
         from ._local import run_role
 
-        return run_role(role, config, force=force, progress=progress, notice=notice)
+        return run_role(
+            role,
+            config,
+            force=force,
+            progress=progress,
+            notice=notice,
+            python=python,
+        )
     return play(
         role,
         config,

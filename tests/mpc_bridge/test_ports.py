@@ -54,7 +54,7 @@ def test_a_local_run_keeps_the_rendezvous(files, monkeypatch):
     class Started(Exception):
         pass
 
-    def start(role, config, options, *, shown):
+    def start(role, config, options, **how):
         rendezvous = read_config(config).session.rendezvous
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(place(rendezvous.removeprefix("tcp://")))
