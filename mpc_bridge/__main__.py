@@ -11,6 +11,7 @@ from typing import Any
 
 from . import _certs_command
 from ._config import ConfigError, read_config
+from ._ending import watch_for_end
 from ._handshake import ROLES, Refused, SessionError
 from ._local import run_local
 from ._session import RANKS, play
@@ -28,8 +29,12 @@ _HELP = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, own_process: bool = False) -> int:
     """Run a command and return its exit status.
+
+    Args:
+        argv: Arguments; those of this process if None.
+        own_process: Whether a role may end this process when a signal says so.
 
     Returns:
         0 if it succeeded, 1 if the session did not, 2 after an error in the command or
@@ -37,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(argv)
     name = ROLES[RANKS[args.command]] if args.command in RANKS else args.command
+    if own_process and args.command in RANKS:
+        watch_for_end(name, parent=args.part_of_local)
     try:
         return _run(args)
     except KeyboardInterrupt:
@@ -86,10 +93,10 @@ def _run(args: argparse.Namespace) -> int:
             args.command,
             read_config(args.config),
             rendezvous=args.rendezvous,
-            notice=not args.part_of_local,
+            notice=args.part_of_local is None,
             **options,
         )
-    if result is not None and not getattr(args, "part_of_local", False):
+    if result is not None and getattr(args, "part_of_local", None) is None:
         from ._estimate import summary
 
         _print(summary(result))
@@ -149,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--rendezvous", metavar="TCP://HOST:PORT", help="not the config's"
             )
             each.add_argument(
-                "--part-of-local", action="store_true", help=argparse.SUPPRESS
+                "--part-of-local", type=int, metavar="PID", help=argparse.SUPPRESS
             )
     return parser
 
@@ -172,7 +179,7 @@ def _fail(name: str, message: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    code = main(own_process=True)
     # Threads of a broken connection must not keep the process.
     with contextlib.suppress(OSError):
         sys.stdout.flush()

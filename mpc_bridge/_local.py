@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from ._config import (
 from ._handshake import ROLES, SessionError, printable
 from ._interpreter import check_python, foreign_environment
 from ._ports import reserved_addresses
+from ._private import temporary_folder
 from ._session import FIRST_PARTY, RANKS
 from .engines import Engine, engine_of
 
@@ -97,13 +97,12 @@ def run_local(
         first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
         sys.stderr.write(f"{engine.notice}{first}\n")
     with (
-        tempfile.TemporaryDirectory(prefix="jaxsel-local-") as folder,
+        temporary_folder("local") as folder,
         reserved_addresses(len(RANKS)) as addresses,
     ):
-        path = Path(folder) / "run.toml"
-        _on_loopback(config, engine, Path(folder), addresses).write(path)
-        options = ["--part-of-local"]
-        options += ["--force"] if force else []
+        path = folder / "run.toml"
+        _on_loopback(config, engine, folder, addresses).write(path)
+        options = ["--force"] if force else []
         options += ["--test-only-first-party"] if test_only_first_party else []
         ranks = engine.roles[: 2 if test_only_first_party else 3]
         with _ended_by_signals():
@@ -150,10 +149,10 @@ def run_role(
     interpreter = check_python(python, config.session.engine)
     if notice:
         sys.stderr.write(engine_of(config.session.engine).notice + "\n")
-    with tempfile.TemporaryDirectory(prefix="jaxsel-role-") as folder:
-        path = Path(folder) / "run.toml"
+    with temporary_folder("role") as folder:
+        path = folder / "run.toml"
         config.write(path)
-        options = ["--part-of-local", *(["--force"] if force else [])]
+        options = ["--force"] if force else []
         with _ended_by_signals():
             one = _Role(role, path, options, shown=progress, python=interpreter)
             try:
@@ -204,19 +203,23 @@ def _on_loopback(
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that child processes are ended too."""
+    """Turn SIGTERM and SIGHUP into an exception, so that children are ended too."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
 
     def stop(number: int, frame: Any) -> None:
+        name = signal.Signals(number).name
+        sys.stderr.write(f"ended by {name}, and all roles that were started here\n")
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Role:
@@ -227,7 +230,8 @@ class _Role:
     ):
         self.name, self.shown, self.said = ROLES[RANKS[role]], shown, ""
         command = [python, "-m", "mpc_bridge", role, "--config", str(config)]
-        command += [*options, *(["--progress"] if shown else [])]
+        command += ["--part-of-local", str(os.getpid()), *options]
+        command += ["--progress"] if shown else []
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

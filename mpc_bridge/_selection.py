@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from ._config import (
 )
 from ._export import export
 from ._local import run_local
+from ._private import temporary_folder
 from ._session import run
 from ._toml import GIB, check_rendezvous
 from .engines import ENGINES
@@ -150,8 +150,7 @@ def run_selection(
     if batch_size is not None:
         check_count("batch_size", batch_size)
     published, proxies = _parts(phased)
-    with tempfile.TemporaryDirectory(prefix="jaxsel-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder("selection") as folder:
         place = folder if output is None else Path(output)
         phases, parts = _write_manifests(published, batch_size, folder), {}
         trusted = None if certificates is None else Path(certificates)
