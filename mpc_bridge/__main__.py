@@ -13,6 +13,7 @@ from . import _certs_command
 from ._config import ConfigError, read_config
 from ._ending import watch_for_end
 from ._handshake import ROLES, Refused, SessionError
+from ._limits import with_limits
 from ._local import run_local
 from ._session import RANKS, play
 
@@ -81,17 +82,19 @@ def _run(args: argparse.Namespace) -> int:
         )
         _print(found)
         return 0
+    config = read_config(args.config)
+    config = with_limits(config, lambda limits: limits.changed(args.limit))
     options: dict[str, Any] = {
         "test_only_first_party": args.test_only_first_party,
         "force": args.force,
         "progress": args.progress or sys.stderr.isatty(),
     }
     if args.command == "local":
-        result = run_local(args.config, python=args.python, **options)
+        result = run_local(config, python=args.python, **options)
     else:
         result = play(
             args.command,
-            read_config(args.config),
+            config,
             rendezvous=args.rendezvous,
             notice=args.part_of_local is None,
             **options,
@@ -146,6 +149,13 @@ def _parser() -> argparse.ArgumentParser:
             "--test-only-first-party",
             action="store_true",
             help="no third party; protects nothing, for tests only",
+        )
+        each.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="NAME=NUMBER",
+            help="not the config's: sessions, repeats, openings or rows",
         )
         if command == "local":
             each.add_argument(

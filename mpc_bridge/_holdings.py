@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from .engines import Engine, engine_of
 
 Read = Callable[[slice], Any]
 
+_HASHED = 1 << 10  # rows that are hashed at once
 _CHUNK = 1 << 26  # bytes of an array that are checked at once
 
 
@@ -199,6 +201,25 @@ def open_own_samples(config: Config, public: Public) -> list[Any]:
         read = _open(name, inputs, manifest, n, rows)(rows)
         found.append(read(slice(0, n)))
     return found
+
+
+def digest_samples(readers: Sequence[Any], pool: np.ndarray) -> list[str]:
+    """Hash what each phase reads of the pool.
+
+    Args:
+        readers: Of each phase, of `open_samples`.
+        pool: Rows of it, ascending.
+    """
+    digests: list[str] = []
+    for reader in readers:
+        read, content = reader(pool), hashlib.sha256()
+        for start in range(0, len(pool), _HASHED):
+            for part in read(slice(start, start + _HASHED)):
+                if part is not None:
+                    content.update(f"{part.dtype} {part.shape} ".encode())
+                    content.update(np.ascontiguousarray(part).tobytes())
+        digests.append(f"sha256:{content.hexdigest()}")
+    return digests
 
 
 def _open(

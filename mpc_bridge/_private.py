@@ -81,7 +81,9 @@ def sweep() -> None:
 
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and its parents, for its owner alone; one that exists stays."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.parent.exists():
+        make_private_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -41,7 +41,8 @@ def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
         opened.add("shuffled")
     assert kinds == {*opened, "mean"}
     for party in ("model", "data"):
-        assert [p.name for p in (files / name / party).iterdir()] == ["result.json"]
+        left = sorted(path.name for path in (files / name / party).iterdir())
+        assert left == ["openings.jsonl", "result.json"]
 
 
 def test_batches_at_once_are_counted_once(tmp_path):
