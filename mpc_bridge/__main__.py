@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             metavar="NAME=NUMBER",
-            help="not the config's: sessions, repeats, openings or rows",
+            help="not the config's: sessions, reopenings, openings or rows",
         )
         if command == "local":
             each.add_argument(

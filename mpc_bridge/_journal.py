@@ -147,7 +147,7 @@ class Journal:
         return made
 
     def opened(self, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return what was opened before, or open and keep it.
+        """Return an opening that was kept before, or open and keep it.
 
         Raises:
             SessionError: If it was opened before as something else, and cut then.

@@ -22,16 +22,16 @@ class Limits:
 
     Attributes:
         sessions: Sessions in which something may be opened.
-        repeats: How often a session may open a step again that was cut while it was
+        reopenings: How often a session may open a step again that was cut while it was
             opened; it must open as the same.
         openings: Values that may be opened: outcomes of comparisons, rows, means. None
-            takes what `sessions` and `repeats` need, but for one session in 10^9.
+            takes what `sessions` and `reopenings` need, but for one session in 10^9.
         rows: Rows that the phases may leave, all together. None takes what the phases
             of `sessions` leave.
     """
 
     sessions: int = 1
-    repeats: int = 3
+    reopenings: int = 3
     openings: int | None = None
     rows: int | None = None
 
@@ -75,7 +75,7 @@ def with_limits(config: Config, change: Callable[[Limits], Limits]) -> Config:
     return dataclasses.replace(config, **parts)
 
 
-UNLIMITED = Limits(sessions=2**62, repeats=2**62, openings=2**62, rows=2**62)
+UNLIMITED = Limits(sessions=2**62, reopenings=2**62, openings=2**62, rows=2**62)
 """Where one user plays all roles, nobody's answers need a limit."""
 
 
@@ -85,7 +85,7 @@ def read_limits(at: Table | None) -> Limits:
         return Limits()
     values: dict[str, Any] = {
         "sessions": at.count("sessions", default=1),
-        "repeats": at.count("repeats", minimum=0, default=3),
+        "reopenings": at.count("reopenings", minimum=0, default=3),
         "openings": at.count("openings", minimum=0, default=None),
         "rows": at.count("rows", minimum=0, default=None),
     }

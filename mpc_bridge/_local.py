@@ -309,8 +309,8 @@ def environment(python: str | None = None) -> dict[str, str]:
     """Return the environment of a role: cores shared out, sockets on loopback only.
 
     Args:
-        python: Interpreter of the role; None takes this process's, whose packages the
-            role then reads.
+        python: Interpreter of the role; None takes this process's: the role reads
+            its packages.
     """
     own = python in (None, sys.executable)
     found = dict(os.environ) if own else foreign_environment()

@@ -287,10 +287,10 @@ class Party:
             cost = choice_cost(left, phase.keep, risk=_RISK)
             most += cost.comparisons_bound + phase.keep
             left = phase.keep
-        return most * (self.limits.sessions + self.limits.repeats)
+        return most * (self.limits.sessions + self.limits.reopenings)
 
     def _discarded(self, ledger: Ledger) -> tuple[Opening, ...]:
-        """Return what was opened in this folder and does not count for the result."""
+        """Return the openings of this folder that do not count for the result."""
         return openings_of(self.record.discarded(ledger.opened))
 
     def measured(self, result: Result) -> Result:

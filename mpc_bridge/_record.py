@@ -167,10 +167,10 @@ class Record:
             )
         self.check_rows(rows, limits)
         repeats = 0 if last is None or reason is not None else last.repeats_from(start)
-        if repeats > limits.repeats:
+        if repeats > limits.reopenings:
             raise Refused(
-                f"limits.repeats must be at least {repeats} to open a step "
-                f"again that was cut, got {limits.repeats}"
+                f"limits.reopenings must be at least {repeats} to open a step "
+                f"again that was cut, got {limits.reopenings}"
             )
         return reason
 

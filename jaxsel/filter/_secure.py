@@ -250,7 +250,7 @@ class SecureClient:
 
     @property
     def stage(self) -> int:
-        """How many of its methods were called: 4 after `reveal`."""
+        """Number of its methods that were called: 4 after `reveal`."""
         return self._stage
 
     @property

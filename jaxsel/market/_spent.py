@@ -1,4 +1,4 @@
-"""Which states of an owner were gone on with: an older copy must not be."""
+"""The stages that states of an owner have reached: no older copy may go on."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class ValueOwner:
 
     @property
     def _stage(self) -> int:
-        """How many of `keys`, `share`, `masked` and `reveal` were called."""
+        """Number of `keys`, `share`, `masked` and `reveal` that were called."""
         return 4 if self._client is None else self._client.stage
 
     def _secure(self) -> SecureClient:

@@ -91,7 +91,7 @@ def test_what_is_measured_and_kept_is_each_partys_own(read, tmp_path):
 
 def test_limits_are_strict_unless_a_party_says_more(read, tmp_path):
     config = read(PUBLIC + MODEL + DATA)
-    assert config.model_owner.limits == Limits(sessions=1, repeats=3)
+    assert config.model_owner.limits == Limits(sessions=1, reopenings=3)
     own = "limits = { sessions = 2, openings = 900 }\n"
     config = read(PUBLIC + MODEL + own)
     assert config.model_owner.limits == Limits(sessions=2, openings=900)

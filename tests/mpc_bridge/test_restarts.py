@@ -244,9 +244,11 @@ def test_a_step_is_opened_again_so_often_only(parties, tmp_path):
         cut(parties(), kind="reveal", number=0)
     model, data = Run(parties(), parties()).results
     for result in (model, data):
-        assert "limits.repeats must be at least 4 to open a step again" in str(result)
+        assert "limits.reopenings must be at least 4 to open a step again" in str(
+            result
+        )
         assert "got 3" in str(result)
-    more = parties(limits=Limits(repeats=4))
+    more = parties(limits=Limits(reopenings=4))
     model, _ = Run(more, more).results
     first = model.openings[0].values
     assert first > sum(each.values for each in model.discarded) > 4
