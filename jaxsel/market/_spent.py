@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 FILE = ".jaxsel-spent"
@@ -67,7 +67,7 @@ class Spent:
             )
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[int]:
+    def _open(self) -> Generator[int, None, None]:
         """Open the file, for one process at a time."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         handle = os.open(self._path, flags, 0o600)
