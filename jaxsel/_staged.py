@@ -18,9 +18,10 @@ def staged(
 ) -> Iterator[list[Path]]:
     """Yield a temporary path beside each, and move all into place on success.
 
-    They are moved in the order given. A run that fails or is killed before leaves what
-    was there; one that is killed between two moves leaves the first files new and the
-    others old, so that files which must fit carry each other's hashes.
+    They are moved in the order given, once all of them are on disk. A run that fails or
+    is killed before leaves what was there; one that is killed between two moves leaves
+    the first files new and the others old, so that files which must fit carry each
+    other's hashes.
 
     Args:
         paths: The files, at least one.
@@ -38,8 +39,13 @@ def staged(
         if missing:
             missing[0].mkdir(parents=True, exist_ok=True)
         yield parts
+        # On disk before their names are: a crash leaves whole files, or none.
+        for part in parts:
+            _sync(part)
         for part, path in zip(parts, paths, strict=True):
             part.replace(path)
+        for parent in {path.parent for path in paths}:
+            _sync(parent)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in _UNNAMED:
             error.filename = error.filename or os.fspath(_last_written(paths, parts))
@@ -49,6 +55,20 @@ def staged(
             for made in missing:
                 made.rmdir()
         raise
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk."""
+    if os.name == "nt":  # which opens no folder, and syncs what is open for writing
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # no such file system
+            raise
+    finally:
+        os.close(handle)
 
 
 def _last_written(paths: Sequence[Path], parts: Sequence[Path]) -> Path:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._export import export as export, read_manifest as read_manifest
     from ._handshake import Refused as Refused, SessionError as SessionError
     from ._ledger import Ledger as Ledger, Spent as Spent
+    from ._limits import Limits as Limits
     from ._local import run_local as run_local
     from ._result import Result as Result
     from ._scoring import (
@@ -62,6 +63,7 @@ _MODULES = {
     "SecureProxy": "_scoring",
     "share_proxy": "_scoring",
     "to_crypten": "_scoring",
+    "Limits": "_limits",
     "Ledger": "_ledger",
     "Spent": "_ledger",
     "run_local": "_local",

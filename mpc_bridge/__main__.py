@@ -11,7 +11,9 @@ from typing import Any
 
 from . import _certs_command
 from ._config import ConfigError, read_config
+from ._ending import watch_for_end
 from ._handshake import ROLES, Refused, SessionError
+from ._limits import with_limits
 from ._local import run_local
 from ._session import RANKS, play
 
@@ -28,8 +30,12 @@ _HELP = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, own_process: bool = False) -> int:
     """Run a command and return its exit status.
+
+    Args:
+        argv: Arguments; those of this process if None.
+        own_process: Whether a role may end this process when a signal says so.
 
     Returns:
         0 if it succeeded, 1 if the session did not, 2 after an error in the command or
@@ -37,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(argv)
     name = ROLES[RANKS[args.command]] if args.command in RANKS else args.command
+    if own_process and args.command in RANKS:
+        watch_for_end(name, parent=args.part_of_local)
     try:
         return _run(args)
     except KeyboardInterrupt:
@@ -74,22 +82,24 @@ def _run(args: argparse.Namespace) -> int:
         )
         _print(found)
         return 0
+    config = read_config(args.config)
+    config = with_limits(config, lambda limits: limits.changed(args.limit))
     options: dict[str, Any] = {
         "test_only_first_party": args.test_only_first_party,
         "force": args.force,
         "progress": args.progress or sys.stderr.isatty(),
     }
     if args.command == "local":
-        result = run_local(args.config, python=args.python, **options)
+        result = run_local(config, python=args.python, **options)
     else:
         result = play(
             args.command,
-            read_config(args.config),
+            config,
             rendezvous=args.rendezvous,
-            notice=not args.part_of_local,
+            notice=args.part_of_local is None,
             **options,
         )
-    if result is not None and not getattr(args, "part_of_local", False):
+    if result is not None and getattr(args, "part_of_local", None) is None:
         from ._estimate import summary
 
         _print(summary(result))
@@ -140,6 +150,13 @@ def _parser() -> argparse.ArgumentParser:
             action="store_true",
             help="no third party; protects nothing, for tests only",
         )
+        each.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="NAME=NUMBER",
+            help="not the config's: sessions, reopenings, openings or rows",
+        )
         if command == "local":
             each.add_argument(
                 "--python", metavar="PATH", help="interpreter that runs the roles"
@@ -149,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--rendezvous", metavar="TCP://HOST:PORT", help="not the config's"
             )
             each.add_argument(
-                "--part-of-local", action="store_true", help=argparse.SUPPRESS
+                "--part-of-local", type=int, metavar="PID", help=argparse.SUPPRESS
             )
     return parser
 
@@ -172,7 +189,7 @@ def _fail(name: str, message: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    code = main(own_process=True)
     # Threads of a broken connection must not keep the process.
     with contextlib.suppress(OSError):
         sys.stdout.flush()

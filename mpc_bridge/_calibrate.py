@@ -14,7 +14,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,9 @@ import numpy as np
 
 from jaxsel.proxy import Manifest, operand_shapes
 
+from ._ending import watch_for_end
 from ._handshake import SessionError
+from ._private import temporary_folder
 from .engines import DATA_OWNER, MODEL_OWNER, Engine, Meeting, Unseen, engine_of
 
 LIMIT = 60.0
@@ -121,10 +122,10 @@ def calibrate(
     kind = engine_of(engine)
     names = [f"party-{rank}" for rank in range(kind.parties)]
     with (
-        tempfile.TemporaryDirectory(prefix="jaxsel-calibrate-") as folder,
+        temporary_folder("calibrate") as folder,
         reserved_addresses(len(names)) as addresses,
     ):
-        folders = make_all(Path(folder) / "certs", names, days=1)
+        folders = make_all(folder / "certs", names, days=1)
         job = {
             "engine": engine,
             "names": names,
@@ -132,10 +133,11 @@ def calibrate(
             "manifests": [each.to_json() for each in manifests],
             "batches": list(batches),
             "limit": limit,
+            "parent": os.getpid(),
         }
-        output = Path(folder) / "found.json"
+        output = folder / "found.json"
         # Not pipes: one that nobody reads yet would stop its party once it is full.
-        logs = [Path(folder) / f"{name}.log" for name in names]
+        logs = [folder / f"{name}.log" for name in names]
         parties: list[subprocess.Popen[str]] = []
         ends = time.monotonic() + limit * 10
         try:
@@ -325,7 +327,9 @@ def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
 if __name__ == "__main__":
     code = 0
     try:
-        _play(json.loads(sys.stdin.read()))
+        job = json.loads(sys.stdin.read())
+        watch_for_end(f"party {job['rank']}", parent=job["parent"])
+        _play(job)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
         code = 1

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ._limits import Limits, read_limits
 from ._toml import (
     GIB,
     REQUIRED,
@@ -137,6 +138,7 @@ class ModelOwner:
         samples: Samples like those of the pool, the same ones for each phase, to
             measure by what the answers gave away; none if empty.
         measure: Whether that is measured, after the session.
+        limits: What it answers at most, over all sessions of its output folder.
     """
 
     weights: tuple[Path, ...]
@@ -146,6 +148,7 @@ class ModelOwner:
     listen: str | None = None
     samples: tuple[Inputs, ...] = ()
     measure: bool = True
+    limits: Limits = Limits()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,6 +177,7 @@ class DataOwner:
         few_rows: Rows from which on a difference is not warned of.
         measure: Whether the answers are attacked after the session, to say in the
             result what they gave away.
+        limits: What it answers at most, over all sessions of its output folder.
     """
 
     inputs: tuple[Inputs, ...]
@@ -185,6 +189,7 @@ class DataOwner:
     pools: Path | None = None
     few_rows: int = 100
     measure: bool = True
+    limits: Limits = Limits()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,6 +200,7 @@ class ThirdParty:
     memory: int = 2 * GIB
     certificates: Path | None = None
     listen: str | None = None
+    limits: Limits = Limits()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -359,6 +365,7 @@ def _private(at: Table) -> dict[str, Any]:
     folder = at.text("certificates", default=None)
     part["certificates"] = None if folder is None else at.path_of(folder)
     part["listen"] = at.take("listen", as_address, default=None)
+    part["limits"] = read_limits(at.table("limits", optional=True))
     at.done()
     return part
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxsel.proxy import Manifest, check_ring, out_of_bounds
+from jaxsel.proxy import Manifest, OutOfBounds, check_ring, out_of_bounds
 from jaxsel.proxy.families import Ranges
 
+from ._arrays import ArrayFile
 from ._config import Config, Inputs
 from ._handshake import Refused, digest
 from .engines import Engine, engine_of
 
 Read = Callable[[slice], Any]
 
+_HASHED = 1 << 10  # rows that are hashed at once
 _CHUNK = 1 << 26  # bytes of an array that are checked at once
 
 
@@ -71,12 +74,13 @@ def read_public(config: Config) -> Public:
     )
     n, exclude = config.session.samples, config.session.exclude
     if isinstance(exclude, Path):
-        rows = _array("session.exclude", exclude)
+        rows = ArrayFile("session.exclude", exclude)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise Refused(
                 "session.exclude must hold whole numbers [m]",
                 f"{rows.dtype} of shape {rows.shape}",
             )
+        rows = rows[:]
     else:
         rows = np.array(exclude, np.int64)
     if rows.size and (rows.min() < 0 or rows.max() >= n):
@@ -194,11 +198,30 @@ def open_own_samples(config: Config, public: Public) -> list[Any]:
     found = []
     for i, inputs in enumerate(config.model_owner.samples):
         name, manifest = f"model_owner.samples[{i}]", public.manifests[i]
-        n = len(_array(f"{name}.x", inputs.x))
+        n = len(ArrayFile(f"{name}.x", inputs.x))
         rows = np.arange(n)
         read = _open(name, inputs, manifest, n, rows)(rows)
         found.append(read(slice(0, n)))
     return found
+
+
+def digest_samples(readers: Sequence[Any], pool: np.ndarray) -> list[str]:
+    """Hash what each phase reads of the pool.
+
+    Args:
+        readers: Of each phase, of `open_samples`.
+        pool: Rows of it, ascending.
+    """
+    digests: list[str] = []
+    for reader in readers:
+        read, content = reader(pool), hashlib.sha256()
+        for start in range(0, len(pool), _HASHED):
+            for part in read(slice(start, start + _HASHED)):
+                if part is not None:
+                    content.update(f"{part.dtype} {part.shape} ".encode())
+                    content.update(np.ascontiguousarray(part).tobytes())
+        digests.append(f"sha256:{content.hexdigest()}")
+    return digests
 
 
 def _open(
@@ -211,7 +234,7 @@ def _open(
         shape = (n, inputs.width)
     elif onehot:
         shape = (n, inputs.length)
-    x = _array(f"{name}.x", given.x)
+    x = ArrayFile(f"{name}.x", given.x)
     kind = "token ids" if onehot else "numbers of float32"
     if x.shape != shape or (x.dtype.kind not in "iu" if onehot else x.dtype != "f4"):
         raise Refused(
@@ -219,7 +242,7 @@ def _open(
             f"{x.dtype} of shape {x.shape}",
         )
     # What is larger could leave the ring. The others hear the rule, not how many rows.
-    beyond = out_of_bounds(manifest, x, pool)
+    beyond = _beyond(manifest, x, pool)
     if beyond.remedy is not None:
         rule = f"finite numbers of at most {beyond.bound:g} in size, the manifest's "
         rule += "bound of the inputs"
@@ -230,7 +253,7 @@ def _open(
     if given.mask is not None:
         if not inputs.masked:
             raise Refused(f"{name}.mask must not be given: the manifest has no mask")
-        mask = _array(f"{name}.mask", given.mask)
+        mask = ArrayFile(f"{name}.mask", given.mask)
         if mask.shape != shape[:2] or mask.dtype.kind not in "biuf":
             raise Refused(
                 f"{name}.mask must hold zeros and ones of shape {shape[:2]}",
@@ -245,31 +268,32 @@ def _open(
     def reader(rows: np.ndarray) -> Read:
         def read(part: slice) -> Any:
             at = rows[part]
-            return np.asarray(x[at]), None if mask is None else np.asarray(mask[at])
+            return x[at], None if mask is None else mask[at]
 
         return read
 
     return reader
 
 
-def _chunks(array: np.ndarray) -> Any:
+def _chunks(array: ArrayFile) -> Iterator[np.ndarray]:
     rows = max(1, _CHUNK // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        yield np.asarray(array[start : start + rows])
+        yield array[start : start + rows]
 
 
-def _array(name: str, path: Path) -> np.ndarray:
-    """Return an `.npy` file, memory-mapped."""
-    if not path.is_file():
-        raise Refused(f"{name} must be a file", f"{path}: there is none")
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise Refused(f"{name} must be an .npy file", f"{path}: {error}") from None
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise Refused(f"{name} must be an .npy file", f"{path}: several arrays")
-    return found
+def _beyond(manifest: Manifest, x: ArrayFile, pool: np.ndarray) -> OutOfBounds:
+    """Find the rows of a pool beyond the manifest's bound, a chunk at a time."""
+    step = max(1, _CHUNK // max(1, x[:1].nbytes))
+    chunks = [pool[start : start + step] for start in range(0, len(pool), step)]
+    each = [out_of_bounds(manifest, x[rows]) for rows in chunks]
+    return OutOfBounds(
+        np.concatenate(
+            [rows[one.rows] for rows, one in zip(chunks, each, strict=True)]
+        ),
+        len(pool),
+        each[0].bound,
+        max(one.largest for one in each),
+    )
 
 
 def _manifest(name: str, path: Path) -> Manifest:

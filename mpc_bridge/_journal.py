@@ -9,14 +9,13 @@ end.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
+import hashlib
 import io
 import json
 import os
 import shutil
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +23,17 @@ import numpy as np
 
 from ._framing import pack, unpack
 from ._handshake import Refused, SessionError, digest
+from ._private import make_private_folder, sync_folder, write_private
+from ._record import Opened, Record, check_mode
 from .engines import Engine, Secret
 
 if TYPE_CHECKING:
     from ._ledger import Ledger
 
 FOLDER = "unfinished"
-_KEY = "session.json"
+_KEY, _RESULT = "session.json", "result.json"
+_HASH = hashlib.sha256().digest_size
+_NEAR = 1e-2  # of a mean: the last digits of its shares differ from run to run
 
 
 class Journal:
@@ -39,23 +42,26 @@ class Journal:
     Attributes:
         there: How many entries were written before, by the same session.
         session: A hash that tells sessions apart.
+        anew: What is unlike the session that wrote the entries, which are of no use
+            then; None where they are, or there are none.
     """
 
-    def __init__(self, output: Path, key: Any):
+    def __init__(self, output: Path, key: Any, record: Record | None = None):
         """Open the journal of a session, or begin one.
 
         Args:
             output: The party's folder.
             key: What makes this session another one: anything that JSON can hold. The
-                entries of another session are deleted.
+                entries of another session are deleted once this one starts.
+            record: Of what was opened in this folder; None keeps none.
 
         Raises:
             Refused: If another process works on this session here, or others may read
                 its files.
         """
         self._folder = output / FOLDER
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        _check_mode(self._folder)
+        make_private_folder(self._folder)
+        check_mode(self._folder)
         self._lock = os.open(self._folder, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,41 +70,68 @@ class Journal:
             raise Refused(
                 "output must not be in use by another run", str(output)
             ) from None
-        session = digest(json.dumps(key, sort_keys=True, default=str))
-        self.session = session
+        self.session = _digest(key)
+        parts = key if isinstance(key, Mapping) else {"key": key}
+        parts = {str(name): _digest(part) for name, part in parts.items()}
+        self.there, self.anew = 0, None
         try:
             self._document = self._read_key()
-            if self._document.get("session") != session:
-                self._clear()
-                self._document = {"session": session}
-            self.there = sum(1 for _ in self._entries())
+            kept = sum(1 for _ in self._entries())
+            if record is not None and record.empty:
+                self.anew = "record of its openings" if kept else None
+                self._document = {"session": self.session, "parts": parts}
+            elif self._document.get("session") == self.session:
+                self.there = kept
+            else:
+                before = self._document.get("parts", {})
+                other = [name for name in parts if before.get(name) != parts[name]]
+                self.anew = ", ".join(other) if kept else None
+                self._document = {"session": self.session, "parts": parts}
         except BaseException:
             os.close(self._lock)
             raise
-        self._at, self._replayed = 0, 0
+        self._at, self._replayed, self._record, self._most = 0, 0, record, 0
 
     def watch(self, ledger: Ledger) -> None:
         """Keep a ledger's counts and openings with each entry."""
         self._ledger = ledger
 
-    def start(self, common: int, engine: Engine, agreed: Any) -> None:
-        """Go on after the first entries, which all parties have.
+    def usable(self, common: int, agreed: Any) -> int:
+        """Return how many of the common entries can be gone on with.
 
         Args:
-            common: How many.
-            engine: That reads their shares.
+            common: How many all parties have.
             agreed: On what the parties have agreed for this run, as JSON can hold it:
-                where it is not what they had agreed before, all entries are deleted.
+                where it is not what they had agreed before, no entry fits.
         """
         if not 0 <= common <= self.there:
             raise ValueError(f"common must be from 0 to {self.there}, got {common}")
-        if self._document.get("agreed") != agreed:
-            common = 0
-        for i in range(common, self.there):
-            self._path(i).unlink()
+        return common if self._document.get("agreed") == agreed else 0
+
+    def start(
+        self, common: int, engine: Engine, agreed: Any, *, most: int = 2**62
+    ) -> None:
+        """Go on after the first entries; those behind are deleted.
+
+        Args:
+            common: How many, of `usable`.
+            engine: That reads their shares.
+            agreed: As for `usable`.
+            most: Values that may be opened, with those that the record has.
+        """
+        common = self.usable(common, agreed)
+        for path in self._folder.glob("*.entry"):
+            step = int(path.stem)
+            if step == common and self.there > common:
+                path.replace(self._before(step))  # it must open as the same again
+            elif step >= common:
+                path.unlink()
+        for path in self._folder.glob("*.before"):
+            if path != self._before(common):
+                path.unlink()
         self._document["agreed"] = agreed
         _write(self._folder / _KEY, json.dumps(self._document).encode())
-        self._replayed, self._engine = common, engine
+        self._replayed, self._engine, self._most = common, engine, most
 
     @property
     def replaying(self) -> bool:
@@ -114,16 +147,45 @@ class Journal:
         return made
 
     def opened(self, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return what was opened before, or open and keep it."""
+        """Return an opening that was kept before, or open and keep it.
+
+        Raises:
+            SessionError: If it was opened before as something else, and cut then.
+        """
         if self.replaying:
-            return np.load(io.BytesIO(self._take()), allow_pickle=False)
+            return _array(self._take())
         made, buffer = make(), io.BytesIO()
+        self._check_same(made)
         np.save(buffer, made, allow_pickle=False)
         self._put(buffer.getvalue())
         return made
 
+    def opening(self, opened: Opened) -> None:
+        """Note on disk what is about to be opened, before anything of it is sent.
+
+        Raises:
+            SessionError: If the party's limit forbids it.
+        """
+        if self._record is not None:
+            self._record.note(self._at, opened, self._most)
+
+    def keep_result(self, text: str) -> None:
+        """Write a result beside the entries; `finish` moves it to its place.
+
+        Raises:
+            SessionError: If that fails, such as on a full disk.
+        """
+        _write(self._folder / _RESULT, text.encode())
+
+    def show_result(self, path: Path) -> None:
+        """Move the result to its place: all parties have seen the same opened."""
+        (self._folder / _RESULT).replace(path)
+        sync_folder(path.parent)
+
     def finish(self) -> None:
-        """Delete all entries: the session has its result."""
+        """Delete all entries: all parties have the session's result."""
+        if self._record is not None:
+            self._record.end()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.close()
 
@@ -135,12 +197,7 @@ class Journal:
 
     def _take(self) -> bytes:
         path = self._path(self._at)
-        try:
-            state, data = unpack(path.read_bytes())
-        except ValueError:
-            raise SessionError(
-                f"{path} is damaged: delete {self._folder}, and start all roles again"
-            ) from None
+        state, data = _parts(path)
         self._at += 1
         if not self.replaying:
             self._ledger.restore(json.loads(state))
@@ -148,8 +205,30 @@ class Journal:
 
     def _put(self, data: bytes) -> None:
         state = json.dumps(self._ledger.state()).encode()
-        _write(self._path(self._at), pack([state, data]))
+        content = pack([state, data])
+        content = hashlib.sha256(content).digest() + content
+        _write(self._path(self._at), content)
+        self._before(self._at).unlink(missing_ok=True)
         self._at += 1
+
+    def _check_same(self, made: np.ndarray) -> None:
+        """Refuse an opening that is not what this party saw before it was cut."""
+        path = self._before(self._at)
+        if not path.exists():
+            return
+        before = _array(_parts(path)[1])
+        if before.dtype.kind == "f" == made.dtype.kind:
+            same = np.allclose(before, made, rtol=_NEAR, atol=_NEAR)
+        else:
+            same = np.array_equal(before, made)
+        if not same:
+            raise SessionError(
+                f"what was opened before the cut, in {path}, is not what was opened "
+                "now: another party goes on with other shares"
+            )
+
+    def _before(self, entry: int) -> Path:
+        return self._folder / f"{entry:06d}.before"
 
     def _path(self, entry: int) -> Path:
         return self._folder / f"{entry:06d}.entry"
@@ -158,7 +237,7 @@ class Journal:
         """Yield the entries that follow each other from the first one."""
         entry = 0
         while (path := self._path(entry)).exists():
-            _check_mode(path)
+            check_mode(path)
             yield path
             entry += 1
 
@@ -166,15 +245,11 @@ class Journal:
         path = self._folder / _KEY
         if not path.exists():
             return {}
-        _check_mode(path)
+        check_mode(path)
         try:
             return dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
             return {}
-
-    def _clear(self) -> None:
-        for path in self._folder.iterdir():
-            path.unlink()
 
 
 class NoJournal(Journal):
@@ -196,35 +271,40 @@ class NoJournal(Journal):
     def opened(self, make: Callable[[], np.ndarray]) -> np.ndarray:
         return make()
 
+    def opening(self, opened: Opened) -> None:
+        pass
 
-def _check_mode(path: Path) -> None:
-    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Refused(
-            "shares on disk must be readable by their owner alone: chmod go= it, or "
-            "delete the folder to begin again",
-            str(path),
-        )
+
+def _digest(key: Any) -> str:
+    return digest(json.dumps(key, sort_keys=True, default=str))
+
+
+def _array(data: bytes) -> np.ndarray:
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _parts(path: Path) -> list[bytes]:
+    """Return the ledger's state and the data of an entry."""
+    content = path.read_bytes()
+    try:
+        if hashlib.sha256(content[_HASH:]).digest() != content[:_HASH]:
+            raise ValueError("a hash that is not its content's")
+        return unpack(content[_HASH:])
+    except ValueError:
+        raise SessionError(
+            f"{path} is damaged: delete {path.parent}, and start all roles again"
+        ) from None
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, for its owner alone.
+    """Write a file that is whole or absent, for its owner alone.
 
     Raises:
         SessionError: If that fails, such as on a full disk.
     """
-    part = path.with_suffix(".part")
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+        write_private(path, data)
+    except OSError as error:
         text = error.strerror or str(error)
         raise SessionError(
             f"{path} can't be written: {text}; what was kept before is whole"

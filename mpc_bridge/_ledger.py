@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -135,6 +136,10 @@ class Ledger:
         """
         if kind not in self._allow:
             raise ValueError(f"kind must be one of {self._allow}, got {kind!r}")
+        shape = self.engine.shape(secret)
+        if first is not None:
+            shape = (min(first, shape[0]), *shape[1:])
+        self.journal.opening((kind, self.phase, math.prod(shape)))
         found = self.engine.reveal(secret)[:first]
         self.opened.append((kind, self.phase, found.size))
         return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +27,9 @@ from ._config import (
 )
 from ._handshake import ROLES, SessionError, printable
 from ._interpreter import check_python, foreign_environment
+from ._limits import UNLIMITED, Limits, with_limits
 from ._ports import reserved_addresses
+from ._private import make_private_folder, temporary_folder
 from ._session import FIRST_PARTY, RANKS
 from .engines import Engine, engine_of
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _GRACE = 15.0  # seconds for the others to notice that one has failed
 _TAIL = 1 << 14  # characters of what a role says that are kept
+_HELPER = "third-party"  # a folder within the model owner's, until the run is done
 _DAYS = 1  # of certificates that a local run makes for itself
 
 
@@ -67,7 +70,7 @@ def run_local(
         ConfigError: If the configuration can't be used.
         SessionError: If a role failed: with what each of them said.
     """
-    from ._result import FILE, Result
+    from ._result import Result
 
     if not isinstance(config, Config):
         config = read_config(config)
@@ -83,9 +86,9 @@ def run_local(
             "model_owner.output and data_owner.output must be two folders, got "
             f"{owners[0].output} for both"
         )
-    for output in (owners[0].output, owners[1].output):
-        if (output / FILE).exists() and not force:
-            raise ConfigError(f"{output / FILE} exists: --force replaces it")
+    for owner in (owners[0], owners[1]):
+        _check_no_result(owner.output, force=force)
+        make_private_folder(owner.output)
     interpreter = check_python(python, engine.name)
     if python is None or config.session.max_hours is None:
         from ._estimate import check_hours
@@ -93,17 +96,18 @@ def run_local(
         check_hours(config)
         session = dataclasses.replace(config.session, max_hours=None)  # once for all
         config = dataclasses.replace(config, session=session, network=None)
+    # One user plays all roles, and limits nobody but itself: by its own numbers only.
+    config = with_limits(config, lambda own: UNLIMITED if own == Limits() else own)
     if notice:
         first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
         sys.stderr.write(f"{engine.notice}{first}\n")
     with (
-        tempfile.TemporaryDirectory(prefix="jaxsel-local-") as folder,
+        temporary_folder("local") as folder,
         reserved_addresses(len(RANKS)) as addresses,
     ):
-        path = Path(folder) / "run.toml"
-        _on_loopback(config, engine, Path(folder), addresses).write(path)
-        options = ["--part-of-local"]
-        options += ["--force"] if force else []
+        path = folder / "run.toml"
+        _on_loopback(config, engine, folder, addresses).write(path)
+        options = ["--force"] if force else []
         options += ["--test-only-first-party"] if test_only_first_party else []
         ranks = engine.roles[: 2 if test_only_first_party else 3]
         with _ended_by_signals():
@@ -121,6 +125,8 @@ def run_local(
     failed = [role for role in roles if role.process.returncode != 0]
     if failed:
         raise SessionError("; ".join(f"{r.name}: {r.last_words()}" for r in failed))
+    if config.third_party is None:  # its folder was made for this run
+        shutil.rmtree(owners[0].output / _HELPER, ignore_errors=True)
     return Result.read(owners[0].output)
 
 
@@ -140,20 +146,19 @@ def run_role(
             interpreter does not fit.
         SessionError: If it failed: with what it said.
     """
-    from ._result import FILE, Result
+    from ._result import Result
 
     part = config.part(RANKS[role])
     if part is None:
         raise ConfigError(f"{role.replace('-', '_')} is missing: its own part")
-    if (part.output / FILE).exists() and not force:
-        raise ConfigError(f"{part.output / FILE} exists: --force replaces it")
+    _check_no_result(part.output, force=force)
     interpreter = check_python(python, config.session.engine)
     if notice:
         sys.stderr.write(engine_of(config.session.engine).notice + "\n")
-    with tempfile.TemporaryDirectory(prefix="jaxsel-role-") as folder:
-        path = Path(folder) / "run.toml"
+    with temporary_folder("role") as folder:
+        path = folder / "run.toml"
         config.write(path)
-        options = ["--part-of-local", *(["--force"] if force else [])]
+        options = ["--force"] if force else []
         with _ended_by_signals():
             one = _Role(role, path, options, shown=progress, python=interpreter)
             try:
@@ -163,6 +168,15 @@ def run_role(
     if one.process.returncode:
         raise SessionError(one.last_words())
     return Result.read(part.output)
+
+
+def _check_no_result(output: Path, *, force: bool) -> None:
+    """Refuse to replace a result, unless its run was cut before all parties had one."""
+    from ._journal import FOLDER
+    from ._result import FILE
+
+    if (output / FILE).exists() and not force and not (output / FOLDER).exists():
+        raise ConfigError(f"{output / FILE} exists: --force replaces it")
 
 
 def _on_loopback(
@@ -190,7 +204,11 @@ def _on_loopback(
         for name, address in zip(names, addresses, strict=False)
     }
     changes["parties"] = Parties(**places)
-    third = config.third_party or ThirdParty(output=folder / "third-party")
+    assert config.model_owner is not None
+    helper = config.model_owner.output / _HELPER
+    if (helper / "result.json").exists():  # all parties have one, so that it is done
+        shutil.rmtree(helper)
+    third = config.third_party or ThirdParty(output=helper, limits=UNLIMITED)
     parts = {
         "model-owner": config.model_owner,
         "data-owner": config.data_owner,
@@ -204,19 +222,23 @@ def _on_loopback(
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that child processes are ended too."""
+    """Turn SIGTERM and SIGHUP into an exception, so that children are ended too."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
 
     def stop(number: int, frame: Any) -> None:
+        name = signal.Signals(number).name
+        sys.stderr.write(f"ended by {name}, and all roles that were started here\n")
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Role:
@@ -227,7 +249,8 @@ class _Role:
     ):
         self.name, self.shown, self.said = ROLES[RANKS[role]], shown, ""
         command = [python, "-m", "mpc_bridge", role, "--config", str(config)]
-        command += [*options, *(["--progress"] if shown else [])]
+        command += ["--part-of-local", str(os.getpid()), *options]
+        command += ["--progress"] if shown else []
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -286,8 +309,8 @@ def environment(python: str | None = None) -> dict[str, str]:
     """Return the environment of a role: cores shared out, sockets on loopback only.
 
     Args:
-        python: Interpreter of the role; None takes this process's, whose packages the
-            role then reads.
+        python: Interpreter of the role; None takes this process's: the role reads
+            its packages.
     """
     own = python in (None, sys.executable)
     found = dict(os.environ) if own else foreign_environment()

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxsel import __version__
-from jaxsel._staged import staged
-from jaxsel.proxy import Manifest, choice_warnings
+from jaxsel.proxy import Manifest, choice_cost, choice_warnings
 
 from ._appraise import appraise
 from ._choose import choose
@@ -24,21 +23,27 @@ from ._handshake import Refused, SessionError, digest
 from ._holdings import (
     Public,
     check_choices,
+    digest_samples,
     open_own_samples,
     open_samples,
     read_own_weights,
     read_public,
 )
-from ._journal import Journal
+from ._journal import FOLDER, Journal
 from ._ledger import Ledger
+from ._limits import UNLIMITED
 from ._pools import Pools
+from ._private import make_private_folder, write_private
 from ._programs import Forward, wild_expected
-from ._result import FILE, PhaseResult, Result, Reveal, openings_of, steps_of
+from ._record import Record, Start, commitment_of, count_of
+from ._result import FILE, Opening, PhaseResult, Result, Reveal, openings_of, steps_of
 from ._reveals import Answer, of_data_owner, of_model_owner, of_nobody
 from ._scoring import most_fraction_bits, score_pool, share_proxy
 from .engines import DATA_OWNER, FEWEST_BITS, MODEL_OWNER, Engine
 
 _SLACK = 0.05  # of a mean score
+_WRITTEN = b"written"
+_RISK = 1e-9  # of a choice to open more values than are counted on
 
 
 class Party:
@@ -67,9 +72,9 @@ class Party:
         part = config.part(rank)
         if part is None:
             raise ConfigError(f"{role.replace('-', '_')} is missing: its own part")
-        self.part, self.path = part, part.output / FILE
-        if self.path.exists() and not force:
-            raise ConfigError(f"{self.path} exists: --force replaces it")
+        self.part, self.path, self.force = part, part.output / FILE, force
+        self.limits = UNLIMITED if engine.published else part.limits
+        self._check_absent(cut=(part.output / FOLDER).exists())
 
     def prepare(self) -> None:
         """Check what this party has, and read it once.
@@ -89,17 +94,34 @@ class Party:
                 self.weights = read_own_weights(
                     self.config, self.public, published=True
                 )
+        work = self._work()
         try:
-            self.part.output.mkdir(parents=True, exist_ok=True)
-            self.journal = Journal(self.part.output, self._work())
+            make_private_folder(self.part.output)
+            self.record = Record(self.part.output)
+            self.journal = Journal(self.part.output, work, self.record)
         except OSError as error:
             raise Refused("output must be a folder", str(error)) from None
+        self._check_absent(cut=self.journal.there > 0)
+        self.record.check_rows(self._rows(), self.limits)
+        content = work.get("weights") or work.get("samples")
+        content = json.dumps(content, sort_keys=True)
+        self.commitment = self.record.commitment(self.config.session.name, content)
         check_hours(self.config, self.public)  # last, since it may take a minute
         if self.journal.there:
             _say(f"{self.role}: going on with what is in {self.part.output}")
+        elif self.journal.anew is not None:
+            _say(
+                f"{self.role}: starting anew, because the run that was cut had another "
+                f"{self.journal.anew}"
+            )
         self.warnings = (*self._choice_warnings(), *self._pool_warnings())
         for said in self.warnings:
             _say(f"{self.role}: WARNING: {said}")
+
+    def _check_absent(self, *, cut: bool) -> None:
+        """Refuse to replace a result, but one that others may not have yet."""
+        if self.path.exists() and not self.force and not cut:
+            raise ConfigError(f"{self.path} exists: --force replaces it")
 
     def _choice_warnings(self) -> list[str]:
         """Return what the sizes of the phases imply."""
@@ -144,17 +166,8 @@ class Party:
                 }
                 for a in self.weights
             ]
-        elif self.config.data_owner is not None and self.rank == DATA_OWNER:
-            paths = [
-                path
-                for inputs in self.config.data_owner.inputs
-                for path in (inputs.x, inputs.mask)
-                if path is not None
-            ]
-            found["samples"] = [
-                [str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns]
-                for path in paths
-            ]
+        elif self.rank == DATA_OWNER:
+            found["samples"] = digest_samples(self.readers, self.public.pool)
         return found
 
     def terms(self, engine: Engine) -> dict[str, Any]:
@@ -179,6 +192,8 @@ class Party:
             "batches": sizes,
             "fraction bits": self._most_bits(),
             "entries": self.journal.there,
+            "opened": self.record.opened,
+            "commitment": self.commitment,
         }
 
     def _most_bits(self) -> int:
@@ -199,9 +214,23 @@ class Party:
             for sizes in zip(*(_sizes(self.config, o) for o in offers), strict=True)
         ]
         bits = min(_bits(offer, self.engine.most_bits) for offer in offers)
-        common = min(_entries(offer) for offer in offers)
+        common = min(count_of(offer, "entries") for offer in offers)
+        agreed = {"batches": batches, "bits": bits}
+        start = Start(
+            work=self.journal.session,
+            common=self.journal.usable(common, agreed),
+            kept=self.journal.there,
+            commitments=tuple(map(commitment_of, offers)),
+            rows=self._rows(),
+        )
+        asked = any(count_of(offer, "opened") for offer in offers)
+        anew = self.record.start(engine, start, self.limits, asked=asked)
+        if anew is not None:
+            self.warnings = (*self.warnings, anew)
+            _say(f"{self.role}: WARNING: {anew}")
         engine.start(bits)
-        self.journal.start(common, engine, {"batches": batches, "bits": bits})
+        most = self._most_values()
+        self.journal.start(start.common, engine, agreed, most=most)
         if self.pools is not None:  # before anything is opened
             self.pools.remember(
                 self.digests,
@@ -219,22 +248,50 @@ class Party:
             phases=tuple(phases),
             appraisal=appraisal,
             steps=steps_of(ledger),
-            openings=openings_of(ledger),
+            openings=openings_of(ledger.opened),
             fraction_bits=engine.fraction_bits,
             terms={name: str(value) for name, value in engine.terms().items()},
             versions=self.versions(),
+            discarded=self._discarded(ledger),
             warnings=self.warnings,
             seconds=time.perf_counter() - self.start,
         )
         self.where = "writing the result"
-        with staged([self.path]) as (part,):
-            part.write_text(result.to_json(), encoding="utf-8")
-            # All have one, or nobody; and all have seen the same opened.
-            shown = [list(result.rows), [list(o) for o in ledger.opened]]
-            if len(set(engine.exchange(digest(json.dumps(shown)).encode()))) > 1:
-                raise SessionError("the parties' ledgers differ: nothing is written")
-        self.journal.finish()
+        self.journal.keep_result(result.to_json())
+        # All have one, or nobody; and all have seen the same opened.
+        shown = [list(result.rows), [list(o) for o in ledger.opened]]
+        if len(set(engine.exchange(digest(json.dumps(shown)).encode()))) > 1:
+            raise SessionError("the parties' ledgers differ: nothing is written")
+        self.journal.show_result(self.path)
+        try:
+            engine.exchange(_WRITTEN)
+        except RuntimeError:
+            _say(
+                f"{self.role}: {self.path} is written; another party was cut before it "
+                "said so too: if it starts again, start this role again as well"
+            )
+        else:
+            self.journal.finish()
         return result
+
+    def _rows(self) -> int:
+        """Return how many rows the phases leave, all together."""
+        return sum(phase.keep for phase in self.config.phases)
+
+    def _most_values(self) -> int:
+        """Return how many values the limits allow to be opened, in all sessions."""
+        if self.limits.openings is not None:
+            return self.limits.openings
+        most, left = 1, len(self.public.pool)  # one of the appraisal
+        for phase in self.config.phases:
+            cost = choice_cost(left, phase.keep, risk=_RISK)
+            most += cost.comparisons_bound + phase.keep
+            left = phase.keep
+        return most * (self.limits.sessions + self.limits.reopenings)
+
+    def _discarded(self, ledger: Ledger) -> tuple[Opening, ...]:
+        """Return the openings of this folder that do not count for the result."""
+        return openings_of(self.record.discarded(ledger.opened))
 
     def measured(self, result: Result) -> Result:
         """Add to a result what it gave away, as this party can tell, on its own.
@@ -245,8 +302,7 @@ class Party:
             return result
         reveals = self._reveals()
         result = dataclasses.replace(result, reveals=reveals)
-        with staged([self.path]) as (part,):
-            part.write_text(result.to_json(), encoding="utf-8")
+        write_private(self.path, result.to_json().encode())
         return result
 
     def _reveals(self) -> tuple[Reveal, ...]:
@@ -366,13 +422,6 @@ def _bits(offer: Mapping[str, Any], most: int) -> int:
             f"fraction bits must be from {FEWEST_BITS} to {most}, got {bits!r:.60}"
         )
     return bits
-
-
-def _entries(offer: Mapping[str, Any]) -> int:
-    entries = offer.get("entries")
-    if type(entries) is not int or entries < 0:
-        raise SessionError(f"entries must be a whole number, got {entries!r:.60}")
-    return entries
 
 
 def _say(text: str) -> None:

@@ -6,18 +6,22 @@ data owner can see that coming. Nothing of this is sent.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import secrets
 import stat
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from jaxsel.proxy import compare_pools, row_digests
 
-from ._handshake import Refused
+from ._handshake import Refused, SessionError
 from ._holdings import Read
+from ._private import make_private_folder, write_private
 
 _KEY = "key"
 _ROWS = 1 << 12  # digested at once
@@ -38,7 +42,7 @@ class Pools:
         """
         self._folder = folder
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(folder)
             if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise Refused(
                     "data_owner.pools must be readable by its owner alone: chmod 700",
@@ -73,11 +77,14 @@ class Pools:
             if resumed and path == self._path(session):
                 continue
             try:
-                with np.load(path, allow_pickle=False) as file:
+                content = io.BytesIO(path.read_bytes())
+                with np.load(content, allow_pickle=False) as file:
                     name, earlier = str(file["name"]), file["digests"]
-            except (ValueError, KeyError, EOFError, OSError) as error:
+            except (ValueError, KeyError, EOFError, OSError, BadZipFile) as error:
                 raise Refused(
-                    "data_owner.pools must hold digests", f"{path}: {error}"
+                    "data_owner.pools must hold whole digests: delete a damaged file, "
+                    "and compare with that session's pool by hand",
+                    f"{path}: {error}",
                 ) from None
             said = compare_pools(earlier, digests).warning(few=few)
             if said is not None:
@@ -85,10 +92,19 @@ class Pools:
         return tuple(found)
 
     def remember(self, digests: np.ndarray, *, name: str, session: str) -> None:
-        """Keep a pool for later sessions to compare with, before anything is opened."""
+        """Keep a pool for later sessions to compare with, before anything is opened.
+
+        Raises:
+            SessionError: If that fails, such as on a full disk; no file is cut then.
+        """
         arrays: dict[str, Any] = {"name": np.array(name), "digests": digests}
-        with os.fdopen(_private(self._path(session), os.O_TRUNC), "wb") as file:
-            np.savez(file, **arrays)
+        content, path = io.BytesIO(), self._path(session)
+        np.savez(content, **arrays)
+        try:
+            write_private(path, content.getvalue())
+        except OSError as error:
+            text = error.strerror or str(error)
+            raise SessionError(f"{path} can't be written: {text}") from error
 
     def _path(self, session: str) -> Path:
         return self._folder / f"{session.removeprefix('sha256:')[:32]}.npz"
@@ -96,14 +112,12 @@ class Pools:
     def _read_key(self) -> bytes:
         path = self._folder / _KEY
         if not path.exists():
-            with os.fdopen(_private(path, os.O_EXCL), "wb") as file:
-                file.write(secrets.token_bytes(32))
+            new = path.with_name(f"{_KEY}.{os.getpid()}")
+            write_private(new, secrets.token_bytes(32))
+            with contextlib.suppress(FileExistsError):  # another session was first
+                os.link(new, path)
+            new.unlink()
         key = path.read_bytes()
         if len(key) != 32:
             raise Refused("data_owner.pools must hold a key of 32 bytes", str(path))
         return key
-
-
-def _private(path: Path, flag: int) -> int:
-    """Return the handle of a new file that its owner alone may read."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)

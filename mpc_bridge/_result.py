@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from ._ledger import Ledger, Spent
 
-FORMAT, VERSION = "jaxsel secure run", 4
+FORMAT, VERSION = "jaxsel secure run", 5
 FILE = "result.json"
 
 _COUNTED = (
@@ -129,6 +129,8 @@ class Result:
         fraction_bits: Of all numbers.
         terms: Of the engine: its protocol and ring, or CrypTen's provider.
         versions: Of jaxsel and the engine.
+        discarded: What was opened in this output folder besides: by sessions that were
+            given up or answered before, and by steps that were cut and opened again.
         reveals: What each phase gave away, as far as this party can tell; empty until
             that was measured, after the session.
         warnings: Sentences that this party was told before anything was shared.
@@ -147,6 +149,7 @@ class Result:
     fraction_bits: int
     terms: Mapping[str, str]
     versions: Mapping[str, str]
+    discarded: tuple[Opening, ...] = ()
     reveals: tuple[Reveal, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -189,6 +192,7 @@ class Result:
             ("phases", PhaseResult),
             ("steps", Step),
             ("openings", Opening),
+            ("discarded", Opening),
             ("reveals", Reveal),
         ):
             fields[name] = tuple(kind(**entry) for entry in fields[name])
@@ -205,10 +209,10 @@ def steps_of(ledger: Ledger) -> tuple[Step, ...]:
     )
 
 
-def openings_of(ledger: Ledger) -> tuple[Opening, ...]:
-    """Return a ledger's openings, summed by phase and kind."""
+def openings_of(opened: Iterable[tuple[str, str, int]]) -> tuple[Opening, ...]:
+    """Sum openings, each a kind, a phase and its values, by phase and kind."""
     sizes: dict[tuple[str, str], list[int]] = {}
-    for kind, phase, values in ledger.opened:
+    for kind, phase, values in opened:
         sizes.setdefault((phase, kind), []).append(values)
     return tuple(
         Opening(phase=phase, kind=kind, openings=len(found), values=sum(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +28,9 @@ from ._config import (
     Session,
 )
 from ._export import export
+from ._limits import Limits
 from ._local import run_local
+from ._private import temporary_folder
 from ._session import run
 from ._toml import GIB, check_rendezvous
 from .engines import ENGINES
@@ -58,6 +59,7 @@ def run_selection(
     output: str | os.PathLike[str] | None = None,
     test_only_first_party: bool = False,
     pools: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
     measure: bool = True,
     force: bool = False,
     progress: bool = False,
@@ -94,10 +96,14 @@ def run_selection(
         memory: Bytes that a party may use for what grows with the batch.
         timeout: Of every wait for another party's message, in seconds.
         output: Folder for the `Result`, with costs, openings and the appraisal: it lies
-            in `output/model-owner`, in `output/data-owner`, or in both.
+            in `output/model-owner`, in `output/data-owner`, or in both. A run that was
+            cut goes on from there when it is called again with the same arguments;
+            without a folder nothing is kept, and openings are not counted.
         test_only_first_party: Without a third party; protects nothing.
         pools: The data owner's folder for digests of its pools: one that differs by few
             rows from an earlier one is warned of.
+        limits: What a party answers at most, over all runs with this `output`. None
+            is one session with `role`, and no limit where all roles run here.
         measure: Attack the answer afterwards, to say in the `Result` what it gave away.
         force: Replace results that lie in the output folder.
         progress: Show bars on standard error.
@@ -150,8 +156,7 @@ def run_selection(
     if batch_size is not None:
         check_count("batch_size", batch_size)
     published, proxies = _parts(phased)
-    with tempfile.TemporaryDirectory(prefix="jaxsel-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder("selection") as folder:
         place = folder if output is None else Path(output)
         phases, parts = _write_manifests(published, batch_size, folder), {}
         trusted = None if certificates is None else Path(certificates)
@@ -163,6 +168,7 @@ def run_selection(
                 memory=memory,
                 certificates=trusted,
                 measure=measure and output is not None,
+                limits=limits or Limits(),
             )
         if role != "model-owner":
             inputs = _write_inputs(published, pool, base, folder)
@@ -173,6 +179,7 @@ def run_selection(
                 certificates=trusted,
                 pools=None if pools is None else Path(pools),
                 measure=measure and output is not None,
+                limits=limits or Limits(),
             )
         session = Session(
             name=name,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._config import Config, ConfigError, Parties, check_config, read_config
+from ._ending import end_now, set_doing
 from ._handshake import (
     PROTOCOL,
     ROLES,
@@ -132,11 +133,11 @@ def play(
     from ._party import Party  # imports JAX
 
     party = Party(role, rank, engine, config, force=force, progress=progress)
+    set_doing(lambda: party.where)
     if engine.own_process:
 
         def give_up(text: str) -> None:
-            _say(f"{ROLES[rank]}: error: {party.where}: {text}")
-            os._exit(1)
+            end_now(ROLES[rank], text, 1)
 
         meeting = dataclasses.replace(meeting, give_up=give_up)
     refusal: Exception | None = None

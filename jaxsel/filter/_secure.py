@@ -249,6 +249,11 @@ class SecureClient:
             return client
 
     @property
+    def stage(self) -> int:
+        """Number of its methods that were called: 4 after `reveal`."""
+        return self._stage
+
+    @property
     def _sender(self) -> dict[str, Any]:
         one = self._counted
         return {"task": one.task, "round": one.round, "client": one.client}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from jaxsel.value import threshold_counts, threshold_knn_shapley
 from ._privacy import discrete_gaussian
 from ._request import FORMAT
 from ._schema import as_labels
+from ._spent import Spent
 from ._valuation import FEWEST, CountSums, Survivors, Valuation
 
 _KIND = "state of an owner"
@@ -94,6 +96,7 @@ class ValueOwner:
         )
         self._client: SecureClient | None = SecureClient(counted, valuation.needed)
         self._told: tuple[str, ...] | None = None
+        self._number, self._saved = secrets.token_hex(16), 0
 
     def keys(self) -> Keys:
         """Return its public keys, for all other owners."""
@@ -215,10 +218,14 @@ class ValueOwner:
         """Write all that it knows to a file that only its user can read.
 
         Replace the file before you send what a method returned: who goes on twice from
-        one state may open both of its masks.
+        one state may open both of its masks. A hidden file beside it notes the step
+        first, so that an older copy is refused.
 
         Args:
             path: The file; `.npz` is appended if it does not end so.
+
+        Raises:
+            ValueError: If another process has gone on from the same state.
         """
         path = Path(path)
         if path.suffix != ".npz":
@@ -227,6 +234,7 @@ class ValueOwner:
             "task": self.valuation.task,
             "owner": self.owner,
             "told": None if self._told is None else [*self._told],
+            "number": self._number,
         }
         client = None
         if self._client is not None:
@@ -238,6 +246,8 @@ class ValueOwner:
             "client": client,
         }
         content = pack(FORMAT, _KIND, fields, arrays)
+        Spent(path.parent).note(self._number, self._saved, self._stage)
+        self._saved = self._stage
         with staged([path]) as [part]:
             private = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(private, "wb") as file:
@@ -262,10 +272,11 @@ class ValueOwner:
         Raises:
             FileNotFoundError: If there is no such file.
             TypeError: If `max_bytes` is no whole number.
-            ValueError: If it holds anything else, is damaged or of another valuation.
+            ValueError: If it holds anything else, is damaged or of another valuation;
+                if it is a copy from before a step that was taken.
         """
         with reading(FORMAT, path, _KIND, _ARRAYS, max_bytes) as (fields, arrays):
-            check_fields("fields", fields, {"task", "owner", "told"})
+            check_fields("fields", fields, {"task", "owner", "told", "number"})
             if fields["task"] != valuation.task:
                 raise ValueError("it is of another valuation, or that was changed")
             owner = cls.__new__(cls)
@@ -277,7 +288,14 @@ class ValueOwner:
             owner._client = None
             if "client" in arrays:
                 owner._client = SecureClient.from_bytes(arrays["client"].tobytes())
+            owner._number, owner._saved = str(fields["number"]), owner._stage
+            Spent(Path(path).parent).check(owner._number, owner._stage)
             return owner
+
+    @property
+    def _stage(self) -> int:
+        """Number of `keys`, `share`, `masked` and `reveal` that were called."""
+        return 4 if self._client is None else self._client.stage
 
     def _secure(self) -> SecureClient:
         if self._client is None:

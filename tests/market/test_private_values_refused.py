@@ -1,6 +1,7 @@
 """Values across owners: messages and sums that are refused."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -162,3 +163,38 @@ def test_files_that_were_changed(tmp_path):
     state = Session(valuation).owners["ada"].save(tmp_path / "state.npz")
     with pytest.raises(ValueError, match="another valuation"):
         ValueOwner.load(state, ask())
+
+
+def test_a_copy_of_a_state_is_not_gone_on_with_twice(tmp_path):
+    """Shares of both masks would open what they hide."""
+    session = Session(ask()).share().mask()
+    state = session.owners["ada"].save(tmp_path / "state.npz")
+    copy = tmp_path / "backup.npz"
+    shutil.copy(state, copy)
+    owner = ValueOwner.load(state, session.valuation)
+    owner.reveal(session.survivors)
+    owner.save(state)
+    ValueOwner.load(state, session.valuation)  # the newest one, for its values
+    shutil.copy(copy, state)
+    for path in (state, copy):
+        with pytest.raises(ValueError, match="after 'reveal', got a copy from before"):
+            ValueOwner.load(path, session.valuation)
+    hidden = tmp_path / ".jaxsel-spent"
+    assert hidden.stat().st_mode & 0o777 == 0o600
+    with hidden.open("a") as file:
+        file.write("0123 ")  # a crash in the middle of a line
+    with pytest.raises(ValueError, match="copy from before"):
+        ValueOwner.load(copy, session.valuation)
+
+
+def test_two_processes_do_not_go_on_from_one_state(tmp_path):
+    session = Session(ask()).share().mask()
+    state = session.owners["bo"].save(tmp_path / "state.npz")
+    first, second = (ValueOwner.load(state, session.valuation) for _ in range(2))
+    for owner in (first, second):
+        owner.reveal(session.survivors)
+    first.save(state)
+    newest = state.read_bytes()
+    with pytest.raises(ValueError, match="got a copy from before, after 'masked'"):
+        second.save(state)
+    assert state.read_bytes() == newest

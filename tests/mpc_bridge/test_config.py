@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpc_bridge._config import Appraisal, Config, ConfigError, Inputs, read_config
+from mpc_bridge._limits import Limits, with_limits
 
 PUBLIC = """\
 [session]
@@ -86,6 +87,29 @@ def test_what_is_measured_and_kept_is_each_partys_own(read, tmp_path):
         read(PUBLIC + MODEL + own.replace(', { x = "b.npy" }', ""))
     with pytest.raises(ConfigError, match="model_owner.measure must be true or false"):
         read(PUBLIC + MODEL + "measure = 1\n")
+
+
+def test_limits_are_strict_unless_a_party_says_more(read, tmp_path):
+    config = read(PUBLIC + MODEL + DATA)
+    assert config.model_owner.limits == Limits(sessions=1, reopenings=3)
+    own = "limits = { sessions = 2, openings = 900 }\n"
+    config = read(PUBLIC + MODEL + own)
+    assert config.model_owner.limits == Limits(sessions=2, openings=900)
+    config.write(tmp_path / "again.toml")
+    assert read_config(tmp_path / "again.toml") == config
+    changed = with_limits(config, lambda own: own.changed(["rows=7", "sessions=3"]))
+    assert changed.model_owner.limits == Limits(sessions=3, openings=900, rows=7)
+    for text, message in (
+        ("limits = { sessions = 0 }", "limits.sessions must be a whole number of at l"),
+        ("limits = { answers = 1 }", "model_owner.limits.answers is unknown"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read(PUBLIC + MODEL + text)
+    for change in ("sessions", "answers=1", "sessions=-1", "rows=many"):
+        with pytest.raises(ConfigError, match=f"--limit must be one of .*{change!r}"):
+            Limits().changed([change])
+    with pytest.raises(ConfigError, match="limits.sessions must be .*, got 0"):
+        Limits(sessions=0)
 
 
 def test_parts_of_others_may_be_absent(read):

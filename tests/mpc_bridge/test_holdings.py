@@ -1,14 +1,17 @@
 """What a party brings is checked before the session: files, shapes, values."""
 
+import contextlib
 import dataclasses
+import os
 import re
 
 import numpy as np
 import pytest
 
 from jaxsel import proxy
+from mpc_bridge._arrays import ArrayFile
 from mpc_bridge._config import Config, DataOwner, Inputs, PhaseConfig, Session
-from mpc_bridge._handshake import Refused
+from mpc_bridge._handshake import Refused, SessionError
 from mpc_bridge._holdings import open_samples, read_public
 
 N, L, H, V = 5, 4, 6, 9
@@ -125,9 +128,7 @@ def test_what_the_other_is_told_holds_no_data(bring, tmp_path):
 
 
 def bring_again(folder):
-    from mpc_bridge._holdings import _array
-
-    return _array("data_owner.inputs[0].x", folder / "x.npy")
+    return ArrayFile("data_owner.inputs[0].x", folder / "x.npy")
 
 
 def test_bounds_of_the_manifest_hold(bring):
@@ -171,3 +172,56 @@ def test_how_many_rows_leave_the_bounds_is_told_to_the_data_owner_alone(bring):
 def test_excluded_rows_are_checked(bring, exclude, message):
     with pytest.raises(Refused, match=re.escape(message)):
         bring(PLAIN, ROWS, exclude=exclude)
+
+
+@pytest.mark.parametrize("how", ["cut", "saved", "replaced", "gone"])
+def test_a_file_that_changes_during_a_run_is_named(bring, tmp_path, how):
+    """A mapped file that is cut would end the process without a word."""
+    pool, reader = bring(PLAIN, ROWS)
+    read, path = reader(pool), tmp_path / "x.npy"
+    read(slice(0, 2))
+    if how == "cut":
+        os.truncate(path, 200)
+    elif how == "saved":
+        np.save(path, ROWS + 1)
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    elif how == "replaced":
+        np.save(tmp_path / "new.npy", ROWS)
+        os.replace(tmp_path / "new.npy", path)
+    else:
+        path.unlink()
+    with pytest.raises(SessionError, match=r"x.npy was changed during the run"):
+        read(slice(2, 4))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("rows", [[], [4], [0, 1, 2, 3, 4], [0, 2, 3], [4, 1, 1, 2]])
+def test_any_rows_are_read_as_they_are(tmp_path, order, rows):
+    for dtype in (np.float32, np.float16, bool, ">i8"):
+        x = np.asarray(8 * ROWS, order=order).astype(dtype)
+        np.save(tmp_path / "x.npy", x)
+        file = ArrayFile("x", tmp_path / "x.npy")
+        assert (file.shape, file.dtype, len(file), file.ndim) == (
+            x.shape,
+            x.dtype,
+            N,
+            3,
+        )
+        np.testing.assert_array_equal(file[np.array(rows, int)], x[rows])
+        np.testing.assert_array_equal(file[1:4], x[1:4])
+        with pytest.raises(IndexError, match="from 0 to 4"):
+            file[np.array([5])]
+
+
+def test_damaged_headers_are_refused(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, ROWS)
+    content = path.read_bytes()
+    for place in range(8, 100):
+        for byte in (0, 0x27, 0x28, 0xFF):
+            path.write_bytes(content[:place] + bytes([byte]) + content[place + 1 :])
+            with contextlib.suppress(Refused):  # or it is read, as what it says
+                ArrayFile("x", path)
+    path.write_bytes(content[:-1])
+    with pytest.raises(Refused, match=r"x must be an .npy file, got .*x.npy"):
+        ArrayFile("x", path)

@@ -128,9 +128,12 @@ def test_a_full_disk_leaves_what_was_there(kept, at, monkeypatch):
     assert again.secrets(never) == [b"a"]
 
 
-def test_a_damaged_entry_is_named(kept):
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_entry_is_named(kept, damage):
     path = kept / FOLDER / "000000.entry"
-    path.write_bytes(path.read_bytes()[:-1])
+    content = bytearray(path.read_bytes())
+    content[-2] ^= damage == "flipped"
+    path.write_bytes(content[: {"cut": -1, "empty": 0}.get(damage)])
     journal = begin(kept)
     with pytest.raises(SessionError, match="000000.entry is damaged: delete .*, and"):
         journal.secrets(never)

@@ -1,5 +1,6 @@
 """What parties agree on, offer, open and write, on an engine in the clear."""
 
+import contextlib
 import dataclasses
 import shutil
 
@@ -41,8 +42,8 @@ class Run:
     def play(self, rank, room):
         config, role = self.configs[rank], ROLES[rank]
         party = Party(role, rank, self.engine, config, force=False, progress=False)
-        party.prepare()
-        with self.engine.connect(rank, room) as engine:
+        with contextlib.closing(party), self.engine.connect(rank, room) as engine:
+            party.prepare()
             self.engines[rank] = engine
             return party.play(
                 engine, agree(engine, party.terms(engine), party.offers(engine))
@@ -98,13 +99,14 @@ def test_nothing_goes_between_steps_and_nothing_opens_but_by_the_ledger(config):
     run = Run(config(), config())
     left = (N - len(EXCLUDED), KEEPS[0])
     for rank, engine in run.engines.items():
-        # After the terms: numbers, shares, openings, and that the result is written.
-        last, message = engine.log[-1]
-        assert last == "exchange"
-        assert run.ledgers[rank].uncounted == len(message) < 80
+        # After the terms: numbers, shares, openings, what the result shows as a hash,
+        # and that it is written.
+        ends = [message for kind, message in engine.log[-2:] if kind == "exchange"]
+        assert [len(message) for message in ends] == [71, 7]
+        assert run.ledgers[rank].uncounted == 78
         done = [kind for kind, _ in engine.log]
         assert done[:2] == ["exchange", "start"]
-        assert done.count("exchange") == 2
+        assert done.count("exchange") == 3
         revealed = [
             int(np.prod(shape)) for kind, shape in engine.log if kind == "reveal"
         ]

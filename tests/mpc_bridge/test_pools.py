@@ -1,13 +1,15 @@
 """Pools of a data owner's sessions: digests at home, and warnings of near ones."""
 
+import os
 import stat
 
 import numpy as np
 import pytest
 from sessions import config_of
 
+from mpc_bridge import _private
 from mpc_bridge._config import DataOwner
-from mpc_bridge._handshake import Refused
+from mpc_bridge._handshake import Refused, SessionError
 from mpc_bridge._pools import Pools
 
 RNG = np.random.default_rng(0)
@@ -67,12 +69,26 @@ def test_a_folder_that_is_none(pools, tmp_path):
     with pytest.raises(Refused, match="data_owner.pools must be a folder") as raised:
         Pools(tmp_path / "file")
     assert str(tmp_path) not in raised.value.rule
-    (tmp_path / "pools" / "bad.npz").write_text("text")
-    with pytest.raises(Refused, match="data_owner.pools must hold digests"):
-        warned(pools, X)
+    for damage in (b"text", b"PK\x03\x04 and no more", b""):
+        (tmp_path / "pools" / "bad.npz").write_bytes(damage)
+        with pytest.raises(Refused, match=r"must hold whole digests: .*bad.npz"):
+            warned(pools, X)
     (tmp_path / "pools" / "key").write_bytes(b"short")
     with pytest.raises(Refused, match="a key of 32 bytes"):
         Pools(tmp_path / "pools")
+
+
+def test_a_full_disk_leaves_earlier_digests_whole(pools, tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(28, os.strerror(28))
+
+    other = pools.digests(reader(X[5:]), 45)
+    with monkeypatch.context() as patch:
+        patch.setattr(_private.os, "fsync", full)
+        with pytest.raises(SessionError, match=r"npz can't be written: No space left"):
+            pools.remember(other, name="second", session="sha256:two")
+    assert len(list((tmp_path / "pools").iterdir())) == 2
+    assert "'first'" in warned(pools, X[1:])[0]
 
 
 def test_masks_and_pieces(tmp_path, monkeypatch):

@@ -91,7 +91,10 @@ def test_a_run_counts_what_it_did(files, local):
 def test_results_are_whole_files(files, local):
     for party in ("model", "data"):
         folder = files / "local" / party
-        assert [path.name for path in folder.iterdir()] == ["result.json"]
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == ["openings.jsonl", "result.json"]
+        for path in folder.iterdir():
+            assert path.stat().st_mode & 0o777 == 0o600
         document = json.loads((folder / "result.json").read_text())
         assert document["total"]["rounds"] > 0
 
@@ -355,10 +358,10 @@ def test_a_process_can_take_part_in_another_session(sessions, files, local):
         assert found == local[0].rows
         assert shares > 0
         assert size > 50_000
-        # Between steps nothing went but one message, that the result is written: a
-        # header of two numbers and a number for each byte, sent and received. Opened
-        # scores would be 16 bytes each: 57 and 25.
-        assert uncounted[0] <= 2 * 8 * (2 + 80)
+        # Between steps nothing went but two messages, a hash of what the result shows
+        # and that it is written: each a header of two numbers and a number for each
+        # byte, sent and received. Opened scores would be 16 bytes each: 57 and 25.
+        assert uncounted[0] <= 2 * 8 * (2 + 71 + 2 + 7)
     assert (files / "works" / "model" / "result.json").exists()
 
 

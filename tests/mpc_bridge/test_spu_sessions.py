@@ -41,7 +41,8 @@ def test_a_run_chooses_what_clear_scores_choose(files, local, engine, leak):
         opened.add("shuffled")
     assert kinds == {*opened, "mean"}
     for party in ("model", "data"):
-        assert [p.name for p in (files / name / party).iterdir()] == ["result.json"]
+        left = sorted(path.name for path in (files / name / party).iterdir())
+        assert left == ["openings.jsonl", "result.json"]
 
 
 def test_batches_at_once_are_counted_once(tmp_path):
@@ -101,9 +102,11 @@ def test_a_killed_party_goes_on(files, tmp_path, entries, victim):
     assert results[0].openings == results[1].openings
 
 
-def test_an_end_by_sigterm_is_one_of_all_roles(files, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_end_of_local_is_one_of_all_roles(files, tmp_path, number):
     config = config_of(files, tmp_path, engine="spu-aby3", samples=60)
     config.write(tmp_path / "run.toml")
+    (tmp_path / "temporary").mkdir()
     local = subprocess.Popen(
         [
             sys.executable,
@@ -113,8 +116,13 @@ def test_an_end_by_sigterm_is_one_of_all_roles(files, tmp_path):
             "--config",
             tmp_path / "run.toml",
         ],
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "TMPDIR": str(tmp_path / "temporary"),
+        },
     )
 
     def three():
@@ -123,7 +131,12 @@ def test_an_end_by_sigterm_is_one_of_all_roles(files, tmp_path):
         return pids if len(pids) == 3 else None
 
     children = until(three, "three roles", alive=lambda: local.poll() is None)
-    local.terminate()
-    assert local.wait(PATIENCE) == 128 + signal.SIGTERM
-    for child in children:
-        assert not Path(f"/proc/{child}/cmdline").exists()
+    local.send_signal(number)
+    _, errors = local.communicate(timeout=PATIENCE)
+    if number == signal.SIGTERM:
+        assert local.returncode == 128 + number
+        assert "ended by SIGTERM, and all roles" in errors
+    for child in children:  # an orphan may stay a zombie, which has no command line
+        line = Path(f"/proc/{child}/cmdline")
+        until(lambda line=line: not (line.exists() and line.read_bytes()), "its end")
+    assert not list((tmp_path / "temporary").glob("jaxsel-*"))

@@ -71,7 +71,10 @@ def together(parties, function):
             found[rank] = error
             room.send(rank, GONE)
 
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(parties)]
+    threads = [
+        threading.Thread(target=call, args=(i,), name=f"party {i}")
+        for i in range(parties)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

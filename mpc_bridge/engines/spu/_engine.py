@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import secrets
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from jaxsel.proxy import MODELS, Operation, Steps, check_engine
 from mpc_bridge._framing import pack, unpack
 from mpc_bridge._handshake import ROLES, SessionError
+from mpc_bridge._private import temporary_folder
 from mpc_bridge.engines._face import (
     DATA_OWNER,
     MODEL_OWNER,
@@ -125,7 +125,7 @@ class SpuEngine(Engine):
     @classmethod
     @contextlib.contextmanager
     def connect(cls, rank: int, meeting: Meeting) -> Iterator[SpuEngine]:
-        with tempfile.TemporaryDirectory(prefix="jaxsel-spu-") as folder:
+        with temporary_folder("spu") as folder:
             traffic = Traffic(folder)
             with connected(rank, cls.parties, meeting) as (link, watch):
                 yield cls(link, traffic, watch)

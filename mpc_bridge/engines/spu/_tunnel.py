@@ -19,17 +19,15 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mpc_bridge._certificate import Certificate, same_fingerprint
 from mpc_bridge._certs import Credentials
 from mpc_bridge._handshake import SessionError, disagreement
+from mpc_bridge._private import hold_folder, remove_folder
 
 from ._meet import CARRY, LOOK, Board, greeting, said_in
 from ._tls import NotThereError, PeerError, context, explain, shown_by
@@ -90,7 +88,7 @@ class Tunnel:
         self._timeout = timeout
         self._client = context(credentials)
         self._server = context(credentials, server=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="jaxsel-"))  # mode 0700
+        self._folder = hold_folder("wire")
         self._sockets = [self._folder / f"to-{i}" for i in range(len(parties))]
         self._sockets[rank] = self._folder / "engine"
         self.hosts = [f"unix:{path}" for path in self._sockets]
@@ -142,7 +140,7 @@ class Tunnel:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
