@@ -17,6 +17,7 @@ from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._show import brief
 from jaxsel._wire import (
     MAX_BYTES,
+    check_arrays,
     check_fields,
     check_id,
     check_text,
@@ -204,8 +205,7 @@ class Valuation:
             fields, arrays = found
             names = {*cls._numbers, *cls._texts, "owners", "schema"}
             check_fields("fields", fields, names)
-            if set(arrays) != set(cls._arrays):
-                raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
+            check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
             values["owners"] = _names(fields)
             values["schema"] = Schema.from_fields(fields["schema"])
@@ -277,8 +277,7 @@ class _Reply:
         with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
             fields, arrays = found
             check_fields("fields", fields, {"task", "owners"})
-            if set(arrays) != set(cls._arrays):
-                raise ValueError(f"arrays must be {', '.join(cls._arrays) or 'none'}")
+            check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
             values["owners"] = _names(fields)
             reply = cls(**values)
