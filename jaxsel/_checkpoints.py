@@ -112,7 +112,7 @@ class Checkpoints:
             )
         if "sha256" not in about:
             raise ValueError(
-                f"checkpoint {self.folder} has no sha256, as those of earlier versions: "
+                f"checkpoint {self.folder} has no sha256, as of earlier versions: "
                 "delete it to start again, or choose another folder"
             )
         with self._naming_damage():
@@ -135,8 +135,8 @@ class Checkpoints:
         except Exception as error:
             why = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise ValueError(
-                f"checkpoint {self.folder} is damaged, or was changed: {why}. Delete it "
-                "to start again, or choose another folder"
+                f"checkpoint {self.folder} is damaged, or was changed: {why}. Delete "
+                "it to start again, or choose another folder"
             ) from error
 
     def _open(self) -> Any:
@@ -154,7 +154,7 @@ class Checkpoints:
 
 
 def _whole(leaf: Any) -> Any:
-    """Return a leaf as every process can hash it, before it is saved and once it is read.
+    """Return a leaf as every process can hash it, before a save and after a load.
 
     Whole, keys as their words, and integers in 64 bits: JAX may read them in 32.
     """
