@@ -244,7 +244,14 @@ class Verdict(Message):
         return as_losses("losses", losses, dtype=self.value.dtype) <= self.value
 
 
-def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> Counted:
+def count_losses(
+    question: Question,
+    losses: npt.ArrayLike,
+    *,
+    client: str,
+    max_rounds: int = 20,
+    max_edges: int = 100_000,
+) -> Counted:
     """Answer a question: the client's part.
 
     Losses are rounded to the type of the question's edges first. Costs a sort.
@@ -253,14 +260,28 @@ def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> C
         question: What the server asks.
         losses: The client's losses, `[n]`; there may be none.
         client: Its name.
+        max_rounds: The last round that the client answers. The server needs 9 in
+            float32 and 19 in float64 at most; more would show losses ever more exactly.
+        max_edges: The most edges that it counts at: the first round asks for those of
+            the benchmark's losses.
 
     Returns:
         The answer to send: how many losses lie below, at and between the edges.
 
     Raises:
         TypeError: If the losses are not numeric.
-        ValueError: If they are not finite, or more than the question's limit.
+        ValueError: If they are not finite, or more than the question's limit; or if the
+            question goes beyond a limit of the client: the message has both numbers.
     """
+    if question.round > check_count("max_rounds", max_rounds):
+        raise ValueError(
+            f"max_rounds is {max_rounds}, but the question is of round {question.round}"
+        )
+    if len(question.edges) > check_count("max_edges", max_edges):
+        raise ValueError(
+            f"max_edges is {max_edges}, but the question asks for counts at "
+            f"{len(question.edges)} edges"
+        )
     own = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
     if len(own) > question.limit:
         raise ValueError(
