@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._result_files import read_arrays, write_arrays
+from jaxsel._staged import staged
 from jaxsel.proxy import compare_pools, row_digests
 
 from ._handshake import Refused
@@ -70,12 +72,13 @@ class Pools:
         """
         found: list[str] = []
         for path in sorted(self._folder.glob("*.npz")):
-            if resumed and path == self._path(session):
+            unfinished = path.name.startswith(".")  # by a run that was killed
+            if unfinished or (resumed and path == self._path(session)):
                 continue
             try:
-                with np.load(path, allow_pickle=False) as file:
-                    name, earlier = str(file["name"]), file["digests"]
-            except (ValueError, KeyError, EOFError, OSError) as error:
+                arrays = read_arrays(path)
+                name, earlier = str(arrays["name"]), arrays["digests"]
+            except (ValueError, KeyError, OSError) as error:
                 raise Refused(
                     "data_owner.pools must hold digests", f"{path}: {error}"
                 ) from None
@@ -87,8 +90,9 @@ class Pools:
     def remember(self, digests: np.ndarray, *, name: str, session: str) -> None:
         """Keep a pool for later sessions to compare with, before anything is opened."""
         arrays: dict[str, Any] = {"name": np.array(name), "digests": digests}
-        with os.fdopen(_private(self._path(session), os.O_TRUNC), "wb") as file:
-            np.savez(file, **arrays)
+        with staged([self._path(session)]) as [part]:
+            os.close(_private(part, os.O_EXCL))
+            write_arrays(part, arrays)
 
     def _path(self, session: str) -> Path:
         return self._folder / f"{session.removeprefix('sha256:')[:32]}.npz"

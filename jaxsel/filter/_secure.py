@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 
 from jaxsel._checks import check_count
-from jaxsel._wire import check_arrays, check_fields, pack, unpacking
+from jaxsel._wire import check_arrays, check_fields, check_text, pack, unpacking
 
-from ._messages import FORMAT, MAX_BYTES, Counted, FromClient
+from ._messages import FORMAT, MAX_BYTES, Counted, FromClient, check_bytes
 from ._secure_messages import Keys, Revealed, Shares
 from ._shamir import LENGTH, split
 
@@ -256,13 +256,21 @@ class SecureClient:
                 fields,
                 {"task", "round", "client", "needed", "stage", "known", "held"},
             )
+            known, held = (_names(name, fields[name]) for name in ("known", "held"))
+            for name, shape in (
+                ("secret", (3, 32)),
+                ("keys", (1 + len(known), 2, 32)),
+                ("shares", (1 + len(held), 2 * LENGTH)),
+                ("sent", (32,)),
+            ):
+                check_bytes(name, arrays[name], shape)
             sender = {name: fields[name] for name in ("task", "round", "client")}
             client = cls(Counted(**sender, counts=arrays["counts"]), fields["needed"])
             *secret, client._own = (row.tobytes() for row in arrays["secret"])
             client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
-            for name, pair in zip(fields["known"], arrays["keys"][1:], strict=True):
+            for name, pair in zip(known, arrays["keys"][1:], strict=True):
                 client._keys[name] = Keys(**sender | {"client": name}, keys=pair)
-            for name, both in zip(fields["held"], arrays["shares"][1:], strict=True):
+            for name, both in zip(held, arrays["shares"][1:], strict=True):
                 client._held[name] = both.tobytes()
             client._stage = check_count("stage", fields["stage"], minimum=0)
             client._sent = arrays["sent"].tobytes()
@@ -290,6 +298,17 @@ class SecureClient:
         public = self._keys[other].keys[0].tobytes()
         about = f"share {sender!r} {receiver!r}"
         return ChaCha20Poly1305(_agreed(self._secret[0], public, about, self._counted))
+
+
+def _names(field: str, names: Any) -> list[str]:
+    """Return distinct names of clients that came from a file."""
+    if not isinstance(names, list):
+        raise ValueError(f"{field} must be a list of names")
+    for name in names:
+        check_text(f"a name in {field}", name, longest=100)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{field} must be distinct names")
+    return names
 
 
 def commitment(counted: FromClient, about: str, secret: bytes) -> bytes:

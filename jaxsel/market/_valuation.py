@@ -207,7 +207,7 @@ class Valuation:
             check_fields("fields", fields, names)
             check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields)
+            values["owners"] = names_in(fields["owners"])
             values["schema"] = Schema.from_fields(fields["schema"])
             return cls(**values)
 
@@ -279,7 +279,7 @@ class _Reply:
             check_fields("fields", fields, {"task", "owners"})
             check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields)
+            values["owners"] = names_in(fields["owners"])
             reply = cls(**values)
             reply.check(valuation)
             return reply
@@ -338,7 +338,8 @@ class CountSums(_Reply):
             raise ValueError(f"sums must have at most {most} points in a ball")
 
 
-def _names(fields: dict[str, Any], name: str = "owners") -> tuple[str, ...]:
-    if not isinstance(fields[name], list):
-        raise ValueError(f"{name} must be a list of names")
-    return tuple(check_text(name, owner, longest=100) for owner in fields[name])
+def names_in(names: Any, field: str = "owners") -> tuple[str, ...]:
+    """Return the names that a field of a file lists."""
+    if not isinstance(names, list):
+        raise ValueError(f"{field} must be a list of names")
+    return tuple(check_text(field, owner, longest=100) for owner in names)

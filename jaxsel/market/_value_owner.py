@@ -12,11 +12,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_features
+from jaxsel._checks import check_choice, check_features
 from jaxsel._frames import in_order, names_of
 from jaxsel._staged import staged
 from jaxsel._types import Reduce, Values
-from jaxsel._wire import MAX_BYTES, check_fields, pack, reading
+from jaxsel._wire import MAX_BYTES, check_arrays, check_fields, pack, reading
 from jaxsel.filter import Counted, Keys, Revealed, SecureClient, Shares
 from jaxsel.value import threshold_counts, threshold_knn_shapley
 
@@ -24,7 +24,7 @@ from ._limits import MAX_EPSILON, MAX_VAL, PrivacyBudget, check_limits
 from ._privacy import discrete_gaussian
 from ._request import FORMAT
 from ._schema import as_labels
-from ._valuation import FEWEST, CountSums, Survivors, Valuation
+from ._valuation import FEWEST, CountSums, Survivors, Valuation, names_in
 
 _KIND = "state of an owner"
 _ARRAYS = ("counts", "sent", "data", "client")
@@ -296,12 +296,19 @@ class ValueOwner:
         """
         with reading(FORMAT, path, _KIND, _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, {"task", "owner", "told"})
+            kept = [name for name in arrays if name != "client"]
+            check_arrays({name: arrays[name] for name in kept}, _ARRAYS[:-1])
             if fields["task"] != valuation.task:
                 raise ValueError("it is of another valuation, or that was changed")
+            names = names_in(fields["told"] or [], "told")
+            for name in (fields["owner"], *names):
+                check_choice("owner", name, valuation.owners)
+            for name in ("counts", "sent"):
+                if arrays[name].shape != (len(valuation), 2):
+                    raise ValueError(f"{name} must have shape [{len(valuation)}, 2]")
             owner = cls.__new__(cls)
             owner.valuation, owner.owner = valuation, fields["owner"]
-            told = fields["told"]
-            owner._told = None if told is None else tuple(told)
+            owner._told = None if fields["told"] is None else names
             owner._counts, owner._sent = arrays["counts"], arrays["sent"]
             owner._data = arrays["data"].tobytes()
             owner._client = None
