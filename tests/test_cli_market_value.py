@@ -231,6 +231,7 @@ def test_questions_add_up_in_a_file_beside_the_state(capsys):
     assert "delta of all questions may be 1.5e-06 in sum, but would be 2e-06" in error
     run(*again, "--total-epsilon", 2)
     run(*again, "--budget", "other.json")
+    assert "a file of its own" in refuse(capsys, *again, "--budget", "k.json")
     loose = ask("--epsilon", 0.01, "--delta", 0.999999, "--force")
     assert loose.variance < 10 < asked.variance
     error = refuse(capsys, *again, "--budget", "third.json")

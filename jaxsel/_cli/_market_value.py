@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._market_data import describe, read_data
+from ._market_limits import add_limits, limits_of
 from ._market_options import add_max_bytes, add_reading
 from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser, add_force
@@ -148,61 +147,7 @@ def _add_join(steps: Commands[Parser]) -> None:
     add("data", metavar="DATA", help="the owner's points and labels")
     add("--owner", metavar="NAME", required=True, help="who joins")
     add("--state", metavar="STATE.npz", required=True, help="the owner's own file")
-    add(
-        "--min-owners",
-        type=int,
-        default=3,
-        metavar="N",
-        help="refuse if fewer owners may be left in the end (default: 3)",
-    )
-    add(
-        "--max-epsilon",
-        type=float,
-        default=1.0,
-        metavar="E",
-        help="refuse a larger epsilon, and exact sums unless this is inf (default: 1)",
-    )
-    add(
-        "--max-delta",
-        type=float,
-        metavar="D",
-        help="refuse a larger delta (default: 1e-5, or n^-1.1 of n points if smaller)",
-    )
-    add(
-        "--min-colluding",
-        type=int,
-        default=1,
-        metavar="N",
-        help="refuse noise that suffices against fewer owners who pool what they know "
-        "(default: 1)",
-    )
-    add(
-        "--max-val",
-        type=int,
-        default=10_000,
-        metavar="N",
-        help="refuse more validation points (default: 10000)",
-    )
-    add(
-        "--budget",
-        metavar="FILE.json",
-        help="record of all questions that the owner joined, kept as long as DATA "
-        "(default: OWNER_budget.json beside STATE)",
-    )
-    add(
-        "--total-epsilon",
-        type=float,
-        metavar="E",
-        help="refuse if the epsilons of all questions in it would exceed this "
-        "(default: --max-epsilon)",
-    )
-    add(
-        "--total-delta",
-        type=float,
-        default=1e-5,
-        metavar="D",
-        help="the same of deltas (default: 1e-5)",
-    )
+    add_limits(parser)
     _add_reading(parser)
 
 
@@ -246,38 +191,25 @@ def _join(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     state = result_path(args.state, "--state")
     out = _prepare(args, ("asked", "data", "labels"), state)
-    from jaxsel.market import PrivacyBudget, Valuation, ValueOwner
+    from jaxsel.market import Valuation, ValueOwner
 
     asked = Valuation.load(args.asked, max_bytes=args.max_bytes)
     x, y, columns = _points(args)
-    if args.budget is None:
-        name = re.sub(r"[^\w-]", "_", args.owner)
-        args.budget = str(state.with_name(f"{name}_budget.json"))
-    if args.total_epsilon is None:
-        args.total_epsilon = args.max_epsilon
-    for name in ("max_epsilon", "total_epsilon"):
-        if getattr(args, name) == math.inf:
-            setattr(args, name, None)
-    budget = PrivacyBudget(
-        args.budget, epsilon=args.total_epsilon, delta=args.total_delta
-    )
+    limits, budget = limits_of(args, state)
+    if budget.path in (state, out, out.with_suffix(".json")):
+        raise ValueError(f"--budget must be a file of its own, got {budget.path}")
     owner = ValueOwner(
         asked,
         _ordered(x, columns, asked),
         y,
         owner=args.owner,
-        min_owners=args.min_owners,
-        max_epsilon=args.max_epsilon,
-        max_delta=args.max_delta,
-        min_colluding=args.min_colluding,
-        max_val=args.max_val,
         budget=budget,
+        **limits,
     )
     keys = owner.keys()
     # The state first: no key may be sent whose owner has forgotten it.
     writers = {state: owner.save, out: keys.save}
-    config = ("owner", "min_owners", "max_epsilon", "max_delta", "min_colluding")
-    config += ("max_val", "budget", "total_epsilon", "total_delta")
+    config = ("owner", *limits, "budget", "total_epsilon", "total_delta")
     epsilon, delta = budget.spent
     manifest = _publish(args, started, writers, config, ("asked", "data", "labels"))
     say(

@@ -269,7 +269,8 @@ class SecureClient:
             *secret, client._own = (row.tobytes() for row in arrays["secret"])
             client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
             for name, pair in zip(known, arrays["keys"][1:], strict=True):
-                client._keys[name] = Keys(**sender | {"client": name}, keys=pair)
+                mine: dict[str, Any] = sender | {"client": name}
+                client._keys[name] = Keys(**mine, keys=pair)
             for name, both in zip(held, arrays["shares"][1:], strict=True):
                 client._held[name] = both.tobytes()
             client._stage = check_count("stage", fields["stage"], minimum=0)

@@ -15,9 +15,10 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel._codec import check_format, decode, encode, read_json, write_json
+from jaxsel._show import brief
 
 Role = Literal["model owner", "data owner"]
-_OTHER: dict[str, Role] = {"model owner": "data owner", "data owner": "model owner"}
+_OTHER: dict[Role, Role] = {"model owner": "data owner", "data owner": "model owner"}
 _DIGITS = re.compile(r"[0-9a-f]{64}")
 _VERSION = 1
 
@@ -35,7 +36,7 @@ class _KeyMessage:
     digits: str
 
     def __post_init__(self) -> None:
-        check_choice("role", self.role, _OTHER)
+        check_choice("role", self.role, [*_OTHER])
         if not isinstance(self.digits, str) or not _DIGITS.fullmatch(self.digits):
             raise ValueError("digits must be 64 hexadecimal digits")
 
@@ -57,10 +58,12 @@ class _KeyMessage:
         return decode(cls, document)
 
 
+@brief
 class KeyCommitment(_KeyMessage):
     """SHA-256 of the number that a party has chosen, sent before either shows one."""
 
 
+@brief
 class KeyOpening(_KeyMessage):
     """The number that a party has chosen, sent once it has the other's commitment."""
 
@@ -82,8 +85,8 @@ class KeyShare:
     """
 
     def __init__(self, role: Role):
-        check_choice("role", role, _OTHER)
-        self._role = role
+        check_choice("role", role, [*_OTHER])
+        self._role: Role = role
         self._number = secrets.token_hex(32)
         self._theirs: KeyCommitment | None = None
 
