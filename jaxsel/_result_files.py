@@ -62,7 +62,7 @@ def load(
     Args:
         cls: The class.
         path: The file.
-        restore: Makes fields of what JSON holds of them.
+        restore: Converts static fields from JSON to the types of the class.
 
     Raises:
         OSError: If the file can't be opened.

@@ -382,7 +382,7 @@ class Values:
 
 
 def _restored(static: dict[str, Any]) -> dict[str, Any]:
-    """Return static fields of what JSON holds of them."""
+    """Convert static fields from JSON to the types that `Values` has."""
     fields = dict(static)
     if fields.get("provenance") is not None:
         source, parts = fields["provenance"]

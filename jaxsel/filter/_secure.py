@@ -26,7 +26,7 @@ import dataclasses
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -301,12 +301,12 @@ class SecureClient:
         return ChaCha20Poly1305(_agreed(self._secret[0], public, about, self._counted))
 
 
-def _names(field: str, names: Any) -> list[str]:
+def _names(field: str, value: Any) -> list[str]:
     """Return distinct names of clients that came from a file."""
-    if not isinstance(names, list):
+    if not isinstance(value, list):
         raise ValueError(f"{field} must be a list of names")
-    for name in names:
-        check_text(f"a name in {field}", name, longest=100)
+    listed = cast("list[Any]", value)
+    names = [check_text(f"a name in {field}", name, longest=100) for name in listed]
     if len(set(names)) < len(names):
         raise ValueError(f"{field} must be distinct names")
     return names

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -338,8 +338,9 @@ class CountSums(_Reply):
             raise ValueError(f"sums must have at most {most} points in a ball")
 
 
-def names_in(names: Any, field: str = "owners") -> tuple[str, ...]:
+def names_in(value: Any, field: str = "owners") -> tuple[str, ...]:
     """Return the names that a field of a file lists."""
-    if not isinstance(names, list):
+    if not isinstance(value, list):
         raise ValueError(f"{field} must be a list of names")
-    return tuple(check_text(field, owner, longest=100) for owner in names)
+    listed = cast("list[Any]", value)
+    return tuple(check_text(field, owner, longest=100) for owner in listed)

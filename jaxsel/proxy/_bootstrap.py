@@ -16,6 +16,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel._codec import check_format, decode, encode, read_json, write_json
 from jaxsel._show import brief
+from jaxsel._typed import wrapped_key
 
 Role = Literal["model owner", "data owner"]
 _OTHER: dict[Role, Role] = {"model owner": "data owner", "data owner": "model owner"}
@@ -132,8 +133,8 @@ class KeyShare:
                 f"the {theirs.role} must commit itself first: call open with its "
                 "commitment"
             )
-        found = _committed(theirs.role, theirs.digits)
-        if not hmac.compare_digest(found, self._theirs.digits):
+        committed = _committed(theirs.role, theirs.digits)
+        if not hmac.compare_digest(committed, self._theirs.digits):
             raise ValueError(
                 f"the number of the {theirs.role} must be the one that it committed "
                 "itself to, and is another: break off"
@@ -172,8 +173,7 @@ def joint_key(ours: int, theirs: int) -> jax.Array:
     for name, value in (("ours", ours), ("theirs", theirs)):
         check_count(name, value, minimum=0, maximum=2**256 - 1)
     digest = hashlib.sha256(f"jaxsel {ours} {theirs}".encode()).digest()
-    words = jnp.asarray(np.frombuffer(digest[:16], "<u4"))
-    return jax.random.wrap_key_data(words, impl="rbg")
+    return wrapped_key(jnp.asarray(np.frombuffer(digest[:16], "<u4")), impl="rbg")
 
 
 def draw_bootstrap(key: jax.Array, n: int, share: float) -> np.ndarray:
