@@ -124,7 +124,7 @@ def _sent(data: Owners) -> int:
     """Count the bytes of all files that one client sends."""
     valuation = data.ask(None)
     owners = {
-        name: ValueOwner(valuation, *own, owner=name)
+        name: ValueOwner(valuation, *own, owner=name, max_epsilon=None)
         for name, own in data.data().items()
     }
     keys = [owner.keys() for owner in owners.values()]

@@ -1,17 +1,23 @@
-"""Checkpoints of a run in a folder, written by orbax, for that run only."""
+"""Checkpoints of a run in a folder, written by orbax, for that run only.
+
+Each carries a sha256 of all that it holds: files of arrays have no checksum of their
+own, and a flipped bit would load as other numbers.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ._fingerprint import fingerprint, plain_repr
@@ -39,7 +45,9 @@ class Checkpoints:
             like: A state: a pytree of arrays of the same shapes and types.
 
         Raises:
-            ValueError: If the folder holds another run.
+            PermissionError: If the folder can't be read.
+            ValueError: If the folder holds another run, or a checkpoint that is damaged
+                or has no sha256.
         """
         leaves, structure = jax.tree.flatten(like)
         step, found, _ = self._read(_named(leaves))
@@ -57,7 +65,9 @@ class Checkpoints:
         """Return the arrays that `save` was given by name, or None if there are none.
 
         Raises:
-            ValueError: If the folder holds another run.
+            PermissionError: If the folder can't be read.
+            ValueError: If the folder holds another run, or a checkpoint that is damaged
+                or has no sha256.
         """
         step, found, names = self._read(None)
         if not step:
@@ -75,28 +85,59 @@ class Checkpoints:
         """
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
         names = [str(path[0].key) for path in paths] if _is_flat(state) else []
+        leaves = _named(jax.tree.leaves(state))
+        about = {
+            "run": self.run,
+            "names": names,
+            "sha256": self._digest(step, names, leaves),
+        }
         with self._open() as folder:
-            folder.save(
-                step,
-                _named(jax.tree.leaves(state)),
-                custom_metadata={"run": self.run, "names": names},
-            )
+            folder.save(step, leaves, custom_metadata=about)
         _LOG.debug("checkpoint %s: saved step %d", self.folder, step)
 
     def _read(self, like: Any) -> tuple[int, dict[str, Any], list[str]]:
         """Return the newest step, 0 if there is none, its leaves, and their names."""
-        with self._open() as folder:
+        # Of what is damaged, orbax and tensorstore raise errors of many kinds.
+        with self._naming_damage(), self._open() as folder:
             if folder.latest is None:
                 return 0, {}, []
             step = folder.latest.step
             about = folder.metadata(step).custom_metadata
-            if not isinstance(about, dict) or about.get("run") != self.run:
-                raise ValueError(
-                    f"checkpoint {self.folder} holds a run with other data, parameters "
-                    "or settings, or of another model: choose another folder"
-                )
-            _LOG.info("checkpoint %s: going on from step %d", self.folder, step)
-            return step, folder.load(step, like), about["names"]
+            mine = isinstance(about, dict) and about.get("run") == self.run
+            leaves = folder.load(step, like) if mine and "sha256" in about else {}
+        if not mine:
+            raise ValueError(
+                f"checkpoint {self.folder} holds a run with other data, parameters "
+                "or settings, or of another model: choose another folder"
+            )
+        if "sha256" not in about:
+            raise ValueError(
+                f"checkpoint {self.folder} has no sha256, as of earlier versions: "
+                "delete it to start again, or choose another folder"
+            )
+        with self._naming_damage():
+            names = [str(name) for name in about["names"]]
+            if about["sha256"] != self._digest(step, names, leaves):
+                raise ValueError("its sha256 differs")
+        _LOG.info("checkpoint %s: going on from step %d", self.folder, step)
+        return step, leaves, names
+
+    def _digest(self, step: int, names: list[str], leaves: dict[str, Any]) -> str:
+        about = {"run": self.run, "step": step, "names": names}
+        return run_digest(about, {name: _whole(leaves[name]) for name in leaves})
+
+    @contextlib.contextmanager
+    def _naming_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError:
+            raise
+        except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise ValueError(
+                f"checkpoint {self.folder} is damaged, or was changed: {why}. Delete "
+                "it to start again, or choose another folder"
+            ) from error
 
     def _open(self) -> Any:
         from orbax.checkpoint import v1 as ocp
@@ -110,6 +151,23 @@ class Checkpoints:
         return ocp.training.Checkpointer(
             os.fspath(self.folder), preservation_policy=newest
         )
+
+
+def _whole(leaf: Any) -> Any:
+    """Return a leaf as every process can hash it, before a save and after a load.
+
+    Whole, keys as their words, and integers in 64 bits: JAX may read them in 32.
+    """
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, jax.Array) and not (
+        leaf.is_fully_addressable or leaf.is_fully_replicated
+    ):
+        from jax.experimental import multihost_utils
+
+        leaf = multihost_utils.process_allgather(leaf, tiled=True)
+    wide = {"i": np.int64, "u": np.uint64}.get(leaf.dtype.kind)
+    return leaf if wide is None else np.asarray(leaf).astype(wide)
 
 
 def _is_flat(state: Any) -> bool:

@@ -20,10 +20,10 @@ def locked_scratch(name: str, root: Path) -> Iterator[Path]:
     hidden.mkdir(parents=True, exist_ok=True)
     for leftover in hidden.glob("*.tmp"):
         if leftover.stem != name:
-            with _lock(hidden / f"{leftover.stem}.lock", wait=False) as held:
+            with locked(hidden / f"{leftover.stem}.lock", wait=False) as held:
                 if held:
                     shutil.rmtree(leftover, ignore_errors=True)
-    with _lock(hidden / f"{name}.lock", wait=True):
+    with locked(hidden / f"{name}.lock", wait=True):
         scratch = hidden / f"{name}.tmp"
         if scratch.exists():
             shutil.rmtree(scratch)
@@ -35,7 +35,8 @@ def locked_scratch(name: str, root: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _lock(path: Path, *, wait: bool) -> Iterator[bool]:
+def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of a file, and yield True; without `wait` False if it is held."""
     import fcntl  # not on Windows
 
     with path.open("w") as file:

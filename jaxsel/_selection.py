@@ -105,4 +105,4 @@ class Selection:
         Raises:
             ValueError: If the file holds something else.
         """
-        return cls(**load(cls, path))
+        return load(cls, path)

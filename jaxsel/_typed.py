@@ -178,6 +178,6 @@ def while_loop(
     return lax.while_loop(more, body, carry)
 
 
-def wrapped_key(bits: jax.Array) -> jax.Array:
+def wrapped_key(bits: jax.Array, impl: str | None = None) -> jax.Array:
     """Return the key that has these bits: `jax.random.wrap_key_data`."""
-    return jax.random.wrap_key_data(bits)
+    return jax.random.wrap_key_data(bits, impl=impl)

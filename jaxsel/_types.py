@@ -297,13 +297,7 @@ class Values:
         Raises:
             ValueError: If the file holds something else.
         """
-        fields = load(cls, path)
-        if fields.get("provenance") is not None:
-            source, parts = fields["provenance"]
-            fields["provenance"] = Provenance(source, tuple(parts))
-        if fields.get("index") is not None:
-            fields["index"] = tuple(fields["index"])
-        return cls(**fields)
+        return load(cls, path, _restored)
 
     def _merge_one(self, other: Values) -> Values:
         for name in ("method", "reduce"):
@@ -385,6 +379,17 @@ class Values:
                 f"known: the others are NaN, and come last by position; {remedy}"
             )
         return k
+
+
+def _restored(static: dict[str, Any]) -> dict[str, Any]:
+    """Convert static fields from JSON to the types that `Values` has."""
+    fields = dict(static)
+    if fields.get("provenance") is not None:
+        source, parts = fields["provenance"]
+        fields["provenance"] = Provenance(source, tuple(parts))
+    if fields.get("index") is not None:
+        fields["index"] = tuple(fields["index"])
+    return fields
 
 
 def _columns_at(

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -212,6 +212,12 @@ def check_fields(name: str, fields: Any, names: set[str]) -> None:
             f"{name} must have the fields {', '.join(sorted(names))}, got "
             f"{str(found)[:200]!r}"
         )
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> None:
+    """Refuse a file that lacks arrays, or has others."""
+    if set(arrays) != set(names):
+        raise ValueError(f"arrays must be {', '.join(names) or 'none'}")
 
 
 def check_text(

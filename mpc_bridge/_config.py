@@ -243,7 +243,7 @@ def read_config(path: str | Path) -> Config:
     path = Path(path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no TOML file: {error}") from None
     try:
         return _config(Table(document, "", path.resolve().parent))

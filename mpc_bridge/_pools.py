@@ -7,16 +7,16 @@ data owner can see that coming. Nothing of this is sent.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import secrets
 import stat
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from jaxsel._result_files import read_arrays, write_arrays
+from jaxsel._staged import staged
 from jaxsel.proxy import compare_pools, row_digests
 
 from ._handshake import Refused, SessionError
@@ -74,13 +74,13 @@ class Pools:
         """
         found: list[str] = []
         for path in sorted(self._folder.glob("*.npz")):
-            if resumed and path == self._path(session):
+            unfinished = path.name.startswith(".")  # by a run that was killed
+            if unfinished or (resumed and path == self._path(session)):
                 continue
             try:
-                content = io.BytesIO(path.read_bytes())
-                with np.load(content, allow_pickle=False) as file:
-                    name, earlier = str(file["name"]), file["digests"]
-            except (ValueError, KeyError, EOFError, OSError, BadZipFile) as error:
+                arrays = read_arrays(path)
+                name, earlier = str(arrays["name"]), arrays["digests"]
+            except (ValueError, KeyError, OSError) as error:
                 raise Refused(
                     "data_owner.pools must hold whole digests: delete a damaged file, "
                     "and compare with that session's pool by hand",
@@ -98,10 +98,11 @@ class Pools:
             SessionError: If that fails, such as on a full disk; no file is cut then.
         """
         arrays: dict[str, Any] = {"name": np.array(name), "digests": digests}
-        content, path = io.BytesIO(), self._path(session)
-        np.savez(content, **arrays)
+        path = self._path(session)
         try:
-            write_private(path, content.getvalue())
+            with staged([path]) as [part]:
+                os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                write_arrays(part, arrays)
         except OSError as error:
             text = error.strerror or str(error)
             raise SessionError(f"{path} can't be written: {text}") from error

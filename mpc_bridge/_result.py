@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+from jaxsel._codec import read_json
 
 from ._ledger import Ledger, Spent
 
@@ -164,7 +167,10 @@ class Result:
         return total
 
     def to_json(self) -> str:
-        """Return the result as JSON text that ends with a line feed."""
+        """Return the result as JSON text that ends with a line feed.
+
+        Its `sha256` is that of the rest, by which `read` notices what was changed.
+        """
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -172,6 +178,7 @@ class Result:
             "total": dataclasses.asdict(self.total()),
             "counted": _COUNTED,
         }
+        document["sha256"] = _digest(document)
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     @staticmethod
@@ -179,12 +186,26 @@ class Result:
         """Return the result that lies in an output folder.
 
         Raises:
-            ValueError: If it is no such file.
+            OSError: If the file can't be opened.
+            ValueError: If it is no such file, or was changed since it was written.
         """
         path = Path(folder) / FILE
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if (document.get("format"), document.get("version")) != (FORMAT, VERSION):
-            raise ValueError(f"{path} is no result of a secure run, version {VERSION}")
+        content = path.read_bytes()
+        try:
+            return Result._parsed(read_json(content.decode("utf-8"), "the result"))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path} is no result of a secure run, version {VERSION}, or was "
+                f"changed since: {error}"
+            ) from error
+
+    @staticmethod
+    def _parsed(document: dict[str, Any]) -> Result:
+        about = (document.get("format"), document.get("version"))
+        if about != (FORMAT, VERSION):
+            raise ValueError(f"it has format and version {about}")
+        if document.pop("sha256", None) != _digest(document):
+            raise ValueError("its sha256 differs, or is missing")
         fields: dict[str, Any] = {
             f.name: document[f.name] for f in dataclasses.fields(Result)
         }
@@ -199,6 +220,11 @@ class Result:
         for name in ("rows", "warnings"):
             fields[name] = tuple(fields[name])
         return Result(**fields)
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def steps_of(ledger: Ledger) -> tuple[Step, ...]:

@@ -39,6 +39,8 @@ def ask(*options, owners=OWNERS, data="val.npz"):
 
 
 def join(name, *options, data=None):
+    if "--max-epsilon" not in options:
+        options = (*options, "--max-epsilon", "inf")  # exact sums
     run(
         *(*VALUE, "join", "asked.npz", data or f"{name}.npz", "--owner", name),
         *("--state", f"{name}_state.npz", "--out", f"{name}_keys.npz", *options),
@@ -125,8 +127,10 @@ def test_what_owners_refuse(capsys):
     common = ("--state", "s.npz", "--out", "k.npz")
     north = (*VALUE, "join", "asked.npz", "north.npz", *common, "--owner")
     assert "must be one of those asked" in refuse(capsys, *north, "centre")
-    assert "max_epsilon is 1" in refuse(capsys, *north, "north", "--max-epsilon", "1")
-    assert "min_owners = 4" in refuse(capsys, *north, "north", "--min-owners", "4")
+    assert "max_epsilon is 1" in refuse(capsys, *north, "north")
+    exact = (*north, "north", "--max-epsilon", "inf")
+    assert "min_owners = 4" in refuse(capsys, *exact, "--min-owners", "4")
+    assert "max_val is 9, but" in refuse(capsys, *exact, "--max-val", "9")
     x, y = draw(9, 1)
     np.savez("wrong.npz", x=x, y=y + 3)
     wrong = (*VALUE, "join", "asked.npz", "wrong.npz", *common, "--owner", "north")
@@ -206,3 +210,33 @@ def test_noise(capsys):
     assert f"variance {asked.variance}" in capsys.readouterr().out
     join("north", "--max-epsilon", "2")
     assert "epsilon = " in capsys.readouterr().out
+
+
+def test_questions_add_up_in_a_file_beside_the_state(capsys):
+    pytest.importorskip("dp_accounting")
+    asked = ask("--epsilon", 0.6)
+    join("north", "--max-epsilon", 1)
+    assert "all questions so far: epsilon = 0.5999, delta = 1e-06" in (
+        capsys.readouterr().out
+    )
+    facts = json.loads(Path("north_keys.json").read_text())
+    assert facts["config"]["total_epsilon"] == 1
+    again = (*VALUE, "join", "asked.npz", "north.npz", "--owner", "north", "--force")
+    again += ("--state", "s.npz", "--out", "k.npz")
+    error = refuse(capsys, *again)
+    assert "epsilon of all questions may be 1 in sum, but would be 1.2" in error
+    assert "says north_budget.json" in error
+    assert not Path("s.npz").exists()
+    error = refuse(capsys, *again, "--total-epsilon", 2, "--total-delta", 1.5e-6)
+    assert "delta of all questions may be 1.5e-06 in sum, but would be 2e-06" in error
+    run(*again, "--total-epsilon", 2)
+    run(*again, "--budget", "other.json")
+    assert "a file of its own" in refuse(capsys, *again, "--budget", "k.json")
+    loose = ask("--epsilon", 0.01, "--delta", 0.999999, "--force")
+    assert loose.variance < 10 < asked.variance
+    error = refuse(capsys, *again, "--budget", "third.json")
+    assert "max_delta is 1e-05" in error
+    assert "delta = 0.999999" in error
+    assert not Path("third.json").exists()
+    more = refuse(capsys, *again, "--max-delta", 0.9999999, "--min-colluding", 2)
+    assert "at least min_colluding = 2, got 1" in more

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._market_data import describe, read_data
+from ._market_limits import add_limits, limits_of
 from ._market_options import add_max_bytes, add_reading
 from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser, add_force
@@ -146,19 +147,7 @@ def _add_join(steps: Commands[Parser]) -> None:
     add("data", metavar="DATA", help="the owner's points and labels")
     add("--owner", metavar="NAME", required=True, help="who joins")
     add("--state", metavar="STATE.npz", required=True, help="the owner's own file")
-    add(
-        "--min-owners",
-        type=int,
-        default=3,
-        metavar="N",
-        help="refuse if fewer owners may be left in the end (default: 3)",
-    )
-    add(
-        "--max-epsilon",
-        type=float,
-        metavar="E",
-        help="refuse a larger epsilon, and exact sums (default: accept any)",
-    )
+    add_limits(parser)
     _add_reading(parser)
 
 
@@ -206,22 +195,28 @@ def _join(args: argparse.Namespace) -> None:
 
     asked = Valuation.load(args.asked, max_bytes=args.max_bytes)
     x, y, columns = _points(args)
+    limits, budget = limits_of(args, state)
+    if budget.path in (state, out, out.with_suffix(".json")):
+        raise ValueError(f"--budget must be a file of its own, got {budget.path}")
     owner = ValueOwner(
         asked,
         _ordered(x, columns, asked),
         y,
         owner=args.owner,
-        min_owners=args.min_owners,
-        max_epsilon=args.max_epsilon,
+        budget=budget,
+        **limits,
     )
     keys = owner.keys()
     # The state first: no key may be sent whose owner has forgotten it.
     writers = {state: owner.save, out: keys.save}
-    config = ("owner", "min_owners", "max_epsilon")
+    config = ("owner", *limits, "budget", "total_epsilon", "total_delta")
+    epsilon, delta = budget.spent
     manifest = _publish(args, started, writers, config, ("asked", "data", "labels"))
     say(
         f"{len(x)} points counted for {asked!r}",
-        _privacy(asked) if args.max_epsilon is not None else _noise(asked),
+        _privacy(asked),
+        f"all questions so far: epsilon = {epsilon:.4g}, delta = {delta:.4g}, says "
+        f"{args.budget}",
         f"Wrote {state}, {out}, {manifest}",
     )
 

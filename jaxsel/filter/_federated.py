@@ -51,7 +51,10 @@ def federated_threshold(
     )
     while (question := server.question) is not None:
         answers = [
-            count_losses(question, losses[name], client=name) for name in server.clients
+            count_losses(
+                question, losses[name], client=name, max_edges=len(question.edges)
+            )
+            for name in server.clients
         ]
         if secure is None:
             server = server.receive(answers)

@@ -14,6 +14,7 @@ from jaxsel._checks import check_count
 from jaxsel._show import brief
 from jaxsel._wire import (
     Format,
+    check_arrays,
     check_fields,
     check_id,
     check_text,
@@ -25,7 +26,7 @@ from jaxsel._wire import (
 
 from ._inputs import as_losses
 
-FORMAT = Format("jaxsel.filter", 1)
+FORMAT = Format("jaxsel.filter", 2)
 MAX_BYTES = 1 << 26
 
 _LARGEST = (1 << 32) - 1  # of counts, and of their sum over clients
@@ -38,11 +39,13 @@ class Message:
     _kind: str
     _fields: tuple[str, ...]
     _arrays: tuple[str, ...]
+    _optional: tuple[str, ...] = ()  # arrays that may be None
 
     @property
     def nbytes(self) -> int:
         """Size of the arrays in bytes; a file adds about 1 KB, and names it lists."""
-        return sum(getattr(self, name).nbytes for name in self._arrays)
+        arrays = self._parts()[1].values()
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -67,8 +70,9 @@ class Message:
             ValueError: If it holds anything else, is damaged or too large; the message
                 names the file and the field.
         """
-        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
-            return cls._checked(*found)
+        names = cls._arrays + cls._optional
+        with reading(FORMAT, path, cls._kind, names, max_bytes) as message:
+            return cls._checked(*message)
 
     @classmethod
     def from_bytes(cls: type[_T], data: bytes, *, max_bytes: int = MAX_BYTES) -> _T:
@@ -83,20 +87,23 @@ class Message:
             ValueError: If they hold anything else, are damaged or too many; the message
                 names the field.
         """
-        with unpacking(FORMAT, data, cls._kind, cls._arrays, max_bytes) as found:
-            return cls._checked(*found)
+        names = cls._arrays + cls._optional
+        with unpacking(FORMAT, data, cls._kind, names, max_bytes) as message:
+            return cls._checked(*message)
 
-    def _parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray | None]]:
         fields = {name: getattr(self, name) for name in self._fields}
-        return fields, {name: getattr(self, name) for name in self._arrays}
+        names = self._arrays + self._optional
+        return fields, {name: getattr(self, name) for name in names}
 
     @classmethod
     def _checked(
         cls: type[_T], fields: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> _T:
         check_fields("fields", fields, set(cls._fields))
-        if set(arrays) != set(cls._arrays):
-            raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
+        check_arrays(
+            {n: arrays[n] for n in arrays if n not in cls._optional}, cls._arrays
+        )
         return cls(**fields, **arrays)
 
 
@@ -176,12 +183,16 @@ class Counted(FromClient):
         counts: `[2 E + 1]`, uint32: losses below the first edge, up to it, below the
             second one, and so on, and how many there are. Masked under secure
             aggregation: then they may be any numbers.
+        keys: `[32]` uint8, SHA-256 of the keys by which counts are masked; None of
+            counts in the clear.
     """
 
     counts: np.ndarray
+    keys: np.ndarray | None = None
 
     _kind = "counts"
     _arrays = ("counts",)
+    _optional = ("keys",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,6 +203,8 @@ class Counted(FromClient):
             and counts.dtype.kind in "iu"
         ):
             raise ValueError("counts must be whole numbers, of shape [2 E + 1]")
+        if self.keys is not None:
+            check_bytes("keys", self.keys, (32,))
 
 
 @brief
@@ -231,7 +244,14 @@ class Verdict(Message):
         return as_losses("losses", losses, dtype=self.value.dtype) <= self.value
 
 
-def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> Counted:
+def count_losses(
+    question: Question,
+    losses: npt.ArrayLike,
+    *,
+    client: str,
+    max_rounds: int = 20,
+    max_edges: int = 100_000,
+) -> Counted:
     """Answer a question: the client's part.
 
     Losses are rounded to the type of the question's edges first. Costs a sort.
@@ -240,14 +260,28 @@ def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> C
         question: What the server asks.
         losses: The client's losses, `[n]`; there may be none.
         client: Its name.
+        max_rounds: The last round that the client answers. The server needs 9 in
+            float32 and 19 in float64 at most; more would show losses ever more exactly.
+        max_edges: The most edges that it counts at: the first round asks for those of
+            the benchmark's losses.
 
     Returns:
         The answer to send: how many losses lie below, at and between the edges.
 
     Raises:
         TypeError: If the losses are not numeric.
-        ValueError: If they are not finite, or more than the question's limit.
+        ValueError: If they are not finite, or more than the question's limit; or if the
+            question goes beyond a limit of the client: the message has both numbers.
     """
+    if question.round > check_count("max_rounds", max_rounds):
+        raise ValueError(
+            f"max_rounds is {max_rounds}, but the question is of round {question.round}"
+        )
+    if len(question.edges) > check_count("max_edges", max_edges):
+        raise ValueError(
+            f"max_edges is {max_edges}, but the question asks for counts at "
+            f"{len(question.edges)} edges"
+        )
     own = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
     if len(own) > question.limit:
         raise ValueError(
@@ -261,6 +295,16 @@ def count_losses(question: Question, losses: npt.ArrayLike, *, client: str) -> C
     return Counted(
         task=question.task, round=question.round, client=client, counts=counts
     )
+
+
+def check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    """Refuse anything but an array of bytes of a shape."""
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.uint8
+        or array.shape != shape
+    ):
+        raise ValueError(f"{name} must be uint8 of shape {list(shape)}")
 
 
 def check_counts(question: Question, answer: Any) -> np.ndarray:

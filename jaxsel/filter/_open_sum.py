@@ -10,7 +10,15 @@ import numpy as np
 from jaxsel._checks import check_count
 
 from ._messages import Counted, FromClient
-from ._secure import check_question, commitment, mask_stream, pair_mask, share_name
+from ._secure import (
+    check_question,
+    commitment,
+    keys_digest,
+    mask_stream,
+    masked_digest,
+    pair_mask,
+    share_name,
+)
 from ._secure_messages import Keys, Revealed, Shares
 from ._shamir import LENGTH, join
 
@@ -42,8 +50,9 @@ def open_sum(
     Raises:
         TypeError: If `needed` is no whole number.
         ValueError: If fewer than needed sent masked counts, or revealed a share of some
-            client; if messages are not of one sum, or came too late; or if shares do
-            not fit the commitments to them, or the key or seed they should give. Says
+            client; if messages are not of one sum, or came too late; if `keys` or
+            `masked` are not what clients were given and sent; or if shares do not fit
+            the commitments to them, or the key or seed they should give. Says
             whose they are. Where one client revealed wrong shares, the sum can be
             opened without what it revealed, if the others are enough.
     """
@@ -138,6 +147,21 @@ def _check_senders(
     strangers = set(answered) - set(alive)
     if strangers:
         raise ValueError(f"revealed must be of survivors, got {sorted(strangers)}")
+    all_keys = keys_digest(masked[0], public)
+    for one in (*dealt.values(), *masked):
+        if one.keys is None or not np.array_equal(one.keys, all_keys):
+            raise ValueError(
+                f"keys must be those that all clients were given, but {one.client!r} "
+                "has a hash of others: open the sum with the keys that it got, or "
+                "begin a new one"
+            )
+    for one in masked:
+        sent = answered.get(one.client)
+        if sent is not None and sent.masked.tobytes() != masked_digest(one):
+            raise ValueError(
+                f"masked counts of {one.client!r} must be those that it sent, and were "
+                "changed since"
+            )
     for name, one in dealt.items():
         if {name, *one.others} != set(public):
             raise ValueError(

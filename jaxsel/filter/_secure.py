@@ -10,8 +10,10 @@ fewer than `needed` clients. Not against one that makes up clients: keys come by
 the server, and nobody signs them.
 
 Clients commit to the shares that they deal, so that one that deals or reveals others is
-named, and the sum is not opened wrongly. That a client masks other counts than it has
-can't be seen.
+named, and the sum is not opened wrongly. Shares and masked counts carry a hash of the
+keys of all clients, and what is revealed one of the masked counts: whoever got others
+is noticed before a sum comes out. That a client masks other counts than it has can't be
+seen.
 
 References:
     Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine
@@ -24,14 +26,14 @@ import dataclasses
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from jaxsel._checks import check_count
-from jaxsel._wire import check_fields, pack, unpacking
+from jaxsel._wire import check_arrays, check_fields, check_text, pack, unpacking
 
-from ._messages import FORMAT, MAX_BYTES, Counted, FromClient
+from ._messages import FORMAT, MAX_BYTES, Counted, FromClient, check_bytes
 from ._secure_messages import Keys, Revealed, Shares
 from ._shamir import LENGTH, split
 
@@ -60,6 +62,7 @@ class SecureClient:
         self._needed = check_count("needed", needed, minimum=2)
         self._secret = tuple(X25519PrivateKey.generate() for _ in range(2))
         self._own = secrets.token_bytes(32)
+        self._sent = bytes(32)
         self._keys: dict[str, Keys] = {}
         self._others: tuple[str, ...] = ()
         self._held: dict[str, bytes] = {}
@@ -79,7 +82,8 @@ class SecureClient:
 
         Raises:
             ValueError: If they are fewer than needed, no more than half of the clients
-                are needed, two are of one client, or its own are not among them.
+                are needed, two are of one client, or its own are not among them as
+                it sent them.
         """
         self._begin(2)
         for one in keys:
@@ -99,6 +103,9 @@ class SecureClient:
                 f"needed must be more than half of the {len(self._keys)} clients, or "
                 f"the server could open both masks of one, got {self._needed}"
             )
+        public = _rows([key.public_key().public_bytes_raw() for key in self._secret])
+        if not np.array_equal(self._keys[name].keys, public):
+            raise ValueError(f"keys of {name!r} were changed on their way")
         names = sorted(self._keys)
         parts = [
             split(int.from_bytes(secret), len(names), self._needed)
@@ -124,6 +131,7 @@ class SecureClient:
             sealed=_rows(sealed),
             commitments=np.stack(bound),
             seed=_rows([seed])[0],
+            keys=self._keys_digest(),
         )
 
     def masked(self, shares: Iterable[Shares]) -> Counted:
@@ -134,13 +142,19 @@ class SecureClient:
 
         Raises:
             ValueError: If they are of fewer clients than needed, or one can't be
-                opened, or does not fit its commitments: the client that dealt it is
-                named.
+                opened, does not fit its commitments, or is of a client that got other
+                keys: the client that dealt it is named.
         """
         self._begin(3)
         name, key = self._counted.client, self._secret[1]
+        all_keys = self._keys_digest()
         for one in shares:
             check_question(self._counted, one)
+            if not np.array_equal(one.keys, all_keys):
+                raise ValueError(
+                    f"shares of {one.client!r} must be by the keys that {name!r} got, "
+                    "but it got others: begin a new sum"
+                )
             if one.client == name:
                 continue
             if one.client not in self._keys or name not in one.others:
@@ -168,7 +182,9 @@ class SecureClient:
                 public = self._keys[other].keys[1].tobytes()
                 mask = pair_mask(key, public, name, other, self._counted)
                 total = total + mask if name < other else total - mask
-        return dataclasses.replace(self._counted, counts=total)
+        masked = dataclasses.replace(self._counted, counts=total, keys=all_keys)
+        self._sent = masked_digest(masked)
+        return masked
 
     def reveal(self, survivors: Sequence[str]) -> Revealed:
         """Return shares of the own masks of survivors, and of others' mask keys.
@@ -191,7 +207,8 @@ class SecureClient:
             self._held[one][LENGTH:] if one in alive else self._held[one][:LENGTH]
             for one in names
         ]
-        return Revealed(**self._sender, others=names, shares=_rows(parts))
+        sent = _rows([self._sent])[0]
+        return Revealed(**self._sender, others=names, shares=_rows(parts), masked=sent)
 
     def to_bytes(self) -> bytes:
         """Return all that the client knows, to go on in another process.
@@ -215,6 +232,7 @@ class SecureClient:
             "secret": _rows(secret),
             "keys": np.stack([np.zeros((2, 32), np.uint8)] + _public(self._keys)),
             "shares": _rows([bytes(2 * LENGTH), *(self._held[n] for n in held)]),
+            "sent": _rows([self._sent])[0],
         }
         return pack(FORMAT, _STATE, fields, arrays)
 
@@ -230,22 +248,33 @@ class SecureClient:
         """
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-        names = ("counts", "secret", "keys", "shares")
+        names = ("counts", "secret", "keys", "shares", "sent")
         with unpacking(FORMAT, data, _STATE, names, MAX_BYTES) as (fields, arrays):
+            check_arrays(arrays, names)
             check_fields(
                 "fields",
                 fields,
                 {"task", "round", "client", "needed", "stage", "known", "held"},
             )
+            known, held = (_names(name, fields[name]) for name in ("known", "held"))
+            for name, shape in (
+                ("secret", (3, 32)),
+                ("keys", (1 + len(known), 2, 32)),
+                ("shares", (1 + len(held), 2 * LENGTH)),
+                ("sent", (32,)),
+            ):
+                check_bytes(name, arrays[name], shape)
             sender = {name: fields[name] for name in ("task", "round", "client")}
             client = cls(Counted(**sender, counts=arrays["counts"]), fields["needed"])
             *secret, client._own = (row.tobytes() for row in arrays["secret"])
             client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
-            for name, pair in zip(fields["known"], arrays["keys"][1:], strict=True):
-                client._keys[name] = Keys(**sender | {"client": name}, keys=pair)
-            for name, both in zip(fields["held"], arrays["shares"][1:], strict=True):
+            for name, pair in zip(known, arrays["keys"][1:], strict=True):
+                mine: dict[str, Any] = sender | {"client": name}
+                client._keys[name] = Keys(**mine, keys=pair)
+            for name, both in zip(held, arrays["shares"][1:], strict=True):
                 client._held[name] = both.tobytes()
             client._stage = check_count("stage", fields["stage"], minimum=0)
+            client._sent = arrays["sent"].tobytes()
             return client
 
     @property
@@ -257,6 +286,9 @@ class SecureClient:
     def _sender(self) -> dict[str, Any]:
         one = self._counted
         return {"task": one.task, "round": one.round, "client": one.client}
+
+    def _keys_digest(self) -> np.ndarray:
+        return keys_digest(self._counted, self._keys)
 
     def _begin(self, stage: int) -> None:
         if self._stage != stage - 1:
@@ -274,10 +306,36 @@ class SecureClient:
         return ChaCha20Poly1305(_agreed(self._secret[0], public, about, self._counted))
 
 
+def _names(field: str, value: Any) -> list[str]:
+    """Return distinct names of clients that came from a file."""
+    if not isinstance(value, list):
+        raise ValueError(f"{field} must be a list of names")
+    listed = cast("list[Any]", value)
+    names = [check_text(f"a name in {field}", name, longest=100) for name in listed]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{field} must be distinct names")
+    return names
+
+
 def commitment(counted: FromClient, about: str, secret: bytes) -> bytes:
     """Return what binds a client to a secret of 32 bytes or more that it keeps."""
     info = f"jaxsel.filter {counted.task} {counted.round} {about}".encode()
     return hashlib.sha256(info + b"\0" + secret).digest()
+
+
+def keys_digest(counted: FromClient, keys: Mapping[str, Keys]) -> np.ndarray:
+    """Return the hash that binds messages to the keys of all clients, `[32]` uint8."""
+    parts = [
+        f"{len(name)}:{name}".encode() + keys[name].keys.tobytes()
+        for name in sorted(keys)
+    ]
+    return _rows([commitment(counted, "keys of all", b"".join(parts))])[0]
+
+
+def masked_digest(masked: Counted) -> bytes:
+    """Hash a client's masked counts."""
+    raw = masked.counts.astype("<u4").tobytes()
+    return commitment(masked, f"masked {masked.client!r}", raw)
 
 
 def share_name(kind: str, dealer: str, holder: str) -> str:

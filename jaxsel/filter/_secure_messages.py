@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from jaxsel._show import brief
 from jaxsel._wire import check_text
 
-from ._messages import FromClient
+from ._messages import FromClient, check_bytes
 from ._shamir import LENGTH
 
 SEALED = 2 * LENGTH + 16
@@ -36,7 +35,7 @@ class Keys(FromClient):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_bytes("keys", self.keys, (2, 32))
+        check_bytes("keys", self.keys, (2, 32))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,20 +69,23 @@ class Shares(_Pieces):
         commitments: `[R, 2, 32]` uint8, SHA-256: to each one's share of the mask key,
             and of the seed of the own mask.
         seed: `[32]` uint8, SHA-256: to that seed.
+        keys: `[32]` uint8, SHA-256 of the keys of all clients, as this one got them.
     """
 
     sealed: np.ndarray
     commitments: np.ndarray
     seed: np.ndarray
+    keys: np.ndarray
 
     _kind = "shares"
-    _arrays = ("sealed", "commitments", "seed")
+    _arrays = ("sealed", "commitments", "seed", "keys")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_bytes("sealed", self.sealed, (len(self.others), SEALED))
-        _check_bytes("commitments", self.commitments, (len(self.others), 2, 32))
-        _check_bytes("seed", self.seed, (32,))
+        check_bytes("sealed", self.sealed, (len(self.others), SEALED))
+        check_bytes("commitments", self.commitments, (len(self.others), 2, 32))
+        check_bytes("seed", self.seed, (32,))
+        check_bytes("keys", self.keys, (32,))
 
 
 @brief
@@ -97,22 +99,16 @@ class Revealed(_Pieces):
         client: The client's name.
         others: Whose shares they are, R names.
         shares: `[R, 66]` uint8.
+        masked: `[32]` uint8, SHA-256 of the masked counts that the client sent.
     """
 
     shares: np.ndarray
+    masked: np.ndarray
 
     _kind = "revealed"
-    _arrays = ("shares",)
+    _arrays = ("shares", "masked")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_bytes("shares", self.shares, (len(self.others), LENGTH))
-
-
-def _check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    if (
-        not isinstance(array, np.ndarray)
-        or array.dtype != np.uint8
-        or array.shape != shape
-    ):
-        raise ValueError(f"{name} must be uint8 of shape {list(shape)}")
+        check_bytes("shares", self.shares, (len(self.others), LENGTH))
+        check_bytes("masked", self.masked, (32,))

@@ -7,6 +7,7 @@ from ._frank_wolfe import (
     frank_wolfe_design as frank_wolfe_design,
 )
 from ._hard import HardSet as HardSet, hard_set as hard_set
+from ._limits import PrivacyBudget as PrivacyBudget
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
 from ._privacy import (

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from jaxsel._checks import check_choice, check_count, check_same_length
 from jaxsel._show import brief
 from jaxsel._wire import (
     MAX_BYTES,
+    check_arrays,
     check_fields,
     check_id,
     check_text,
@@ -204,10 +205,9 @@ class Valuation:
             fields, arrays = found
             names = {*cls._numbers, *cls._texts, "owners", "schema"}
             check_fields("fields", fields, names)
-            if set(arrays) != set(cls._arrays):
-                raise ValueError(f"arrays must be {', '.join(cls._arrays)}")
+            check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields)
+            values["owners"] = names_in(fields["owners"])
             values["schema"] = Schema.from_fields(fields["schema"])
             return cls(**values)
 
@@ -277,10 +277,9 @@ class _Reply:
         with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
             fields, arrays = found
             check_fields("fields", fields, {"task", "owners"})
-            if set(arrays) != set(cls._arrays):
-                raise ValueError(f"arrays must be {', '.join(cls._arrays) or 'none'}")
+            check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
-            values["owners"] = _names(fields)
+            values["owners"] = names_in(fields["owners"])
             reply = cls(**values)
             reply.check(valuation)
             return reply
@@ -339,7 +338,9 @@ class CountSums(_Reply):
             raise ValueError(f"sums must have at most {most} points in a ball")
 
 
-def _names(fields: dict[str, Any], name: str = "owners") -> tuple[str, ...]:
-    if not isinstance(fields[name], list):
-        raise ValueError(f"{name} must be a list of names")
-    return tuple(check_text(name, owner, longest=100) for owner in fields[name])
+def names_in(value: Any, field: str = "owners") -> tuple[str, ...]:
+    """Return the names that a field of a file lists."""
+    if not isinstance(value, list):
+        raise ValueError(f"{field} must be a list of names")
+    listed = cast("list[Any]", value)
+    return tuple(check_text(field, owner, longest=100) for owner in listed)

@@ -13,19 +13,20 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_features, check_positive
+from jaxsel._checks import check_choice, check_features
 from jaxsel._frames import in_order, names_of
 from jaxsel._staged import staged
 from jaxsel._types import Reduce, Values
-from jaxsel._wire import MAX_BYTES, check_fields, pack, reading
+from jaxsel._wire import MAX_BYTES, check_arrays, check_fields, pack, reading
 from jaxsel.filter import Counted, Keys, Revealed, SecureClient, Shares
 from jaxsel.value import threshold_counts, threshold_knn_shapley
 
+from ._limits import MAX_EPSILON, MAX_VAL, PrivacyBudget, check_limits
 from ._privacy import discrete_gaussian
 from ._request import FORMAT
 from ._schema import as_labels
 from ._spent import Spent
-from ._valuation import FEWEST, CountSums, Survivors, Valuation
+from ._valuation import FEWEST, CountSums, Survivors, Valuation, names_in
 
 _KIND = "state of an owner"
 _ARRAYS = ("counts", "sent", "data", "client")
@@ -45,12 +46,22 @@ class ValueOwner:
         owner: The owner's name.
         min_owners: How many owners must be left for it to take part: with fewer than
             three, what the others have is no secret.
-        max_epsilon: The largest epsilon that it accepts; None accepts exact sums, too.
+        max_epsilon: The largest epsilon that it accepts. None accepts any, and exact
+            sums, which have none.
+        max_delta: The largest delta of noisy sums that it accepts. If None, the smaller
+            of 1e-5 and n^-1.1.
+        min_colluding: How many owners the noise must suffice against, if they pool what
+            they know.
+        max_val: The largest number of validation points that it counts for.
+        budget: Record of all questions that it took part in, by which their epsilons
+            and deltas stay within a limit together; None to keep none.
 
     Raises:
+        OSError: If the budget can't be read or written.
         TypeError: If points or labels are of another kind than the valuation's.
         ValueError: If they are of another form, too many, or have labels of no class;
-            if it was not asked; or if the valuation goes beyond a limit.
+            if it was not asked; or if the valuation goes beyond a limit: the message
+            has both numbers.
     """
 
     def __repr__(self) -> str:
@@ -64,15 +75,34 @@ class ValueOwner:
         *,
         owner: str,
         min_owners: int = FEWEST,
-        max_epsilon: float | None = None,
+        max_epsilon: float | None = MAX_EPSILON,
+        max_delta: float | None = None,
+        min_colluding: int = 1,
+        max_val: int = MAX_VAL,
+        budget: PrivacyBudget | None = None,
     ):
-        _check_limits(valuation, owner, min_owners, max_epsilon)
+        if owner not in valuation.owners:
+            raise ValueError(
+                f"owner must be one of those asked, {', '.join(valuation.owners)}, got "
+                f"{owner!r}"
+            )
         points, codes = _own_data(valuation, x, y)
+        check_limits(
+            valuation,
+            len(points),
+            min_owners=min_owners,
+            min_colluding=min_colluding,
+            max_epsilon=max_epsilon,
+            max_delta=max_delta,
+            max_val=max_val,
+        )
         if len(points) > valuation.max_points:
             raise ValueError(
                 f"x must have at most {valuation.max_points} points, the valuation's "
                 f"limit, got {len(points)}"
             )
+        if budget is not None:
+            budget.spend(valuation)
         self.valuation, self.owner = valuation, owner
         self._data = _digest(points, codes)
         self._counts = threshold_counts(
@@ -277,12 +307,19 @@ class ValueOwner:
         """
         with reading(FORMAT, path, _KIND, _ARRAYS, max_bytes) as (fields, arrays):
             check_fields("fields", fields, {"task", "owner", "told", "number"})
+            kept = [name for name in arrays if name != "client"]
+            check_arrays({name: arrays[name] for name in kept}, _ARRAYS[:-1])
             if fields["task"] != valuation.task:
                 raise ValueError("it is of another valuation, or that was changed")
+            names = names_in(fields["told"] or [], "told")
+            for name in (fields["owner"], *names):
+                check_choice("owner", name, valuation.owners)
+            for name in ("counts", "sent"):
+                if arrays[name].shape != (len(valuation), 2):
+                    raise ValueError(f"{name} must have shape [{len(valuation)}, 2]")
             owner = cls.__new__(cls)
             owner.valuation, owner.owner = valuation, fields["owner"]
-            told = fields["told"]
-            owner._told = None if told is None else tuple(told)
+            owner._told = None if fields["told"] is None else names
             owner._counts, owner._sent = arrays["counts"], arrays["sent"]
             owner._data = arrays["data"].tobytes()
             owner._client = None
@@ -303,30 +340,6 @@ class ValueOwner:
                 "keys, share, masked and reveal must be called in this order, once each"
             )
         return self._client
-
-
-def _check_limits(
-    valuation: Valuation, owner: str, min_owners: int, max_epsilon: float | None
-) -> None:
-    """Refuse a valuation that goes beyond the owner's own limits."""
-    if owner not in valuation.owners:
-        raise ValueError(
-            f"owner must be one of those asked, {', '.join(valuation.owners)}, got "
-            f"{owner!r}"
-        )
-    if valuation.needed < check_count("min_owners", min_owners, minimum=2):
-        raise ValueError(
-            f"needed must be at least min_owners = {min_owners}, got "
-            f"{valuation.needed}: the sums of so few owners show what each of them has"
-        )
-    if max_epsilon is None:
-        return
-    check_positive("max_epsilon", max_epsilon)
-    if valuation.epsilon > max_epsilon:
-        raise ValueError(
-            f"max_epsilon is {max_epsilon}, but the sums of this valuation have "
-            f"epsilon = {valuation.epsilon:.4g}"
-        )
 
 
 def _own_data(valuation: Valuation, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

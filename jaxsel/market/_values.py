@@ -177,6 +177,7 @@ def private_values(
     *,
     min_owners: int = FEWEST,
     max_epsilon: float | None = None,
+    max_delta: float | None = None,
     silent: Collection[str] = (),
 ) -> tuple[dict[str, Values], CountSums]:
     """Run a valuation with all owners in one process, to try it.
@@ -185,7 +186,8 @@ def private_values(
         valuation: What is asked.
         data: Points `[n_i, d]` and labels `[n_i]` of each owner, by name.
         min_owners: Every owner's limit: see `ValueOwner`.
-        max_epsilon: Likewise.
+        max_epsilon: Likewise; None accepts any.
+        max_delta: Likewise.
         silent: Owners that drop out once they have shared their keys.
 
     Returns:
@@ -203,6 +205,7 @@ def private_values(
             owner=name,
             min_owners=min_owners,
             max_epsilon=max_epsilon,
+            max_delta=max_delta,
         )
         for name, own in data.items()
     }

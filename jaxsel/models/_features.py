@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from jaxsel._checkpoints import run_digest
 from jaxsel._checks import check_choice, check_count
+from jaxsel._result_files import read_arrays, write_arrays
 from jaxsel._staged import staged
 
 from ._encoder import Read
@@ -84,14 +84,13 @@ def text_features(
 
 def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
     try:
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
-            features = found["features"]
-    except (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        features = read_arrays(file)["features"]
+    except (FileNotFoundError, ValueError, KeyError):
         return None  # not there, or damaged: made anew
     return features if features.shape == shape else None
 
 
 def _write(file: Path, features: np.ndarray) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with staged([file]) as [part], part.open("wb") as out:
-        np.savez(out, features=features)
+    with staged([file]) as [part]:
+        write_arrays(part, {"features": features})

@@ -1,7 +1,13 @@
 """A cheap stand-in for a target transformer: manifest, cost, emulators."""
 
 from ._answer import leakage_of_answer as leakage_of_answer
-from ._bootstrap import draw_bootstrap as draw_bootstrap, joint_key as joint_key
+from ._bootstrap import (
+    KeyCommitment as KeyCommitment,
+    KeyOpening as KeyOpening,
+    KeyShare as KeyShare,
+    draw_bootstrap as draw_bootstrap,
+    joint_key as joint_key,
+)
 from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,

@@ -117,9 +117,15 @@ def read_weights(
             )
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{path}: {name} must be finite floating-point numbers")
-    if about.get("manifest") not in (None, _digest(manifest)):
+    for name in ("manifest", "arrays"):
+        if name not in about:
+            raise ValueError(
+                f"{path}: weights must carry a hash of their {name}, and have none: "
+                "write them with save_proxy"
+            )
+    if about["manifest"] != _digest(manifest):
         raise ValueError(f"{path}: these weights were saved with another manifest")
-    if about.get("arrays") not in (None, digest_arrays(arrays)):
+    if about["arrays"] != digest_arrays(arrays):
         raise ValueError(
             f"{path}: weights must be those that were saved, and were changed since"
         )

@@ -23,7 +23,13 @@ class Store:
         self.folder, self.run = None if folder is None else Path(folder), run
 
     def place(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
+        """Return the folder of a step, made for its owner alone: it holds secrets."""
+        if self.folder is None:
+            return None
+        place = self.folder / name
+        for folder in (self.folder, place):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return place
 
     def once(
         self, name: str, make: Callable[[], dict[str, np.ndarray]]

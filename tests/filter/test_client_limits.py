@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from federated_cases import NAMES, answers, check, draw, spoil
 
-from jaxsel.filter import Counted, federated_threshold, filter_server, secure_sum
+from jaxsel.filter import (
+    Counted,
+    Question,
+    count_losses,
+    federated_threshold,
+    filter_server,
+    secure_sum,
+)
 
 
 def crowd(n=50, clean=360, noise=240):
@@ -116,3 +123,22 @@ def test_the_same_counts_where_an_edge_is_asked_for_again():
     server = server.receive([honest, false])
     assert server.clients == ("ada",)
     assert "same at an edge that is asked for again" in server.left_out["eve"]
+
+
+def test_a_client_limits_rounds_and_edges():
+    edges = np.arange(5, dtype=np.float32)
+    question = Question(task="0" * 32, round=20, limit=9, edges=edges)
+    losses = [0.5, 1.5]
+    expected = [0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2]
+    assert count_losses(question, losses, client="a").counts.tolist() == expected
+    late = dataclasses.replace(question, round=21)
+    with pytest.raises(ValueError, match="max_rounds is 20, but .* is of round 21"):
+        count_losses(late, losses, client="a")
+    count_losses(late, losses, client="a", max_rounds=21)
+    with pytest.raises(ValueError, match="max_edges is 4, but .* counts at 5 edges"):
+        count_losses(question, losses, client="a", max_edges=4)
+    many = dataclasses.replace(question, edges=np.arange(100_001, dtype=np.float32))
+    with pytest.raises(ValueError, match="max_edges is 100000, but .* at 100001"):
+        count_losses(many, losses, client="a")
+    server = federated_threshold(np.arange(100_001), {"a": losses})
+    assert server.threshold.n == 2

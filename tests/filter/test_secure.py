@@ -312,6 +312,7 @@ def test_forms():
             sealed=np.zeros((2, 148), np.uint8),
             commitments=np.zeros((2, 2, 32), np.uint8),
             seed=np.zeros(32, np.uint8),
+            keys=np.zeros(32, np.uint8),
         )
     with pytest.raises(ValueError, match=r"commitments must be uint8 of shape \[1, 2,"):
         Shares(
@@ -322,4 +323,5 @@ def test_forms():
             sealed=np.zeros((1, 148), np.uint8),
             commitments=np.zeros((2, 2, 32), np.uint8),
             seed=np.zeros(32, np.uint8),
+            keys=np.zeros(32, np.uint8),
         )

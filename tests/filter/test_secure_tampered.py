@@ -1,5 +1,6 @@
 """Secure sums whose shares are wrong, missing or late, and keys that are forged."""
 
+import contextlib
 import dataclasses
 import itertools
 
@@ -225,3 +226,55 @@ def test_garbled_reveals_never_become_a_sum():
             continue
         with pytest.raises(ValueError, match="do not fit their commitments"):
             open_sum(keys, shares, masked, sent, NEEDED)
+
+
+@pytest.mark.parametrize("late", [(), ("di",)])
+def test_no_flipped_bit_of_what_the_server_has_gives_another_sum(late):
+    counts = np.arange(1, 11).reshape(5, 2)
+    clients, keys, shares = start(counts)
+    masked, revealed, total = finish(clients, keys, shares, silent=("ed",), late=late)
+    np.testing.assert_array_equal(total, counts[:4].sum(0))
+    sent = [keys, shares, masked, revealed]
+    for i, kind in enumerate(sent):
+        for j, message in enumerate(kind):
+            for name in (*message._arrays, *message._optional):
+                array = getattr(message, name)
+                # What a survivor masked and did not vouch for can't be told.
+                if name == "counts" and message.client in late:
+                    continue
+                raw = np.frombuffer(array.tobytes(), np.uint8)
+                for at in range(0, len(raw), 1 + len(raw) // 6):
+                    wrong = spoiled(raw, at).view(array.dtype).reshape(array.shape)
+                    changed = [list(one) for one in sent]
+                    changed[i][j] = dataclasses.replace(message, **{name: wrong})
+                    if name in ("keys", "counts", "masked"):
+                        with pytest.raises(ValueError, match="keys must|masked counts"):
+                            open_sum(*changed, NEEDED)
+                        continue
+                    with contextlib.suppress(ValueError):
+                        np.testing.assert_array_equal(open_sum(*changed, NEEDED), total)
+
+
+def test_keys_that_differ_between_clients_are_noticed_before_counts_are_sent():
+    clients = {name: SecureClient(counted(name, [1, 2]), NEEDED) for name in NAMES}
+    keys = [client.keys() for client in clients.values()]
+    strange = SecureClient(counted("ed", [1, 2]), NEEDED).keys()
+    shares = [clients[name].share(keys) for name in NAMES if name not in ("bo", "ed")]
+    shares.append(clients["bo"].share([*keys[:4], strange]))
+    with pytest.raises(ValueError, match="shares of 'bo' must be by the keys that 'ad"):
+        clients["ada"].masked(shares)
+    with pytest.raises(ValueError, match="keys of 'ed' were changed on their way"):
+        clients["ed"].share([*keys[:4], strange])
+
+
+def test_keys_and_counts_other_than_those_of_clients_are_named():
+    keys, shares, masked, revealed = revealed_by_four()
+    wrong = dataclasses.replace(keys[0], keys=spoiled(keys[0].keys, (0, 0)))
+    with pytest.raises(ValueError, match="keys must be those that all clients were gi"):
+        open_sum([wrong, *keys[1:]], shares, masked, revealed, NEEDED)
+    bare = dataclasses.replace(masked[0], keys=None)
+    with pytest.raises(ValueError, match="but 'ada' has a hash of others"):
+        open_sum(keys, shares, [bare, *masked[1:]], revealed, NEEDED)
+    more = dataclasses.replace(masked[0], counts=masked[0].counts + np.uint32(1))
+    with pytest.raises(ValueError, match="masked counts of 'ada' must be those that"):
+        open_sum(keys, shares, [more, *masked[1:]], revealed, NEEDED)

@@ -3,6 +3,7 @@
 import dataclasses
 import stat
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 import jaxsel
 from jaxsel.market import (
     CountSums,
+    PrivacyBudget,
     Survivors,
     Valuation,
     ValueOwner,
     ask_values,
     private_values,
 )
+from jaxsel.market._limits import largest_delta
 
 from .value_cases import (
     DATA,
@@ -226,13 +229,102 @@ def test_limits_of_owners():
     with pytest.raises(ValueError, match="owner must be one of those asked"):
         ValueOwner(ask(), x, y, owner="zoe")
     with pytest.raises(ValueError, match="at most 29 points"):
-        ValueOwner(ask(max_points=29), x, y, owner="ada")
-    ValueOwner(ask(max_points=30), x, y, owner="ada")
+        ValueOwner(ask(max_points=29), x, y, owner="ada", max_epsilon=None)
+    ValueOwner(ask(max_points=30), x, y, owner="ada", max_epsilon=None)
+
+
+def test_delta_and_all_else_that_an_asker_sets_has_a_limit_of_the_owner():
+    pytest.importorskip("dp_accounting")
+    x, y = DATA["ada"]
+    make = lambda v, **limits: ValueOwner(v, x, y, owner="ada", **limits)
+    # Epsilon says nothing where delta is nearly 1: the noise is of variance 2 or so.
+    loose = ask(epsilon=0.01, delta=0.999999)
+    assert loose.variance < 10 < 100_000 < ask(epsilon=0.01).variance
+    for limits in ({"max_epsilon": 0.01}, {"max_epsilon": None}, {}):
+        with pytest.raises(ValueError, match="max_delta is 1e-05, but .* = 0.999999"):
+            make(loose, **limits)
+    make(loose, max_delta=0.9999999)
+    with pytest.raises(ValueError, match="max_delta is 1e-07, but .* delta = 1e-06"):
+        make(ask(epsilon=1.0), max_delta=1e-7)
+    with pytest.raises(ValueError, match="max_epsilon is 1, .* exact .* epsilon = inf"):
+        make(ask())
+    with pytest.raises(ValueError, match="max_epsilon is 1, .* epsilon = 1.09"):
+        make(ask(epsilon=1.1))
+    with pytest.raises(ValueError, match="at least min_colluding = 2, got 1"):
+        make(ask(epsilon=1.0), min_colluding=2)
+    make(ask(epsilon=1.0, colluding=2), min_colluding=2)
+    with pytest.raises(ValueError, match="max_val is 19, .* has 20 validation points"):
+        make(ask(epsilon=1.0), max_val=19)
+    with pytest.raises(ValueError, match="at least min_owners = 5, got 4"):
+        make(ask(epsilon=1.0), min_owners=5)
+    for wrong in ({"max_delta": 1.0}, {"max_delta": 0.0}, {"max_epsilon": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            make(ask(epsilon=1.0), **wrong)
+    with pytest.raises(ValueError, match="max_delta is 1e-07"):
+        private_values(ask(epsilon=1.0), DATA, max_delta=1e-7)
+
+
+@pytest.mark.parametrize(("n", "most"), [(1, 1e-5), (10**4, 1e-5), (10**6, 10**-6.6)])
+def test_a_default_delta_is_below_one_in_the_number_of_points(n, most):
+    assert largest_delta(n) == pytest.approx(most)
+    assert largest_delta(n) * n < 0.3
+
+
+def test_questions_spend_a_budget_that_outlasts_the_process(tmp_path):
+    pytest.importorskip("dp_accounting")
+    x, y = DATA["ada"]
+    path = tmp_path / "ada.json"
+
+    def join(question, epsilon=1.0, delta=1e-5):
+        budget = PrivacyBudget(path, epsilon=epsilon, delta=delta)
+        ValueOwner(question, x, y, owner="ada", max_epsilon=None, budget=budget)
+        return budget
+
+    first = ask(epsilon=0.4)
+    assert join(first).spent == pytest.approx((0.4, 1e-6), rel=1e-3)
+    assert path.stat().st_mode & 0o777 == 0o600
+    # Asked twice, it is answered with new noise: it counts twice.
+    assert join(first).spent == pytest.approx((0.8, 2e-6), rel=1e-3)
+    before = path.read_bytes()
+    with pytest.raises(
+        ValueError, match="epsilon of all q.* be 1 in .* 1.2: 0.79.* 2 b"
+    ):
+        join(ask(epsilon=0.4))
+    with pytest.raises(ValueError, match="delta of all .* 2.5e-06 in sum, .* be 3e-06"):
+        join(ask(epsilon=0.1), delta=2.5e-6)
+    with pytest.raises(ValueError, match="would be inf: 0.79"):
+        join(ask())
+    assert path.read_bytes() == before
+    assert join(ask(), epsilon=None).spent[0] == np.inf
+    with pytest.raises(ValueError, match="epsilon of all q.* would be inf: inf was sp"):
+        join(ask(epsilon=0.1))
+    for changed in (before[:-40], before.replace(b"0.", b"0.0", 1), b"[]", b"\xff"):
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="is no record of answered questions"):
+            join(ask(epsilon=0.1))
+    assert repr(PrivacyBudget("a.json")) == "PrivacyBudget('a.json', epsilon=1)"
+
+
+def test_two_that_spend_at_once_do_not_pass_the_limit(tmp_path):
+    pytest.importorskip("dp_accounting")
+    budget, question = PrivacyBudget(tmp_path / "b.json"), ask(epsilon=0.3)
+    assert question.epsilon < 0.3
+
+    def spend(_):
+        try:
+            budget.spend(question)
+        except ValueError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(spend, range(6))) == 3
+    assert budget.spent[0] < 1
 
 
 def test_labels_and_points_of_another_kind():
     x, y = DATA["ada"]
-    make = lambda x, y: ValueOwner(ask(), x, y, owner="ada")
+    make = lambda x, y: ValueOwner(ask(), x, y, owner="ada", max_epsilon=None)
     with pytest.raises(ValueError, match="classes of the request"):
         make(x, y + 1)
     with pytest.raises(ValueError, match="integers"):
@@ -250,7 +342,7 @@ def test_labels_and_points_of_another_kind():
         X_VAL, np.zeros(20, int), radius=1.0, owners=NAMES, classes=[0, 1]
     )
     with pytest.raises(ValueError, match="must share a label"):
-        ValueOwner(elsewhere, x, np.ones(len(x), int), owner="ada")
+        ValueOwner(elsewhere, x, np.ones(len(x), int), owner="ada", max_epsilon=None)
     # What float32 holds exactly may come in other types.
     np.testing.assert_array_equal(
         make(x.astype(np.float64), y.astype(float))._counts, make(x, y)._counts

@@ -31,7 +31,9 @@ def test_owners_that_were_asked_different_things_have_no_sum():
     for other in (reordered, wider, louder):
         assert other.task != valuation.task
         session = Session(valuation)
-        session.keys[1] = ValueOwner(other, *DATA["bo"], owner="bo").keys()
+        session.keys[1] = ValueOwner(
+            other, *DATA["bo"], owner="bo", max_epsilon=None
+        ).keys()
         with pytest.raises(ValueError, match="'bo' is of another round"):
             session.share()
 

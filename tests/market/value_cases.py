@@ -38,6 +38,7 @@ class Session:
 
     def __init__(self, valuation, data=DATA, **limits):
         self.valuation, self.data = valuation, data
+        limits = {"max_epsilon": None} | limits  # exact sums
         self.owners = {
             name: ValueOwner(valuation, *own, owner=name, **limits)
             for name, own in data.items()

@@ -298,12 +298,18 @@ def test_a_flipped_bit_is_refused_wherever_it_is(folder):
             np.testing.assert_array_equal(found[name], value, strict=True)
 
 
-def test_weights_without_a_hash_are_read(folder):
-    """Of files that were written before there was one."""
-    path, arrays = folder / WEIGHTS, read_weights(folder, read_manifest(folder))
-    safetensors.numpy.save_file(arrays, path)
-    again = read_weights(folder, read_manifest(folder))
-    np.testing.assert_equal(again, arrays)
+@pytest.mark.parametrize("gone", ["manifest", "arrays"])
+def test_weights_without_a_hash_are_refused(folder, gone):
+    """A bit of the name of a hash suffices for there to be none."""
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    start = content.index(f'"{gone}"'.encode()) + 1
+    path.write_bytes(content[:start] + b"X" + content[start + 1 :])
+    with pytest.raises(ValueError, match=f"must carry a hash of their {gone}"):
+        read_weights(folder, read_manifest(folder))
+    safetensors.numpy.save_file(safetensors.numpy.load_file(path), path)
+    with pytest.raises(ValueError, match="must carry a hash of their manifest"):
+        read_weights(folder, read_manifest(folder))
 
 
 def test_weights_are_read_once(folder):

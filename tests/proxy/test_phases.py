@@ -10,6 +10,9 @@ from test_build import TEXT, L, target
 from jaxsel.models import Tokens
 from jaxsel.proxy import (
     Emulator,
+    KeyCommitment,
+    KeyOpening,
+    KeyShare,
     Phase,
     ProbeSpec,
     Samples,
@@ -119,9 +122,12 @@ def test_bounds_are_measured_once(monkeypatch, tmp_path):
     labels = lambda rows: CLASSES[rows] % 2
     options = {"schedule": (Phase(ProbeSpec()),), "target": None, "n_classes": 2}
     for times in (1, 2):  # the second time, the phase is read
-        found = run(**options, labels=labels, folder=tmp_path)
+        found = run(**options, labels=labels, folder=tmp_path / "run")
         assert len(calls) == times
         assert found.proxies[0].manifest.fixed_point.bounds
+    places = [tmp_path / "run", *(tmp_path / "run").iterdir()]
+    assert len(places) > 2
+    assert {path.stat().st_mode & 0o777 for path in places} == {0o700}
 
 
 @pytest.mark.slow
@@ -139,6 +145,47 @@ def test_costs_follow_what_is_left(found):
     sizes = [passes.bytes_per_sample for passes, _ in counted]
     assert sizes == sorted(sizes)
     assert all(choice.comparisons > 0 for _, choice in counted)
+
+
+def test_neither_party_can_choose_the_joint_key():
+    ours, theirs = KeyShare("model owner"), KeyShare("data owner")
+    sent = KeyCommitment.from_json(theirs.commitment.to_json())
+    with pytest.raises(ValueError, match="the data owner must commit itself first"):
+        ours.key(theirs.open(ours.commitment))
+    opened = KeyOpening.from_json(ours.open(sent).to_json())
+    key = theirs.key(opened)
+    assert key == ours.key(theirs.open(ours.commitment))
+    assert jax.random.key_data(key).size == 4  # words of 32 bits
+    # A number other than the one committed to, and a commitment made after the fact.
+    other = KeyShare("data owner")
+    with pytest.raises(ValueError, match="must be the one that it committed itself to"):
+        ours.key(other.open(ours.commitment))
+    with pytest.raises(ValueError, match="must commit itself once"):
+        ours.open(other.commitment)
+    # One that sends back what it got.
+    for step in (ours.open, ours.key):
+        mirrored = ours.commitment if step == ours.open else opened
+        with pytest.raises(ValueError, match="must be of the data owner, got one of"):
+            step(mirrored)
+        mirrored = dataclasses.replace(mirrored, role="data owner")
+        with pytest.raises(ValueError, match="commit"):
+            step(mirrored)
+    with pytest.raises(ValueError, match="format must be 'jaxsel KeyOpening'"):
+        KeyOpening.from_json(theirs.commitment.to_json())
+    with pytest.raises(ValueError, match="digits must be 64 hexadecimal digits"):
+        KeyCommitment.from_json(sent.to_json().replace(sent.digits, sent.digits[:32]))
+
+
+def test_each_bit_of_a_joint_key_counts_for_its_rows():
+    key = joint_key(1, 2)
+    rows = draw_bootstrap(key, 1000, 0.1).tolist()
+    assert rows == draw_bootstrap(joint_key(1, 2), 1000, 0.1).tolist()
+    words = np.asarray(jax.random.key_data(key))
+    for bit in range(0, 128, 9):
+        changed = words.copy()
+        changed[bit // 32] ^= np.uint32(1 << bit % 32)
+        other = jax.random.wrap_key_data(changed, impl="rbg")
+        assert draw_bootstrap(other, 1000, 0.1).tolist() != rows
 
 
 def test_the_key_is_of_both_parties():

@@ -224,7 +224,10 @@ def test_checkpoints_without_extremes_are_of_earlier_versions(tmp_path, monkeypa
     monkeypatch.setattr(Checkpoints, "_open", lambda self: stored)
     ESTIMATORS["banzhaf"](checkpoint=tmp_path)
     names = stored.about["names"]
-    stored.about["names"] = [name.replace("low", "least") for name in names]
+    names = [name.replace("low", "least") for name in names]
+    digest = Checkpoints(tmp_path, "jaxsel.value")._digest
+    sha256 = digest(stored.latest.step, names, stored.tree)
+    stored.about |= {"names": names, "sha256": sha256}
     with pytest.raises(ValueError, match="a run of an earlier version"):
         ESTIMATORS["banzhaf"](checkpoint=tmp_path)
     assert isinstance(ESTIMATORS["banzhaf"](), Values)
