@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mpc_bridge._handshake import printable
@@ -53,22 +53,21 @@ class Board:
 
     Args:
         peers: Their ranks.
+        refused: Return how many connections were no peer's.
 
     Attributes:
         looking: When each peer looked first, by rank, in the loop's time.
-        refused: How many connections were no peer's.
         wrong: Ranks at whose address something is wrong.
     """
 
-    def __init__(self, peers: Iterable[int]):
-        self._peers = frozenset(peers)
+    def __init__(self, peers: Iterable[int], refused: Callable[[], int]):
+        self._peers, self._refused = frozenset(peers), refused
         self._met: set[int] = set()
         self._ready: set[int] = set()
         self._told: set[int] = set()
         self._line = b""
         self._changed = asyncio.Event()
         self.looking: dict[int, float] = {}
-        self.refused = 0
         self.wrong: set[int] = set()
         self.all_ready = asyncio.Event()
 
@@ -135,7 +134,7 @@ class Board:
     def _all_know(self) -> bool:
         # Who is refused can't be told from a stranger, and knows by that.
         left = self._peers - self._told
-        return left <= self.wrong and len(left) <= self.refused
+        return left <= self.wrong and len(left) <= self._refused()
 
     def _say(self, line: bytes) -> None:
         self._line, changed, self._changed = line, self._changed, asyncio.Event()
