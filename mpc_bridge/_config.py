@@ -14,6 +14,7 @@ from ._toml import (
     ConfigError as ConfigError,
     Table,
     as_address,
+    as_arrays,
     as_bool,
     as_number,
     as_positive,
@@ -50,6 +51,8 @@ class Session:
         leak: What a choice opens: see `choose`.
         timeout: Of every wait for another party's message, in seconds.
         wait: For the others to start, in seconds.
+        deliver: Whether the data owner sends the chosen rows at the end, as it has
+            committed to them before the choice; SPU's engines only.
         max_hours: A run that is estimated to take longer is refused before anything is
             shared; needs `[network]`.
     """
@@ -63,6 +66,7 @@ class Session:
     leak: Leak = "rank"
     timeout: float = 60.0
     wait: float = 1800.0
+    deliver: bool = False
     max_hours: float | None = None
 
 
@@ -168,6 +172,8 @@ class DataOwner:
         listen: Where this party listens, "host:port", if the address that the others
             have is another one.
         weights: With engine "published", the folders that were published, one a phase.
+        deliver: Files of the arrays that are delivered, `.npy` or `.npz`, with a row
+            for each sample; what the last phase reads if empty.
         pools: Folder for digests of the pools of all sessions: a pool that differs from
             an earlier one by few rows is warned of. As secret as the samples; None
             keeps none.
@@ -182,6 +188,7 @@ class DataOwner:
     certificates: Path | None = None
     listen: str | None = None
     weights: tuple[Path, ...] = ()
+    deliver: tuple[Path, ...] = ()
     pools: Path | None = None
     few_rows: int = 100
     measure: bool = True
@@ -257,6 +264,7 @@ def _config(top: Table) -> Config:
         leak=at.take("leak", one_of(*get_args(Leak)), default="rank"),
         timeout=at.take("timeout", as_seconds, default=60.0),
         wait=at.take("wait", as_seconds, default=1800.0),
+        deliver=at.take("deliver", as_bool, default=False),
         max_hours=at.take("max_hours", as_positive, default=None),
     )
     at.done()
@@ -303,6 +311,7 @@ def _config(top: Table) -> Config:
         data_owner = DataOwner(
             inputs=inputs,
             weights=weights,
+            deliver=tuple(map(at.path_of, at.take("deliver", as_arrays, default=[]))),
             pools=None if folder is None else at.path_of(folder),
             few_rows=at.count("few_rows", default=100),
             measure=at.take("measure", as_bool, default=True),
@@ -385,6 +394,11 @@ def check_config(config: Config) -> None:
         raise ConfigError(
             f"session.rendezvous is for engine 'crypten' only, got {session.engine!r}: "
             "the parties have their addresses in [parties]"
+        )
+    if session.deliver and not session.engine.startswith("spu-"):
+        raise ConfigError(
+            f"session.deliver must be false with engine {session.engine!r}: only "
+            "SPU's parties have a wire with TLS"
         )
     if session.max_hours is not None and config.network is None:
         raise ConfigError(

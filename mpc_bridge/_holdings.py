@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._npy import map_array
 from jaxsel.proxy import Manifest, check_ring, out_of_bounds
 from jaxsel.proxy.families import Ranges
 
@@ -41,6 +42,7 @@ class Public:
             "session.seed": session.seed,
             "session.samples": session.samples,
             "session.leak": session.leak,
+            "delivery": "the chosen rows" if session.deliver else "none",
             "session.exclude": digest(self.pool.astype("<i8").tobytes()),
             "number of phases": len(config.phases),
             "appraisal.mode": appraisal.mode,
@@ -263,13 +265,9 @@ def _array(name: str, path: Path) -> np.ndarray:
     if not path.is_file():
         raise Refused(f"{name} must be a file", f"{path}: there is none")
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise Refused(f"{name} must be an .npy file", f"{path}: {error}") from None
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise Refused(f"{name} must be an .npy file", f"{path}: several arrays")
-    return found
+        return map_array(path)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{name} must be an .npy file", str(error)) from None
 
 
 def _manifest(name: str, path: Path) -> Manifest:

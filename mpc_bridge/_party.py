@@ -19,6 +19,7 @@ from jaxsel.proxy import Manifest, choice_warnings
 from ._appraise import appraise
 from ._choose import choose
 from ._config import Config, ConfigError
+from ._delivery import Delivery
 from ._estimate import check_hours
 from ._handshake import Refused, SessionError, digest
 from ._holdings import (
@@ -94,6 +95,7 @@ class Party:
             self.journal = Journal(self.part.output, self._work())
         except OSError as error:
             raise Refused("output must be a folder", str(error)) from None
+        self.delivery = Delivery(self.config, self.rank, self.journal.session)
         check_hours(self.config, self.public)  # last, since it may take a minute
         if self.journal.there:
             _say(f"{self.role}: going on with what is in {self.part.output}")
@@ -179,6 +181,7 @@ class Party:
             "batches": sizes,
             "fraction bits": self._most_bits(),
             "entries": self.journal.there,
+            "delivery": self.delivery.offered(),
         }
 
     def _most_bits(self) -> int:
@@ -200,8 +203,9 @@ class Party:
         ]
         bits = min(_bits(offer, self.engine.most_bits) for offer in offers)
         common = min(_entries(offer) for offer in offers)
+        agreed = {"batches": batches, "bits": bits, **self.delivery.agree(offers)}
         engine.start(bits)
-        self.journal.start(common, engine, {"batches": batches, "bits": bits})
+        self.journal.start(common, engine, agreed)
         if self.pools is not None:  # before anything is opened
             self.pools.remember(
                 self.digests,
@@ -211,6 +215,8 @@ class Party:
         ledger = Ledger(engine, journal=self.journal)
         with engine.running():
             rows, phases, appraisal = self._phases(batches, ledger)
+        self.where = "delivering the chosen rows"
+        self.delivery.play(rows, ledger)
         result = Result(
             role=self.role,
             session=self.config.session.name,
@@ -221,7 +227,10 @@ class Party:
             steps=steps_of(ledger),
             openings=openings_of(ledger),
             fraction_bits=engine.fraction_bits,
-            terms={name: str(value) for name, value in engine.terms().items()},
+            terms={
+                name: str(value)
+                for name, value in {**engine.terms(), **self.delivery.terms()}.items()
+            },
             versions=self.versions(),
             warnings=self.warnings,
             seconds=time.perf_counter() - self.start,

@@ -200,6 +200,14 @@ class Engine(abc.ABC):
             ValueError: If what arrives is no such message.
         """
 
+    def send(self, rank: int, message: bytes) -> None:
+        """Send a message to one party alone, which calls `receive`."""
+        raise ValueError(f"engine {self.name!r} sends to all parties only")
+
+    def receive(self, rank: int) -> bytes:
+        """Return the next message that a party has sent to this one alone."""
+        raise ValueError(f"engine {self.name!r} sends to all parties only")
+
     @abc.abstractmethod
     def start(self, fraction_bits: int) -> None:
         """Set the fraction bits of all numbers, before anything is shared."""

@@ -1,5 +1,6 @@
 """What parties agree on, offer, open and write, on an engine in the clear."""
 
+import contextlib
 import dataclasses
 import shutil
 
@@ -41,8 +42,8 @@ class Run:
     def play(self, rank, room):
         config, role = self.configs[rank], ROLES[rank]
         party = Party(role, rank, self.engine, config, force=False, progress=False)
-        party.prepare()
-        with self.engine.connect(rank, room) as engine:
+        with contextlib.closing(party), self.engine.connect(rank, room) as engine:
+            party.prepare()
             self.engines[rank] = engine
             return party.play(
                 engine, agree(engine, party.terms(engine), party.offers(engine))

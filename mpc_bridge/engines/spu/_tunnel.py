@@ -305,20 +305,25 @@ class Tunnel:
         writer.write(purpose)
         return reader, writer
 
+    async def _dial_crowded(
+        self, rank: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a peer, again for a moment if its port is crowded."""
+        end = self._loop.time() + _INSIST
+        while True:
+            try:
+                return await self._dial(rank, CARRY)
+            except EndedError:
+                if self._loop.time() > end:
+                    raise
+            await asyncio.sleep(_AGAIN * random.uniform(0.5, 1.0))
+
     async def _to_peer(
         self, rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         far_writer = None
         try:
-            end = self._loop.time() + _INSIST
-            while far_writer is None:
-                try:
-                    far_reader, far_writer = await self._dial(rank, CARRY)
-                except EndedError as error:
-                    self.failure = str(error)
-                    if self._loop.time() > end:
-                        raise
-                    await asyncio.sleep(_AGAIN * random.uniform(0.5, 1.0))
+            far_reader, far_writer = await self._dial_crowded(rank)
             await _carry(
                 _pump(reader, far_writer, self.sent, rank),
                 _pump(far_reader, writer, self.received, rank),
