@@ -13,6 +13,7 @@ import numpy as np
 DAMAGED = (
     ValueError,
     EOFError,
+    FloatingPointError,
     KeyError,
     MemoryError,
     NotImplementedError,
@@ -38,13 +39,14 @@ def map_array(path: str | os.PathLike[str]) -> np.ndarray:
             the file.
     """
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="raise"):  # a size that wraps around could be small
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except DAMAGED as error:
         raise ValueError(f"{os.fspath(path)} is no .npy file: {error}") from error
-    if not isinstance(found, np.ndarray):
-        found.close()
+    if not isinstance(mapped, np.ndarray):
+        mapped.close()
         raise ValueError(f"{os.fspath(path)} is no .npy file: it holds several arrays")
-    return found
+    return mapped
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsel._npy import read_arrays
 from jaxsel.proxy import compare_pools, row_digests
 
 from ._handshake import Refused
@@ -73,13 +74,13 @@ class Pools:
             if resumed and path == self._path(session):
                 continue
             try:
-                with np.load(path, allow_pickle=False) as file:
-                    name, earlier = str(file["name"]), file["digests"]
-            except (ValueError, KeyError, EOFError, OSError) as error:
+                arrays = read_arrays(path)
+                name, earlier = str(arrays["name"]), arrays["digests"]
+                said = compare_pools(earlier, digests).warning(few=few)
+            except (ValueError, TypeError, KeyError, OSError) as error:
                 raise Refused(
                     "data_owner.pools must hold digests", f"{path}: {error}"
                 ) from None
-            said = compare_pools(earlier, digests).warning(few=few)
             if said is not None:
                 found.append(f"Of session {name!r}: {said}.")
         return tuple(found)
