@@ -242,14 +242,52 @@ def read_config(path: str | Path) -> Config:
         OSError: If it can't be read.
     """
     path = Path(path)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path} is no TOML file: {error}") from None
+    document = _document(path)
     try:
         return _config(Table(document, "", path.resolve().parent))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def read_meeting(path: str | Path, role: str) -> Config:
+    """Read of a run.toml what a role needs to meet the others, whatever else is wrong.
+
+    Args:
+        path: The file.
+        role: "model_owner", "data_owner" or "third_party".
+
+    Raises:
+        ConfigError: If it is no TOML, or one of these fields is missing or wrong.
+        OSError: If it can't be read.
+    """
+    path = Path(path)
+    document = _document(path)
+    session, part = _fields(document, "session"), _fields(document, role)
+    needed: dict[str, Any] = {"seed": 0, "samples": 1, "output": "."}
+    needed |= {"weights": []} if role == "model_owner" else {}
+    needed |= {"inputs": []} if role == "data_owner" else {}
+    kept = ("name", "engine", "rendezvous", "certificates", "listen")
+    reduced: dict[str, Any] = {
+        "session": {k: v for k, v in session.items() if k in kept},
+        role: {k: v for k, v in part.items() if k in kept},
+    }
+    for name, value in needed.items():
+        reduced["session" if name in ("seed", "samples") else role][name] = value
+    if "parties" in document:
+        reduced["parties"] = document["parties"]
+    return _config(Table(reduced, "", path.resolve().parent))
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no TOML file: {error}") from None
+
+
+def _fields(document: dict[str, Any], table: str) -> dict[str, Any]:
+    fields = document.get(table)
+    return fields if isinstance(fields, dict) else {}
 
 
 def _config(top: Table) -> Config:

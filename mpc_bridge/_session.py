@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._config import Config, ConfigError, Parties, check_config, read_config
+from ._config import (
+    Config,
+    ConfigError,
+    Parties,
+    check_config,
+    read_config,
+    read_meeting,
+)
 from ._handshake import (
     PROTOCOL,
     ROLES,
@@ -28,6 +36,11 @@ if TYPE_CHECKING:
 
 Role = Literal["model-owner", "data-owner", "third-party"]
 RANKS: dict[str, int] = {"model-owner": 0, "data-owner": 1, "third-party": 2}
+
+_FIELD = re.compile(
+    r"(?:^|[ :])((?:session|phases|appraisal|parties|network|model_owner|data_owner|"
+    r"third_party)(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)"
+)
 
 FIRST_PARTY = """\
 WARNING: --test-only-first-party protects nothing: the model owner makes the correlated
@@ -145,6 +158,26 @@ def play(
         offers = agree(connected, party.terms(connected), party.offers(connected))
         result = party.play(connected, offers)
     return party.measured(result)
+
+
+def decline(role: Role, path: str | Path, error: Exception) -> None:
+    """Tell parties that wait for this one that its configuration can't be used.
+
+    Takes some seconds, and does what it can: it needs the addresses and this party's
+    certificates, which may be what is wrong. They hear the field, and nothing else.
+
+    Args:
+        role: Of this party.
+        path: Its run.toml.
+        error: Why it can't be used.
+    """
+    with contextlib.suppress(Exception):
+        config = read_meeting(path, role.replace("-", "_"))
+        engine, rank = engine_of(config.session.engine), RANKS[role]
+        field = _FIELD.search(str(error))
+        reason = "its configuration can't be used"
+        reason += f" ({field[1]})" if field else ""
+        engine.decline(rank, _meeting(config, rank, None, False), reason)
 
 
 def deal(rendezvous: str, *, notice: bool = True) -> None:

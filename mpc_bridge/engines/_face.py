@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from mpc_bridge._handshake import SessionError
+
 if TYPE_CHECKING:
     from jaxsel.proxy import Operation, Steps
 
@@ -176,6 +178,15 @@ class Engine(abc.ABC):
         Raises:
             SessionError: If there is no meeting.
         """
+
+    @classmethod
+    def decline(cls, rank: int, meeting: Meeting, reason: str) -> None:
+        """Tell parties that wait for this one why it does not come.
+
+        Raises:
+            SessionError: If there is no way to tell them.
+        """
+        raise SessionError(f"engine {cls.name!r} has no way to tell {reason!r}")
 
     @classmethod
     def serve(cls, rank: int, meeting: Meeting) -> None:

@@ -1,4 +1,4 @@
-"""SPU's log, from which its traffic is counted: what is there, and where it can't be."""
+"""SPU's log, from which its traffic is counted, and folders where it can't be."""
 
 import resource
 

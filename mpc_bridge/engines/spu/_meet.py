@@ -117,16 +117,20 @@ class Board:
                 return printable(text, _REASON)
         return None
 
-    async def end(self, reason: str, *, stay: bool) -> None:
+    async def end(
+        self, reason: str, *, stay: bool, patience: float | None = None
+    ) -> None:
         """Tell all peers that this party gives up.
 
         Args:
             reason: Why.
             stay: Whether to wait, some seconds, for peers that have not heard.
+            patience: In seconds, at most; None for those who are starting.
         """
+        longest = _LINGER if patience is None else patience
         self._say(_ENDED + printable(reason, _REASON).encode() + b"\n")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER if stay else 5 * _PAUSE):
+            async with asyncio.timeout(longest if stay else 5 * _PAUSE):
                 while not self._all_know():
                     await asyncio.sleep(_PAUSE)
         await asyncio.sleep(_PAUSE)  # for what was written last

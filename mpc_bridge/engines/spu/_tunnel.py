@@ -55,6 +55,7 @@ _CROWDED = 120.0  # the same, for one that ends connections at once
 _AGAIN = 0.3  # seconds until it is tried again
 _TRIES = 3  # refusals in a row: one may be of a port that is crowded
 _INSIST = 2.5  # seconds; then the engine tries again by itself
+_DECLINED = 5.0  # seconds, in which those who wait look twice
 _MOST_OF_PEER = 128  # connections
 
 
@@ -153,6 +154,10 @@ class Tunnel:
             SessionError: If a peer has not started by then.
         """
         self._call(self._meet(wait))
+
+    def decline(self, reason: str) -> None:
+        """Tell parties that wait for this one why it does not come; takes seconds."""
+        self._call(self._board.end(reason, stay=True, patience=_DECLINED))
 
     def close(self) -> None:
         """End all connections, and remove the sockets: before `os._exit` as well."""
