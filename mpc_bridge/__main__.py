@@ -11,9 +11,10 @@ from typing import Any
 
 from . import _certs_command
 from ._config import ConfigError, read_config
+from ._decline import decline
 from ._handshake import ROLES, Refused, SessionError
 from ._local import run_local
-from ._session import RANKS, deal, decline, play
+from ._session import RANKS, deal, play
 
 _DESCRIPTION = """\
 Two parties choose samples in secret. Each starts its role on its own machine, with a

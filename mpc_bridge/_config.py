@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ._config_checks import check_config as check_config
 from ._toml import (
     GIB,
     REQUIRED,
@@ -242,52 +243,33 @@ def read_config(path: str | Path) -> Config:
         OSError: If it can't be read.
     """
     path = Path(path)
-    document = _document(path)
+    document = read_document(path)
     try:
-        return _config(Table(document, "", path.resolve().parent))
+        return config_of(document, path.resolve().parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def read_meeting(path: str | Path, role: str) -> Config:
-    """Read of a run.toml what a role needs to meet the others, whatever else is wrong.
-
-    Args:
-        path: The file.
-        role: "model_owner", "data_owner" or "third_party".
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
 
     Raises:
-        ConfigError: If it is no TOML, or one of these fields is missing or wrong.
+        ConfigError: If it is none.
         OSError: If it can't be read.
     """
-    path = Path(path)
-    document = _document(path)
-    session, part = _fields(document, "session"), _fields(document, role)
-    needed: dict[str, Any] = {"seed": 0, "samples": 1, "output": "."}
-    needed |= {"weights": []} if role == "model_owner" else {}
-    needed |= {"inputs": []} if role == "data_owner" else {}
-    kept = ("name", "engine", "rendezvous", "certificates", "listen")
-    reduced: dict[str, Any] = {
-        "session": {k: v for k, v in session.items() if k in kept},
-        role: {k: v for k, v in part.items() if k in kept},
-    }
-    for name, value in needed.items():
-        reduced["session" if name in ("seed", "samples") else role][name] = value
-    if "parties" in document:
-        reduced["parties"] = document["parties"]
-    return _config(Table(reduced, "", path.resolve().parent))
-
-
-def _document(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no TOML file: {error}") from None
 
 
-def _fields(document: dict[str, Any], table: str) -> dict[str, Any]:
-    fields = document.get(table)
-    return fields if isinstance(fields, dict) else {}
+def config_of(document: dict[str, Any], folder: Path) -> Config:
+    """Return the configuration of a document; paths are relative to the folder.
+
+    Raises:
+        ConfigError: If a field is missing, unknown or wrong.
+    """
+    return _config(Table(document, "", folder))
 
 
 def _config(top: Table) -> Config:
@@ -408,71 +390,6 @@ def _private(at: Table) -> dict[str, Any]:
     part["listen"] = at.take("listen", as_address, default=None)
     at.done()
     return part
-
-
-def check_config(config: Config) -> None:
-    """Check what its parts must have in common.
-
-    Raises:
-        ConfigError: If a phase leaves no fewer rows, or a party has not one entry for
-            each phase.
-    """
-    phases, session = config.phases, config.session
-    if session.engine == "crypten":
-        if session.rendezvous is None:
-            raise ConfigError(
-                "session.rendezvous is missing: engine 'crypten' meets at one"
-            )
-        if session.leak != "rank":
-            raise ConfigError(
-                "session.leak must be 'rank' with engine 'crypten', which can't "
-                f"shuffle, got {session.leak!r}"
-            )
-    elif session.rendezvous is not None:
-        raise ConfigError(
-            f"session.rendezvous is for engine 'crypten' only, got {session.engine!r}: "
-            "the parties have their addresses in [parties]"
-        )
-    if session.deliver and not session.engine.startswith("spu-"):
-        raise ConfigError(
-            f"session.deliver must be false with engine {session.engine!r}: only "
-            "SPU's parties have a wire with TLS"
-        )
-    if session.max_hours is not None and config.network is None:
-        raise ConfigError(
-            "network is missing: session.max_hours needs its bandwidth and latency"
-        )
-    if config.model_owner is not None:
-        _one_each("model_owner.weights", config.model_owner.weights, phases)
-        if config.model_owner.samples:
-            _one_each("model_owner.samples", config.model_owner.samples, phases)
-    if config.data_owner is not None:
-        _one_each("data_owner.inputs", config.data_owner.inputs, phases)
-        if session.engine == "published":
-            _one_each("data_owner.weights", config.data_owner.weights, phases)
-        elif config.data_owner.weights:
-            raise ConfigError(
-                "data_owner.weights is for engine 'published' only, got "
-                f"{session.engine!r}: the weights are the model owner's secret"
-            )
-    before = config.session.samples
-    if isinstance(config.session.exclude, tuple):
-        before -= len(config.session.exclude)
-    for i, phase in enumerate(config.phases):
-        if phase.keep >= before:
-            raise ConfigError(
-                f"phases[{i}].keep must be below the {before} rows that are left "
-                f"before it, got {phase.keep}"
-            )
-        before = phase.keep
-
-
-def _one_each(name: str, given: tuple[Any, ...], phases: tuple[Any, ...]) -> None:
-    if len(given) != len(phases):
-        raise ConfigError(
-            f"{name} must have one entry for each of the {len(phases)} phases, "
-            f"got {len(given)}"
-        )
 
 
 def _entries(table: Any) -> list[tuple[str, str]]:

@@ -23,14 +23,14 @@ from .engines import DATA_OWNER, MODEL_OWNER
 FILE = "delivered.npz"
 _KEY = "delivery.key"
 _FIELD = "data_owner.deliver"
-_ROWS, _STOPPED = b"r", b"!"  # what a message brings: its first byte
+_ROWS, _STOPPED = b"r", b"!"  # the first byte of a message
 
 
 class Delivery:
     """One party's part in the delivery; without `session.deliver` it does nothing."""
 
     def __init__(self, config: Config, rank: int, session: str):
-        """Open what is to be delivered, and commit to it.
+        """Open the files to be delivered, and commit to their rows.
 
         Args:
             config: Of the run.
@@ -48,7 +48,7 @@ class Delivery:
             self._goods = open_goods(config, part, part.output / FOLDER, session)
 
     def offered(self) -> dict[str, Any] | None:
-        """Return what this party says of the delivery beforehand, for its offers."""
+        """Return this party's offer: its memory, and the data owner's commitment."""
         part = self._config.part(self._rank)
         if not self._config.session.deliver or part is None:
             return None
@@ -56,7 +56,7 @@ class Delivery:
         return {"memory": part.memory, **columns}
 
     def agree(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Take the data owner's offer; return what a resumed run must have the same.
+        """Take the data owner's offer, and return it: a resumed run must have the same.
 
         Args:
             offers: Of all parties by rank.

@@ -126,10 +126,10 @@ def delivery_size(n: int, keep: int, row: int) -> int:
 
 
 class Goods:
-    """The data owner's rows, with what it takes to prove which they are.
+    """The data owner's rows, and the salted hashes that prove them.
 
     Attributes:
-        offer: What the other parties are told.
+        offer: The public part: arrays and commitment.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ def _row_hashes(
 
 
 def _root(offer: Offer, hashes: bytes) -> str:
-    """Return the commitment to all rows, and to what their bytes mean."""
+    """Return the commitment to all rows, and to names and types of their arrays."""
     columns = json.dumps([offer.n, offer.to_json()["columns"]]).encode()
     made = hashlib.sha256(_POOL)
     made.update(struct.pack("<Q", len(columns)))

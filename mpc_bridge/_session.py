@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from ._config import (
     Parties,
     check_config,
     read_config,
-    read_meeting,
 )
 from ._handshake import (
     PROTOCOL,
@@ -36,11 +34,6 @@ if TYPE_CHECKING:
 
 Role = Literal["model-owner", "data-owner", "third-party"]
 RANKS: dict[str, int] = {"model-owner": 0, "data-owner": 1, "third-party": 2}
-
-_FIELD = re.compile(
-    r"(?:^|[ :])((?:session|phases|appraisal|parties|network|model_owner|data_owner|"
-    r"third_party)(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)"
-)
 
 FIRST_PARTY = """\
 WARNING: --test-only-first-party protects nothing: the model owner makes the correlated
@@ -116,7 +109,7 @@ def play(
     """Do as `run`, in this process, which must end by `os._exit` after SPU's."""
     engine = _engine_for(config, role, test_only_first_party)
     rank = RANKS[role]
-    meeting = _meeting(config, rank, rendezvous, test_only_first_party)
+    meeting = meeting_of(config, rank, rendezvous, test_only_first_party)
     if notice:
         text = f"{engine.notice}\n{FIRST_PARTY}" if test_only_first_party else None
         _say(text or engine.notice)
@@ -160,26 +153,6 @@ def play(
     return party.measured(result)
 
 
-def decline(role: Role, path: str | Path, error: Exception) -> None:
-    """Tell parties that wait for this one that its configuration can't be used.
-
-    Takes some seconds, and does what it can: it needs the addresses and this party's
-    certificates, which may be what is wrong. They hear the field, and nothing else.
-
-    Args:
-        role: Of this party.
-        path: Its run.toml.
-        error: Why it can't be used.
-    """
-    with contextlib.suppress(Exception):
-        config = read_meeting(path, role.replace("-", "_"))
-        engine, rank = engine_of(config.session.engine), RANKS[role]
-        field = _FIELD.search(str(error))
-        reason = "its configuration can't be used"
-        reason += f" ({field[1]})" if field else ""
-        engine.decline(rank, _meeting(config, rank, None, False), reason)
-
-
 def deal(rendezvous: str, *, notice: bool = True) -> None:
     """Play CrypTen's third party: deal correlated randomness until the run ends.
 
@@ -221,7 +194,7 @@ def _engine_for(config: Config, role: str, first_party: bool) -> type[Engine]:
     return engine
 
 
-def _meeting(
+def meeting_of(
     config: Config, rank: int, rendezvous: str | None, first_party: bool
 ) -> Meeting:
     session, part = config.session, config.part(rank)

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mpc_bridge._handshake import SessionError
-
 if TYPE_CHECKING:
     from jaxsel.proxy import Operation, Steps
 
@@ -112,6 +110,8 @@ class Meeting:
         timeout: Of every wait for a message, in seconds.
         wait: For the others to start, in seconds.
         hello: What must be the same for all that meet, by name: public, and JSON.
+        declines: Why this party does not come: only that is told; "" if it does. SPU's
+            engines know of it.
         give_up: End this process with a sentence that says why, for an engine whose
             call does not return; None if that is not to be done.
         test_only_first_party: CrypTen without a third party, which protects nothing.
@@ -126,6 +126,7 @@ class Meeting:
     timeout: float = 60.0
     wait: float = 1800.0
     hello: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    declines: str = ""
     give_up: Callable[[str], None] | None = None
     test_only_first_party: bool = False
 
@@ -178,15 +179,6 @@ class Engine(abc.ABC):
         Raises:
             SessionError: If there is no meeting.
         """
-
-    @classmethod
-    def decline(cls, rank: int, meeting: Meeting, reason: str) -> None:
-        """Tell parties that wait for this one why it does not come.
-
-        Raises:
-            SessionError: If there is no way to tell them.
-        """
-        raise SessionError(f"engine {cls.name!r} has no way to tell {reason!r}")
 
     @classmethod
     def serve(cls, rank: int, meeting: Meeting) -> None:

@@ -10,7 +10,8 @@ from processes import ROLES, Session, running
 from sessions import command
 
 from mpc_bridge import _session
-from mpc_bridge._config import ConfigError, read_config, read_meeting
+from mpc_bridge._config import ConfigError, read_config
+from mpc_bridge._decline import read_meeting
 from mpc_bridge.engines.spu import _tunnel
 from mpc_bridge.engines.spu._connect import tunnel_of
 from mpc_bridge.engines.spu._tls import PeerError
@@ -27,7 +28,7 @@ def session(files, tmp_path_factory):
 def heard_from(session, *options):
     """Return the error of the model owner while the data owner's command runs."""
     config = read_config(session.paths[0])
-    meeting = _session._meeting(config, 0, None, False)
+    meeting = _session.meeting_of(config, 0, None, False)
     with (
         concurrent.futures.ThreadPoolExecutor() as pool,
         tunnel_of(0, 2, meeting) as tunnel,

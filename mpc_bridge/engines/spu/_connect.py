@@ -30,6 +30,9 @@ def connected(rank: int, parties: int, meeting: Meeting) -> Iterator[Connected]:
     """Yield a link to all parties; at its end all of them have what was sent."""
     spu = import_spu()
     with tunnel_of(rank, parties, meeting) as tunnel:
+        if meeting.declines:
+            tunnel.decline(meeting.declines)
+            raise SessionError(meeting.declines)
         tunnel.meet(meeting.wait)
         desc = spu.link.Desc()
         desc.id = meeting.session

@@ -32,7 +32,7 @@ from mpc_bridge.engines._face import (
 )
 
 from ._compat import import_spu
-from ._connect import connected, explain, tunnel_of
+from ._connect import connected, explain
 from ._log import Traffic
 from ._lower import compile_program, described
 from ._shares import bit_share, hidden, packed, unpacked
@@ -125,12 +125,6 @@ class SpuEngine(Engine):
             traffic = Traffic(folder)
             with connected(rank, cls.parties, meeting) as (link, watch):
                 yield cls(link, traffic, watch)
-
-    @classmethod
-    def decline(cls, rank: int, meeting: Meeting, reason: str) -> None:
-        if rank < cls.parties:
-            with tunnel_of(rank, cls.parties, meeting) as tunnel:
-                tunnel.decline(reason)
 
     @classmethod
     def explain(cls, rank: int, error: BaseException) -> str | None:
