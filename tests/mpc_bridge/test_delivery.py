@@ -128,6 +128,18 @@ def test_rows_that_are_not_delivered_stay_secret():
     assert not hashes & {again[i * HASH : (i + 1) * HASH] for i in range(50)}
 
 
+@pytest.mark.parametrize(
+    "other", [{"x": np.zeros(4, np.int32)}, {"z": np.zeros(4, np.float32)}]
+)
+def test_names_and_types_are_committed_to(other):
+    """The same bytes under another name or type are something else."""
+    first, second = (
+        Goods(each, 4, b"k" * 32, "a") for each in ({"x": np.zeros(4, "f4")}, other)
+    )
+    assert first._hashes == second._hashes
+    assert first.offer.commitment != second.offer.commitment
+
+
 def changed(**parts):
     return goods().offer.to_json() | parts
 
