@@ -81,6 +81,7 @@ def recording(folders):
     return records, mangler.raw[0]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_was_changed_on_the_wire_is_never_read(
     folders, parties, recording, change
