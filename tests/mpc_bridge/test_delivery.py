@@ -128,6 +128,18 @@ def test_rows_that_are_not_delivered_stay_secret():
     assert not hashes & {again[i * HASH : (i + 1) * HASH] for i in range(50)}
 
 
+def test_salts_of_delivered_rows_open_no_other():
+    """The model owner guesses a row that it has not bought: it can't confirm that."""
+    content = sent()
+    salts = {row(content, i)[:SALT] for i in range(3)}
+    assert len(salts) == 3
+    guess = goods()._rows(np.array([5]))  # the right one
+    for salt in salts:
+        guess[":salt"] = np.frombuffer(salt, np.uint8)
+        (made,) = _goods._row_hashes([5], guess)
+        assert made != content[5 * HASH : 6 * HASH]
+
+
 @pytest.mark.parametrize(
     "other", [{"x": np.zeros(4, np.int32)}, {"z": np.zeros(4, np.float32)}]
 )
