@@ -11,21 +11,32 @@ from typing import Any
 
 from . import _certs_command
 from ._config import ConfigError, read_config
+from ._decline import decline
 from ._ending import watch_for_end
 from ._handshake import ROLES, Refused, SessionError
 from ._limits import with_limits
 from ._local import run_local
-from ._session import RANKS, play
+from ._session import RANKS, deal, play
 
 _DESCRIPTION = """\
 Two parties choose samples in secret. Each starts its role on its own machine, with a
-run.toml whose public part is the same for all; `local` runs all three here."""
+run.toml that has the same public part for all; `local` runs all roles here. The engine,
+in [session], says which roles there are:
+
+  spu-cheetah   model owner and data owner, over TLS; the default
+  spu-aby3      the same and a third party who helps, over TLS; spu-aby3-128 likewise
+                with more digits
+  crypten       the same and a third party who deals randomness; protects nothing, for
+                measurement only
+  published     the data owner alone, with a proxy that is no secret
+
+Parties of SPU's engines need certificates first: see `certs`."""
 
 _HELP = {
-    "model-owner": "with the weights; the others connect to it",
-    "data-owner": "with the samples",
-    "third-party": "deals correlated randomness, and sees no secret by itself",
-    "local": "all three on this machine, for measurement",
+    "model-owner": "with the weights",
+    "data-owner": "with the samples; alone with a published proxy",
+    "third-party": "the helper of spu-aby3, or the dealer of crypten",
+    "local": "all roles on this machine, for trials",
     "estimate": "what a run will send and give away, and how long it takes",
 }
 
@@ -52,7 +63,10 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool = False) -> int
     except (ConfigError, FileNotFoundError) as error:
         if args.debug:
             raise
-        return _fail(name, str(error), 2)
+        _fail(name, str(error), 2)
+        if args.command in RANKS and args.config and not args.part_of_local:
+            decline(args.command, args.config, error)
+        return 2
     except (Refused, SessionError) as error:
         if args.debug:
             raise
@@ -89,6 +103,13 @@ def _run(args: argparse.Namespace) -> int:
         "force": args.force,
         "progress": args.progress or sys.stderr.isatty(),
     }
+    if args.command == "third-party" and args.config is None:
+        if args.rendezvous is None:
+            raise ConfigError(
+                "third-party needs --config, or the --rendezvous of engine 'crypten'"
+            )
+        deal(args.rendezvous)
+        return 0
     if args.command == "local":
         result = run_local(config, python=args.python, **options)
     else:
@@ -117,7 +138,8 @@ def _parser() -> argparse.ArgumentParser:
         each = commands.add_parser(
             command, help=text, description=text, allow_abbrev=False
         )
-        each.add_argument("--config", metavar="RUN.TOML", required=True)
+        needed = command != "third-party"  # CrypTen's dealer needs none
+        each.add_argument("--config", metavar="RUN.TOML", required=needed)
         each.add_argument(
             "--debug", action="store_true", help="show where an error came from"
         )

@@ -212,7 +212,14 @@ def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
             raise CertificateError(
                 f"{file} is missing: python -m mpc_bridge certs own makes it"
             )
-    for place in (folder, folder / KEY, folder / PEERS):
+    trusted_files = sorted((folder / PEERS).glob("*.pem"))
+    for place in (
+        folder,
+        folder / KEY,
+        folder / CERTIFICATE,
+        folder / PEERS,
+        *trusted_files,
+    ):
         _check_mode(place)
     own = read(folder / CERTIFICATE)
     _check_key(folder / KEY, own)
@@ -295,13 +302,17 @@ def _check_key(path: Path, own: Certificate) -> None:
 def _check_mode(path: Path) -> None:
     if os.name != "posix" or not path.exists():
         return
-    kept = 0o077 if path.name == KEY else 0o022
-    status = path.stat()
-    if status.st_mode & kept:
-        right = "600" if path.name == KEY else "700"
+    status, secret = path.stat(), path.name == KEY
+    if os.geteuid() and status.st_uid not in (0, os.geteuid()):
+        raise CertificateError(
+            f"{path} belongs to another user, number {status.st_uid}, who could change "
+            f"it: copy it to a file of this user's"
+        )
+    if status.st_mode & (0o077 if secret else 0o022):
+        right = "700" if path.is_dir() else "600" if secret else "644"
         raise CertificateError(
             f"{path} has mode {status.st_mode & 0o777:03o}, and others could "
-            f"{'read' if path.name == KEY else 'change'} it: chmod {right} {path}"
+            f"{'read' if secret else 'change'} it: chmod {right} {path}"
         )
 
 

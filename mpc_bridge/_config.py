@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ._config_checks import check_config as check_config
 from ._limits import Limits, read_limits
 from ._toml import (
     GIB,
@@ -15,6 +16,7 @@ from ._toml import (
     ConfigError as ConfigError,
     Table,
     as_address,
+    as_arrays,
     as_bool,
     as_number,
     as_positive,
@@ -51,6 +53,8 @@ class Session:
         leak: What a choice opens: see `choose`.
         timeout: Of every wait for another party's message, in seconds.
         wait: For the others to start, in seconds.
+        deliver: Whether the data owner sends the chosen rows at the end, as it has
+            committed to them before the choice; SPU's engines only.
         max_hours: A run that is estimated to take longer is refused before anything is
             shared; needs `[network]`.
     """
@@ -64,6 +68,7 @@ class Session:
     leak: Leak = "rank"
     timeout: float = 60.0
     wait: float = 1800.0
+    deliver: bool = False
     max_hours: float | None = None
 
 
@@ -171,6 +176,8 @@ class DataOwner:
         listen: Where this party listens, "host:port", if the address that the others
             have is another one.
         weights: With engine "published", the folders that were published, one a phase.
+        deliver: Files of the arrays that are delivered, `.npy` or `.npz`, with a row
+            for each sample; what the last phase reads if empty.
         pools: Folder for digests of the pools of all sessions: a pool that differs from
             an earlier one by few rows is warned of. As secret as the samples; None
             keeps none.
@@ -186,6 +193,7 @@ class DataOwner:
     certificates: Path | None = None
     listen: str | None = None
     weights: tuple[Path, ...] = ()
+    deliver: tuple[Path, ...] = ()
     pools: Path | None = None
     few_rows: int = 100
     measure: bool = True
@@ -241,14 +249,33 @@ def read_config(path: str | Path) -> Config:
         OSError: If it can't be read.
     """
     path = Path(path)
+    document = read_document(path)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no TOML file: {error}") from None
-    try:
-        return _config(Table(document, "", path.resolve().parent))
+        return config_of(document, path.resolve().parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: If it is none.
+        OSError: If it can't be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no TOML file: {error}") from None
+
+
+def config_of(document: dict[str, Any], folder: Path) -> Config:
+    """Return the configuration of a document; paths are relative to the folder.
+
+    Raises:
+        ConfigError: If a field is missing, unknown or wrong.
+    """
+    return _config(Table(document, "", folder))
 
 
 def _config(top: Table) -> Config:
@@ -263,6 +290,7 @@ def _config(top: Table) -> Config:
         leak=at.take("leak", one_of(*get_args(Leak)), default="rank"),
         timeout=at.take("timeout", as_seconds, default=60.0),
         wait=at.take("wait", as_seconds, default=1800.0),
+        deliver=at.take("deliver", as_bool, default=False),
         max_hours=at.take("max_hours", as_positive, default=None),
     )
     at.done()
@@ -309,6 +337,7 @@ def _config(top: Table) -> Config:
         data_owner = DataOwner(
             inputs=inputs,
             weights=weights,
+            deliver=tuple(map(at.path_of, at.take("deliver", as_arrays, default=[]))),
             pools=None if folder is None else at.path_of(folder),
             few_rows=at.count("few_rows", default=100),
             measure=at.take("measure", as_bool, default=True),
@@ -368,66 +397,6 @@ def _private(at: Table) -> dict[str, Any]:
     part["limits"] = read_limits(at.table("limits", optional=True))
     at.done()
     return part
-
-
-def check_config(config: Config) -> None:
-    """Check what its parts must have in common.
-
-    Raises:
-        ConfigError: If a phase leaves no fewer rows, or a party has not one entry for
-            each phase.
-    """
-    phases, session = config.phases, config.session
-    if session.engine == "crypten":
-        if session.rendezvous is None:
-            raise ConfigError(
-                "session.rendezvous is missing: engine 'crypten' meets at one"
-            )
-        if session.leak != "rank":
-            raise ConfigError(
-                "session.leak must be 'rank' with engine 'crypten', which can't "
-                f"shuffle, got {session.leak!r}"
-            )
-    elif session.rendezvous is not None:
-        raise ConfigError(
-            f"session.rendezvous is for engine 'crypten' only, got {session.engine!r}: "
-            "the parties have their addresses in [parties]"
-        )
-    if session.max_hours is not None and config.network is None:
-        raise ConfigError(
-            "network is missing: session.max_hours needs its bandwidth and latency"
-        )
-    if config.model_owner is not None:
-        _one_each("model_owner.weights", config.model_owner.weights, phases)
-        if config.model_owner.samples:
-            _one_each("model_owner.samples", config.model_owner.samples, phases)
-    if config.data_owner is not None:
-        _one_each("data_owner.inputs", config.data_owner.inputs, phases)
-        if session.engine == "published":
-            _one_each("data_owner.weights", config.data_owner.weights, phases)
-        elif config.data_owner.weights:
-            raise ConfigError(
-                "data_owner.weights is for engine 'published' only, got "
-                f"{session.engine!r}: the weights are the model owner's secret"
-            )
-    before = config.session.samples
-    if isinstance(config.session.exclude, tuple):
-        before -= len(config.session.exclude)
-    for i, phase in enumerate(config.phases):
-        if phase.keep >= before:
-            raise ConfigError(
-                f"phases[{i}].keep must be below the {before} rows that are left "
-                f"before it, got {phase.keep}"
-            )
-        before = phase.keep
-
-
-def _one_each(name: str, given: tuple[Any, ...], phases: tuple[Any, ...]) -> None:
-    if len(given) != len(phases):
-        raise ConfigError(
-            f"{name} must have one entry for each of the {len(phases)} phases, "
-            f"got {len(given)}"
-        )
 
 
 def _entries(table: Any) -> list[tuple[str, str]]:

@@ -44,6 +44,7 @@ class Public:
             "session.seed": session.seed,
             "session.samples": session.samples,
             "session.leak": session.leak,
+            "delivery": "the chosen rows" if session.deliver else "none",
             "session.exclude": digest(self.pool.astype("<i8").tobytes()),
             "number of phases": len(config.phases),
             "appraisal.mode": appraisal.mode,

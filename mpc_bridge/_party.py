@@ -18,6 +18,7 @@ from jaxsel.proxy import Manifest, choice_cost, choice_warnings
 from ._appraise import appraise
 from ._choose import choose
 from ._config import Config, ConfigError
+from ._delivery import Delivery
 from ._estimate import check_hours
 from ._handshake import Refused, SessionError, digest
 from ._holdings import (
@@ -106,6 +107,7 @@ class Party:
         content = work.get("weights") or work.get("samples")
         content = json.dumps(content, sort_keys=True)
         self.commitment = self.record.commitment(self.config.session.name, content)
+        self.delivery = Delivery(self.config, self.rank, self.journal.session)
         check_hours(self.config, self.public)  # last, since it may take a minute
         if self.journal.there:
             _say(f"{self.role}: going on with what is in {self.part.output}")
@@ -194,6 +196,7 @@ class Party:
             "entries": self.journal.there,
             "opened": self.record.opened,
             "commitment": self.commitment,
+            "delivery": self.delivery.offered(),
         }
 
     def _most_bits(self) -> int:
@@ -215,7 +218,7 @@ class Party:
         ]
         bits = min(_bits(offer, self.engine.most_bits) for offer in offers)
         common = min(count_of(offer, "entries") for offer in offers)
-        agreed = {"batches": batches, "bits": bits}
+        agreed = {"batches": batches, "bits": bits, **self.delivery.agree(offers)}
         start = Start(
             work=self.journal.session,
             common=self.journal.usable(common, agreed),
@@ -240,6 +243,8 @@ class Party:
         ledger = Ledger(engine, journal=self.journal)
         with engine.running():
             rows, phases, appraisal = self._phases(batches, ledger)
+        self.where = "delivering the chosen rows"
+        self.delivery.play(rows, ledger)
         result = Result(
             role=self.role,
             session=self.config.session.name,
@@ -250,7 +255,10 @@ class Party:
             steps=steps_of(ledger),
             openings=openings_of(ledger.opened),
             fraction_bits=engine.fraction_bits,
-            terms={name: str(value) for name, value in engine.terms().items()},
+            terms={
+                name: str(value)
+                for name, value in {**engine.terms(), **self.delivery.terms()}.items()
+            },
             versions=self.versions(),
             discarded=self._discarded(ledger),
             warnings=self.warnings,

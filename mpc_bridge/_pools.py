@@ -80,13 +80,13 @@ class Pools:
             try:
                 arrays = read_arrays(path)
                 name, earlier = str(arrays["name"]), arrays["digests"]
-            except (ValueError, KeyError, OSError) as error:
+                said = compare_pools(earlier, digests).warning(few=few)
+            except (ValueError, TypeError, KeyError, OSError) as error:
                 raise Refused(
                     "data_owner.pools must hold whole digests: delete a damaged file, "
                     "and compare with that session's pool by hand",
                     f"{path}: {error}",
                 ) from None
-            said = compare_pools(earlier, digests).warning(few=few)
             if said is not None:
                 found.append(f"Of session {name!r}: {said}.")
         return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,6 +58,7 @@ def run_selection(
     memory: int = 2 * GIB,
     timeout: float = 60.0,
     output: str | os.PathLike[str] | None = None,
+    deliver: bool | Mapping[str, Any] = False,
     test_only_first_party: bool = False,
     pools: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
@@ -99,6 +101,12 @@ def run_selection(
             in `output/model-owner`, in `output/data-owner`, or in both. A run that was
             cut goes on from there when it is called again with the same arguments;
             without a folder nothing is kept, and openings are not counted.
+        deliver: Have the data owner send the chosen rows at the end, as it has
+            committed to them before the choice: they lie in
+            `output/model-owner/delivered.npz`. True sends what the last phase reads; of
+            the data owner also arrays by name, with a row for each sample, such as
+            labels and what the samples were made from. All parties say so; SPU's
+            engines only.
         test_only_first_party: Without a third party; protects nothing.
         pools: The data owner's folder for digests of its pools: one that differs by few
             rows from an earlier one is warned of.
@@ -155,6 +163,8 @@ def run_selection(
         raise ValueError(f"timeout must be from 5 to 604800 seconds, got {timeout}")
     if batch_size is not None:
         check_count("batch_size", batch_size)
+    if deliver and output is None and role != "data-owner":
+        raise ValueError("output must be given with deliver: the rows lie there")
     published, proxies = _parts(phased)
     with temporary_folder("selection") as folder:
         place = folder if output is None else Path(output)
@@ -174,6 +184,7 @@ def run_selection(
             inputs = _write_inputs(published, pool, base, folder)
             parts["data_owner"] = DataPart(
                 inputs=inputs,
+                deliver=_write_arrays(deliver, folder),
                 output=place / "data-owner",
                 memory=memory,
                 certificates=trusted,
@@ -186,6 +197,7 @@ def run_selection(
             seed=seed,
             engine=engine,
             leak=leak,
+            deliver=bool(deliver),
             rendezvous=(
                 rendezvous or "tcp://127.0.0.1:0" if engine == "crypten" else None
             ),
@@ -284,6 +296,17 @@ def _write_inputs(
             np.save(folder / f"mask-{i}.npy", mask)
         written[manifest.inputs] = place
     return tuple(written[manifest.inputs] for manifest in published.manifests)
+
+
+def _write_arrays(arrays: bool | Mapping[str, Any], folder: Path) -> tuple[Path, ...]:
+    """Write what is delivered beside what the phases read."""
+    if isinstance(arrays, bool):
+        return ()
+    (folder / "delivery").mkdir()
+    paths = tuple(folder / "delivery" / f"{name}.npy" for name in arrays)
+    for path, array in zip(paths, arrays.values(), strict=True):
+        np.save(path, np.asarray(array), allow_pickle=False)
+    return paths
 
 
 def _appraisal(appraisal: str | float) -> Appraisal:

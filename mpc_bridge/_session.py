@@ -120,7 +120,7 @@ def play(
     """Do as `run`, in this process, which must end by `os._exit` after SPU's."""
     engine = _engine_for(config, role, test_only_first_party)
     rank = RANKS[role]
-    meeting = _meeting(config, rank, rendezvous, test_only_first_party)
+    meeting = meeting_of(config, rank, rendezvous, test_only_first_party)
     if notice:
         text = f"{engine.notice}\n{FIRST_PARTY}" if test_only_first_party else None
         _say(text or engine.notice)
@@ -205,7 +205,7 @@ def _engine_for(config: Config, role: str, first_party: bool) -> type[Engine]:
     return engine
 
 
-def _meeting(
+def meeting_of(
     config: Config, rank: int, rendezvous: str | None, first_party: bool
 ) -> Meeting:
     session, part = config.session, config.part(rank)

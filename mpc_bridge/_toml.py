@@ -97,6 +97,13 @@ def as_texts(value: Any) -> list[str]:
     return value
 
 
+def as_arrays(value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else as_texts(value)
+    if not all(text.endswith((".npy", ".npz")) for text in texts):
+        raise ConfigError("a file ending in .npy or .npz, or a list of such files")
+    return texts
+
+
 def as_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError("a finite number")

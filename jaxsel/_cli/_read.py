@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxsel._checks import check_finite
 from jaxsel._doubts import doubt
+from jaxsel._npy import DAMAGED, map_array
 from jaxsel._texts import is_gap
 from jaxsel._types import Values
 from jaxsel.data import Dataset, load
@@ -233,12 +234,12 @@ def read_array(
         raise ValueError(f"{path} must be a file ending in {' or '.join(ARRAYS)}")
     try:
         if Path(path).suffix.lower() == ".npy":
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            return map_array(path)
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if key in names:
                 return _read_member(archive, path, f"{key}.npy")
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise ValueError(
             f"{path} cannot be read as arrays: {_why_not(path, error)}"
         ) from error

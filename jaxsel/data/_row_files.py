@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxsel._npy import DAMAGED
 from jaxsel._rows import Block, Source
 
 
@@ -240,7 +241,9 @@ def _read_header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, KeyError) as error:
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its header has the shape {shape}")
+    except DAMAGED as error:
         raise ValueError(f"{path} is no .npy file, or is damaged: {error}") from error
     if dtype.hasobject:
         raise ValueError(

@@ -110,6 +110,8 @@ class Meeting:
         timeout: Of every wait for a message, in seconds.
         wait: For the others to start, in seconds.
         hello: What must be the same for all that meet, by name: public, and JSON.
+        declines: Why this party does not come: only that is told; "" if it does. SPU's
+            engines know of it.
         give_up: End this process with a sentence that says why, for an engine whose
             call does not return; None if that is not to be done.
         test_only_first_party: CrypTen without a third party, which protects nothing.
@@ -124,6 +126,7 @@ class Meeting:
     timeout: float = 60.0
     wait: float = 1800.0
     hello: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    declines: str = ""
     give_up: Callable[[str], None] | None = None
     test_only_first_party: bool = False
 
@@ -199,6 +202,14 @@ class Engine(abc.ABC):
         Raises:
             ValueError: If what arrives is no such message.
         """
+
+    def send(self, rank: int, message: bytes) -> None:
+        """Send a message to one party alone, which calls `receive`."""
+        raise ValueError(f"engine {self.name!r} sends to all parties only")
+
+    def receive(self, rank: int) -> bytes:
+        """Return the next message that a party has sent to this one alone."""
+        raise ValueError(f"engine {self.name!r} sends to all parties only")
 
     @abc.abstractmethod
     def start(self, fraction_bits: int) -> None:

@@ -339,3 +339,29 @@ def test_a_name_is_not_printed_raw(folder, tmp_path, capsys):
     args = ["--folder", str(folder), "--fingerprint", "0"]
     assert main(["certs", "trust", str(bad / "certificate.pem"), *args]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["certificate.pem", "peers", "peers/*.pem", "."])
+@pytest.mark.parametrize("bits", [0o020, 0o002])
+def test_what_others_could_change_is_refused(folder, name, bits):
+    """Whoever can write a peer's certificate can put its own in its place."""
+    (path,) = folder.glob(name) if "*" in name else [folder / name]
+    path.chmod(mode(path) | bits)
+    with pytest.raises(CertificateError, match=f"{path} has mode .* could change it: "):
+        _certs.load(folder)
+    assert "chmod" in _certs.problems(folder)[0]
+    path.chmod(0o700 if path.is_dir() else 0o644)
+    _certs.load(folder)
+
+
+def test_what_belongs_to_another_user_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(folder).st_uid + 1)
+    if os.stat(folder).st_uid:
+        with pytest.raises(CertificateError, match="belongs to another user, number"):
+            _certs.load(folder)
+    else:
+        _certs.load(folder)  # of root, who can change all files anyway
+        (path,) = (folder / "peers").glob("*.pem")
+        os.chown(path, 12345, -1)
+        with pytest.raises(CertificateError, match="another user, number 12345"):
+            _certs.load(folder)

@@ -29,28 +29,10 @@ class Connected(NamedTuple):
 def connected(rank: int, parties: int, meeting: Meeting) -> Iterator[Connected]:
     """Yield a link to all parties; at its end all of them have what was sent."""
     spu = import_spu()
-    if len(meeting.addresses) < parties or meeting.certificates is None:
-        raise ConfigError(
-            f"parties must have an address for each of the {parties} that compute, and "
-            "this party's part its folder of certificates"
-        )
-    names = meeting.names[:parties]
-    peers = [name for i, name in enumerate(names) if i != rank]
-    credentials = load(meeting.certificates, peers)
-    if credentials.own.name != names[rank]:
-        raise ConfigError(
-            f"parties.{ROLES[rank].replace(' ', '_')}.name must be that of its "
-            f"certificate, {credentials.own.name!r}, got {names[rank]!r}"
-        )
-    places = list(zip(names, meeting.addresses, strict=False))
-    with Tunnel(
-        credentials,
-        rank=rank,
-        parties=places,
-        hello=meeting.hello,
-        listen=meeting.listen,
-        timeout=meeting.timeout,
-    ) as tunnel:
+    with tunnel_of(rank, parties, meeting) as tunnel:
+        if meeting.declines:
+            tunnel.decline(meeting.declines)
+            raise SessionError(meeting.declines)
         tunnel.meet(meeting.wait)
         desc = spu.link.Desc()
         desc.id = meeting.session
@@ -72,6 +54,37 @@ def connected(rank: int, parties: int, meeting: Meeting) -> Iterator[Connected]:
             raise WireError(f"{meaning}; {tunnel.failure}") from error
         with contextlib.suppress(RuntimeError):  # the results are written by now
             finish(link)
+
+
+def tunnel_of(rank: int, parties: int, meeting: Meeting) -> Tunnel:
+    """Return a tunnel to all parties of a session, which have not met yet.
+
+    Raises:
+        ConfigError: If addresses or certificates are missing or wrong.
+        SessionError: If this party's address can't be listened at.
+    """
+    if len(meeting.addresses) < parties or meeting.certificates is None:
+        raise ConfigError(
+            f"parties must have an address for each of the {parties} that compute, and "
+            "this party's part its folder of certificates"
+        )
+    names = meeting.names[:parties]
+    peers = [name for i, name in enumerate(names) if i != rank]
+    credentials = load(meeting.certificates, peers)
+    if credentials.own.name != names[rank]:
+        raise ConfigError(
+            f"parties.{ROLES[rank].replace(' ', '_')}.name must be that of its "
+            f"certificate, {credentials.own.name!r}, got {names[rank]!r}"
+        )
+    places = list(zip(names, meeting.addresses, strict=False))
+    return Tunnel(
+        credentials,
+        rank=rank,
+        parties=places,
+        hello=meeting.hello,
+        listen=meeting.listen,
+        timeout=meeting.timeout,
+    )
 
 
 @contextlib.contextmanager

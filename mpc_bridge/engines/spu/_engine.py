@@ -141,6 +141,12 @@ class SpuEngine(Engine):
     def exchange(self, message: bytes) -> list[bytes]:
         return self._gather(message, range(self._link.world_size))
 
+    def send(self, rank: int, message: bytes) -> None:
+        self._send(rank, message)
+
+    def receive(self, rank: int) -> bytes:
+        return self._receive(rank)
+
     def start(self, fraction_bits: int) -> None:
         spu = import_spu()
         config = spu.RuntimeConfig()

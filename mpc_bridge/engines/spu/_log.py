@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from mpc_bridge._handshake import SessionError
 from mpc_bridge.engines._face import Count
 
 from ._compat import import_spu
@@ -14,6 +15,8 @@ _SENT = re.compile(
     r"Link details: total send bytes (\d+), recv bytes (\d+), "
     r"send actions (\d+), recv actions (\d+)"
 )
+
+_ROOM = 1 << 16  # bytes
 
 
 class Traffic:
@@ -46,13 +49,24 @@ class Traffic:
             at_once: Whether the programs that ended since then ran at the same time.
 
         Raises:
+            SessionError: If the folder can't be written, as on a full disk.
             RuntimeError: If there is nothing: the engine no longer says what it sends.
         """
-        with self._path.open(encoding="utf-8", errors="replace") as file:
-            file.seek(self._at)
-            text = file.read()
-            self._at = file.tell()
-        lines = _SENT.findall(text)
+        try:
+            with self._path.open(encoding="utf-8", errors="replace") as file:
+                file.seek(self._at)
+                text = file.read()
+                self._at = file.tell()
+            lines = _SENT.findall(text)
+            if not lines:  # SPU does not tell when it can't write
+                room = self._path.with_suffix(".room")
+                room.write_bytes(bytes(_ROOM))
+                room.unlink()
+        except OSError as error:
+            raise SessionError(
+                f"the temporary folder {self._path.parent} must be one with room to "
+                f"write, got: {error.strerror}; TMPDIR names another"
+            ) from error
         if not lines:
             raise RuntimeError("SPU does not say what it sent")
         counts = [[int(number) for number in line] for line in lines]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mpc_bridge._handshake import printable
@@ -53,22 +53,21 @@ class Board:
 
     Args:
         peers: Their ranks.
+        refused: Return how many connections were no peer's.
 
     Attributes:
         looking: When each peer looked first, by rank, in the loop's time.
-        refused: How many connections were no peer's.
         wrong: Ranks at whose address something is wrong.
     """
 
-    def __init__(self, peers: Iterable[int]):
-        self._peers = frozenset(peers)
+    def __init__(self, peers: Iterable[int], refused: Callable[[], int]):
+        self._peers, self._refused = frozenset(peers), refused
         self._met: set[int] = set()
         self._ready: set[int] = set()
         self._told: set[int] = set()
         self._line = b""
         self._changed = asyncio.Event()
         self.looking: dict[int, float] = {}
-        self.refused = 0
         self.wrong: set[int] = set()
         self.all_ready = asyncio.Event()
 
@@ -118,16 +117,20 @@ class Board:
                 return printable(text, _REASON)
         return None
 
-    async def end(self, reason: str, *, stay: bool) -> None:
+    async def end(
+        self, reason: str, *, stay: bool, patience: float | None = None
+    ) -> None:
         """Tell all peers that this party gives up.
 
         Args:
             reason: Why.
             stay: Whether to wait, some seconds, for peers that have not heard.
+            patience: In seconds, at most; None for those who are starting.
         """
+        longest = _LINGER if patience is None else patience
         self._say(_ENDED + printable(reason, _REASON).encode() + b"\n")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER if stay else 5 * _PAUSE):
+            async with asyncio.timeout(longest if stay else 5 * _PAUSE):
                 while not self._all_know():
                     await asyncio.sleep(_PAUSE)
         await asyncio.sleep(_PAUSE)  # for what was written last
@@ -135,7 +138,7 @@ class Board:
     def _all_know(self) -> bool:
         # Who is refused can't be told from a stranger, and knows by that.
         left = self._peers - self._told
-        return left <= self.wrong and len(left) <= self.refused
+        return left <= self.wrong and len(left) <= self._refused()
 
     def _say(self, line: bytes) -> None:
         self._line, changed, self._changed = line, self._changed, asyncio.Event()

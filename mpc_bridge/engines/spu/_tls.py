@@ -10,13 +10,23 @@ from mpc_bridge._certificate import Certificate, same_fingerprint
 from mpc_bridge._certs import Credentials
 from mpc_bridge._handshake import SessionError
 
+from ._door import OUT_OF_FILES, no_files_left
+
 
 class PeerError(SessionError):
     """A peer that is not the right one, or refuses: waiting would not help."""
 
 
+class RefusedError(PeerError):
+    """A peer that ends the connection once it has seen this party's certificate."""
+
+
 class NotThereError(SessionError):
     """Nobody answers at a peer's address: it may start later."""
+
+
+class EndedError(NotThereError):
+    """A peer's address answers, and ends the connection: its port may be crowded."""
 
 
 def context(credentials: Credentials, *, server: bool = False) -> ssl.SSLContext:
@@ -57,7 +67,7 @@ def explain(
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
         if "EOF" in reason:
-            return NotThereError(f"{where} ends the connection at once")
+            return EndedError(f"{where} ends the connection at once")
         if "ALERT" in reason:
             text = reason.lower().replace("_", " ")
             return PeerError(f"{where} refuses the handshake ({text})")
@@ -65,9 +75,11 @@ def explain(
     if isinstance(error, socket.gaierror):
         return PeerError(f"{where} can't be found: {error.strerror}")
     if isinstance(error, EOFError | ConnectionResetError | ConnectionAbortedError):
-        return NotThereError(f"{where} ends the connection at once")
+        return EndedError(f"{where} ends the connection at once")
     if isinstance(error, TimeoutError):
         return NotThereError(f"{where} does not answer")
+    if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+        return NotThereError(no_files_left())
     text = getattr(error, "strerror", None) or type(error).__name__
     return NotThereError(f"{where} can't be reached: {text}")
 

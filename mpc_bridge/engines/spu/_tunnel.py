@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import threading
 import weakref
@@ -29,13 +28,33 @@ from mpc_bridge._certs import Credentials
 from mpc_bridge._handshake import SessionError, disagreement
 from mpc_bridge._private import hold_folder, remove_folder
 
+from ._door import (
+    HANDSHAKE,
+    OUT_OF_FILES,
+    PIECE,
+    Door,
+    no_files_left,
+    strangers_allowed,
+)
 from ._meet import CARRY, LOOK, Board, greeting, said_in
-from ._tls import NotThereError, PeerError, context, explain, shown_by
+from ._tls import (
+    EndedError,
+    NotThereError,
+    PeerError,
+    RefusedError,
+    context,
+    explain,
+    shown_by,
+)
 
 _T = TypeVar("_T")
-_HANDSHAKE = 10.0  # seconds
 _ONE_WAY = 12.0  # seconds, for a peer that reaches this party and can't be reached
-_PIECE = 1 << 18  # bytes
+_CROWDED = 120.0  # the same, for one that ends connections at once
+_AGAIN = 0.3  # seconds until it is tried again
+_TRIES = 3  # refusals in a row: one may be of a port that is crowded
+_INSIST = 2.5  # seconds; then the engine tries again by itself
+_DECLINED = 5.0  # seconds, in which those who wait look twice
+_MOST_OF_PEER = 128  # connections
 
 
 class Tunnel:
@@ -84,10 +103,13 @@ class Tunnel:
         self._own, self._rank = credentials.own, rank
         self._hello = dict(hello or {})
         self._greeting = greeting(self._hello)
-        self._board = Board(self._peers)
+        strangers = strangers_allowed()
         self._timeout = timeout
         self._client = context(credentials)
-        self._server = context(credentials, server=True)
+        server = context(credentials, server=True)
+        self._door = Door(server, self._from_peer, strangers)
+        self._board = Board(self._peers, lambda: self._door.refused)
+        self._carried = dict.fromkeys(self._peers, 0)
         self._folder = hold_folder("wire")
         self._sockets = [self._folder / f"to-{i}" for i in range(len(parties))]
         self._sockets[rank] = self._folder / "engine"
@@ -106,7 +128,7 @@ class Tunnel:
             self._call(self._open(*own))
         except OSError as error:
             self.close()
-            text = os.strerror(error.errno) if error.errno else str(error)
+            text = error.strerror or str(error)
             raise SessionError(
                 f"this party can't listen at {own[0]}:{own[1]}: {text}"
             ) from None
@@ -131,6 +153,10 @@ class Tunnel:
         """
         self._call(self._meet(wait))
 
+    def decline(self, reason: str) -> None:
+        """Tell parties that wait for this one why it does not come; takes seconds."""
+        self._call(self._board.end(reason, stay=True, patience=_DECLINED))
+
     def close(self) -> None:
         """End all connections, and remove the sockets: before `os._exit` as well."""
         if not self._thread.is_alive():
@@ -146,17 +172,17 @@ class Tunnel:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _open(self, host: str, port: int) -> None:
-        network = await asyncio.start_server(self._from_peer, host, port, limit=_PIECE)
-        self._servers.append(network)
+        await self._door.open(host, port)
         for rank in self._peers:
             local = await asyncio.start_unix_server(
                 lambda reader, writer, rank=rank: self._to_peer(rank, reader, writer),
                 self._sockets[rank],
-                limit=_PIECE,
+                limit=PIECE,
             )
             self._servers.append(local)
 
     async def _close(self) -> None:
+        await self._door.close()
         for server in self._servers:
             server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -194,32 +220,49 @@ class Tunnel:
     async def _look(self, rank: int) -> None:
         """Look at a peer until it ends, or something is wrong with it."""
         name, pause = self._peers[rank].name, 0.1
+        refusals: list[RefusedError] = []
         while True:
+            longest = 2.0
             try:
                 reader, writer = await self._dial(rank, LOOK)
+                refusals.clear()
                 try:
                     reason = await self._board.watch(rank, reader)
+                except ValueError:
+                    raise PeerError(
+                        f"{name!r} sends a line of more than {PIECE} bytes"
+                    ) from None
                 finally:
                     writer.close()
                 if reason is not None:
                     raise PeerError(f"{name!r} has ended: {reason}")
                 self.failure = f"{name!r} has left"
+            except RefusedError as error:
+                self.failure = str(error)
+                refusals.append(error)
             except PeerError:
                 self._board.wrong.add(rank)
                 raise
             except NotThereError as error:
                 self.failure = str(error)
+                refusals += refusals[:1]  # who refuses may be gone by now
                 since = self._board.looking.get(rank)
-                if since is not None and self._loop.time() - since > _ONE_WAY:
+                patience = _ONE_WAY
+                if isinstance(error, EndedError):
+                    patience, longest = _CROWDED, _AGAIN
+                if since is not None and self._loop.time() - since > patience:
                     raise PeerError(
                         f"{error}, though it reaches this party: its address, or where "
                         "it listens, is wrong, or a firewall is in between"
                     ) from None
             except OSError:
                 self.failure = f"{name!r} was cut off"
+            if len(refusals) >= _TRIES:
+                self._board.wrong.add(rank)
+                raise refusals[0]
             # At random, so that two that wait don't move in step.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, 2.0)
+            pause = min(2 * pause, longest)
 
     async def _dial(
         self, rank: int, purpose: bytes
@@ -228,9 +271,9 @@ class Tunnel:
         peer, (host, port) = self._peers[rank], self._addresses[rank]
         where, writer = f"{peer.name!r} at {host}:{port}", None
         try:
-            async with asyncio.timeout(_HANDSHAKE):
+            async with asyncio.timeout(HANDSHAKE):
                 reader, writer = await asyncio.open_connection(
-                    host, port, ssl=self._client, limit=_PIECE
+                    host, port, ssl=self._client, limit=PIECE
                 )
                 self._writers.add(writer)
                 try:
@@ -242,14 +285,14 @@ class Tunnel:
         except (OSError, EOFError) as error:
             if writer is None:
                 raise await asyncio.to_thread(
-                    explain, error, peer, host, port, timeout=_HANDSHAKE
+                    explain, error, peer, host, port, timeout=HANDSHAKE
                 ) from None
             # In TLS 1.3 a refusal comes after this side's handshake, and as an end:
             # asyncio sends no alert.
             writer.transport.abort()
             if isinstance(error, TimeoutError):
                 raise NotThereError(f"{where} does not answer") from None
-            raise PeerError(
+            raise RefusedError(
                 f"{where} does not accept this party's "
                 f"certificate, {self._own.fingerprint}, or is ending"
             ) from None
@@ -265,12 +308,25 @@ class Tunnel:
         writer.write(purpose)
         return reader, writer
 
+    async def _dial_crowded(
+        self, rank: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a peer, again for a moment if its port is crowded."""
+        end = self._loop.time() + _INSIST
+        while True:
+            try:
+                return await self._dial(rank, CARRY)
+            except EndedError:
+                if self._loop.time() > end:
+                    raise
+            await asyncio.sleep(_AGAIN * random.uniform(0.5, 1.0))
+
     async def _to_peer(
         self, rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         far_writer = None
         try:
-            far_reader, far_writer = await self._dial(rank, CARRY)
+            far_reader, far_writer = await self._dial_crowded(rank)
             await _carry(
                 _pump(reader, far_writer, self.sent, rank),
                 _pump(far_reader, writer, self.received, rank),
@@ -285,19 +341,30 @@ class Tunnel:
     async def _from_peer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        rank = near_writer = None
+        near_writer = None
         self._writers.add(writer)
-        try:
-            # Not by the server: its unfinished handshakes could not be ended.
-            await writer.start_tls(self._server, ssl_handshake_timeout=_HANDSHAKE)
-            shown = shown_by(writer.get_extra_info("ssl_object"))
-            (rank,) = (
+        shown = shown_by(writer.get_extra_info("ssl_object"))
+        rank = next(
+            (
                 rank
                 for rank, peer in self._peers.items()
                 if same_fingerprint(shown, peer.fingerprint)
-            )
+            ),
+            None,
+        )
+        if rank is None:  # of an authority that was trusted by mistake
+            self._door.refused += 1
+            writer.close()
+            return
+        if self._carried[rank] >= _MOST_OF_PEER:
+            name = self._peers[rank].name
+            self.failure = f"{name!r} has more than {_MOST_OF_PEER} connections open"
+            writer.close()
+            return
+        self._carried[rank] += 1
+        try:
             writer.write(self._greeting)
-            purpose = await asyncio.wait_for(reader.readline(), _HANDSHAKE)
+            purpose = await asyncio.wait_for(reader.readline(), HANDSHAKE)
             if purpose == LOOK:
                 await self._board.show(rank, reader, writer)
             elif purpose != CARRY:
@@ -308,12 +375,13 @@ class Tunnel:
                     _pump(reader, near_writer, self.received, rank),
                     _pump(near_reader, writer, self.sent, rank),
                 )
-        except (OSError, ValueError):
-            if rank is None:  # a stranger's failure is no matter of the run
-                self._board.refused += 1
-        except asyncio.CancelledError:
-            return  # as above
+        except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                self.failure = no_files_left()
+        except (ValueError, asyncio.CancelledError):
+            return  # a line that is too long, or closing
         finally:
+            self._carried[rank] -= 1
             _end(writer, near_writer)
 
     async def _to_engine(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -321,9 +389,7 @@ class Tunnel:
         async with asyncio.timeout(self._timeout):
             while True:
                 try:
-                    return await asyncio.open_unix_connection(
-                        self._engine, limit=_PIECE
-                    )
+                    return await asyncio.open_unix_connection(self._engine, limit=PIECE)
                 except (FileNotFoundError, ConnectionRefusedError):
                     await asyncio.sleep(0.02)
 
@@ -351,7 +417,7 @@ async def _pump(
     count: dict[int, int],
     rank: int,
 ) -> None:
-    while data := await reader.read(_PIECE):
+    while data := await reader.read(PIECE):
         count[rank] += len(data)  # before anybody can have seen them
         writer.write(data)
         await writer.drain()
