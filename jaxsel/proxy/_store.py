@@ -23,7 +23,11 @@ class Store:
         self.folder, self.run = None if folder is None else Path(folder), run
 
     def place(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
+        """Return the folder of a step; what holds it is for this user alone."""
+        if self.folder is None:
+            return None
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.folder / name
 
     def once(
         self, name: str, make: Callable[[], dict[str, np.ndarray]]

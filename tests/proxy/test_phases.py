@@ -310,6 +310,25 @@ def test_a_probe_and_a_proxy_learn_from_what_they_read():
     assert found.selection.n_valid == BUDGET
 
 
+def test_a_ranking_is_accepted_unchecked():
+    """The refusal names the option, and None accepts any ranking."""
+    labels = lambda rows: CLASSES[rows]
+    options = {"target": None, "n_classes": 3, "labels": labels}
+    with pytest.raises(ValueError, match=r"min_correlation=1.*None accepts any"):
+        run(schedule=(Phase(ProbeSpec(), min_correlation=1.0),), **options)
+    schedule = (Phase(ProbeSpec(), min_correlation=None),)
+    assert run(schedule=schedule, **options).selection.n_valid == BUDGET
+
+
+def test_what_a_run_saves_is_for_its_user_alone(tmp_path):
+    labels = lambda rows: CLASSES[rows] % 2
+    options = {"target": None, "n_classes": 2, "labels": labels}
+    run(schedule=(Phase(ProbeSpec()),), folder=tmp_path / "run", **options)
+    folders = [tmp_path / "run", *(tmp_path / "run").iterdir()]
+    assert len(folders) > 2
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
 def test_bad_phases():
     with pytest.raises(TypeError, match="proxy must be a Spec or a ProbeSpec"):
         Phase("probe")
@@ -319,6 +338,8 @@ def test_bad_phases():
         ValueError, match=r"min_correlation must lie in \[-1, 1\], got 2"
     ):
         Phase(SMALL, min_correlation=2)
+    with pytest.raises(TypeError, match="min_correlation must be a number or None"):
+        Phase(SMALL, min_correlation="0.9")
     with pytest.raises(TypeError, match="training must be a Training"):
         Phase(SMALL, training=3)
     with pytest.raises(ValueError, match="must have one length"):
