@@ -13,8 +13,9 @@ import numpy as np
 from ._journal import Journal, NoJournal
 from .engines import Engine, Program, Secret, engine_of
 
-Opening = Literal["pivot", "shuffled", "rows", "mean", "above", "scores"]
+Opening = Literal["outside", "pivot", "shuffled", "rows", "mean", "above", "scores"]
 OPENINGS: dict[Opening, str] = {
+    "outside": "how many samples left the proxy's bounds: one count a phase",
     "pivot": "which scores are above a pivot: one bit for each score that is left",
     "shuffled": "likewise, once no party knows whose score is where",
     "rows": "the rows that were chosen, in no order",
@@ -66,13 +67,22 @@ class Ledger:
         steps: What each step took, by `(phase, place, name)`, in order.
         opened: Kind, phase and number of elements of each opening, in order.
         phase: The part of the run that steps are booked under.
+        outside: By phase, how many samples left the proxy's bounds, where that was
+            counted.
     """
 
     def __init__(
         self,
         engine: Engine | None = None,
         *,
-        allow: tuple[Opening, ...] = ("pivot", "shuffled", "rows", "mean", "above"),
+        allow: tuple[Opening, ...] = (
+            "outside",
+            "pivot",
+            "shuffled",
+            "rows",
+            "mean",
+            "above",
+        ),
         journal: Journal | None = None,
     ):
         self.engine = engine = engine or engine_of("crypten")()
@@ -82,6 +92,7 @@ class Ledger:
         self._start = engine.count()
         self.steps: dict[tuple[str, str, str], Spent] = {}
         self.opened: list[tuple[Opening, str, int]] = []
+        self.outside: dict[str, int] = {}
         self.phase = ""
 
     def state(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -281,16 +282,30 @@ class Party:
         config, left, found = self.config, self.public.pool, []
         scores: Any = None
         chosen: Any = None
+        unit = 1.0
         for i, phase in enumerate(config.phases):
             ledger.phase = f"phase {i + 1}"
             self.where = f"phase {i + 1}, scoring {len(left)} samples"
             proxy = share_proxy(
-                self.public.manifests[i], ledger=ledger, arrays=self.weights[i]
+                self.public.manifests[i],
+                ledger=ledger,
+                arrays=self.weights[i],
+                enlarge=True,
             )
+            unit = proxy.unit
             read = None if self.readers[i] is None else self.readers[i](left)
-            scores = score_pool(
-                proxy, len(left), read, batch_size=batches[i], progress=self.progress
-            )
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", UserWarning)
+                scores = score_pool(
+                    proxy,
+                    len(left),
+                    read,
+                    batch_size=batches[i],
+                    progress=self.progress,
+                )
+            for warning in warned:
+                self.warnings = (*self.warnings, str(warning.message))
+                _say(f"{self.role}: WARNING: {warning.message}")
             self.where = f"phase {i + 1}, choosing {phase.keep} of {len(left)}"
             chosen = choose(
                 scores,
@@ -313,6 +328,7 @@ class Party:
                         type(ledger.engine),
                         ledger.engine.fraction_bits,
                     ),
+                    outside=ledger.outside.get(ledger.phase),
                 )
             )
             self.answers.append(Answer(left, chosen.rows, chosen.levels, found[-1]))
@@ -326,6 +342,7 @@ class Party:
             chosen.rows,
             threshold=config.appraisal.threshold,
             entropy=score.secure.family == "square" and score.kind != "margin",
+            unit=unit,
             ledger=ledger,
         )
         _check_plausible(appraisal, self.public.manifests[-1])

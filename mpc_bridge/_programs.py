@@ -38,12 +38,14 @@ class Forward(Program):
     Attributes:
         manifest: The proxy's.
         spare_bits: As its weights were folded.
+        watch: As in `secure_steps`.
     """
 
     place: ClassVar[str] = "forward"
     name: ClassVar[str] = "scores"
     manifest: Manifest
     spare_bits: int = 0
+    watch: bool = False
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -55,7 +57,12 @@ class Forward(Program):
         inputs = SharedInputs(*operands[len(names) :])
         weights = dict(zip(names, operands[: len(names)], strict=True))
         return secure_steps(
-            self.manifest, weights, inputs, cat=cat, spare_bits=self.spare_bits
+            self.manifest,
+            weights,
+            inputs,
+            cat=cat,
+            spare_bits=self.spare_bits,
+            watch=self.watch,
         )
 
     def schedule(self) -> tuple[Operation, ...]:
@@ -105,6 +112,26 @@ class Sum(Program):
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         return operands[0] + operands[1]
         yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Outside(Program):
+    """How many samples are ranked last for numbers beyond the bounds, `[1]`.
+
+    Operands: scores `[n]`.
+
+    Attributes:
+        score: What these have as their score, twice as far below zero as any other.
+    """
+
+    place: ClassVar[str] = "scores"
+    name: ClassVar[str] = "outside"
+    score: float
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        below = -operands[0] + self.score * 0.75
+        bits = yield Call(self.place, self.name, "nonnegative", (below,))
+        return bits.sum(0, keepdim=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,14 +287,19 @@ class Total(Program):
 
 @dataclasses.dataclass(frozen=True)
 class TotalEntropy(Program):
-    """The summed entropies, `[1]`, of scores that are minus the squared margin."""
+    """The summed entropies, `[1]`, of scores that are minus the squared margin.
+
+    Attributes:
+        unit: How many times too large the scores are, a power of two.
+    """
 
     place: ClassVar[str] = "appraisal"
     name: ClassVar[str] = "entropy"
+    unit: float = 1.0
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         scores, rows = operands
-        power = scores[rows] / REACH + 1
+        power = scores[rows] / (REACH * self.unit) + 1
         power = yield Call(self.place, "reach", "relu", (power,))
         total = 0
         for i, coefficient in enumerate(POWERS):

@@ -33,6 +33,8 @@ class PhaseResult:
         comparisons: In all passes.
         wild: Numbers of the scoring that came out wild, as expected at least: 0 where
             the engine's cutting back does not fail below the ring's limit.
+        outside: Samples that left the proxy's bounds, and were ranked last; None where
+            none can, or nothing counts them.
     """
 
     samples: int
@@ -41,6 +43,7 @@ class PhaseResult:
     passes: int
     comparisons: int
     wild: float = 0.0
+    outside: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +134,7 @@ class Result:
         versions: Of jaxsel and the engine.
         reveals: What each phase gave away, as far as this party can tell; empty until
             that was measured, after the session.
-        warnings: Sentences that this party was told before anything was shared.
+        warnings: Sentences that this party was told.
         seconds: Wall-clock from this party's start to its result: waiting for the
             others, keys and compiling included, the steps of an interrupted run not.
     """

@@ -82,6 +82,16 @@ def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     return Traffic(one.rounds * passes, one.waits * passes, sent, received)
 
 
+def outside_count(engine: EngineName, n: int) -> Traffic:
+    """Return the traffic of counting samples with numbers beyond their bounds.
+
+    At most: each outcome becomes a number as if it were multiplied by one.
+    """
+    summed = Operation("scores", "outside", "select", ((1,),))
+    bits = MODELS[engine].traffic(summed, n)
+    return _compared(engine, 1, n) + bits + _revealed(engine, 1, 1)
+
+
 def _revealed(engine: EngineName, passes: float, numbers: float) -> Traffic:
     """Return what it takes to open bits to all parties."""
     if engine == "spu-cheetah":

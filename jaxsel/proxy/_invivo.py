@@ -170,7 +170,7 @@ def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.nda
 def check_ranking(
     proxy: Proxy, logits: np.ndarray, *, min_correlation: float | None
 ) -> None:
-    """Refuse a proxy whose emulated entropies of these logits rank otherwise.
+    """Refuse a proxy if emulated and exact entropies of these logits rank otherwise.
 
     Nothing is refused where `min_correlation` is None.
     """

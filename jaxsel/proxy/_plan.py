@@ -96,9 +96,7 @@ class Phase:
                     f"min_correlation must be a number or None, got {least!r}"
                 )
             if not -1 <= least <= 1:
-                raise ValueError(
-                    f"min_correlation must lie in [-1, 1], got {least}"
-                )
+                raise ValueError(f"min_correlation must lie in [-1, 1], got {least}")
         if self.keep is not None and not 0 < self.keep < 1:
             raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
 

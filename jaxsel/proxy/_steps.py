@@ -30,6 +30,7 @@ def secure_steps(
     cat: Callable[[Sequence[Any]], Any],
     logits: bool = False,
     spare_bits: int = 0,
+    watch: bool = False,
 ) -> Steps:
     """Yield the operations of the secure forward pass; return scores `[n]`.
 
@@ -46,12 +47,38 @@ def secure_steps(
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
         spare_bits: What `fold` was given.
+        watch: Whether samples of which a number lies beyond its bound, of those that
+            the inputs do not bound, are given `outside(manifest)` as their score.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
     """
-    run = Run(manifest, lambda name, shape: weights[name], inputs, cat, spare_bits)
+    run = Run(
+        manifest,
+        lambda name, shape: weights[name],
+        inputs,
+        cat,
+        spare_bits,
+        [] if watch and watches(manifest) else None,
+    )
     return steps(run, logits=logits)
+
+
+def watches(manifest: Manifest) -> bool:
+    """Return whether numbers may leave bounds that the inputs keep.
+
+    Those of a probe can't, but for the logits that exact entropies take.
+    """
+    score = manifest.score
+    family = score_of(score.secure)
+    proven = family.degree(score.kind) or family.emulates
+    known = {"head.logits", "score"} <= set(manifest.fixed_point.bounds)
+    return known and not (proven and manifest.inputs.kind == "features")
+
+
+def outside(manifest: Manifest) -> float:
+    """Return the score of samples that leave their bounds, below all others."""
+    return -2 * manifest.fixed_point.bounds["score"]
 
 
 def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
@@ -79,8 +106,19 @@ def steps(run: Run, *, logits: bool = False) -> Steps:
     found = yield from _Forward(run).logits()
     if logits:
         return found
-    score = score_of(run.manifest.score.secure)
-    return (yield from score.steps(Place(run, "score"), found))
+    score, at = score_of(run.manifest.score.secure), Place(run, "score")
+    if run.watched is None:
+        return (yield from score.steps(at, found))
+    head = Place(run, "head")
+    classes, most = run.manifest.head.n_classes, head.bound("logits", 0.0)
+    head.watch(found, classes, -most, most)
+    scores = yield from score.steps(at, found)
+    most = run.manifest.fixed_point.bounds["score"]
+    at.watch(scores, 1, -most, most)
+    inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
+    inside = yield at.call("all_inside", "all", inside)
+    lowest = outside(run.manifest)
+    return (yield at.call("bounded", "select", inside, scores + -lowest)) + lowest
 
 
 class _Forward:

@@ -23,7 +23,7 @@ class Store:
         self.folder, self.run = None if folder is None else Path(folder), run
 
     def place(self, name: str) -> Path | None:
-        """Return the folder of a step; what holds it is for this user alone."""
+        """Return the folder of a step, in a folder that only this user may read."""
         if self.folder is None:
             return None
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -145,6 +145,7 @@ KINDS: dict[str, Callable[..., jax.Array]] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "nonnegative": lambda x: x >= 0,
+    "all": lambda bits: bits.all(-1),
     "select": lambda bits, x: jnp.where(bits, x, 0),
 }
 

@@ -16,6 +16,9 @@ from jaxsel.proxy._mlp import Nonlinearity, Params
 from ._place import Arrays, Place, Shapes, Steps, times
 from ._ranges import Ranges
 
+_ROUNDED = 2.0**-4
+"""How far below zero rounding may carry a variance, in its unit."""
+
 
 class Norm(abc.ABC):
     """A stand-in for the reciprocal root of a layer norm: v to `1 / sqrt(v + eps)`.
@@ -95,7 +98,12 @@ class Norm(abc.ABC):
         """
         centred = x - x.sum(-1, keepdim=True) / at.hidden
         squares = yield at.call("variance", "square", centred)
-        factor = yield from self.factor(at, squares.sum(-1, keepdim=True))
+        total = squares.sum(-1, keepdim=True)
+        if at.run.watched is not None:
+            # All of a row goes into its variance: what has left the ring before, too.
+            most = at.bound("variance", 1.0) / variance_unit(at)
+            at.watch(scaled_variance(at, total), total.shape[1], -_ROUNDED, most)
+        factor = yield from self.factor(at, total)
         if not scale:
             return x, factor
         x = yield at.call("scale", "mul", centred, factor)
@@ -116,7 +124,7 @@ def variance_unit(at: Place) -> float:
 
     So fixed-point numbers are of a useful size. 1 where there is no bound.
     """
-    return at.bound("variance", 1.0)
+    return at.unit("variance", 1.0)
 
 
 def scaled_variance(at: Place, total: Any) -> Any:
