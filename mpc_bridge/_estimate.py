@@ -16,8 +16,6 @@ from jaxsel.proxy import (
     choice_warnings,
     cost,
 )
-from jaxsel.proxy._choosing import outside_count
-from jaxsel.proxy._steps import watches
 
 from ._config import Config, ConfigError
 from ._handshake import Refused
@@ -112,10 +110,7 @@ def estimates(
                 layers = [layer.size for layer in network_for(left).layers]
                 choosing += calibration.shuffling(layers)
         what = f"phase {i + 1}: score {left:,} by {batch:,}"
-        scored = forward.all
-        if engine_of(name).watches and watches(manifest):
-            scored += outside_count(name, left)
-        steps.append(Step(what, scored, scoring))
+        steps.append(Step(what, forward.all, scoring))
         what = f"phase {i + 1}: choose {phase.keep:,}"
         steps.append(Step(what, choice.expected, choosing))
         left = phase.keep

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.proxy import Manifest, check_ring, out_of_bounds
-from jaxsel.proxy._enlarge import enlarged, head_scales
+from jaxsel.proxy import Manifest, check_ring, out_of_bounds, scale_head
 from jaxsel.proxy.families import Ranges
 
 from ._config import Config, Inputs
@@ -122,8 +121,8 @@ def check_choices(
     limit = 2.0 ** (engine.ring - 2 - fraction_bits)
     left = len(public.pool)
     manifests = [
-        enlarged(each, head_scales(each, **ring_of(engine, fraction_bits)))[0]
-        for each in public.manifests
+        scale_head(manifest, **ring_of(engine, fraction_bits))[0]
+        for manifest in public.manifests
     ]
     for manifest, phase in zip(manifests, config.phases, strict=True):
         what, times = "the difference of two scores", 2.0

@@ -93,7 +93,14 @@ def wild_expected(
             made += operation.results(n)
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
-    largest = max(fixed.bounds.values(), default=1.0)
+    # Not those of the worst row, nor of powers that few rows reach.
+    proven = {"score"} if manifest.inputs.kind == "features" else set[str]()
+    usual = [
+        fixed.bounds.get(f"{place}_unit", bound)
+        for place, bound in fixed.bounds.items()
+        if place not in proven and not place.endswith(("_weights", "_products"))
+    ]
+    largest = max(usual, default=1.0)
     return made * largest * 2.0 ** (2 * bits - engine.ring)
 
 

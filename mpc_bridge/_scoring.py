@@ -13,9 +13,14 @@ import numpy as np
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
-from jaxsel.proxy import Manifest, check_ring, fold, operand_shapes
-from jaxsel.proxy._enlarge import enlarged, fixed_head, head_scales
-from jaxsel.proxy._steps import outside, watches
+from jaxsel.proxy import (
+    Manifest,
+    check_ring,
+    fix_head,
+    fold,
+    operand_shapes,
+    scale_head,
+)
 
 from ._export import read_manifest, read_weights
 from ._handshake import SessionError
@@ -104,13 +109,12 @@ def share_proxy(
     unit = 1.0
     if not engine.published:
         limits = ring_of(type(engine), engine.fraction_bits)
-        manifest = manifest if enlarge else fixed_head(manifest)
+        manifest = manifest if enlarge else fix_head(manifest)
         if arrays is not None:
             check_ring(manifest, arrays, **limits)
-        scales = head_scales(manifest, **limits)
-        manifest, arrays, unit = enlarged(manifest, scales, arrays)
+        manifest, arrays, unit = scale_head(manifest, arrays, **limits)
     if mine:
-        folded = fold(manifest, arrays, spare_bits=engine.spare_bits)
+        folded = fold(manifest, arrays or {}, spare_bits=engine.spare_bits)
         operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:
         operands = tuple(map(Unseen, operand_shapes(manifest).values()))
@@ -120,7 +124,7 @@ def share_proxy(
 
 
 def ring_of(engine: type[Engine], fraction_bits: int) -> dict[str, Any]:
-    """Return an engine's ring, as `check_ring` and `head_scales` take it."""
+    """Return an engine's ring, as `check_ring` and `scale_head` take it."""
     return {
         "fraction_bits": fraction_bits,
         "ring": engine.ring,
@@ -218,7 +222,7 @@ def score_pool(
                 lambda group=group: _score(proxy, group, read)
             )
         joined = engine.join(scores)
-        if engine.watches and watches(proxy.manifest):
+        if engine.watches and proxy.manifest.watched:
             _count_outside(proxy, joined, n)
         return joined
 
@@ -236,7 +240,7 @@ def _count_outside(proxy: SecureProxy, scores: Secret, n: int) -> None:
     ledger = proxy.ledger
 
     def count() -> np.ndarray:
-        number = ledger.run(Outside(outside(proxy.manifest)), scores)
+        number = ledger.run(Outside(proxy.manifest.outside), scores)
         with ledger.step("scores", "open"):
             return ledger.open("outside", number)
 

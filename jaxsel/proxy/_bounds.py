@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from ._enlarge import enlarged, head_bounds, head_scales
+from ._enlarge import head_bounds, scale_head
 from ._manifest import Manifest, power_of_two
 from ._observe import largest
 from ._proxy import Proxy
@@ -33,7 +33,7 @@ def with_bounds(
     margin: float = 2.0,
     strict: bool = False,
 ) -> Proxy:
-    """Measure bounds on a proxy's numbers, by place, and return it with them.
+    """Return a proxy with bounds on its numbers in the manifest, by place.
 
     Measured on samples that the model owner has, such as the bootstrap set, in batches;
     what a manifest shows of them is a power of two. Within an encoder, numbers grow
@@ -200,8 +200,7 @@ def _worst(
 def _check_ties(manifest: Manifest, scores: np.ndarray, *, strict: bool) -> None:
     """Tell of scores that differ, and are equal once they are rounded."""
     bits = manifest.fixed_point.fraction_bits
-    scales = head_scales(manifest, fraction_bits=bits)
-    factor = enlarged(manifest, scales)[2]
+    factor = scale_head(manifest, fraction_bits=bits)[2]
     clear = np.unique(np.asarray(scores, np.float64))
     rounded = np.unique(np.round(clear * factor * 2.0**bits))
     if len(rounded) >= (1 - _TIED) * len(clear):

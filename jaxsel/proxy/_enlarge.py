@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def head_bounds(
         largest = max(float(np.abs(weight).max()), float(bias.max()))
         reach = (np.abs(weight) * np.reshape(reach, (-1, 1))).sum(0) + bias
         limits[f"head.{name}_weights"] = largest
-        limits[f"head.{name}_products"] = float(reach.max())
+        limits[f"head.{name}_products"] = float(np.max(reach))
     limits["head.logits_weights"] = max(limits["head.logits_weights"], offset)
     limits["head.logits_products"] += offset
     return limits
@@ -137,18 +138,21 @@ def head_scales(
     return (*scales, _down(last))
 
 
-def enlarged(
-    manifest: Manifest,
-    scales: tuple[float, ...],
-    arrays: Mapping[str, np.ndarray] | None = None,
+def scale_head(
+    manifest: Manifest, arrays: Mapping[str, np.ndarray] | None = None, **limits: Any
 ) -> tuple[Manifest, dict[str, np.ndarray], float]:
-    """Return a proxy of scaled head: its manifest, arrays and the scores' factor.
+    """Return a proxy with its head scaled for a ring, and the scores' factor.
 
     Args:
-        manifest: The proxy.
-        scales: Of `head_scales`.
-        arrays: Its parameters, where this party has them.
+        manifest: The proxy, with bounds.
+        arrays: Its parameters, of `Proxy.arrays`, where this party has them.
+        limits: Of the ring, as `check_ring` takes them.
+
+    Returns:
+        Its manifest and parameters, scaled, and how many times as large scores are: a
+        power of two.
     """
+    scales = head_scales(manifest, **limits)
     whole = math.prod(scales)
     factor = whole ** max(_degree(manifest), 1)
     if whole == 1:
@@ -160,8 +164,12 @@ def enlarged(
     return _rebounded(manifest, grown), changed, factor
 
 
-def fixed_head(manifest: Manifest) -> Manifest:
-    """Return a manifest by which no head is scaled."""
+def fix_head(manifest: Manifest) -> Manifest:
+    """Return a manifest by which `scale_head` scales nothing.
+
+    Args:
+        manifest: The proxy.
+    """
     return _rebounded(manifest, {})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ._enlarge import enlarged, head_scales
+from ._enlarge import scale_head
 from ._fold import fold
 from ._manifest import Emulator, Manifest
 from .families import ACTIVATIONS, attention_of, norm_of, score_of
@@ -24,7 +24,7 @@ def check_ring(
 ) -> None:
     """Refuse a proxy whose ranges do not fit the ring of its secure run.
 
-    Its head is scaled as it is there, see `head_scales`.
+    Its head is scaled as it is there, see `scale_head`.
 
     Args:
         manifest: With bounds, see `with_bounds`.
@@ -32,7 +32,7 @@ def check_ring(
         fraction_bits: Of the engine; the manifest's if None.
         ring: Bits of the engine's ring.
         spare_bits: As `fold` is given them.
-        exact_cut: As in `head_scales`.
+        exact_cut: Whether products below the ring's limit are never cut back wrongly.
 
     Raises:
         ValueError: If bounds are missing, or a range is too large or too small: the
@@ -45,14 +45,14 @@ def check_ring(
         )
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
-    scales = head_scales(
+    manifest, arrays, _ = scale_head(
         manifest,
+        arrays,
         fraction_bits=bits,
         ring=ring,
         spare_bits=spare_bits,
         exact_cut=exact_cut,
     )
-    manifest, arrays, _ = enlarged(manifest, scales, arrays)
     ranges = Ranges(manifest, bits, ring)
     for name, value in fold(manifest, arrays, spare_bits=spare_bits).items():
         _check_weight(ranges, name, value)

@@ -13,7 +13,7 @@ from ._manifest import Manifest
 from ._operands import Operation as Operation
 from ._owned import Owned, cat as cat_owned, result_of
 from ._shaped import N, Shaped, cat, outcome
-from ._steps import run_steps, steps, watches
+from ._steps import run_steps, steps
 from .families._place import Call, Kind, Run, Shape, Shapes, SharedInputs
 
 MODEL_OWNER, DATA_OWNER = 0, 1
@@ -115,7 +115,7 @@ def owned_schedule(
         _inputs(manifest, given),
         cat_owned,
         spare_bits,
-        [] if watches(manifest) else None,
+        [] if manifest.watched else None,
     )
     run_steps(steps(run), note)
     return tuple(operations)

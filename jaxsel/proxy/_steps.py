@@ -48,7 +48,7 @@ def secure_steps(
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
         spare_bits: What `fold` was given.
         watch: Whether samples of which a number lies beyond its bound, of those that
-            the inputs do not bound, are given `outside(manifest)` as their score.
+            the inputs do not bound, are given `manifest.outside` as their score.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
@@ -59,26 +59,9 @@ def secure_steps(
         inputs,
         cat,
         spare_bits,
-        [] if watch and watches(manifest) else None,
+        [] if watch and manifest.watched else None,
     )
     return steps(run, logits=logits)
-
-
-def watches(manifest: Manifest) -> bool:
-    """Return whether numbers may leave bounds that the inputs keep.
-
-    Those of a probe can't, but for the logits that exact entropies take.
-    """
-    score = manifest.score
-    family = score_of(score.secure)
-    proven = family.degree(score.kind) or family.emulates
-    known = {"head.logits", "score"} <= set(manifest.fixed_point.bounds)
-    return known and not (proven and manifest.inputs.kind == "features")
-
-
-def outside(manifest: Manifest) -> float:
-    """Return the score of samples that leave their bounds, below all others."""
-    return -2 * manifest.fixed_point.bounds["score"]
 
 
 def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
@@ -117,7 +100,7 @@ def steps(run: Run, *, logits: bool = False) -> Steps:
     at.watch(scores, 1, -most, most)
     inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
     inside = yield at.call("all_inside", "all", inside)
-    lowest = outside(run.manifest)
+    lowest = run.manifest.outside
     return (yield at.call("bounded", "select", inside, scores + -lowest)) + lowest
 
 

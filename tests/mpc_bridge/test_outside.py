@@ -5,8 +5,15 @@ import pytest
 from proxy.random_proxies import crafted, encoder
 from spu_parties import play
 
-from jaxsel.proxy._steps import outside
-from mpc_bridge import Ledger, SessionError, choose, score_pool, share_proxy
+from jaxsel.proxy import Proxy, probe_manifest, with_bounds
+from mpc_bridge import (
+    Ledger,
+    SessionError,
+    appraise,
+    choose,
+    score_pool,
+    share_proxy,
+)
 from mpc_bridge._scoring import most_fraction_bits
 from mpc_bridge.engines.spu import Aby3Engine, CheetahEngine
 
@@ -54,7 +61,7 @@ def assert_counted(engine, layers, attention, norm, gain, n, wild):
     assert opened == [("outside", "phase 1", 1)]
     assert count == wild
     others = np.setdiff1d(np.arange(n), at)
-    assert (scores[at] == outside(made.manifest)).all()
+    assert (scores[at] == made.manifest.outside).all()
     clear = made.scores(made.logits(rows[others]))
     np.testing.assert_allclose(
         scores[others], clear, rtol=0, atol=2e-3 * np.abs(clear).max()
@@ -83,13 +90,64 @@ def test_many_outliers_end_the_session_before_the_choice():
     assert [kind for kind, *_ in opened] == ["outside"]
 
 
+def small_probe(n_classes, kind):
+    """Return a probe whose median margin is about .001, samples and clear scores."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "head.0.weight": 5e-4 * rng.normal(size=(48, n_classes)) / 7,
+        "head.0.bias": np.zeros(n_classes),
+        "offset": np.zeros(n_classes),
+    }
+    arrays = {name: value.astype(np.float32) for name, value in arrays.items()}
+    made = probe_manifest(width=48, n_classes=n_classes, score=kind)
+    x = rng.normal(size=(400, 48)).astype(np.float32)
+    ordered = np.sort(x @ np.float64(arrays["head.0.weight"]), 1)
+    lead = ordered[:, -1] - ordered[:, -2]
+    clear = -(lead**2) if n_classes == 2 else -lead
+    return with_bounds(Proxy.from_arrays(made, arrays), x, strict=True), x, clear
+
+
+def run_both(engine, made, x, k):
+    """Return the choice with heads scaled, its mean, and the choice without."""
+    ledger, found = Ledger(engine), []
+    for enlarge in (True, False):
+        arrays = made.arrays() if engine.rank == 0 else None
+        shared = share_proxy(
+            made.manifest, ledger=ledger, arrays=arrays, enlarge=enlarge
+        )
+        read = (lambda rows: (x[rows], None)) if engine.rank == 1 else None
+        secret = score_pool(shared, len(x), read)
+        rows = choose(secret, k, seed=0, ledger=ledger).rows
+        found += [rows, appraise(secret, rows, unit=shared.unit, ledger=ledger)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("engine", "n_classes", "kind"),
+    [
+        ("spu-aby3", 3, "margin"),
+        pytest.param("spu-aby3", 2, "entropy", marks=pytest.mark.slow),
+        pytest.param("spu-cheetah", 2, "entropy", marks=pytest.mark.slow),
+        pytest.param("spu-cheetah", 3, "margin", marks=pytest.mark.slow),
+    ],
+)
+def test_small_margins_choose_what_clear_scores_choose(engine, n_classes, kind):
+    made, x, clear = small_probe(n_classes, kind)
+    bits = most_fraction_bits(KINDS[engine], [(made.manifest, made.arrays())])
+    best = np.sort(np.argsort(-clear, kind="stable")[:40])
+    for rows, mean, plain, _ in play(engine, run_both, made, x, 40, bits=bits):
+        np.testing.assert_array_equal(rows, best)
+        assert mean == pytest.approx(clear[best].mean(), rel=1e-2)
+        assert len(np.intersect1d(plain, best)) < 40  # as they were before
+
+
 @pytest.mark.slow
 def test_rows_of_a_seller_are_scored_right_or_counted():
     made, x = encoder(2, "quadratic", "polynomial", 1.5)
     bad = crafted(made.manifest.fixed_point.bounds["inputs"], x, 40)
     rows = np.concatenate([x] * 15 + [bad])
     scores, count, _, _ = played("spu-aby3", made, rows)
-    out = scores == outside(made.manifest)
+    out = scores == made.manifest.outside
     assert count == out.sum() > 10
     clear = made.scores(made.logits(rows), finite=False)
     np.testing.assert_allclose(scores[~out], clear[~out], rtol=0.02, atol=0.02)

@@ -14,9 +14,9 @@ from jaxsel.proxy import (
     fold,
     public_factors,
     run_steps,
+    scale_head,
     secure_steps,
 )
-from jaxsel.proxy._enlarge import enlarged, head_scales
 
 _MOST = 2.0**62
 
@@ -134,8 +134,7 @@ def scores(
     check_ring(manifest, arrays, **limits)
     unit = 1.0
     if enlarge:
-        scales = head_scales(manifest, **limits)
-        manifest, arrays, unit = enlarged(manifest, scales, arrays)
+        manifest, arrays, unit = scale_head(manifest, arrays, **limits)
     folded = fold(manifest, arrays, spare_bits=spare_bits)
     weights = {name: Fixed.of(value, bits) for name, value in folded.items()}
     clear = clear_inputs(manifest, x, mask)

@@ -7,10 +7,16 @@ import pytest
 import ring_engine
 from random_proxies import crafted, encoder
 
-from jaxsel.proxy import Proxy, array_shapes, probe_manifest, with_bounds
-from jaxsel.proxy._enlarge import enlarged, head_scales
+from jaxsel.proxy import (
+    Proxy,
+    array_shapes,
+    fix_head,
+    probe_manifest,
+    scale_head,
+    with_bounds,
+)
+from jaxsel.proxy._enlarge import head_scales
 from jaxsel.proxy._ring import check_ring
-from jaxsel.proxy._steps import outside
 
 WIDTH, N, CHOSEN = 48, 400, 40
 
@@ -74,14 +80,18 @@ def test_scales_follow_from_what_is_public():
     made, x = probe(3, "margin", scale=5e-4)
     bounded = with_bounds(made, x)
     scales = head_scales(bounded.manifest, fraction_bits=18)
-    seen, nothing, unit = enlarged(bounded.manifest, scales)
-    mine, arrays, same = enlarged(bounded.manifest, scales, bounded.arrays())
-    assert (seen, unit) == (mine, same)
+    theirs, nothing, unit = scale_head(bounded.manifest, fraction_bits=18)
+    mine, arrays, same = scale_head(
+        bounded.manifest, bounded.arrays(), fraction_bits=18
+    )
+    assert (theirs, unit) == (mine, same)
     assert not nothing
     assert unit == np.prod(scales) > 1
     # It is scaled once, and other scores never.
     assert head_scales(mine, fraction_bits=18) == (1.0,)
     check_ring(mine, arrays, fraction_bits=18)
+    fixed = scale_head(fix_head(bounded.manifest), fraction_bits=18)
+    assert fixed[2] == 1
     made, x = probe(3, "entropy")
     assert head_scales(with_bounds(made, x).manifest, fraction_bits=18) == (1.0,)
     # Products that CrypTen cuts back wrongly now and then stay small.
@@ -128,7 +138,7 @@ def wrong_of(made, x, *, watch=True):
     bound = made.manifest.fixed_point.bounds["score"]
     found, unit = ring_engine.scores(made, x, bits=most_bits(made), watch=watch)
     clear = made.scores(made.logits(x), finite=False)
-    out = found <= 0.75 * unit * outside(made.manifest)
+    out = found <= 0.75 * unit * made.manifest.outside
     with np.errstate(all="ignore"):
         error = np.abs(found / unit - clear)
         right = error <= 0.02 * np.maximum(np.abs(clear), min(1.0, bound))

@@ -88,7 +88,10 @@ def test_each_phase_sieves_what_the_one_before_left(found):
 
 @pytest.mark.slow
 def test_bounds_hold(found):
-    """Powers of two, at most four times what was measured."""
+    """Powers of two; that of the inputs is at most four times as large as they are.
+
+    Within encoders others have margins by degree; those of probes are the worst.
+    """
     bought = POOL.take(found.bootstrap)
     for proxy in found.proxies:
         bounds = proxy.manifest.fixed_point.bounds
@@ -96,6 +99,9 @@ def test_bounds_hold(found):
         if proxy.manifest.layers:
             x, mask = embed(target(TEXT), bought.inputs)
             assert {"layers.0.scores", "layers.0.variance"} < set(bounds)
+            for name in ("scores", "variance"):
+                usual = bounds.get(f"layers.0.{name}_unit", 0)
+                assert usual <= bounds[f"layers.0.{name}"]
         else:
             x, mask = bought.features, None
         logits = proxy.logits(x, mask)
@@ -104,7 +110,8 @@ def test_bounds_hold(found):
             ("head.logits", logits),
             ("score", proxy.scores(logits)),
         ):
-            assert 2 <= bounds[place] / np.abs(values).max() <= 4
+            assert bounds[place] / np.abs(values).max() >= 2
+            assert place != "inputs" or bounds[place] <= 4 * np.abs(values).max()
 
 
 @pytest.mark.left_out
