@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +53,10 @@ class Spent:
             setattr(self, field.name, more)
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=5)
+
+
 class Ledger:
     """Counts by step, and everything that was opened, of one party's run.
 
@@ -61,6 +66,7 @@ class Ledger:
         engine: Of the run; CrypTen, as it is initialised in this process, if None.
         allow: What this run may open.
         journal: Where shares and what was opened are kept, to go on after a kill.
+        warn: Gets sentences for whoever runs this; None gives a `UserWarning`.
 
     Attributes:
         engine: What it counts and opens by.
@@ -84,6 +90,7 @@ class Ledger:
             "above",
         ),
         journal: Journal | None = None,
+        warn: Callable[[str], None] | None = None,
     ):
         self.engine = engine = engine or engine_of("crypten")()
         self._allow = allow
@@ -92,6 +99,7 @@ class Ledger:
         self._start = engine.count()
         self.steps: dict[tuple[str, str, str], Spent] = {}
         self.opened: list[tuple[Opening, str, int]] = []
+        self.warn = warn or _warn
         self.outside: dict[str, int] = {}
         self.phase = ""
 

@@ -7,7 +7,6 @@ import functools
 import json
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +62,7 @@ class Party:
         self.engine, self.progress = engine, progress
         self.where, self.start = "before the first phase", time.perf_counter()
         self.answers: list[Answer] = []
+        self.warnings: tuple[str, ...] = ()
         self.samples: list[Any] = []
         self.pools: Pools | None = None
         part = config.part(rank)
@@ -98,9 +98,12 @@ class Party:
         check_hours(self.config, self.public)  # last, since it may take a minute
         if self.journal.there:
             _say(f"{self.role}: going on with what is in {self.part.output}")
-        self.warnings = (*self._choice_warnings(), *self._pool_warnings())
-        for said in self.warnings:
-            _say(f"{self.role}: WARNING: {said}")
+        for sentence in (*self._choice_warnings(), *self._pool_warnings()):
+            self._warn(sentence)
+
+    def _warn(self, sentence: str) -> None:
+        self.warnings = (*self.warnings, sentence)
+        _say(f"{self.role}: WARNING: {sentence}")
 
     def _choice_warnings(self) -> list[str]:
         """Return what the sizes of the phases imply."""
@@ -209,7 +212,7 @@ class Party:
                 name=self.config.session.name,
                 session=self.journal.session,
             )
-        ledger = Ledger(engine, journal=self.journal)
+        ledger = Ledger(engine, journal=self.journal, warn=self._warn)
         with engine.running():
             rows, phases, appraisal = self._phases(batches, ledger)
         result = Result(
@@ -294,18 +297,9 @@ class Party:
             )
             unit = proxy.unit
             read = None if self.readers[i] is None else self.readers[i](left)
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always", UserWarning)
-                scores = score_pool(
-                    proxy,
-                    len(left),
-                    read,
-                    batch_size=batches[i],
-                    progress=self.progress,
-                )
-            for warning in warned:
-                self.warnings = (*self.warnings, str(warning.message))
-                _say(f"{self.role}: WARNING: {warning.message}")
+            scores = score_pool(
+                proxy, len(left), read, batch_size=batches[i], progress=self.progress
+            )
             self.where = f"phase {i + 1}, choosing {phase.keep} of {len(left)}"
             chosen = choose(
                 scores,

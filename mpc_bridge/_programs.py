@@ -30,6 +30,9 @@ Cat = Callable[[Sequence[Any]], Any]
 REACH = 64
 POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
 
+_DIVISOR = 2**14
+"""The largest public divisor: the inverse of a larger one has no digits."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Forward(Program):
@@ -306,8 +309,13 @@ class TotalEntropy(Program):
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         scores, rows = operands
-        power = scores[rows] / (REACH * self.unit) + 1
+        whole = REACH * int(self.unit)
+        first = min(whole, _DIVISOR)
+        power = scores[rows] / first + whole // first
         power = yield Call(self.place, "reach", "relu", (power,))
+        # SPU's compiler would join the two divisions without a step between them.
+        if whole > first:
+            power = power / (whole // first)
         total = 0
         for i, coefficient in enumerate(POWERS):
             power = yield Call(self.place, f"power_{2 ** (i + 1)}", "square", (power,))

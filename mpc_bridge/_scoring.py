@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -203,7 +202,7 @@ def score_pool(
         SessionError: If more than a twentieth of the samples lie beyond the bounds.
 
     Warns:
-        UserWarning: If any does.
+        UserWarning: If any does, unless the ledger has another way to say so.
     """
     engine = proxy.ledger.engine
     n = check_count("n", n)
@@ -260,7 +259,7 @@ def _count_outside(proxy: SecureProxy, scores: Secret, n: int) -> None:
             f"at most {_MOST_OUTSIDE:.0%} of the samples may lie beyond the bounds: "
             f"{message}. Nothing was chosen"
         )
-    warnings.warn(message, UserWarning, stacklevel=3)
+    ledger.warn(message)
 
 
 def _score(

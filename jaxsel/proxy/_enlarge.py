@@ -28,6 +28,10 @@ _INEXACT = 2.0**4
 """Products above which CrypTen's truncation fails too often to enlarge them."""
 
 
+_LARGEST = 2.0**11
+"""Scale of a head at most: squares of it are divided by in two steps of 2^14."""
+
+
 def head_bounds(
     manifest: Manifest, arrays: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
@@ -128,6 +132,7 @@ def head_scales(
             weight / bounds["head.hidden_weights"],
             lead**0.5 / hidden,
             lead / bounds["head.logits_products"],
+            _LARGEST,
         )
         whole = _down(first)
         scales.append(whole)
@@ -135,7 +140,7 @@ def head_scales(
         weight / (bounds["head.logits_weights"] * whole),
         lead / (bounds["head.logits_products"] * whole),
     )
-    return (*scales, _down(last))
+    return (*scales, _down(min(last, _LARGEST / whole)))
 
 
 def scale_head(

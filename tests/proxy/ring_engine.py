@@ -6,7 +6,7 @@ and clipped to the ring: only products and sums are emulated to the bit.
 """
 
 import numpy as np
-from numpy_engine import KINDS, shared as clear_inputs
+from proxy.numpy_engine import KINDS, shared as clear_inputs
 
 from jaxsel.proxy import (
     SharedInputs,

@@ -80,7 +80,7 @@ class Norm(abc.ABC):
     def factor(self, at: Place, total: Any) -> Steps:
         """Return the factor `[n, rows, 1]` of centred rows from their sum of squares.
 
-        `scaled_variance` gives the variance in its unit.
+        `scaled_variance` gives the variance in its unit, and has it watched.
         """
 
     # What follows is the same for nearly all families.
@@ -98,12 +98,7 @@ class Norm(abc.ABC):
         """
         centred = x - x.sum(-1, keepdim=True) / at.hidden
         squares = yield at.call("variance", "square", centred)
-        total = squares.sum(-1, keepdim=True)
-        if at.run.watched is not None:
-            # All of a row goes into its variance: what has left the ring before, too.
-            most = at.bound("variance", 1.0) / variance_unit(at)
-            at.watch(scaled_variance(at, total), total.shape[1], -_ROUNDED, most)
-        factor = yield from self.factor(at, total)
+        factor = yield from self.factor(at, squares.sum(-1, keepdim=True))
         if not scale:
             return x, factor
         x = yield at.call("scale", "mul", centred, factor)
@@ -128,8 +123,20 @@ def variance_unit(at: Place) -> float:
 
 
 def scaled_variance(at: Place, total: Any) -> Any:
-    """Return variances in their unit, from sums of squares."""
-    return times(total, 1 / (at.hidden * variance_unit(at)))
+    """Return variances in their unit, from sums of squares, and watch them."""
+    return watched_variance(at, total, variance_unit(at))
+
+
+def watched_variance(at: Place, total: Any, unit: float) -> Any:
+    """Return variances over a public unit, from sums of squares.
+
+    All of a row goes into its variance, numbers that have left the ring before it, too:
+    so these are watched.
+    """
+    variance = times(total, 1 / (at.hidden * unit))
+    most = at.bound("variance", 1.0) / unit
+    at.watch(variance, total.shape[1], -_ROUNDED, most)
+    return variance
 
 
 def check_variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:
