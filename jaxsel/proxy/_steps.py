@@ -93,11 +93,11 @@ def steps(run: Run, *, logits: bool = False) -> Steps:
     if run.watched is None:
         return (yield from score.steps(at, found))
     head = Place(run, "head")
-    classes, most = run.manifest.head.n_classes, head.bound("logits", 0.0)
-    head.watch(found, classes, -most, most)
+    most = head.bound("logits", 0.0)
+    head.watch(found, -most, most)
     scores = yield from score.steps(at, found)
     most = run.manifest.fixed_point.bounds["score"]
-    at.watch(scores, 1, -most, most)
+    at.watch(scores, -most, most)
     inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
     inside = yield at.call("all_inside", "all", inside)
     lowest = run.manifest.outside

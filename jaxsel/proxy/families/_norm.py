@@ -135,7 +135,7 @@ def watched_variance(at: Place, total: Any, unit: float) -> Any:
     """
     variance = times(total, 1 / (at.hidden * unit))
     most = at.bound("variance", 1.0) / unit
-    at.watch(variance, total.shape[1], -_ROUNDED, most)
+    at.watch(variance, -_ROUNDED, most)
     return variance
 
 

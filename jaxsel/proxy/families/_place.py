@@ -158,7 +158,7 @@ class Place:
         """
         return self.bound(f"{name}_unit", self.bound(name, default))
 
-    def watch(self, value: Any, columns: int, low: float, high: float) -> None:
+    def watch(self, value: Any, low: float, high: float) -> None:
         """Count a sample out where a number does not lie from `low` to `high`.
 
         A number that has left the ring lies anywhere in it, so that both ends are
@@ -166,12 +166,11 @@ class Place:
 
         Args:
             value: Numbers `[n, ...]`.
-            columns: How many a sample has.
             low: Public, as `high` is.
             high: Likewise.
         """
         if self.run.watched is not None:
-            flat = value.reshape(-1, columns)
+            flat = value.reshape(-1, math.prod(value.shape[1:]))
             self.run.watched.extend([flat + -low, -flat + high])
 
     def linear(self, name: str, x: Any, columns: int, *, bias: bool = True) -> Steps:
