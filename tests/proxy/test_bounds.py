@@ -174,11 +174,14 @@ def test_rows_of_a_seller_are_scored_right_or_counted(layers, attention, norm, g
     rows = crafted(made.manifest.fixed_point.bounds["inputs"], x, 60)
     wrong, out = wrong_of(made, rows)
     assert not wrong.any()
-    if attention != "exact" and norm != "exact":  # unwatched, rows come out wrong
+    # Unwatched, rows of polynomials come out wrong; a linear one hardly grows.
+    if attention not in ("exact", "linear") and norm != "exact":
         assert wrong_of(made, rows, watch=False)[0].any()
 
 
-@pytest.mark.parametrize("hot", [30.0, pytest.param(1e3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "hot", [30.0, *(pytest.param(hot, marks=pytest.mark.slow) for hot in (100, 300))]
+)
 @pytest.mark.parametrize("attention", ["quadratic", "exact"])
 def test_extreme_temperatures_are_refused_or_told(attention, hot):
     made, x = encoder(2, attention, "exact", hot=hot)

@@ -112,6 +112,11 @@ class Norm(abc.ABC):
         # One entry of a row may hold all of its variance.
         squared = ranges.bound(name) * ranges.manifest.inputs.width
         ranges.fits(name, "a squared entry", squared)
+        # Of a smaller inverse nothing is left but a digit.
+        bounds, unit = ranges.manifest.fixed_point.bounds, f"{name}_unit"
+        root = bounds.get(ranges.place(unit), ranges.bound(name)) ** 0.5
+        limit = 2.0 ** (ranges.bits - 2)
+        ranges.fits(name, "the root of a variance that divides a row", root, limit)
 
 
 def variance_unit(at: Place) -> float:
