@@ -79,6 +79,7 @@ def test_two_layers_count_outliers(engine):
     assert_counted(engine, 2, "quadratic", "polynomial", 1.5, 40, 2)
 
 
+@pytest.mark.slow
 def test_many_outliers_end_the_session_before_the_choice():
     made, x = encoder(1, "quadratic", "polynomial", 1.5)
     rows = x[:20].copy()
