@@ -142,6 +142,8 @@ class Checkpoints:
     def _open(self) -> Any:
         from orbax.checkpoint import v1 as ocp
 
+        # Weights and rows are secrets: orbax writes files that others may read.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Orbax removes what a killed save has left in the background: of two folders
         # that are opened one after the other, one then trips over the other.
         if jax.process_index() == 0:

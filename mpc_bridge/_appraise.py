@@ -22,6 +22,7 @@ def appraise(
     *,
     threshold: float | None = None,
     entropy: bool = False,
+    unit: float = 1.0,
     ledger: Ledger,
 ) -> float | bool:
     """Open the mean score of the chosen rows, or only whether it is high enough.
@@ -37,6 +38,8 @@ def appraise(
         entropy: The scores are `-(z1 - z0)²` of two classes, whose mean says nothing:
             turn them into entropies, in nats, before the mean is taken. A single one is
             wrong by 0.004 at most, whatever the square, and so is the mean.
+        unit: How many times too large the scores are, see `SecureProxy.unit`: the mean
+            and the threshold are those of the scores over it.
         ledger: Counts the steps and notes the opening.
 
     Returns:
@@ -50,18 +53,20 @@ def appraise(
     n = check_scores(scores, ledger)
     index = _check_rows(rows, n)
     scale = 2**ledger.engine.fraction_bits
+    over = 1.0 if entropy else unit  # entropies are of the clear proxy's size
     limit = 2 ** (ledger.engine.ring - 2)  # of a sum, so that a difference fits
     lowest = None
     if threshold is not None:
-        lowest = _lowest(threshold, scale * len(index), limit)
+        lowest = _lowest(threshold, scale * len(index) * int(over), limit)
 
     def total() -> Secret:
-        return ledger.run(TotalEntropy() if entropy else Total(), scores, index)
+        program = TotalEntropy(unit) if entropy else Total()
+        return ledger.run(program, scores, index)
 
     def mean() -> np.ndarray:
         opened = total()
         with ledger.step("appraisal", "open"):
-            return ledger.open("mean", opened) / len(index)
+            return ledger.open("mean", opened) / len(index) / over
 
     def reaches(lowest: int) -> np.ndarray:
         whole, part = divmod(lowest, scale)  # a float would not hold all of it

@@ -268,7 +268,10 @@ def _forward(engine: Engine, manifest: Manifest) -> Callable[[int], Callable[[],
     from ._ledger import Ledger
     from ._programs import Forward
 
-    ledger, program = Ledger(engine), Forward(manifest, engine.spare_bits)
+    ledger, program = (
+        Ledger(engine),
+        Forward(manifest, engine.spare_bits, engine.watches),
+    )
     weights = _shared(engine, MODEL_OWNER, [*operand_shapes(manifest).values()])
 
     def made(size: int) -> Callable[[], None]:

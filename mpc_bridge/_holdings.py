@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.proxy import Manifest, OutOfBounds, check_ring, out_of_bounds
+from jaxsel.proxy import (
+    Manifest,
+    OutOfBounds,
+    check_ring,
+    out_of_bounds,
+    scale_head,
+)
 from jaxsel.proxy.families import Ranges
 
 from ._arrays import ArrayFile
 from ._config import Config, Inputs
 from ._handshake import Refused, digest
+from ._scoring import ring_of
 from .engines import Engine, engine_of
 
 Read = Callable[[slice], Any]
@@ -124,7 +131,11 @@ def check_choices(
     """
     limit = 2.0 ** (engine.ring - 2 - fraction_bits)
     left = len(public.pool)
-    for manifest, phase in zip(public.manifests, config.phases, strict=True):
+    manifests = [
+        scale_head(manifest, **ring_of(engine, fraction_bits))[0]
+        for manifest in public.manifests
+    ]
+    for manifest, phase in zip(manifests, config.phases, strict=True):
         what, times = "the difference of two scores", 2.0
         if config.session.leak == "set":
             what, times = "a score with its row below", 2.0 ** (left - 1).bit_length()
@@ -132,7 +143,7 @@ def check_choices(
         ranges.fits("score", what, times * ranges.bound("score"), limit)
         left = phase.keep
     if config.appraisal.mode != "none":
-        ranges = Ranges(public.manifests[-1], fraction_bits, engine.ring)
+        ranges = Ranges(manifests[-1], fraction_bits, engine.ring)
         largest = left * ranges.bound("score")
         ranges.fits("score", f"the sum of {left} scores", largest, limit)
 

@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from ._journal import Journal, NoJournal
 from .engines import Engine, Program, Secret, engine_of
 
-Opening = Literal["pivot", "shuffled", "rows", "mean", "above", "scores"]
+Opening = Literal["outside", "pivot", "shuffled", "rows", "mean", "above", "scores"]
 OPENINGS: dict[Opening, str] = {
+    "outside": "how many samples left the proxy's bounds: one count a phase",
     "pivot": "which scores are above a pivot: one bit for each score that is left",
     "shuffled": "likewise, once no party knows whose score is where: a draw of chance",
     "rows": "the rows that were chosen, in an order that says nothing about scores",
@@ -52,6 +54,10 @@ class Spent:
             setattr(self, field.name, more)
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=5)
+
+
 class Ledger:
     """Counts by step, and everything that was opened, of one party's run.
 
@@ -61,20 +67,31 @@ class Ledger:
         engine: Of the run; CrypTen, as it is initialised in this process, if None.
         allow: What this run may open.
         journal: Where shares and what was opened are kept, to go on after a kill.
+        warn: Gets sentences for whoever runs this; None gives a `UserWarning`.
 
     Attributes:
         engine: What it counts and opens by.
         steps: What each step took, by `(phase, place, name)`, in order.
         opened: Kind, phase and number of elements of each opening, in order.
         phase: The part of the run that steps are booked under.
+        outside: By phase, how many samples left the proxy's bounds, where that was
+            counted.
     """
 
     def __init__(
         self,
         engine: Engine | None = None,
         *,
-        allow: tuple[Opening, ...] = ("pivot", "shuffled", "rows", "mean", "above"),
+        allow: tuple[Opening, ...] = (
+            "outside",
+            "pivot",
+            "shuffled",
+            "rows",
+            "mean",
+            "above",
+        ),
         journal: Journal | None = None,
+        warn: Callable[[str], None] | None = None,
     ):
         self.engine = engine = engine or engine_of("crypten")()
         self._allow = allow
@@ -83,6 +100,8 @@ class Ledger:
         self._start = engine.count()
         self.steps: dict[tuple[str, str, str], Spent] = {}
         self.opened: list[tuple[Opening, str, int]] = []
+        self.warn = warn or _warn
+        self.outside: dict[str, int] = {}
         self.phase = ""
 
     def state(self) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Party:
         self.engine, self.progress = engine, progress
         self.where, self.start = "before the first phase", time.perf_counter()
         self.answers: list[Answer] = []
+        self.warnings: tuple[str, ...] = ()
         self.samples: list[Any] = []
         self.pools: Pools | None = None
         part = config.part(rank)
@@ -116,9 +117,12 @@ class Party:
                 f"{self.role}: starting anew, because the run that was cut had another "
                 f"{self.journal.anew}"
             )
-        self.warnings = (*self._choice_warnings(), *self._pool_warnings())
-        for said in self.warnings:
-            _say(f"{self.role}: WARNING: {said}")
+        for sentence in (*self._choice_warnings(), *self._pool_warnings()):
+            self._warn(sentence)
+
+    def _warn(self, sentence: str) -> None:
+        self.warnings = (*self.warnings, sentence)
+        _say(f"{self.role}: WARNING: {sentence}")
 
     def _check_absent(self, *, cut: bool) -> None:
         """Refuse to replace a result, but one that others may not have yet."""
@@ -240,7 +244,7 @@ class Party:
                 name=self.config.session.name,
                 session=self.journal.session,
             )
-        ledger = Ledger(engine, journal=self.journal)
+        ledger = Ledger(engine, journal=self.journal, warn=self._warn)
         with engine.running():
             rows, phases, appraisal = self._phases(batches, ledger)
         self.where = "delivering the chosen rows"
@@ -345,12 +349,17 @@ class Party:
         config, left, found = self.config, self.public.pool, []
         scores: Any = None
         chosen: Any = None
+        unit = 1.0
         for i, phase in enumerate(config.phases):
             ledger.phase = f"phase {i + 1}"
             self.where = f"phase {i + 1}, scoring {len(left)} samples"
             proxy = share_proxy(
-                self.public.manifests[i], ledger=ledger, arrays=self.weights[i]
+                self.public.manifests[i],
+                ledger=ledger,
+                arrays=self.weights[i],
+                enlarge=True,
             )
+            unit = proxy.unit
             read = None if self.readers[i] is None else self.readers[i](left)
             scores = score_pool(
                 proxy, len(left), read, batch_size=batches[i], progress=self.progress
@@ -377,6 +386,7 @@ class Party:
                         type(ledger.engine),
                         ledger.engine.fraction_bits,
                     ),
+                    outside=ledger.outside.get(ledger.phase),
                 )
             )
             self.answers.append(Answer(left, chosen.rows, chosen.levels, found[-1]))
@@ -390,6 +400,7 @@ class Party:
             chosen.rows,
             threshold=config.appraisal.threshold,
             entropy=score.secure.family == "square" and score.kind != "margin",
+            unit=unit,
             ledger=ledger,
         )
         _check_plausible(appraisal, self.public.manifests[-1])

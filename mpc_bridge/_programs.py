@@ -30,6 +30,9 @@ Cat = Callable[[Sequence[Any]], Any]
 REACH = 64
 POWERS = (0.08948906, 0.04203101, 0.23446001, 0.32370874)
 
+_DIVISOR = 2**14
+"""The largest public divisor: the inverse of a larger one has no digits."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Forward(Program):
@@ -38,12 +41,14 @@ class Forward(Program):
     Attributes:
         manifest: The proxy's.
         spare_bits: As its weights were folded.
+        watch: As in `secure_steps`.
     """
 
     place: ClassVar[str] = "forward"
     name: ClassVar[str] = "scores"
     manifest: Manifest
     spare_bits: int = 0
+    watch: bool = False
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -55,7 +60,12 @@ class Forward(Program):
         inputs = SharedInputs(*operands[len(names) :])
         weights = dict(zip(names, operands[: len(names)], strict=True))
         return secure_steps(
-            self.manifest, weights, inputs, cat=cat, spare_bits=self.spare_bits
+            self.manifest,
+            weights,
+            inputs,
+            cat=cat,
+            spare_bits=self.spare_bits,
+            watch=self.watch,
         )
 
     def schedule(self) -> tuple[Operation, ...]:
@@ -86,7 +96,14 @@ def wild_expected(
             made += operation.results(n)
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
-    largest = max(fixed.bounds.values(), default=1.0)
+    # Not those of the worst row, nor of powers that few rows reach.
+    proven = {"score"} if manifest.inputs.kind == "features" else set[str]()
+    usual = [
+        fixed.bounds.get(f"{place}_unit", bound)
+        for place, bound in fixed.bounds.items()
+        if place not in proven and not place.endswith(("_weights", "_products"))
+    ]
+    largest = max(usual, default=1.0)
     return made * largest * 2.0 ** (2 * bits - engine.ring)
 
 
@@ -105,6 +122,26 @@ class Sum(Program):
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         return operands[0] + operands[1]
         yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Outside(Program):
+    """How many samples are ranked last for numbers beyond the bounds, `[1]`.
+
+    Operands: scores `[n]`.
+
+    Attributes:
+        score: What these have as their score, twice as far below zero as any other.
+    """
+
+    place: ClassVar[str] = "scores"
+    name: ClassVar[str] = "outside"
+    score: float
+
+    def steps(self, cat: Cat, *operands: Any) -> Steps:
+        below = -operands[0] + self.score * 0.75
+        bits = yield Call(self.place, self.name, "nonnegative", (below,))
+        return bits.sum(0, keepdim=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,15 +303,25 @@ class Total(Program):
 
 @dataclasses.dataclass(frozen=True)
 class TotalEntropy(Program):
-    """The summed entropies, `[1]`, of scores that are minus the squared margin."""
+    """The summed entropies, `[1]`, of scores that are minus the squared margin.
+
+    Attributes:
+        unit: How many times too large the scores are, a power of two.
+    """
 
     place: ClassVar[str] = "appraisal"
     name: ClassVar[str] = "entropy"
+    unit: float = 1.0
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         scores, rows = operands
-        power = scores[rows] / REACH + 1
+        whole = REACH * int(self.unit)
+        first = min(whole, _DIVISOR)
+        power = scores[rows] / first + whole // first
         power = yield Call(self.place, "reach", "relu", (power,))
+        # SPU's compiler would join the two divisions without a step between them.
+        if whole > first:
+            power = power / (whole // first)
         total = 0
         for i, coefficient in enumerate(POWERS):
             power = yield Call(self.place, f"power_{2 ** (i + 1)}", "square", (power,))

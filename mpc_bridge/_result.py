@@ -36,6 +36,8 @@ class PhaseResult:
         comparisons: In all passes.
         wild: Numbers of the scoring that came out wild, as expected at least: 0 where
             the engine's cutting back does not fail below the ring's limit.
+        outside: Samples that left the proxy's bounds, and were ranked last; None where
+            none can, or nothing counts them.
     """
 
     samples: int
@@ -44,6 +46,7 @@ class PhaseResult:
     passes: int
     comparisons: int
     wild: float = 0.0
+    outside: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +139,7 @@ class Result:
             given up or answered before, and by steps that were cut and opened again.
         reveals: What each phase gave away, as far as this party can tell; empty until
             that was measured, after the session.
-        warnings: Sentences that this party was told before anything was shared.
+        warnings: Sentences that this party was told.
         seconds: Wall-clock from this party's start to its result: waiting for the
             others, keys and compiling included, the steps of an interrupted run not.
     """

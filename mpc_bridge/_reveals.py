@@ -56,10 +56,13 @@ class Answer:
 def opened(answer: Answer) -> str:
     """Return in words what a phase has opened to all parties."""
     phase = answer.phase
+    rows = f"the {phase.kept:,} rows that are left"
+    if phase.outside is not None:
+        rows += ", how many samples left the proxy's bounds"
     if answer.levels is None:
-        return f"the {phase.kept:,} rows that are left"
+        return rows
     return (
-        f"the {phase.kept:,} rows that are left, and for each of {phase.passes} pivots "
+        f"{rows}, and for each of {phase.passes} pivots "
         f"which of the scores that were left lie above it: {phase.comparisons:,} "
         "outcomes"
     )

@@ -12,12 +12,20 @@ import numpy as np
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
-from jaxsel.proxy import Manifest, check_ring, fold, operand_shapes
+from jaxsel.proxy import (
+    Manifest,
+    check_ring,
+    fix_head,
+    fold,
+    operand_shapes,
+    scale_head,
+)
 
 from ._export import read_manifest, read_weights
+from ._handshake import SessionError
 from ._inputs import prepare_bounded, shapes_of
 from ._ledger import Ledger
-from ._programs import Forward
+from ._programs import Forward, Outside
 from .engines import DATA_OWNER, MODEL_OWNER, Engine, Secret, Unseen
 
 Read = Callable[[slice], tuple[Any, Any]]
@@ -31,11 +39,14 @@ class SecureProxy:
         manifest: Its architecture.
         weights: Shares of its operands, in the order of `Forward.weights`.
         ledger: Of the run; it counts each operation.
+        unit: How many times as large as the clear proxy's its scores are: a power of
+            two, public.
     """
 
     manifest: Manifest
     weights: tuple[Secret, ...]
     ledger: Ledger
+    unit: float = 1.0
 
     def share_inputs(self, x: Any, mask: Any = None) -> tuple[Secret, ...]:
         """Share a batch of samples from the data owner; all parties call this.
@@ -60,7 +71,8 @@ class SecureProxy:
     def score(self, *batches: tuple[Secret, ...]) -> list[Secret]:
         """Return the secret scores of batches of `share_inputs`, `[n]` each."""
         lanes = [(*self.weights, *batch) for batch in batches]
-        program = Forward(self.manifest, self.ledger.engine.spare_bits)
+        engine = self.ledger.engine
+        program = Forward(self.manifest, engine.spare_bits, engine.watches)
         return self.ledger.run_lanes(program, lanes)
 
 
@@ -69,6 +81,7 @@ def share_proxy(
     *,
     ledger: Ledger,
     arrays: Mapping[str, np.ndarray] | None = None,
+    enlarge: bool = False,
 ) -> SecureProxy:
     """Share a proxy's weights from the model owner; all parties call this together.
 
@@ -77,6 +90,8 @@ def share_proxy(
             manifest alone, or a folder with it.
         ledger: Of the run.
         arrays: The model owner's weights, where they have been read before.
+        enlarge: Whether a head of scale-free scores is scaled up to the ring's bound,
+            so that small margins keep their digits: scores are `unit` times as large.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -85,28 +100,36 @@ def share_proxy(
     """
     manifest = source if isinstance(source, Manifest) else read_manifest(source)
     engine = ledger.engine
-    if engine.rank == MODEL_OWNER or engine.published:
-        if arrays is None:
-            if isinstance(source, Manifest):
-                raise ValueError(
-                    "source must be a folder with weights for the model owner"
-                )
-            arrays = read_weights(source, manifest)
-        if not engine.published:
-            check_ring(
-                manifest,
-                arrays,
-                fraction_bits=engine.fraction_bits,
-                ring=engine.ring,
-                spare_bits=engine.spare_bits,
-            )
-        folded = fold(manifest, arrays, spare_bits=engine.spare_bits)
+    mine = engine.rank == MODEL_OWNER or engine.published
+    if mine and arrays is None:
+        if isinstance(source, Manifest):
+            raise ValueError("source must be a folder with weights for the model owner")
+        arrays = read_weights(source, manifest)
+    unit = 1.0
+    if not engine.published:
+        limits = ring_of(type(engine), engine.fraction_bits)
+        manifest = manifest if enlarge else fix_head(manifest)
+        if arrays is not None:
+            check_ring(manifest, arrays, **limits)
+        manifest, arrays, unit = scale_head(manifest, arrays, **limits)
+    if mine:
+        folded = fold(manifest, arrays or {}, spare_bits=engine.spare_bits)
         operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:
         operands = tuple(map(Unseen, operand_shapes(manifest).values()))
     with ledger.step("weights", "share"):
         weights = engine.share(MODEL_OWNER, *operands)
-    return SecureProxy(manifest, weights, ledger)
+    return SecureProxy(manifest, weights, ledger, unit)
+
+
+def ring_of(engine: type[Engine], fraction_bits: int) -> dict[str, Any]:
+    """Return an engine's ring, as `check_ring` and `scale_head` take it."""
+    return {
+        "fraction_bits": fraction_bits,
+        "ring": engine.ring,
+        "spare_bits": engine.spare_bits,
+        "exact_cut": engine.exact_cut,
+    }
 
 
 def most_fraction_bits(
@@ -128,13 +151,7 @@ def most_fraction_bits(
     for bits in range(engine.most_bits, engine.fewest_bits - 1, -1):
         try:
             for manifest, arrays in proxies:
-                check_ring(
-                    manifest,
-                    arrays,
-                    fraction_bits=bits,
-                    ring=engine.ring,
-                    spare_bits=engine.spare_bits,
-                )
+                check_ring(manifest, arrays, **ring_of(engine, bits))
             check(bits)
         except ValueError as refused:
             errors.append(refused)
@@ -176,8 +193,16 @@ def score_pool(
         memory: Bytes that this party may use for what depends on the batch.
         progress: Show a progress bar with the time left.
 
+    Samples of which a number lies beyond the manifest's bounds within an encoder, where
+    the ring may not hold it, are ranked last on engines that watch. How many there are
+    is opened.
+
     Raises:
         ValueError: If a count is not positive, or samples don't fit the manifest.
+        SessionError: If more than a twentieth of the samples lie beyond the bounds.
+
+    Warns:
+        UserWarning: If any does, unless the ledger has another way to say so.
     """
     engine = proxy.ledger.engine
     n = check_count("n", n)
@@ -195,7 +220,46 @@ def score_pool(
             scores += proxy.ledger.journal.secrets(
                 lambda group=group: _score(proxy, group, read)
             )
-        return engine.join(scores)
+        joined = engine.join(scores)
+        if engine.watches and proxy.manifest.watched:
+            _count_outside(proxy, joined, n)
+        return joined
+
+
+_MOST_OUTSIDE = 1 / 20
+"""Of the samples of a phase: more speak for bounds of other samples."""
+
+
+def _count_outside(proxy: SecureProxy, scores: Secret, n: int) -> None:
+    """Open how many samples lie beyond the bounds, before anything is chosen.
+
+    Raises:
+        SessionError: If they are too many.
+    """
+    ledger = proxy.ledger
+
+    def count() -> np.ndarray:
+        number = ledger.run(Outside(proxy.manifest.outside), scores)
+        with ledger.step("scores", "open"):
+            return ledger.open("outside", number)
+
+    number = int(ledger.journal.opened(count).item())
+    ledger.outside[ledger.phase] = number
+    if not number:
+        return
+    message = (
+        f"{ledger.phase or 'scoring'}: {number:,} of {n:,} samples make the proxy "
+        "leave its bounds, and rank last. The data owner can look for rows unlike the "
+        "others, such as longer or larger ones, and exclude them; the model owner can "
+        "export the proxy with bounds of more samples like the pool's, or of a larger "
+        "margin (with_bounds, margin=)"
+    )
+    if number > max(1, _MOST_OUTSIDE * n):
+        raise SessionError(
+            f"at most {_MOST_OUTSIDE:.0%} of the samples may lie beyond the bounds: "
+            f"{message}. Nothing was chosen"
+        )
+    ledger.warn(message)
 
 
 def _score(

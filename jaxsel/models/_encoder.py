@@ -14,6 +14,8 @@ from ._layer import EncoderConfig, EncoderLayer, make_norm
 from ._tokens import Tokens
 
 Read = Literal["cls", "mean"]
+Between = Literal["tanh", "relu"]
+"""The activation of a layer between the first row and the head."""
 
 
 class Encoder(nnx.Module):
@@ -105,6 +107,8 @@ class Classifier(nnx.Module):
         config: The encoder's architecture.
         n_classes: Number of classes; None for an encoder that gives features only.
         read: "cls" takes the first row, "mean" the mean over the mask.
+        between: The activation of a layer of the same width in front of the head, as
+            BERT's pooler ("tanh") and DistilBERT's ("relu"); None for no such layer.
         rngs: The key of the initial weights.
     """
 
@@ -114,17 +118,22 @@ class Classifier(nnx.Module):
         n_classes: int | None,
         *,
         read: Read = "cls",
+        between: Between | None = None,
         rngs: nnx.Rngs,
     ):
         check_choice("read", read, ("cls", "mean"))
         self.encoder = Encoder(config, rngs=rngs)
         self.read: Read = read
+        if between is not None:
+            check_choice("between", between, ("tanh", "relu"))
+            self.pooler = nnx.Linear(config.hidden, config.hidden, rngs=rngs)
+        self.between: Between | None = between
         self.head = None if n_classes is None else make_head(config, n_classes, rngs)
 
     def features(
         self, inputs: jax.Array | Tokens, mask: jax.Array | None = None
     ) -> jax.Array:
-        """Return the row that the head reads, `[n, H]`."""
+        """Return the row that the head, or a layer in front of it, reads, `[n, H]`."""
         inputs, mask = _unpack(inputs, mask)
         return pool(self.encoder(inputs, mask), mask, read=self.read)
 
@@ -134,7 +143,11 @@ class Classifier(nnx.Module):
         """Return logits, `[n, classes]`; arguments as for `Encoder`."""
         if self.head is None:
             raise ValueError("this model has no head: load it with n_classes=")
-        return self.head(self.features(inputs, mask))
+        row = self.features(inputs, mask)
+        if self.between is not None:
+            activate = jnp.tanh if self.between == "tanh" else jax.nn.relu
+            row = activate(self.pooler(row))
+        return self.head(row)
 
 
 def pool(x: jax.Array, mask: jax.Array | None, *, read: Read) -> jax.Array:

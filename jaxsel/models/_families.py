@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ._encoder import Between
 from ._layer import EncoderConfig
 
 _BERT_LAYER = {
@@ -64,7 +65,8 @@ class Family(NamedTuple):
     names: Mapping[str, str]
     layer: Mapping[str, str]
     layers: str = "encoder.layer"
-    has_head: bool = False  # whether `classifier` reads what ours does
+    head: str = "classifier"
+    pooler: tuple[str, Between] | None = None  # in front of the head
 
     def name(self, ours: str) -> str:
         """Return the name that a parameter of ours has in the file."""
@@ -137,12 +139,24 @@ def _activation(name: str) -> str:
 
 
 _FAMILIES = {
-    "bert": Family(_bert, "bert.", _TEXT, _BERT_LAYER),
-    "roberta": Family(_roberta, "roberta.", _TEXT, _BERT_LAYER),
-    "distilbert": Family(
-        _distilbert, "distilbert.", _TEXT, _DISTILBERT_LAYER, "transformer.layer"
+    "bert": Family(_bert, "bert.", _TEXT, _BERT_LAYER, pooler=("pooler.dense", "tanh")),
+    "roberta": Family(
+        _roberta,
+        "roberta.",
+        _TEXT,
+        _BERT_LAYER,
+        head="classifier.out_proj",
+        pooler=("classifier.dense", "tanh"),
     ),
-    "vit": Family(_vit, "vit.", _IMAGE, _VIT_LAYER, has_head=True),
+    "distilbert": Family(
+        _distilbert,
+        "distilbert.",
+        _TEXT,
+        _DISTILBERT_LAYER,
+        "transformer.layer",
+        pooler=("pre_classifier", "relu"),
+    ),
+    "vit": Family(_vit, "vit.", _IMAGE, _VIT_LAYER),
 }
 
 

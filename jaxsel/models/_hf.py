@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -35,15 +36,15 @@ def load_target(
     """Load an encoder from a Hugging Face folder.
 
     BERT, MiniLM and others of model type "bert", "distilbert", "roberta" and "vit".
-    Heads that stand behind a pooler are left out: a target's head is linear, on the
-    first row or on the mean. Weights become float32.
+    A classifier's own head comes along, with the layer in front of it, if it has as
+    many classes as are asked for: `BertForSequenceClassification` and its relatives. A
+    fresh head is linear, on the first row or on the mean. Weights become float32.
 
     Args:
         folder: With `config.json` and `model.safetensors`; texts also need
             `tokenizer.json`.
-        n_classes: Add a head for so many classes: that of the folder, if it has one
-            without a pooler (ViT, "cls") for as many, or else a fresh one; no head if
-            None.
+        n_classes: Add a head for this number of classes: the folder's, if it has one
+            for as many and `read` is "cls", or else a fresh one; no head if None.
         read: "cls" reads the first row, "mean" the mean over the mask.
         rngs: The key of a fresh head.
 
@@ -52,29 +53,34 @@ def load_target(
         ImportError: If `safetensors` is not installed.
         ValueError: If the architecture is not one of these, a setting asks for what it
             does not compute (`is_decoder`, relative positions, ...), tensors are
-            missing, unknown or of another shape, or a fresh head has no `rngs`.
+            missing, unknown or of another shape, the folder's head is of another
+            `problem_type` than one label a sample, or a fresh head has no `rngs`.
     """
     folder = Path(folder)
     family, config = read_config(folder / "config.json")
     tensors = _tensors(folder / "model.safetensors", family.prefix)
     head: dict[str, Any] = {}
+    between = None
     if n_classes is not None:
-        names = {"kernel": "classifier.weight", "bias": "classifier.bias"}
-        found = {ours: tensors[n].T for ours, n in names.items() if n in tensors}
-        can_be_used = family.has_head and read == "cls" and len(found) == 2
-        if can_be_used and len(found["bias"]) == n_classes:
-            head = found
+        stored = _stored_head(family, tensors) if read == "cls" else {}
+        classes = len(stored["head.bias"]) if stored else 0
+        if classes == n_classes:
+            head, between = stored, family.pooler and family.pooler[1]
+            _check_problem(folder / "config.json")
         elif rngs is not None:
             fresh = make_head(config, n_classes, rngs)
-            head = {str(k): v[...] for k, v in nnx.state(fresh).items()}
+            head = {f"head.{k}": v[...] for k, v in nnx.state(fresh).items()}
         else:
+            has = f": it has one for {classes}" if classes else ""
             raise ValueError(
-                f"{folder} has no head for {n_classes} classes that a target can use: "
-                "give rngs= for a fresh one"
+                f"{folder} has no head for {n_classes} classes that a target can use"
+                f"{has}; give rngs= for a fresh one"
             )
     # Without its initial values, which would take longer than all else.
     model = nnx.eval_shape(
-        lambda: Classifier(config, n_classes, read=read, rngs=nnx.Rngs(0))
+        lambda: Classifier(
+            config, n_classes, read=read, between=between, rngs=nnx.Rngs(0)
+        )
     )
     graphdef, shapes = nnx.split(model, nnx.Param)
     tokenizer = folder / "tokenizer.json"
@@ -85,6 +91,31 @@ def load_target(
         read=read,
         tokenizer=tokenizer if tokenizer.is_file() else None,
     )
+
+
+def _stored_head(family: Family, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the folder's head, and the layer in front of it; nothing if incomplete."""
+    places = {"head": family.head}
+    if family.pooler is not None:
+        places["pooler"] = family.pooler[0]
+    names = {
+        f"{ours}.{kind}": f"{theirs}.{'bias' if kind == 'bias' else 'weight'}"
+        for ours, theirs in places.items()
+        for kind in ("kernel", "bias")
+    }
+    if not set(names.values()) <= set(tensors):
+        return {}
+    return {ours: tensors[theirs].T for ours, theirs in names.items()}
+
+
+def _check_problem(file: Path) -> None:
+    """Refuse a head that does not say one of several classes."""
+    kind = json.loads(file.read_text(encoding="utf-8")).get("problem_type")
+    if kind not in (None, "single_label_classification"):
+        raise ValueError(
+            f"problem_type in {file} must be 'single_label_classification' for a head "
+            f"of classes, got {kind!r}; another n_classes with rngs= takes a fresh head"
+        )
 
 
 def _tensors(file: Path, prefix: str) -> dict[str, np.ndarray]:
@@ -127,9 +158,13 @@ def _fill(
 
     def fill(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
         ours = jax.tree_util.keystr(path, simple=True, separator=".")
-        owner, _, ours = ours.removesuffix(".value").partition(".")
-        if owner == "head":
-            return jnp.asarray(head[ours], leaf.dtype)
+        whole = ours.removesuffix(".value")
+        owner, _, ours = whole.partition(".")
+        if owner in ("head", "pooler"):
+            if head[whole].shape != leaf.shape:
+                wrong.append(f"{whole} has shape {head[whole].shape}, not {leaf.shape}")
+                return jnp.zeros(leaf.shape, leaf.dtype)
+            return jnp.asarray(head[whole], leaf.dtype)
         theirs = family.name(ours)
         left.discard(theirs)
         found = tensors.get(theirs)

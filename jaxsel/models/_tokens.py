@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,9 @@ def tokenize(
         FileNotFoundError: If there is no such file.
         ImportError: If `tokenizers` is not installed.
         TypeError: If `texts` is not a sequence of texts.
+
+    Warns:
+        UserWarning: If more than a fifth of the tokens are unknown to the tokenizer.
     """
     length = check_count("length", length)
     texts = _check_texts(texts)
@@ -65,10 +69,34 @@ def tokenize(
     known = [i for i in map(tool.token_to_id, names) if i is not None]
     ids = np.full((len(texts), length), padding.get("pad_id", (*known, 0)[0]), np.int32)
     mask = np.zeros((len(texts), length), bool)
+    words = np.zeros((len(texts), length), bool)
     for row, found in enumerate(tool.encode_batch(texts)):
         ids[row, : len(found.ids)] = found.ids
         mask[row, : len(found.ids)] = True
+        words[row, : len(found.ids)] = ~np.array(found.special_tokens_mask, bool)
+    _tell_unknown(tool, ids, words)
     return Tokens(ids, mask)
+
+
+_UNKNOWN = 0.2  # share of the tokens; of texts in the vocabulary's language far fewer
+
+
+def _tell_unknown(tool: Tokenizer, ids: np.ndarray, words: np.ndarray) -> None:
+    """Warn where the tokenizer does not know the texts' words."""
+    names = [i for i in map(tool.token_to_id, ("[UNK]", "<unk>")) if i is not None]
+    unknown = np.isin(ids, names) & words
+    share = unknown.sum() / max(words.sum(), 1)
+    if share <= _UNKNOWN:
+        return
+    none = (unknown == words).all(1) & words.any(1)
+    warnings.warn(
+        f"{share:.0%} of the texts' tokens are unknown to the tokenizer, and "
+        f"{none.sum():,} of {len(ids):,} texts have no other: is it the vocabulary of "
+        "their language, and of their case (an uncased one knows lower-case letters "
+        "only)?",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _open(tokenizer: str | os.PathLike[str] | Tokenizer) -> Tokenizer:

@@ -40,6 +40,7 @@ from ._disclosures import (
     out_of_bounds as out_of_bounds,
     row_digests as row_digests,
 )
+from ._enlarge import fix_head as fix_head, scale_head as scale_head
 from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
     load_proxy as load_proxy,

@@ -10,6 +10,7 @@ more gates, in bytes that all parties together send for an element:
 | cutting back a product (`TruncAPr2`) | 28 | 5 |
 | sign of a number (`MsbA2B`) | 108 | 24 |
 | a number times a bit (`MulA1B`) | 64 | 8 |
+| a bit of many that are joined by "and" | 3 | 3 |
 | an owner's number becomes shares (`V2A`) | 16 | 2 |
 
 These are of 64 bits; with 128 a word is twice as long. What is built from gates is
@@ -25,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ._operands import Operation, elements, products
+from ._operands import Operation, elements, joins, products
 from ._traffic import Traffic
 
 _WORDS = {64: 1, 128: 2}  # of 64 bits, that a number has in each ring
@@ -38,6 +39,7 @@ ZERO = 24  # bytes for a public number that becomes shares
 _ELEMENTWISE: dict[int, dict[str, tuple[int, int, int]]] = {
     64: {
         "nonnegative": (108, 24, 9),
+        "select": (64, 8, 4),
         "relu": (172, 32, 13),
         "abs": (164, 31, 12),
         "exp": (1684, 206, 73),
@@ -47,6 +49,7 @@ _ELEMENTWISE: dict[int, dict[str, tuple[int, int, int]]] = {
     },
     128: {
         "nonnegative": (204, 27, 10),
+        "select": (128, 8, 4),
         "relu": (332, 35, 14),
         "abs": (316, 34, 13),
         "exp": (3524, 218, 77),
@@ -108,6 +111,10 @@ def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
     if kind == "powers":
         times = operation.degree - 1
         return _even(words * PRODUCT * count * times, 8 * times, 4 * times)
+    if kind == "all":
+        length = operation.shapes[0][-1]
+        levels = joins(length)
+        return _even(3 * (length - 1) * (count // length), 3 * levels, levels)
     if kind in _ROWWISE[ring]:
         length = operation.shapes[0][-1]
         return _of_rows(kind, count // length, length, ring)

@@ -251,7 +251,8 @@ def _head(model: Any, manifest: Manifest) -> Probe:
         manifest.head.n_classes,
         manifest.head.width,
     )
-    head = model.head
+    # A head behind a layer of its own reads no row that a proxy has.
+    head = model.head if model.between is None else None
     if head is not None and not units and head.kernel.shape == (width, n_classes):
         return Probe((head.kernel[...],), (head.bias[...],))
     sizes = (width, units, n_classes) if units else (width, n_classes)

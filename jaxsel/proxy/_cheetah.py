@@ -22,7 +22,7 @@ import dataclasses
 import functools
 import math
 
-from ._operands import Operation, elements, products
+from ._operands import Operation, elements, joins, products
 from ._traffic import Traffic
 
 SLOTS = 8192  # of a ciphertext
@@ -69,6 +69,7 @@ _OPENED = _Gates(16, 16, 0, 1)
 _SIGN = _Gates(69.125, 13.125, 18)
 _SELECT = _Gates(8.125, 8.125, 2)
 _BIT = _Gates(8, 0.125, 1)  # becomes a number
+_AND = _Gates(0.25, 0.25, 2)
 _LARGER = _SIGN + _SELECT
 _EXP = _Gates(865, 414, 69, 9)
 _RECIPROCAL = _Gates(721, 423, 52, 7, 1)
@@ -80,6 +81,7 @@ _ELEMENTWISE = {
     "mul": _PRODUCT,
     "square": _PRODUCT,
     "nonnegative": _SIGN,
+    "select": _SELECT,
     "relu": _LARGER,
     "abs": _SIGN + _BIT + _OPENED,
     "exp": _EXP,
@@ -109,6 +111,10 @@ def traffic(operation: Operation, samples: int) -> Traffic:
         return _one_way(count, owner=holders[0])
     if kind == "powers":
         return _gates(_PRODUCT, count) * (operation.degree - 1)
+    if kind == "all":
+        length = operation.shapes[0][-1]
+        joined = (length - 1) * (count // length)
+        return _gates(dataclasses.replace(_AND, transfers=2 * joins(length)), joined)
     if kind in ("softmax", "log_softmax", "max"):
         length = operation.shapes[0][-1]
         return _rows(kind, count // length, length)

@@ -108,6 +108,17 @@ def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     return Traffic(one.rounds * passes, one.waits * passes, sent, received)
 
 
+def outside_count(engine: EngineName, n: int) -> Traffic:
+    """Return the traffic of counting samples with numbers beyond their bounds.
+
+    At most: each outcome becomes a number as if it were multiplied by one.
+    """
+    summed = Operation("scores", "outside", "select", ((1,),))
+    bits = MODELS[engine].traffic(summed, n)
+    word = 16 if engine == "spu-aby3-128" else 8
+    return _compared(engine, 1, n) + bits + _opened(engine, 1, word)
+
+
 def _opened(engine: EngineName, openings: float, size: float) -> Traffic:
     """Count the messages that open shares to all parties, which commit to them first.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from jaxsel._checks import check_count, check_positive
 from jaxsel._show import brief
 
+from ._choosing import outside_count
 from ._manifest import Manifest
 from ._models import MODELS
 from ._operands import Operation
@@ -208,6 +209,10 @@ def cost(
         rows = [_on_crypten(op, n, batch_size, lanes) for op in schedule(manifest)]
     else:
         rows = _on_spu(manifest, engine, n, batch_size, lanes)
+        if manifest.watched:  # once, of all samples
+            counted = outside_count(engine, n)
+            compared = Operation("scores", "outside", "nonnegative", ((n,),))
+            rows.append(CostRow(compared, counted * 0, counted))
     return Cost(tuple(rows), n, batch_size, lanes, network, engine)
 
 

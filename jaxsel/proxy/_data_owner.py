@@ -117,7 +117,12 @@ class DataOwner:
 
 
 def proxy_ranks(
-    proxy: Proxy, samples: Samples, *, base: Target | None = None, batch_size: int = 256
+    proxy: Proxy,
+    samples: Samples,
+    *,
+    base: Target | None = None,
+    batch_size: int = 256,
+    finite: bool = True,
 ) -> np.ndarray:
     """Return the scores of samples in the clear, `[n]`.
 
@@ -126,21 +131,23 @@ def proxy_ranks(
         samples: The samples; embedded batch by batch.
         base: The public base model that embeds them; not needed by a probe.
         batch_size: Samples of one forward pass.
+        finite: Whether scores that are not finite are refused.
 
     Raises:
-        ValueError: If the samples lack what the proxy reads.
+        ValueError: If the samples lack what the proxy reads, or a score is not finite.
     """
     manifest = proxy.manifest
     if not manifest.layers:
         features = _features(samples)
-        return proxy.scores(proxy.logits(features, batch_size=4096))
+        logits = proxy.logits(features, batch_size=4096)
+        return proxy.scores(logits, finite=finite)
     base = _base(samples, base)
     parts: list[np.ndarray] = []
     for start in range(0, len(samples), batch_size):
         part = take_rows_at(samples.inputs, slice(start, start + batch_size))
         read = proxy_inputs(manifest, base, part)
         parts.append(proxy.logits(*read, batch_size=batch_size))
-    return proxy.scores(np.concatenate(parts))
+    return proxy.scores(np.concatenate(parts), finite=finite)
 
 
 def _features(samples: Samples) -> np.ndarray:

@@ -116,7 +116,8 @@ class _Folder:
         gamma, beta = (self.arrays[f"{source}.{name}"] for name in ("gamma", "beta"))
         params = self.under(f"{source}.emulator")
         to = f"{at}.{prefix}"
-        unit = self.manifest.fixed_point.bounds.get(f"{to}variance", 1.0)
+        bounds = self.manifest.fixed_point.bounds
+        unit = bounds.get(f"{to}variance_unit", bounds.get(f"{to}variance", 1.0))
         return _PlacedNorm(norm_of(entry), gamma, beta, params, to, unit)
 
     def norms(self, index: int) -> list[_PlacedNorm]:

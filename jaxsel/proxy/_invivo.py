@@ -156,7 +156,7 @@ def tune(
         progress=progress,
     )
     tuned = Proxy(manifest, found.params)
-    if found.stopped is None and min_correlation is not None:
+    if found.stopped is None:
         logits = first_logits(tuned, x, shown)
         check_ranking(tuned, logits, min_correlation=min_correlation)
     return tuned, found
@@ -167,8 +167,14 @@ def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.nda
     return proxy.logits(x[:_CHECKED], None if mask is None else mask[:_CHECKED])
 
 
-def check_ranking(proxy: Proxy, logits: np.ndarray, *, min_correlation: float) -> None:
-    """Refuse a proxy whose emulated entropies of these logits rank otherwise."""
-    if score_of(proxy.manifest.score.secure).emulates:
+def check_ranking(
+    proxy: Proxy, logits: np.ndarray, *, min_correlation: float | None
+) -> None:
+    """Refuse a proxy if emulated and exact entropies of these logits rank otherwise.
+
+    Nothing is refused where `min_correlation` is None.
+    """
+    emulates = score_of(proxy.manifest.score.secure).emulates
+    if emulates and min_correlation is not None:
         exact = entropy(logits - proxy.params["offset"])
         check_monotonicity(proxy.scores(logits), exact, min_correlation=min_correlation)

@@ -45,7 +45,14 @@ from jaxsel._checks import check_choice, check_count
 from jaxsel._codec import check_format, decode, encode, read_json, short, write_json
 from jaxsel._show import brief
 
-from .families import ACTIVATIONS, ATTENTIONS, NORMS, SECURE_SCORES, Family
+from .families import (
+    ACTIVATIONS,
+    ATTENTIONS,
+    NORMS,
+    SECURE_SCORES,
+    Family,
+    score_of,
+)
 
 FORMAT, VERSION = "jaxsel proxy", 1
 
@@ -332,6 +339,22 @@ class Manifest:
         """Return the rows that a layer computes: the first where it alone is read."""
         first = self.read == "cls" and layer == len(self.layers) - 1
         return 1 if first else self.inputs.length
+
+    @property
+    def watched(self) -> bool:
+        """True if numbers may leave their bounds though the inputs keep theirs.
+
+        Numbers of a probe can't, but for the logits that exact entropies take.
+        """
+        family = score_of(self.score.secure)
+        proven = family.degree(self.score.kind) or family.emulates
+        known = {"head.logits", "score"} <= set(self.fixed_point.bounds)
+        return known and not (proven and self.inputs.kind == "features")
+
+    @property
+    def outside(self) -> float:
+        """The score of samples that leave their bounds, below all others."""
+        return -2 * self.fixed_point.bounds["score"]
 
     def to_json(self) -> str:
         """Return the manifest as JSON text that ends with a line feed."""

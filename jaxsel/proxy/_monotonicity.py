@@ -64,7 +64,8 @@ def check_monotonicity(
     if not found >= min_correlation:
         raise ValueError(
             "the entropy emulator does not rank as the exact entropy does: Spearman "
-            f"{found:.3f}, at least {min_correlation} needed; train it longer or "
-            "wider, or use the square for two classes"
+            f"{found:.3f}, below min_correlation={min_correlation:g}: train it longer "
+            "or wider, use the square for two classes, rank by the margin, or lower "
+            "min_correlation (of a Phase; None accepts any)"
         )
     return found

@@ -78,14 +78,17 @@ class Observed:
 
 def largest(
     params: Params, manifest: Manifest, x: np.ndarray, mask: np.ndarray | None
-) -> tuple[Any, Any, Seen]:
-    """Return the largest absolute values of logits, scores, and what `run` has seen."""
+) -> tuple[np.ndarray, Any, Seen]:
+    """Return scores `[n]`, and the largest of logits and of what `run` has seen."""
     rows = batch_rows(manifest, len(x))
-    parts = [
-        _largest(params, *take_rows((x, mask), chunk, rows), manifest=manifest)
-        for chunk in chunk_slices(len(x), rows)
-    ]
-    return jax.tree.map(lambda *some: np.max(np.stack(some)), *parts)
+    scores, parts = list[np.ndarray](), list[Any]()
+    for chunk in chunk_slices(len(x), rows):
+        part = take_rows((x, mask), chunk, rows)
+        score, *extremes = _largest(params, *part, manifest=manifest)
+        scores.append(np.asarray(score)[: chunk.stop - chunk.start])
+        parts.append(extremes)
+    extremes = jax.tree.map(lambda *some: np.max(np.stack(some)), *parts)
+    return np.concatenate(scores), *extremes
 
 
 def batch_rows(manifest: Manifest, n: int) -> int:
@@ -103,5 +106,5 @@ def _largest(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, jax.Array, Seen]:
     logits, seen = run(params, x, mask, manifest=manifest)
-    found = logits, proxy_scores(params, logits, manifest=manifest), seen
-    return map_leaves(lambda array: jnp.abs(array).max(), found)
+    scores = proxy_scores(params, logits, manifest=manifest)
+    return scores, *map_leaves(lambda array: jnp.abs(array).max(), (logits, seen))

@@ -103,6 +103,14 @@ def elements(operation: Operation, samples: int) -> int:
     return math.prod(shape)
 
 
+def joins(length: int) -> int:
+    """Return after how many joins of pairs, all at once, a row is one.
+
+    A row of odd length leaves one out, and takes it in by a join of its own.
+    """
+    return length.bit_length() + length.bit_count() - 2
+
+
 def products(operation: Operation, samples: int) -> tuple[int, int, int, int]:
     """Return how many matrix products an operation is, and their sizes `m, k, n`.
 

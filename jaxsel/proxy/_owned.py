@@ -73,6 +73,10 @@ class Owned(Shaped):
         return self * (1 / number)
 
 
+_SMALLEST, _PIECE = -12, 7
+"""Exponents: of the smallest power that is one factor, and of the parts of others."""
+
+
 def public_factors(number: float) -> tuple[float, ...]:
     """Return what shares are multiplied by in turn, to be multiplied by `number`.
 
@@ -83,14 +87,25 @@ def public_factors(number: float) -> tuple[float, ...]:
         number: What shares are to be multiplied by; both parties know it.
 
     Returns:
-        Factors whose product is `number`: none, one, or a fraction and a power of two.
+        Factors whose product is `number`: none, one, or a fraction and a power of two;
+        powers that few fraction bits do not hold are products of several.
     """
     fraction, exponent = math.frexp(number)
     if number == 1:
         return ()
-    if number == 0 or exponent > -3 or abs(fraction) == 0.5:
+    if number == 0 or exponent > -3:
         return (number,)
-    return fraction, 2.0**exponent
+    first: tuple[float, ...] = (fraction,)
+    if abs(fraction) == 0.5:  # a power of two itself
+        first, exponent = (), exponent - 1
+    powers: list[float] = []
+    while exponent < (_SMALLEST if not powers else -_PIECE):
+        powers.append(2.0**-_PIECE)
+        exponent += _PIECE
+    powers.append(2.0**exponent)
+    if not first:
+        powers[0] = math.copysign(powers[0], number)
+    return (*first, *powers)
 
 
 def cat(parts: Sequence[Owned]) -> Owned:

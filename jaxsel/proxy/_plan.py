@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any, TypeVar
 
 import jax
@@ -73,14 +74,14 @@ class Phase:
             bootstrap set: its "logits", or the "ranks" of its scores.
         training: For a proxy of the target; a probe needs none.
         min_correlation: The smallest rank correlation of emulated with exact entropies
-            that is accepted, see `check_monotonicity`.
+            that is accepted, see `check_monotonicity`; None accepts any.
     """
 
     proxy: Spec | ProbeSpec
     keep: float | None = None
     goal: Goal = "labels"
     training: Training = Training()
-    min_correlation: float = 0.9
+    min_correlation: float | None = 0.9
 
     def __post_init__(self) -> None:
         if not isinstance(self.proxy, Spec | ProbeSpec):
@@ -88,10 +89,14 @@ class Phase:
         check_choice("goal", self.goal, ("labels", "logits", "ranks"))
         if not isinstance(self.training, Training):
             raise TypeError(f"training must be a Training, got {self.training!r}")
-        if not -1 <= self.min_correlation <= 1:
-            raise ValueError(
-                f"min_correlation must lie in [-1, 1], got {self.min_correlation}"
-            )
+        least = self.min_correlation
+        if least is not None:
+            if isinstance(least, bool) or not isinstance(least, numbers.Real):
+                raise TypeError(
+                    f"min_correlation must be a number or None, got {least!r}"
+                )
+            if not -1 <= least <= 1:
+                raise ValueError(f"min_correlation must lie in [-1, 1], got {least}")
         if self.keep is not None and not 0 < self.keep < 1:
             raise ValueError(f"keep must lie between 0 and 1, got {self.keep}")
 

@@ -84,11 +84,24 @@ class Proxy:
         ]
         return np.concatenate([np.asarray(part) for part in parts])[: len(x)]
 
-    def scores(self, logits: npt.ArrayLike | jax.Array) -> np.ndarray:
-        """Return what samples are ranked by, of their logits `[n, C]`, `[n]`."""
-        return np.asarray(
+    def scores(
+        self, logits: npt.ArrayLike | jax.Array, *, finite: bool = True
+    ) -> np.ndarray:
+        """Return the numbers that samples are ranked by, `[n]`.
+
+        Args:
+            logits: Of the samples, `[n, C]`.
+            finite: Whether scores that are not finite are refused.
+
+        Raises:
+            ValueError: If a score is not finite: the proxy overflows on that row.
+        """
+        scores = np.asarray(
             _scores(self.params, jnp.asarray(logits), manifest=self.manifest)
         )
+        if finite:
+            _check_overflow(scores)
+        return scores
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the parameters by name, such as "layers.0.query.weight"."""
@@ -133,6 +146,18 @@ class Proxy:
             )
         params = _rebuilt(manifest, given)
         return Proxy(manifest, map_leaves(lambda leaf: jnp.asarray(leaf), params))
+
+
+def _check_overflow(scores: np.ndarray) -> None:
+    """Refuse scores `[n]` that are not finite."""
+    wild = np.flatnonzero(~np.isfinite(scores))
+    if wild.size:
+        raise ValueError(
+            f"scores must be finite, got {scores[wild[0]]} for row {wild[0]}, the "
+            f"first of {wild.size:,} of {len(scores):,}: the proxy overflows on them. "
+            "Leave out rows unlike those that it was trained on, or make the proxy of "
+            "fewer layers, or of an exact norm"
+        )
 
 
 _logits = compiled(static_argnames="manifest")(proxy_logits)

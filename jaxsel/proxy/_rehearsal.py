@@ -193,7 +193,7 @@ def _run(
         proxy, why = maker.attempt(k)
         if why is not None:
             failures[k] = why
-        found = proxy_ranks(proxy, rest, base=owner.target)
+        found = proxy_ranks(proxy, rest, base=owner.target, finite=False)
         scores[k] = np.nan_to_num(found, nan=-np.inf, posinf=-np.inf)
         manifests[k] = proxy.manifest.to_json()
     notes = json.dumps({"manifests": manifests, "failures": failures})

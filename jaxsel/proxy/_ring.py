@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ._enlarge import scale_head
 from ._fold import fold
 from ._manifest import Emulator, Manifest
 from .families import ACTIVATIONS, attention_of, norm_of, score_of
@@ -19,8 +20,11 @@ def check_ring(
     fraction_bits: int | None = None,
     ring: int = 64,
     spare_bits: int = 0,
+    exact_cut: bool = True,
 ) -> None:
     """Refuse a proxy whose ranges do not fit the ring of its secure run.
+
+    Its head is scaled as it is there, see `scale_head`.
 
     Args:
         manifest: With bounds, see `with_bounds`.
@@ -28,6 +32,7 @@ def check_ring(
         fraction_bits: Of the engine; the manifest's if None.
         ring: Bits of the engine's ring.
         spare_bits: As `fold` is given them.
+        exact_cut: Whether products below the ring's limit are never cut back wrongly.
 
     Raises:
         ValueError: If bounds are missing, or a range is too large or too small: the
@@ -40,6 +45,14 @@ def check_ring(
         )
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
+    manifest, arrays, _ = scale_head(
+        manifest,
+        arrays,
+        fraction_bits=bits,
+        ring=ring,
+        spare_bits=spare_bits,
+        exact_cut=exact_cut,
+    )
     ranges = Ranges(manifest, bits, ring)
     for name, value in fold(manifest, arrays, spare_bits=spare_bits).items():
         _check_weight(ranges, name, value)
@@ -68,6 +81,7 @@ def check_ring(
         _check_norm(ranges.under("final_norm"), manifest.final_norm, "variance")
     # The bounded logits are those before the prior's offset comes off.
     largest = ranges.bound("head.logits") + float(np.abs(arrays["offset"]).max())
+    ranges.fits("head.logits", "a logit", largest)
     score_of(manifest.score.secure).check(ranges, largest)
 
 

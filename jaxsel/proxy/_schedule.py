@@ -115,6 +115,7 @@ def owned_schedule(
         _inputs(manifest, given),
         cat_owned,
         spare_bits,
+        [] if manifest.watched else None,
     )
     run_steps(steps(run), note)
     return tuple(operations)

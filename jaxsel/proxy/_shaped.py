@@ -95,6 +95,8 @@ def outcome(call: Call) -> Shaped | tuple[Shaped, ...]:
         return Shaped(*broadcast(tuple(left), tuple(right)), rows, columns)
     if call.kind == "mul":
         return Shaped(*broadcast(*shapes))
+    if call.kind == "all":
+        return Shaped(*shapes[0][:-1])
     if call.kind == "powers":
         return (Shaped(*shapes[0]),) * call.degree
     if call.kind == "max":

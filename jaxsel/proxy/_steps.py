@@ -30,6 +30,7 @@ def secure_steps(
     cat: Callable[[Sequence[Any]], Any],
     logits: bool = False,
     spare_bits: int = 0,
+    watch: bool = False,
 ) -> Steps:
     """Yield the operations of the secure forward pass; return scores `[n]`.
 
@@ -46,11 +47,20 @@ def secure_steps(
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
         spare_bits: What `fold` was given.
+        watch: Whether samples of which a number lies beyond its bound, of those that
+            the inputs do not bound, are given `manifest.outside` as their score.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
     """
-    run = Run(manifest, lambda name, shape: weights[name], inputs, cat, spare_bits)
+    run = Run(
+        manifest,
+        lambda name, shape: weights[name],
+        inputs,
+        cat,
+        spare_bits,
+        [] if watch and manifest.watched else None,
+    )
     return steps(run, logits=logits)
 
 
@@ -79,8 +89,19 @@ def steps(run: Run, *, logits: bool = False) -> Steps:
     found = yield from _Forward(run).logits()
     if logits:
         return found
-    score = score_of(run.manifest.score.secure)
-    return (yield from score.steps(Place(run, "score"), found))
+    score, at = score_of(run.manifest.score.secure), Place(run, "score")
+    if run.watched is None:
+        return (yield from score.steps(at, found))
+    head = Place(run, "head")
+    most = head.bound("logits", 0.0)
+    head.watch(found, -most, most)
+    scores = yield from score.steps(at, found)
+    most = run.manifest.fixed_point.bounds["score"]
+    at.watch(scores, -most, most)
+    inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
+    inside = yield at.call("all_inside", "all", inside)
+    lowest = run.manifest.outside
+    return (yield at.call("bounded", "select", inside, scores + -lowest)) + lowest
 
 
 class _Forward:

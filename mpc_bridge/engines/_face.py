@@ -149,6 +149,7 @@ class Engine(abc.ABC):
             digits, and never comes out wild.
         switches: Whether scores are shuffled by networks of switches, which each party
             sets for itself by bits that it shares, and not by the operation "highest".
+        watches: Whether samples with numbers beyond the manifest's bounds are counted.
         published: Whether the data owner has the proxies too.
         own_process: Whether a role needs a process of its own, which it may end.
         rank: Of this party: 0 the model owner, 1 the data owner, 2 a third party.
@@ -165,6 +166,7 @@ class Engine(abc.ABC):
     spare_bits: ClassVar[int] = 0
     exact_cut: ClassVar[bool] = True
     switches: ClassVar[bool] = False
+    watches: ClassVar[bool] = False
     published: ClassVar[bool] = False
     own_process: ClassVar[bool] = False
     rank: int

@@ -77,13 +77,12 @@ class Operand:
 
 def scaled(array: jax.Array, number: float) -> jax.Array:
     """Return an array times a public number, without losing its digits."""
-    factors = public_factors(number)
-    if len(factors) == 2:
+    *first, last = public_factors(number) or (1.0,)
+    for factor in first:
         # Two products in a row SPU's compiler joins to one, of the small number.
-        fraction, power = factors
-        half = array * (fraction / 2)
-        return (half + half) * power
-    return array * number if factors else array
+        half = array * (factor / 2)
+        array = half + half
+    return array * last if last != 1 else array
 
 
 def cat(parts: Sequence[Operand]) -> Operand:
@@ -145,6 +144,7 @@ KINDS: dict[str, Callable[..., jax.Array]] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "nonnegative": lambda x: x >= 0,
+    "all": lambda bits: bits.all(-1),
     "select": lambda bits, x: jnp.where(bits, x, 0),
 }
 

@@ -306,3 +306,64 @@ def test_vit_agrees_with_torch_and_onnx():
     np.testing.assert_allclose(ours[0, 0, :4], onnx, rtol=0, atol=1e-4)
     onnx = [1.1655319, 1.8291968, 0.24555455, -4.3373775]
     np.testing.assert_allclose(ours[0, 100, :4], onnx, rtol=0, atol=1e-4)
+
+
+HEADS = {
+    "bert": ("pooler.dense", "classifier", np.tanh),
+    "roberta": ("classifier.dense", "classifier.out_proj", np.tanh),
+    "distilbert": ("pre_classifier", "classifier", lambda x: np.maximum(x, 0)),
+}
+
+
+def classifier(kind, folder, classes=3, **settings):
+    """Write a sequence classifier; return the folder, its tensors and its head's."""
+    tensors, rng = folders.random_tensors(kind), np.random.default_rng(3)
+    before, last, _ = HEADS[kind]
+    head = {
+        f"{name}.{part}": rng.normal(size=shape).astype(np.float32)
+        for name, rows in ((before, folders.HIDDEN), (last, classes))
+        for part, shape in (("weight", (rows, folders.HIDDEN)), ("bias", (rows,)))
+    }
+    stored = {f"{kind}.{name}": array for name, array in tensors.items()}
+    for name, array in head.items():  # BERT's pooler is in its encoder
+        stored[f"bert.{name}" if name.startswith("pooler") else name] = array
+    return folders.write(folder, kind, stored, **settings), tensors, head
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_classifiers_own_head_is_loaded(kind, tmp_path):
+    folder, tensors, head = classifier(kind, tmp_path)
+    target = load_target(folder, n_classes=3)
+    rows = folders.reference(tensors, kind, IDS, MASK)[:, 0]
+    before, last, activate = HEADS[kind]
+    inner = activate(rows @ head[f"{before}.weight"].T + head[f"{before}.bias"])
+    logits = inner @ head[f"{last}.weight"].T + head[f"{last}.bias"]
+    tokens = Tokens(IDS, MASK)
+    np.testing.assert_allclose(target.logits(tokens), logits, rtol=0, atol=2e-4)
+    # Features are the row that the layer in front of the head reads.
+    np.testing.assert_allclose(target.features(tokens), rows, rtol=0, atol=1e-4)
+    assert target.n_classes == 3
+
+
+def test_heads_that_can_not_be_used(tmp_path):
+    folder, *_ = classifier("bert", tmp_path / "a")
+    with pytest.raises(ValueError, match="no head for 2 classes .* it has one for 3"):
+        load_target(folder, n_classes=2)
+    with pytest.raises(ValueError, match="no head for 3 classes"):
+        load_target(folder, n_classes=3, read="mean")
+    fresh = load_target(folder, n_classes=2, rngs=nnx.Rngs(0))
+    assert fresh.n_classes == 2
+    assert "pooler" not in nnx.to_pure_dict(fresh.params)
+    several = "multi_label_classification"
+    folder, *_ = classifier("bert", tmp_path / "b", problem_type=several)
+    with pytest.raises(ValueError, match="problem_type .* must be 'single_label_"):
+        load_target(folder, n_classes=3)
+
+
+def test_texts_that_the_vocabulary_does_not_know_are_told(tmp_path):
+    folders.write_tokenizer(tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"75% of the texts' tokens are unknown .* 1 of 2 texts have"
+    ):
+        tokenize(["Ein Text", "a Text"], tmp_path, length=6)
+    tokenize(["a b c", ""], tmp_path, length=6)  # special tokens do not count

@@ -80,7 +80,7 @@ def score(engine, proxy, x, mask, **options):
     from mpc_bridge import Ledger, score_pool
     from mpc_bridge._scoring import share_proxy
 
-    ledger = Ledger(engine, allow=("scores",))
+    ledger = Ledger(engine, allow=("scores", "outside"))
     arrays = proxy.arrays() if engine.rank == 0 else None
     shared = share_proxy(proxy.manifest, ledger=ledger, arrays=arrays)
     read = None

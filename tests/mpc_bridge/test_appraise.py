@@ -6,7 +6,7 @@ from parties import both, secret
 
 from mpc_bridge._appraise import appraise
 from mpc_bridge._ledger import Ledger
-from mpc_bridge._programs import POWERS, REACH
+from mpc_bridge._programs import POWERS, REACH, TotalEntropy
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 ULP = 2**-16
@@ -150,3 +150,18 @@ def test_wrong_arguments_are_named_before_anything_is_sent():
         "got 35184372088832.0",
     ]
     assert sent == 0
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**6, 2.0**16, 2.0**22])
+def test_entropies_of_enlarged_squares_are_those_of_the_clear_ones(unit):
+    """In SPU's fixed point: the inverse of 64 units may have no digits there."""
+    from proxy.ring_engine import Fixed, cat, execute
+
+    from jaxsel.proxy import run_steps
+
+    square = np.array([0.0, 0.3, 2.0, 7.0, 30.0, 100.0])
+    scores = Fixed.of(-unit * square, 18)
+    for row in range(len(square)):
+        steps = TotalEntropy(unit).steps(cat, scores, np.array([row]))
+        total = run_steps(steps, execute).values
+        assert total == pytest.approx(entropy(square[row]), abs=0.004)

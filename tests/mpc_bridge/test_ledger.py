@@ -108,7 +108,7 @@ def run_openings(rank):
 
 def test_what_is_not_allowed_stays_closed():
     said, sent, opened, value, allowed = both(run_openings)[0]
-    usual = "('pivot', 'shuffled', 'rows', 'mean', 'above')"
+    usual = "('outside', 'pivot', 'shuffled', 'rows', 'mean', 'above')"
     assert said == [
         f"kind must be one of {usual}, got 'scores'",
         f"kind must be one of {usual}, got 'all'",
@@ -118,7 +118,15 @@ def test_what_is_not_allowed_stays_closed():
     assert opened == []
     assert value == 3
     assert allowed == [("scores", "last", 1)]
-    assert set(OPENINGS) == {"pivot", "shuffled", "rows", "mean", "above", "scores"}
+    assert set(OPENINGS) == {
+        "outside",
+        "pivot",
+        "shuffled",
+        "rows",
+        "mean",
+        "above",
+        "scores",
+    }
 
 
 def run_failing(rank):

@@ -167,6 +167,49 @@ def test_a_margin_is_appraised_as_it_is(files, config):
     assert model.appraisal == data.appraisal == pytest.approx(mean, rel=1e-5)
 
 
+def test_samples_that_leave_the_bounds_are_told_before_the_choice(files, config):
+    """An encoder on an engine that watches: one outlier is warned of, three stop."""
+    from proxy.random_proxies import encoder
+
+    from mpc_bridge._config import Inputs
+    from mpc_bridge._export import export
+
+    class Watching(ClearEngine):
+        watches, exact_cut = True, True
+
+    made, x = encoder(1, "quadratic", "exact")
+    folder = export(made, files / "encoder")
+    bound = made.manifest.fixed_point.bounds["inputs"]
+    left = np.setdiff1d(np.arange(N), EXCLUDED)
+    for wild, at in ((1, "one"), (len(left) // 10, "many")):
+        rows = np.concatenate([x] * -(-N // len(x)))[:N].copy()
+        rows[left[:wild]] = np.sign(rows[left[:wild]]) * bound
+        np.save(files / f"{at}.npy", rows)
+        changed = config(at=at)
+        manifest = folder / "manifest.json"
+        changed = dataclasses.replace(
+            changed,
+            phases=(PhaseConfig(manifest=manifest, keep=5),),
+            appraisal=Appraisal(mode="none"),
+            model_owner=dataclasses.replace(changed.model_owner, weights=(folder,)),
+            data_owner=dataclasses.replace(
+                changed.data_owner, inputs=(Inputs(x=files / f"{at}.npy"),)
+            ),
+        )
+        run = Run(changed, changed, engine=Watching)
+        said = f"phase 1: {wild} of {len(left)} samples make the proxy leave its bounds"
+        for rank, result in enumerate(run.results):
+            assert run.opened(rank)[0] == ("outside", 1)
+            if at == "many":
+                assert type(result) is SessionError, result
+                assert said in str(result)
+                assert len(run.opened(rank)) == 1
+                continue
+            assert any(each.startswith(said) for each in result.warnings)
+            assert [phase.outside for phase in result.phases] == [1]
+            assert left[0] not in result.rows
+
+
 def threshold(config, value):
     appraisal = Appraisal(mode="threshold", threshold=value)
     return dataclasses.replace(config, appraisal=appraisal)

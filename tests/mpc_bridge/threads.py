@@ -202,4 +202,9 @@ def _execute(call):
         return powers(call.operands[0], call.degree)
     if call.kind == "highest":
         return call.operands[0].topk(call.degree).values
+    if call.kind == "all":
+        return call.operands[0].all(-1)
+    if call.kind == "select":
+        bits, numbers = call.operands
+        return numbers.where(bits, numbers.new_zeros(()))
     return CLEAR[call.kind](*call.operands)

@@ -1,12 +1,20 @@
 """Proxies of random parameters, with bounds and samples, for tests of their runs."""
 
 import dataclasses
+import functools
+import warnings
 
 import jax
 import numpy as np
 from proxy.small_manifests import SMALL as SMALL, small_manifests as small_manifests
 
-from jaxsel.proxy import Proxy, array_shapes, with_bounds
+from jaxsel.proxy import (
+    Proxy,
+    Spec,
+    array_shapes,
+    manifest as small_manifest,
+    with_bounds,
+)
 
 
 def random_arrays(manifest, rng):
@@ -77,6 +85,43 @@ def random_proxy(manifest, seed=0, n=5, *, bound=None):
         return Proxy.from_arrays(manifest, arrays), x, mask
     with jax.disable_jit():  # compiled programs are used once here
         return with_bounds(Proxy.from_arrays(manifest, arrays), x, mask), x, mask
+
+
+@functools.cache
+def encoder(layers, attention, norm, gain=1.0, hot=1.0, score="entropy"):
+    """Return an encoder with bounds, and the samples that they hold for."""
+    spec = Spec(layers, 2, attention=attention, norm=norm)
+    sizes = SMALL | {"hidden": 16, "length": 8, "layers": 12}
+    manifest = small_manifest(spec, **sizes, masked=False, score=score)
+    rng = np.random.default_rng(1)
+    arrays = random_arrays(manifest, rng)
+    for name in arrays:
+        if name.endswith(("query.weight", "key.weight", "value.weight", "out.weight")):
+            arrays[name] = arrays[name] * gain
+        if ".query." in name:
+            arrays[name] = arrays[name] * hot
+    x, _ = random_samples(manifest, rng, 64)
+    with jax.disable_jit(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # random scores may tie
+        made = with_bounds(Proxy.from_arrays(manifest, arrays), x)
+    return made, x
+
+
+def crafted(bound, x, n, seed=0):
+    """Return rows of a seller who aims at what the inputs' bound leaves free."""
+    rng, rows = np.random.default_rng(seed), []
+    for i in range(n):
+        row = x[i % len(x)]
+        kinds = (
+            row * rng.uniform(1, 2.5),
+            np.where(np.arange(len(row))[:, None] == rng.integers(len(row)), 4, 1)
+            * row,
+            np.sign(row) * bound,
+            np.where(rng.random(row.shape) < 0.1, np.sign(row) * bound, row),
+            np.broadcast_to(row[:1] * rng.uniform(1, 3), row.shape),
+        )
+        rows.append(np.clip(kinds[i % 5], -bound, bound))
+    return np.stack(rows).astype(np.float32)
 
 
 def places(manifest):

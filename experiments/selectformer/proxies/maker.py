@@ -188,7 +188,7 @@ class Maker:
         predicts: bool = True,
     ) -> Made:
         logits = proxy.logits(*held)
-        scores, kind = proxy.scores(logits), proxy.manifest.score.kind
+        scores, kind = proxy.scores(logits, finite=False), proxy.manifest.score.kind
         finite = bool(np.isfinite(scores).all() and np.isfinite(logits).all())
         exact = scores
         if kind != "margin":

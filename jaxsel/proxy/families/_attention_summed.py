@@ -80,7 +80,7 @@ class SummedAttention(Attention):
         It is taken of the means over the tokens, which do not shrink with their number.
         The folded plan divides after the values are weighted, not before.
         """
-        weights = weights / self.unit(at.bound("scores", 16.0))
+        weights = weights / self.unit(at.unit("scores", 16.0))
         mean = weights.sum(-1, keepdim=True) / at.length
         inverse = yield at.call("inverse_sum", "reciprocal", mean)
         if at.folded:

@@ -16,6 +16,9 @@ from jaxsel.proxy._mlp import Nonlinearity, Params
 from ._place import Arrays, Place, Shapes, Steps, times
 from ._ranges import Ranges
 
+_ROUNDED = 2.0**-4
+"""How far below zero rounding may carry a variance, in its unit."""
+
 
 class Norm(abc.ABC):
     """A stand-in for the reciprocal root of a layer norm: v to `1 / sqrt(v + eps)`.
@@ -77,7 +80,7 @@ class Norm(abc.ABC):
     def factor(self, at: Place, total: Any) -> Steps:
         """Return the factor `[n, rows, 1]` of centred rows from their sum of squares.
 
-        `scaled_variance` gives the variance in its unit.
+        `scaled_variance` gives the variance in its unit, and has it watched.
         """
 
     # What follows is the same for nearly all families.
@@ -109,6 +112,11 @@ class Norm(abc.ABC):
         # One entry of a row may hold all of its variance.
         squared = ranges.bound(name) * ranges.manifest.inputs.width
         ranges.fits(name, "a squared entry", squared)
+        # Of a smaller inverse nothing is left but a digit.
+        bounds, unit = ranges.manifest.fixed_point.bounds, f"{name}_unit"
+        root = bounds.get(ranges.place(unit), ranges.bound(name)) ** 0.5
+        limit = 2.0 ** (ranges.bits - 2)
+        ranges.fits(name, "the root of a variance that divides a row", root, limit)
 
 
 def variance_unit(at: Place) -> float:
@@ -116,12 +124,24 @@ def variance_unit(at: Place) -> float:
 
     So fixed-point numbers are of a useful size. 1 where there is no bound.
     """
-    return at.bound("variance", 1.0)
+    return at.unit("variance", 1.0)
 
 
 def scaled_variance(at: Place, total: Any) -> Any:
-    """Return variances in their unit, from sums of squares."""
-    return times(total, 1 / (at.hidden * variance_unit(at)))
+    """Return variances in their unit, from sums of squares, and watch them."""
+    return watched_variance(at, total, variance_unit(at))
+
+
+def watched_variance(at: Place, total: Any, unit: float) -> Any:
+    """Return variances over a public unit, from sums of squares.
+
+    All of a row goes into its variance, numbers that have left the ring before it, too:
+    so these are watched.
+    """
+    variance = times(total, 1 / (at.hidden * unit))
+    most = at.bound("variance", 1.0) / unit
+    at.watch(variance, -_ROUNDED, most)
+    return variance
 
 
 def check_variances(variance: npt.ArrayLike | jax.Array) -> np.ndarray:

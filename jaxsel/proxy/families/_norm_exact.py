@@ -13,7 +13,7 @@ from jaxtyping import Float
 from jaxsel._checks import check_positive
 from jaxsel.proxy._mlp import Params
 
-from ._norm import Norm, variance_unit
+from ._norm import Norm, variance_unit, watched_variance
 from ._place import Place, Steps, times
 
 
@@ -39,9 +39,8 @@ class ExactNorm(Norm):
     def factor(self, at: Place, total: Any) -> Steps:
         power = root_scale(variance_unit(at))
         # Multiplied first, so that no digit is lost before the division.
-        factor = yield at.call(
-            "norm", "inv_sqrt", times(total, 4.0**-power / at.hidden)
-        )
+        variance = watched_variance(at, total, 4.0**power)
+        factor = yield at.call("norm", "inv_sqrt", variance)
         return times(factor, 2.0**-power)
 
 

@@ -36,6 +36,7 @@ Kind = Literal[
     "log_softmax",
     "max",
     "nonnegative",
+    "all",
     "select",
     "highest",
     "scale",
@@ -98,6 +99,8 @@ class Run:
         cat: Join operands along the last axis.
         spare_bits: By how many bits attention's weights are larger than they are, as
             `fold` was told.
+        watched: Operands `[n, m]` that are not below zero where a sample's numbers lie
+            within the manifest's bounds; None if nobody watches.
     """
 
     manifest: Manifest
@@ -105,6 +108,7 @@ class Run:
     inputs: SharedInputs
     cat: Callable[[Sequence[Any]], Any]
     spare_bits: int = 0
+    watched: list[Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +149,29 @@ class Place:
         """Return the manifest's bound of a place, or a default where there is none."""
         bounds = self.run.manifest.fixed_point.bounds
         return bounds.get(f"{self.at}.{self.prefix}{name}", default)
+
+    def unit(self, name: str, default: float) -> float:
+        """Return the bound that numbers are scaled by.
+
+        It leaves out the powers by which they may grow: usual numbers keep their
+        digits.
+        """
+        return self.bound(f"{name}_unit", self.bound(name, default))
+
+    def watch(self, value: Any, low: float, high: float) -> None:
+        """Count a sample out where a number does not lie from `low` to `high`.
+
+        A number that has left the ring lies anywhere in it, so that both ends are
+        compared.
+
+        Args:
+            value: Numbers `[n, ...]`.
+            low: Public, as `high` is.
+            high: Likewise.
+        """
+        if self.run.watched is not None:
+            flat = value.reshape(-1, math.prod(value.shape[1:]))
+            self.run.watched.extend([flat + -low, -flat + high])
 
     def linear(self, name: str, x: Any, columns: int, *, bias: bool = True) -> Steps:
         """Multiply by the weight of this name, and add its bias."""

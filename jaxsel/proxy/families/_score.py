@@ -60,6 +60,22 @@ class SecureScore(abc.ABC):
         del kind
         return self.apply(params, logits)
 
+    def largest(self, params: Arrays, logits: float) -> float:
+        """Return how large a score gets of logits up to a bound, parameters absolute.
+
+        Families that emulate write it.
+        """
+        del params
+        return logits
+
+    def degree(self, kind: str) -> int:
+        """Return the degree of the score in the logits; 0 if it is no power of them.
+
+        Logits of any scale rank alike where it is above 0.
+        """
+        del kind
+        return 0
+
     @abc.abstractmethod
     def entry(self) -> dict[str, Any]:
         """Return the family's line in the manifest."""

@@ -52,6 +52,9 @@ class ExactEntropy(SecureScore):
     ) -> Float[jax.Array, "*n"]:
         return margin(logits) if kind == "margin" else self.apply(params, logits)
 
+    def degree(self, kind: str) -> int:
+        return int(kind == "margin")
+
     def entry(self) -> dict[str, Any]:
         return {"family": "exact"}
 

@@ -50,6 +50,10 @@ class SquareEntropy(SecureScore):
             )
         return -((logits[..., 1] - logits[..., 0]) ** 2)
 
+    def degree(self, kind: str) -> int:
+        del kind
+        return 2
+
     def entry(self) -> dict[str, Any]:
         return {"family": "square"}
 

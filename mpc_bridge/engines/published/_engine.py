@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel.proxy import Operation, run_steps
+from mpc_bridge._handshake import SessionError
 from mpc_bridge.engines._face import (
     DATA_OWNER,
     Book,
@@ -89,6 +90,13 @@ class PublishedEngine(Engine):
         found = np.asarray(run_steps(steps, execute).array)
         if found.dtype.kind != "f":
             return found
+        if not np.isfinite(found).all():
+            row = int(np.argmin(np.isfinite(found)))
+            raise SessionError(
+                f"a proxy's scores must be finite, got {found[row]} in row {row} of a "
+                f"batch of {len(found):,}: it overflows there. The data owner can "
+                "exclude rows unlike the others"
+            )
         # To the same grid as other engines: equal scores are equal.
         return np.round(found * 2.0**self._fraction_bits) / 2.0**self._fraction_bits
 

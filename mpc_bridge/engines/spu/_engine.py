@@ -106,6 +106,7 @@ class SpuEngine(Engine):
 
     most_bits: ClassVar[int] = 18
     spare_bits: ClassVar[int] = 4
+    watches: ClassVar[bool] = True
     own_process: ClassVar[bool] = True
     protocol: ClassVar[str]
     private: ClassVar[tuple[int, ...]] = (MODEL_OWNER, DATA_OWNER)
