@@ -273,7 +273,7 @@ def _checked_pool(job: Session, samples: Samples, result: Any) -> Mapping[str, f
 
 def depth_case(*, quick: bool) -> Case[Samples]:
     """Measure a sample of twelve layers, with every row of all but the last."""
-    sizes = (TINY if quick else BLOCK) | {"layers": 12}
+    sizes: dict[str, Any] = (TINY if quick else BLOCK) | {"layers": 12}
     few, many = 2, 4
     spec = Spec(12, 12, attention="quadratic", norm="polynomial", read="cls")
     manifest = proxy.manifest(spec, **sizes)
