@@ -218,7 +218,7 @@ def test_engines_open_rows_in_no_order_of_scores(engine, runs):
 
 @needs_spu
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "runs"), [("spu-aby3", 400), ("spu-cheetah", 120)])
+@pytest.mark.parametrize(("engine", "runs"), [("spu-aby3", 200), ("spu-cheetah", 40)])
 def test_engines_open_few_rows_alike_whatever_their_scores(engine, runs):
     """The order of three rows of five, for scores that rank them the other way."""
     some = [
