@@ -102,6 +102,26 @@ def test_a_killed_party_goes_on(files, tmp_path, entries, victim):
     assert results[0].openings == results[1].openings
 
 
+def test_another_pool_after_a_cut_is_refused_by_both(files, tmp_path):
+    session = Session(files, tmp_path, "spu-cheetah")
+    with running(session) as roles:
+        until(
+            lambda: session.entries(1) >= 6,
+            "something is opened",
+            alive=lambda: all(role.status is None for role in roles),
+        )
+        roles[1].process.kill()
+        assert roles[0].wait()[0] == 1
+    np.save(tmp_path / "other.npy", np.load(files / "x0.npy")[::-1])
+    session.edit(1, str(files / "x0.npy"), str(tmp_path / "other.npy"))
+    with running(session) as roles:
+        assert [role.wait()[0] for role in roles] == [1, 1]
+        assert "starting anew, because the run that was cut had anot" in roles[1].said
+        assert "commits to other samples than before" in roles[0].last
+        for role in roles:
+            assert "limits.sessions must be at least 2 for another" in role.last
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_end_of_local_is_one_of_all_roles(files, tmp_path, number):
     config = config_of(files, tmp_path, engine="spu-aby3", samples=60)
