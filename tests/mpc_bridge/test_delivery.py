@@ -332,6 +332,19 @@ def test_a_run_that_is_cut_in_the_delivery_resumes(files, config, monkeypatch):
     assert "reveal" not in kinds  # nothing was chosen again
 
 
+def test_other_rows_after_a_cut_are_another_run(config, files_of_rows, monkeypatch):
+    """A data owner that has seen the choice commits to other rows: all starts anew."""
+    made = delivering(config(), deliver=files_of_rows[:1])
+    with monkeypatch.context() as patch:
+        patch.setattr(Goods, "send", lambda *_: cut_off(None, 0))
+        patch.setattr(ClearEngine, "receive", cut_off)
+        Run(made, made)
+    np.save(files_of_rows[0], np.load(files_of_rows[0]) + 1)
+    run = Run(made, made)
+    kinds = [kind for kind, _ in run.engines[0].log]
+    assert "reveal" in kinds
+
+
 def cut_off(self, rank):
     raise RuntimeError("the other one is gone")
 

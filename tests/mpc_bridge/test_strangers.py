@@ -16,7 +16,7 @@ from test_tunnel import MODEL, engine, folders, meet, parties, running, through
 
 from mpc_bridge._handshake import SessionError
 from mpc_bridge.engines.spu import _door, _meet, _tunnel
-from mpc_bridge.engines.spu._tls import PeerError
+from mpc_bridge.engines.spu._tls import NotThereError, PeerError, RefusedError
 
 __all__ = ["folders", "parties"]
 FREE = 160  # descriptors, which is less than any flood here
@@ -208,3 +208,18 @@ def test_a_line_that_never_ends_is_an_error(folders, parties, monkeypatch):
         pytest.raises(PeerError, match=f"sends a line of more than {_door.PIECE} byt"),
     ):
         first.meet(PATIENCE)
+
+
+def test_one_that_refuses_and_leaves_has_refused(folders, parties, monkeypatch):
+    answers = [RefusedError("it does not accept this party's certificate")]
+
+    async def dial(self, rank, purpose):
+        raise answers.pop() if answers else NotThereError("it can't be reached")
+
+    monkeypatch.setattr(_meet, "_LINGER", 0.1)
+    monkeypatch.setattr(_tunnel.Tunnel, "_dial", dial)
+    with (
+        running(parties, *folders) as (first, _),
+        pytest.raises(PeerError, match="does not accept this party's certificate"),
+    ):
+        first.meet(20)
