@@ -96,8 +96,6 @@ def _run(args: argparse.Namespace) -> int:
         )
         _print(found)
         return 0
-    config = read_config(args.config)
-    config = with_limits(config, lambda limits: limits.changed(args.limit))
     options: dict[str, Any] = {
         "test_only_first_party": args.test_only_first_party,
         "force": args.force,
@@ -110,6 +108,8 @@ def _run(args: argparse.Namespace) -> int:
             )
         deal(args.rendezvous)
         return 0
+    config = read_config(args.config)
+    config = with_limits(config, lambda limits: limits.changed(args.limit))
     if args.command == "local":
         result = run_local(config, python=args.python, **options)
     else:

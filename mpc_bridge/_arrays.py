@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-import tokenize
 import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxsel._npy import DAMAGED
+
 from ._handshake import Refused, SessionError
 
-_DAMAGED = (
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    OSError,
-    OverflowError,
-    SyntaxError,
-    tokenize.TokenError,
-)
+_DAMAGED = (*DAMAGED, OSError)
 
 
 class ArrayFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -12,10 +13,20 @@ from typing import IO, Any
 import numpy as np
 
 from jaxsel._npy import map_array, read_arrays
+from jaxsel.proxy import Manifest, Traffic
 
 from ._config import Config, DataOwner
-from ._goods import SALT, Goods, Offer, checked_column, receive
+from ._goods import (
+    PIECE,
+    SALT,
+    Goods,
+    Offer,
+    checked_column,
+    delivery_size,
+    receive,
+)
 from ._handshake import ROLES, Refused, SessionError, printable
+from ._inputs import shapes_of
 from ._journal import FOLDER
 from ._ledger import Ledger
 from .engines import DATA_OWNER, MODEL_OWNER
@@ -193,20 +204,27 @@ def write_private(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
-def row_size(config: Config, inputs: int) -> int:
-    """Return the bytes of a delivered row, as far as they are known beforehand.
+def traffic(config: Config, manifest: Manifest, parties: int) -> Traffic:
+    """Return the traffic of sending the chosen rows, in messages that wait for nothing.
 
     Args:
         config: Of the run; with the data owner's part its files are opened.
-        inputs: Bytes that the last phase reads of a row: what is delivered by default.
+        manifest: Of the last phase, whose inputs are delivered by default.
+        parties: Of the engine.
 
     Raises:
         Refused: If a file can't be opened.
     """
-    part = config.data_owner
-    if part is None or not part.deliver:
-        return inputs
-    return sum(array[:1].nbytes for array in _open(part).values())
+    keep, part = config.phases[-1].keep, config.data_owner
+    row = 4 * math.prod(shapes_of(manifest, 1)[0].shape)
+    if manifest.inputs.embed == "onehot":
+        row = 8 * manifest.inputs.length  # as whole numbers, which most files have
+    if part is not None and part.deliver:
+        row = sum(array[:1].nbytes for array in _open(part).values())
+    size = float(delivery_size(config.session.samples, keep, row))
+    none = (0.0,) * (parties - 2)
+    rounds = -(-size // PIECE)
+    return Traffic(rounds, 1.0, (0.0, size, *none), (size, 0.0, *none))
 
 
 def _open(part: DataOwner) -> dict[str, np.ndarray]:

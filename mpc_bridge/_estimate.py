@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from jaxsel.proxy import (
 )
 
 from ._config import Config, ConfigError
-from ._goods import PIECE, delivery_size
 from ._handshake import Refused
 from ._network import network as network_for
 from ._result import BASES, Result, Reveal, table
@@ -116,7 +114,10 @@ def estimates(
         steps.append(Step(what, choice.expected, choosing))
         left = phase.keep
     if config.session.deliver and engine_of(name).own_process:
-        steps.append(_delivery(config, public, engine_of(name).parties))
+        from ._delivery import traffic
+
+        sent = traffic(config, public.manifests[-1], engine_of(name).parties)
+        steps.append(Step(f"delivery of {left:,} rows", sent))
     return Estimate(name, tuple(steps), network)
 
 
@@ -127,23 +128,6 @@ def _shuffling(calibration: Calibration, engine: EngineName, n: int, k: int) -> 
         return calibration.shuffling(layers)
     again = choice_cost(k, 1, engine=engine)  # as many comparisons as the last one of k
     return calibration.choosing(again.passes, again.comparisons)
-
-
-def _delivery(config: Config, public: Public, parties: int) -> Step:
-    """Return the step that sends the chosen rows, in messages that wait for nothing."""
-    from ._delivery import row_size
-    from ._inputs import shapes_of
-
-    keep, n = config.phases[-1].keep, config.session.samples
-    inputs = public.manifests[-1].inputs
-    row = 4 * math.prod(shapes_of(public.manifests[-1], 1)[0].shape)
-    if inputs.embed == "onehot":
-        row = 8 * inputs.length  # as whole numbers, which most files have
-    size = float(delivery_size(n, keep, row_size(config, row)))
-    none = (0.0,) * (parties - 2)
-    rounds = -(-size // PIECE)
-    traffic = Traffic(rounds, 1.0, (0.0, size, *none), (size, 0.0, *none))
-    return Step(f"delivery of {keep:,} rows", traffic)
 
 
 def batches(config: Config, public: Public) -> list[int]:

@@ -106,7 +106,6 @@ class Party:
         self._check_absent(cut=self.journal.there > 0)
         self.record.check_rows(self._rows(), self.limits)
         content = work.get("weights") or work.get("samples")
-        content = json.dumps(content, sort_keys=True)
         self.commitment = self.record.commitment(self.config.session.name, content)
         self.delivery = Delivery(self.config, self.rank, self.journal.session)
         check_hours(self.config, self.public)  # last, since it may take a minute
@@ -249,6 +248,7 @@ class Party:
             rows, phases, appraisal = self._phases(batches, ledger)
         self.where = "delivering the chosen rows"
         self.delivery.play(rows, ledger)
+        terms = {**engine.terms(), **self.delivery.terms()}
         result = Result(
             role=self.role,
             session=self.config.session.name,
@@ -259,10 +259,7 @@ class Party:
             steps=steps_of(ledger),
             openings=openings_of(ledger.opened),
             fraction_bits=engine.fraction_bits,
-            terms={
-                name: str(value)
-                for name, value in {**engine.terms(), **self.delivery.terms()}.items()
-            },
+            terms={name: str(value) for name, value in terms.items()},
             versions=self.versions(),
             discarded=self._discarded(ledger),
             warnings=self.warnings,

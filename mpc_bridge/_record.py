@@ -130,17 +130,18 @@ class Record:
         last = self._last
         return last is not None and last.ended and last.start.work == work
 
-    def commitment(self, session: str, content: str) -> str:
+    def commitment(self, session: str, content: Any) -> str:
         """Return a commitment to weights or samples, the same for the same session.
 
         Args:
             session: Name of the session.
-            content: Hash of what is committed to.
+            content: Hashes of what is committed to, as JSON has them.
         """
         if not self._salt:
             self._append({"salt": secrets.token_hex(_SALT)})
         # All parts have one length: none runs into the next.
-        parts = [hashlib.sha256(text.encode()).digest() for text in (session, content)]
+        texts = session, json.dumps(content, sort_keys=True)
+        parts = [hashlib.sha256(text.encode()).digest() for text in texts]
         data = b"jaxsel commitment 1 " + self._salt + b"".join(parts)
         return f"sha256:{hashlib.sha256(data).hexdigest()}"
 

@@ -375,6 +375,7 @@ def test_the_figure_has_a_mark_for_each_way():
     ]
 
 
+@pytest.mark.left_out
 def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
     seeds = []
 

@@ -196,6 +196,7 @@ def test_a_class_of_one_sample_has_no_probability_where_it_is_held_out():
     assert np.isfinite(errors.scores).all()
 
 
+@pytest.mark.left_out
 def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
     """Against scikit-learn with the penalty that was chosen, and the others."""
     x, y = samples(classes=3, d=6)

@@ -81,6 +81,7 @@ def test_samples_left_out():
     assert_close(run.params, by_hand(params, x, y, clients, 3, 0.3, rounds=2))
 
 
+@pytest.mark.left_out
 def test_minibatches_are_a_share_of_the_clients_samples():
     # A client with 30 samples and a share of .1 sees 3 of them in its one step.
     rng = np.random.default_rng(0)

@@ -279,7 +279,8 @@ def test_a_cheat_ends_the_run_of_both_and_leaves_no_file(config, monkeypatch):
     assert "is not what it committed to before the choice" in str(one)
     assert str(other).startswith("the model owner stopped: what the data owner deliver")
     for part in (made.model_owner, made.data_owner):
-        assert [path.name for path in part.output.iterdir()] == ["unfinished"]
+        names = sorted(path.name for path in part.output.iterdir())
+        assert names == ["openings.jsonl", "unfinished"]
 
 
 def test_a_file_that_changes_during_a_run_is_not_delivered(
@@ -333,16 +334,16 @@ def test_a_run_that_is_cut_in_the_delivery_resumes(files, config, monkeypatch):
 
 
 def test_other_rows_after_a_cut_are_another_run(config, files_of_rows, monkeypatch):
-    """A data owner that has seen the choice commits to other rows: all starts anew."""
+    """A data owner that has seen the choice commits to other rows: refused."""
     made = delivering(config(), deliver=files_of_rows[:1])
     with monkeypatch.context() as patch:
         patch.setattr(Goods, "send", lambda *_: cut_off(None, 0))
         patch.setattr(ClearEngine, "receive", cut_off)
         Run(made, made)
     np.save(files_of_rows[0], np.load(files_of_rows[0]) + 1)
-    run = Run(made, made)
-    kinds = [kind for kind, _ in run.engines[0].log]
-    assert "reveal" in kinds
+    for error in Run(made, made).results:
+        assert "limits.sessions must be at least 2 for another answer" in str(error)
+    assert not (made.model_owner.output / "delivered.npz").exists()
 
 
 def cut_off(self, rank):
@@ -363,7 +364,8 @@ def test_a_helper_gets_nothing(files, config, tmp_path):
     marks = np.load(files / "x1.npy")[list(run.results[0].rows)].tobytes()[:16]
     heard = [m for kind, m in run.engines[2].log if kind == "exchange"]
     assert not any(marks in message for message in heard)
-    assert [path.name for path in third.output.iterdir()] == ["result.json"]
+    names = sorted(path.name for path in third.output.iterdir())
+    assert names == ["openings.jsonl", "result.json"]
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,7 @@ def test_an_authority_of_the_peer_is_not_enough(folders, parties, tmp_path, alon
         assert through(second, 0) == b""
 
 
+@pytest.mark.left_out
 def test_one_that_starts_late_hears_why_the_other_ends(folders, parties, tmp_path):
     """Whoever sees a wrong certificate first stays, until the other has seen it."""
     wrong = credentials(stranger(tmp_path, folders), unchecked(folders[0]))
@@ -424,6 +425,7 @@ def test_intruders_reach_no_engine(folders, parties, tmp_path):
         assert second.received == {0: 3 * 13}
 
 
+@pytest.mark.left_out
 def test_cut_connections_are_made_again(folders, parties):
     host, port = parties[1][1].split(":")
     with Relay((host, int(port))) as relay:

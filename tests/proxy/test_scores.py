@@ -115,6 +115,7 @@ def test_choices_of_bad_input(change, message):
 # Probes.
 
 
+@pytest.mark.left_out
 def test_labels_as_scikit_learn():
     x = normal(M, D) * np.array([1, 10, 0.1, 1, 1]) + 5
     y = np.random.default_rng(0).integers(C, size=M)

@@ -261,6 +261,7 @@ def test_samples_are_the_same_in_any_batches(n, kind):
     assert not whole[:there].all(1).any()
 
 
+@pytest.mark.left_out
 def test_runs_do_not_depend_on_batches_executors_or_interruptions(tmp_path):
     game = saturating(11)
     expected = adjusted(game, ("shapley",), 600)

@@ -15,10 +15,11 @@ MASKS = RNG.random((3, 40)) < 0.7
 
 
 def threads():
+    """Threads of the libraries of NumPy and SciPy; others may not heed limits."""
     return [
         library["num_threads"]
         for library in threadpoolctl.threadpool_info()
-        if library["user_api"] == "blas"
+        if library["user_api"] == "blas" and "scipy_openblas" in library["prefix"]
     ]
 
 

@@ -221,6 +221,7 @@ def test_global_configuration_is_left_alone():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.left_out
 def test_features_are_copied_once():
     def resident():
         pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -384,7 +384,7 @@ def test_more_open_points_than_ranks_of_weight(crowded, name, built, ties, monke
 
 
 @pytest.mark.parametrize("name", ["far", "line"])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_bounds_hold(path, name, monkeypatch):
     monkeypatch.setattr(_linear, "sorts_faster", lambda: False)
     arguments = near_ties.draw(name, n=N)
