@@ -69,14 +69,15 @@ def run_demo(
         texts = run_texts(secure=secure, progress=progress)
         chapters.append(texts_chapter(texts))
         lines.append(
-            f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB (counted): rank "
-            f"correlation with the model's own doubts {texts.spearman:.2f}"
+            f"Reviews chosen by a proxy for {texts.megabytes:,.0f} MB (counted on "
+            "CrypTen): rank correlation with the model's own doubts "
+            f"{texts.spearman:.2f}"
         )
         if texts.private is not None:
             run = texts.private
             lines.append(
-                f"The same in secret: {run.megabytes:,.0f} MB, {run.rounds} rounds, "
-                f"{run.seconds:.0f} s; {texts.agreed:.0%} of the choice is the same"
+                f"The same in secret on {run.engine}: {run.megabytes:,.0f} MB, "
+                f"{run.rounds} rounds, {run.seconds:.0f} s; {texts.agreed:.0%} of the choice is the same"
             )
         lines += secure.notices()
     else:
