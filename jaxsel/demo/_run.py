@@ -77,7 +77,8 @@ def run_demo(
             run = texts.private
             lines.append(
                 f"The same in secret on {run.engine}: {run.megabytes:,.0f} MB, "
-                f"{run.rounds} rounds, {run.seconds:.0f} s; {texts.agreed:.0%} of the choice is the same"
+                f"{run.rounds} rounds, {run.seconds:.0f} s; {texts.agreed:.0%} of the "
+                "choice is the same"
             )
         lines += secure.notices()
     else:
