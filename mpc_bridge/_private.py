@@ -17,19 +17,26 @@ from pathlib import Path
 
 _PREFIX = "jaxsel-"
 _LOCK = ".lock"
+_SOCKETS = 70  # bytes of a path, to which 31 are added
 _held: dict[Path, int] = {}  # folders of this process, and their locks
 
 
-def hold_folder(kind: str) -> Path:
+def hold_folder(kind: str, *, for_sockets: bool = False) -> Path:
     """Make a temporary folder that this process holds until `remove_folder`.
 
     Folders of processes that have ended, by a kill or a crash, are removed first.
 
     Args:
         kind: A word for its name.
+        for_sockets: Whether sockets lie in it. Their paths have at most 107 bytes (103
+            on macOS), so that it lies in `/tmp` if the usual place is too far down.
     """
-    sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))  # mode 0700
+    base = tempfile.gettempdir()
+    if for_sockets and len(os.fsencode(base)) > _SOCKETS:
+        base = "/tmp"
+    sweep(base)
+    # Of mode 0700.
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-", dir=base))
     new = folder / f"{_LOCK}.new"
     lock = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with contextlib.suppress(OSError):  # a file system without locks: never swept
@@ -64,9 +71,13 @@ def temporary_folder(kind: str) -> Iterator[Path]:
         remove_folder(folder)
 
 
-def sweep() -> None:
-    """Remove temporary folders of this user's processes that have ended."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep(base: str | None = None) -> None:
+    """Remove temporary folders of this user's processes that have ended.
+
+    Args:
+        base: Where they lie; None takes the usual place.
+    """
+    for folder in Path(base or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             about = folder.lstat()
             if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():

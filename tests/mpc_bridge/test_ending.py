@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -129,6 +130,20 @@ def test_folders_of_the_dead_are_swept_and_no_others(start, temporary):
     running.wait()
     _private.sweep()
     assert sorted(temporary.iterdir()) == [link, foreign]
+
+
+@pytest.mark.parametrize("length", [40, 71, 200])
+def test_sockets_have_short_paths(tmp_path, monkeypatch, length):
+    base = f"{tmp_path}/".ljust(length, "t")
+    os.makedirs(base)
+    monkeypatch.setattr(tempfile, "tempdir", base)
+    folder = _private.hold_folder("wire", for_sockets=True)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(folder / "engine"))
+    _private.remove_folder(folder)
+    kept = _private.hold_folder("role")
+    assert kept.parent == Path(base)
+    _private.remove_folder(kept)
 
 
 def test_private_files_are_whole_and_their_owners_alone(tmp_path, monkeypatch):

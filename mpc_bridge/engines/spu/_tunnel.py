@@ -110,7 +110,7 @@ class Tunnel:
         self._door = Door(server, self._from_peer, strangers)
         self._board = Board(self._peers, lambda: self._door.refused)
         self._carried = dict.fromkeys(self._peers, 0)
-        self._folder = hold_folder("wire")
+        self._folder = hold_folder("wire", for_sockets=True)
         self._sockets = [self._folder / f"to-{i}" for i in range(len(parties))]
         self._sockets[rank] = self._folder / "engine"
         self.hosts = [f"unix:{path}" for path in self._sockets]
