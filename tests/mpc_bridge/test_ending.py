@@ -135,7 +135,7 @@ def test_folders_of_the_dead_are_swept_and_no_others(start, temporary):
 @pytest.mark.parametrize("length", [40, 71, 200])
 def test_sockets_have_short_paths(tmp_path, monkeypatch, length):
     base = f"{tmp_path}/".ljust(length, "t")
-    os.makedirs(base)
+    os.makedirs(base, exist_ok=True)
     monkeypatch.setattr(tempfile, "tempdir", base)
     folder = _private.hold_folder("wire", for_sockets=True)
     with socket.socket(socket.AF_UNIX) as one:
