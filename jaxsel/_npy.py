@@ -49,7 +49,7 @@ def map_array(path: str | os.PathLike[str]) -> np.ndarray:
     return mapped
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read all arrays of an `.npz` file, by name.
 
     Raises:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from jaxsel._npy import map_array, read_arrays
+from jaxsel._npy import map_array, read_npz
 from jaxsel.proxy import Manifest, Traffic
 
 from ._config import Config, DataOwner
@@ -29,6 +28,7 @@ from ._handshake import ROLES, Refused, SessionError, printable
 from ._inputs import shapes_of
 from ._journal import FOLDER
 from ._ledger import Ledger
+from ._private import write_private
 from .engines import DATA_OWNER, MODEL_OWNER
 
 FILE = "delivered.npz"
@@ -183,27 +183,6 @@ def open_goods(config: Config, part: DataOwner, folder: Path, session: str) -> G
         raise Refused("output must be a folder", str(error)) from None
 
 
-def write_private(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a file for its owner alone: whole, or not at all.
-
-    Raises:
-        OSError: If that fails, such as on a full disk; names the file.
-    """
-    part = path.with_name(f"{path.name}.part")
-    try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = os.fspath(path)
-        raise
-
-
 def traffic(config: Config, manifest: Manifest, parties: int) -> Traffic:
     """Return the traffic of sending the chosen rows, in messages that wait for nothing.
 
@@ -236,10 +215,7 @@ def _open(part: DataOwner) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for name, path in files:
         try:
-            if path.suffix == ".npz":
-                more = read_arrays(path)
-            else:
-                more = {name: map_array(path)}
+            more = read_npz(path) if path.suffix == ".npz" else {name: map_array(path)}
         except (OSError, ValueError) as error:
             raise Refused(f"{_FIELD} must be array files", str(error)) from None
         if twice := sorted(arrays.keys() & more.keys()):
@@ -253,7 +229,7 @@ def _key(path: Path) -> bytes:
     if path.exists() and len(key := path.read_bytes()) == SALT:
         return key
     key = secrets.token_bytes(SALT)
-    write_private(path, lambda file: file.write(key))
+    write_private(path, key)
     return key
 
 

@@ -12,8 +12,9 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 _PREFIX = "jaxsel-"
 _LOCK = ".lock"
@@ -97,8 +98,12 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes | Callable[[IO[bytes]], object]) -> None:
     """Write a file for its owner alone; after a crash it is whole, or as it was before.
+
+    Args:
+        path: The file.
+        data: Its content, or what writes it to the open file.
 
     Raises:
         OSError: If that fails, such as on a full disk: names the file. What was there
@@ -108,7 +113,7 @@ def write_private(path: Path, data: bytes) -> None:
     try:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.write(data) if isinstance(data, bytes) else data(file)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -72,13 +72,13 @@ def test_archives_that_were_changed(tmp_path):
     drawn = random.Random(1)
     path = tmp_path / "x.npz"
     np.savez(path, x=np.zeros((20, 6), np.float32), y=np.arange(20))
-    assert set(_npy.read_arrays(path)) == {"x", "y"}
+    assert set(_npy.read_npz(path)) == {"x", "y"}
     whole, refused = path.read_bytes(), 0
     for _ in range(200):
         content = bytearray(whole)
         content[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
         path.write_bytes(content[: drawn.choice([None, drawn.randrange(900)])])
-        refused += refuses(_npy.read_arrays, path)
+        refused += refuses(_npy.read_npz, path)
     assert refused > 50
 
 
@@ -86,6 +86,6 @@ def test_one_is_not_the_other(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     np.savez(tmp_path / "x.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="x.npy is no .npz file"):
-        _npy.read_arrays(tmp_path / "x.npy")
+        _npy.read_npz(tmp_path / "x.npy")
     with pytest.raises(ValueError, match="x.npz is no .npy file: it holds several"):
         _npy.map_array(tmp_path / "x.npz")
