@@ -122,6 +122,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*once they are rounded")  # of short trainings
 def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     found = run_proxies(tmp_path / "runs", seeds=(0, 1))
     names = points(full=False)

@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 _ONE_WAY = 12.0  # seconds, for a peer that reaches this party and can't be reached
 _CROWDED = 120.0  # the same, for one that ends connections at once
 _AGAIN = 0.3  # seconds until it is tried again
-_TRIES = 3  # refusals in a row: one may be of a port that is crowded
+_TRIES = 5  # refusals in a row: one may be of a port that is crowded
 _INSIST = 2.5  # seconds; then the engine tries again by itself
 _DECLINED = 5.0  # seconds, in which those who wait look twice
 _MOST_OF_PEER = 128  # connections
@@ -239,7 +239,10 @@ class Tunnel:
                 self.failure = f"{name!r} has left"
             except RefusedError as error:
                 self.failure = str(error)
-                refusals.append(error)
+                if rank in self._board.looking:  # it trusts this party: a crowded port
+                    longest = _AGAIN
+                else:
+                    refusals.append(error)
             except PeerError:
                 self._board.wrong.add(rank)
                 raise
