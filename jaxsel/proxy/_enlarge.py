@@ -125,7 +125,8 @@ def head_scales(
     lead = min(lead, product)
     if not exact_cut:
         lead = min(lead, _INEXACT)
-    scales, whole = [], 1.0
+    scales: list[float] = []
+    whole = 1.0
     if depth == 2:
         hidden = bounds["head.hidden_products"]
         first = min(
