@@ -225,6 +225,21 @@ def test_area_of_estimators_of_scikit_learn(classes):
         np.testing.assert_allclose(utility(mask[None]), [wanted], rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", [4, 9, 59])
+def test_naive_bayes_where_classes_have_no_variance(seed):
+    """Log odds of 6 or 7 whole numbers, some near 1e9, as float64 has them."""
+    from sklearn.naive_bayes import GaussianNB
+
+    rng = np.random.default_rng(seed)
+    x, x_val = rng.integers(0, 4, (6 + seed % 2, 3)), rng.integers(0, 4, (20, 3))
+    y = np.append([0, 1], rng.integers(0, 2, len(x) - 2))
+    wanted = GaussianNB().fit(x, y).predict_joint_log_proba(x_val)
+    task = cases.Task(np.float32(x), y, np.float32(x_val), np.zeros(20, int), 2)
+    scores, _ = cases.scores(value.GaussianNB(), task, np.ones((1, len(x))))
+    scores, odds = scores[0], wanted[:, 1] - wanted[:, 0]
+    np.testing.assert_allclose(scores[:, 1] - scores[:, 0], odds, rtol=1e-7, atol=2e-7)
+
+
 def test_naive_bayes_where_all_classes_are_equally_far():
     # The second feature has no variance but the smoothing, 1e-9: only the sizes of
     # classes tell them apart, beside distances of 1e11.

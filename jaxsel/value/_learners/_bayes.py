@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
-from jaxsel._typed import map_rows
+from jaxsel._typed import map_leaves, map_rows
 from jaxsel.value._examples import Examples
 
 from ._arrays import dot
+from ._scaled import narrowed, widened
 
 
 class ClassMoments(NamedTuple):
@@ -23,11 +24,13 @@ class ClassMoments(NamedTuple):
         size: `[B, C]`.
         mean: `[B, C, d]`.
         variance: `[B, C, d]`; of no use to centroids.
+        rest: What float32 leaves of the mean and the variance, `[2, B, C, d]`.
     """
 
     size: jax.Array
     mean: jax.Array
     variance: jax.Array
+    rest: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,42 +69,52 @@ class GaussianNB:
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
         del key, start
-        x, w = jnp.asarray(data.x, jnp.float32), jnp.asarray(weights, jnp.float32)
-        onehot, count, mean = _means(data, w)
-        share = w / jnp.maximum(w.sum(1, keepdims=True), 1)
+        with jax.enable_x64(True):
+            x, w = widened(jnp.asarray(data.x)), widened(jnp.asarray(weights))
+            onehot, count, mean = _means(data, x, w)
+            share = w / jnp.maximum(w.sum(1, keepdims=True), 1)
 
-        def spread(feature: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            # Two passes, since a mean of squares would cancel in float32.
-            values, means = feature
-            deviation = values[None] - dot(means, onehot.T)
-            within = dot(w * deviation**2, onehot) / jnp.maximum(count, 1)
-            middle = jnp.sum(share * values[None], axis=1, keepdims=True)
-            return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
+            def spread(
+                feature: tuple[jax.Array, jax.Array],
+            ) -> tuple[jax.Array, jax.Array]:
+                # Two passes, since a mean of squares would cancel.
+                values, means = feature
+                deviation = values[None] - dot(means, onehot.T)
+                within = dot(w * deviation**2, onehot) / jnp.maximum(count, 1)
+                middle = jnp.sum(share * values[None], axis=1, keepdims=True)
+                return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
 
-        within, overall = map_rows(spread, (x.T, mean.transpose(2, 0, 1)))
-        smoothing = self.var_smoothing * overall.max(0)
-        # Where no feature varies, none tells classes apart but by its mean.
-        smoothing = jnp.where(smoothing > 0, smoothing, 1.0)
-        variance = within.transpose(1, 2, 0) + smoothing[:, None, None]
-        return ClassMoments(count, mean, variance)
+            within, overall = map_rows(spread, (x.T, mean.transpose(2, 0, 1)))
+            smoothing = self.var_smoothing * overall.max(0)
+            # Where no feature varies, none tells classes apart but by its mean.
+            smoothing = jnp.where(smoothing > 0, smoothing, 1.0)
+            variance = within.transpose(1, 2, 0) + smoothing[:, None, None]
+            exact = jnp.stack([mean, variance])
+            single = narrowed(exact)
+            rest = narrowed(exact - widened(single))
+            return ClassMoments(narrowed(count), single[0], single[1], rest)
 
     def predict(
         self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
     ) -> Float[jax.Array, "B m C"]:
         """Return log joint probabilities, `[B, m, C]`: see `Learner.predict`.
 
-        They lack a constant for each sample: the least squared distance to a class in
-        each feature. Of few points a class may have no variance but the smoothing, and
-        distances near 1e9, beside which float32 has no digits for the rest.
+        They lack a constant for each sample, so that the likeliest class has 0. Of few
+        points a class may have no variance but the smoothing, and distances near 1e9,
+        beside which float32 has no digits for the rest: float64 has.
         """
-        x = jnp.asarray(x, jnp.float32)
-        present, variance = params.size > 0, params.variance
-        distance = (x[None, :, None] - params.mean[:, None]) ** 2 / variance[:, None]
-        among = jnp.where(present[:, None, :, None], distance, jnp.inf)
-        distance = (distance - among.min(2, keepdims=True)).sum(-1)
-        constant = jnp.log(params.size) - jnp.log(variance).sum(-1) / 2
-        scores = constant[:, None] - distance / 2
-        return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)
+        with jax.enable_x64(True):
+            size, mean, variance, rest = map_leaves(widened, params)
+            mean, variance = mean + rest[0], variance + rest[1]
+            present = size > 0
+            x = widened(jnp.asarray(x))
+            away = (x[None, :, None] - mean[:, None]) ** 2 / variance[:, None]
+            among = jnp.where(present[:, None, :, None], away, jnp.inf)
+            away = (away - among.min(2, keepdims=True)).sum(-1)
+            constant = jnp.log(size) - jnp.log(variance).sum(-1) / 2
+            scores = jnp.where(present[:, None], constant[:, None] - away / 2, -jnp.inf)
+            best = scores.max(2, keepdims=True)
+            return narrowed(jnp.where(jnp.isfinite(best), scores - best, scores))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +143,10 @@ class NearestCentroid:
     ) -> ClassMoments:
         """Train on each subset: see `Learner.fit`."""
         del key, start
-        _, count, mean = _means(data, jnp.asarray(weights, jnp.float32))
-        return ClassMoments(count, mean, jnp.zeros((len(mean), 0)))
+        x = jnp.asarray(data.x, jnp.float32)
+        _, count, mean = _means(data, x, jnp.asarray(weights, jnp.float32))
+        none = jnp.zeros((len(mean), 0))
+        return ClassMoments(count, mean, none, none)
 
     def predict(
         self, params: ClassMoments, x: Shaped[jax.Array, "m d"]
@@ -143,12 +158,12 @@ class NearestCentroid:
         return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)
 
 
-def _means(data: Examples, w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _means(
+    data: Examples, x: jax.Array, w: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return classes `[n, C]`, their sizes `[B, C]` and means `[B, C, d]`."""
-    x = jnp.asarray(data.x, jnp.float32)
-    onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=jnp.float32)
-    count = jnp.matmul(w, onehot, precision="highest")
+    onehot = jax.nn.one_hot(data.y, data.n_classes, dtype=x.dtype)
+    count = dot(w, onehot)
     by_class = (onehot[:, :, None] * x[:, None]).reshape(len(x), -1)
-    sums = jnp.matmul(w, by_class, precision="highest")
-    sums = sums.reshape(len(w), data.n_classes, x.shape[1])
+    sums = dot(w, by_class).reshape(len(w), data.n_classes, x.shape[1])
     return onehot, count, sums / jnp.maximum(count, 1)[..., None]
