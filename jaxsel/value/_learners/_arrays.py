@@ -12,6 +12,10 @@ from jaxsel._checks import as_type
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the product of two matrices, in all digits of their type."""
+    if a.ndim == b.ndim == 2:
+        # Without the type that `matmul` asks for: `vmap` of a compiled program would
+        # ask for float64 where it is no longer enabled.
+        return jax.lax.dot(a, b, precision="highest")
     return jnp.matmul(a, b, precision="highest")
 
 
