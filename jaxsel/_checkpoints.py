@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -82,6 +83,10 @@ class Checkpoints:
             step: Its number.
             state: A pytree of arrays. If it maps names to arrays, `load_arrays` reads
                 it without knowing their shapes.
+
+        Raises:
+            OSError: If it can't be written, as on a full disk: the state before it is
+                kept.
         """
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
         names = [str(path[0].key) for path in paths] if _is_flat(state) else []
@@ -91,7 +96,7 @@ class Checkpoints:
             "names": names,
             "sha256": self._digest(step, names, leaves),
         }
-        with self._open() as folder:
+        with self._naming_disk(), self._open() as folder:
             folder.save(step, leaves, custom_metadata=about)
         _LOG.debug("checkpoint %s: saved step %d", self.folder, step)
 
@@ -139,6 +144,24 @@ class Checkpoints:
                 "it to start again, or choose another folder"
             ) from error
 
+    @contextlib.contextmanager
+    def _naming_disk(self) -> Iterator[None]:
+        """Raise errors of the system as such: tensorstore tells them in a sentence."""
+        try:
+            yield
+        except ValueError as error:
+            code = re.search(r"os_error_code='(\d+)'", str(error))
+            if code is None:
+                raise
+            self._remove_unfinished()
+            number = int(code[1])
+            raise OSError(number, os.strerror(number), str(self.folder)) from error
+
+    def _remove_unfinished(self) -> None:
+        if jax.process_index() == 0:
+            for unfinished in self.folder.glob(f"*{_UNFINISHED}*"):
+                shutil.rmtree(unfinished)
+
     def _open(self) -> Any:
         from orbax.checkpoint import v1 as ocp
 
@@ -146,9 +169,7 @@ class Checkpoints:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Orbax removes what a killed save has left in the background: of two folders
         # that are opened one after the other, one then trips over the other.
-        if jax.process_index() == 0:
-            for unfinished in self.folder.glob(f"*{_UNFINISHED}*"):
-                shutil.rmtree(unfinished)
+        self._remove_unfinished()
         newest: Any = ocp.training.preservation_policies.LatestN(1)
         return ocp.training.Checkpointer(
             os.fspath(self.folder), preservation_policy=newest

@@ -6,6 +6,7 @@ content, which their readers check.
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import io
@@ -285,3 +286,20 @@ def test_results_of_earlier_versions_are_refused(tmp_path):
     np.savez(path, __jaxsel__=np.array(header), values=np.ones(3), count=np.int32(1))
     with pytest.raises(ValueError, match="old.npz' .* no sha256, as those of earlier"):
         Values.load(path)
+
+
+def test_a_checkpoint_on_a_full_disk_is_named_and_the_one_before_stays(tmp_path):
+    """A limit on files stands for the disk: the system's error is another."""
+    saved, small = Checkpoints(tmp_path / "run", "a run"), {"x": np.arange(10.0)}
+    saved.save(1, small)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            saved.save(2, {"x": np.random.default_rng(0).normal(size=1 << 16)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (full.value.errno, full.value.filename) == (errno.EFBIG, str(saved.folder))
+    assert [path.name for path in saved.folder.iterdir()] == ["1"]
+    np.testing.assert_array_equal(saved.load_arrays()["x"], small["x"])
+    saved.save(3, small)
