@@ -295,6 +295,7 @@ def test_tables_with_categories_and_gaps(capsys):
     assert Answer.load("bare.npz", asked).pseudo_labels
 
 
+@pytest.mark.left_out
 def test_a_table_of_numbers_and_dates():
     """Whose features are called like its columns."""
 

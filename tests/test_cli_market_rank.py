@@ -130,6 +130,7 @@ def test_a_liar_never_gains_a_place_over_its_honest_self(seed):
         assert scene.place(lie, *options) >= honest, attack.__name__
 
 
+@pytest.mark.left_out
 def test_liars_are_refused_by_name_and_others_ranked(capsys):
     scene = Scene()
     found = scene.rank(scene.lie(*echo(scene)))

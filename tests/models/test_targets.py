@@ -331,6 +331,7 @@ def classifier(kind, folder, classes=3, **settings):
 
 
 @pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.left_out
 def test_a_classifiers_own_head_is_loaded(kind, tmp_path):
     folder, tensors, head = classifier(kind, tmp_path)
     target = load_target(folder, n_classes=3)

@@ -72,6 +72,7 @@ def test_parties_talk_and_count_what_they_send(pair, cases):
     assert 300_000 < first["sent"] < 310_000
 
 
+@pytest.mark.left_out
 def test_bare_link_takes_messages_without_tls(pair, cases, tmp_path):
     # Why there is a tunnel: TLS is on here, and both certificates are checked.
     ports = free_ports(2)

@@ -110,6 +110,7 @@ def of_model(manifest, weights, samples, leak="rank"):
     return of_model_owner([made], [manifest], [weights], samples, **options)[0]
 
 
+@pytest.mark.left_out
 def test_a_model_owner_attacks_on_samples_of_its_own():
     own = RNG.normal(size=(500, D)).astype(np.float32)
     found = of_model(PROXY.manifest, PROXY.arrays(), [(own, None)])

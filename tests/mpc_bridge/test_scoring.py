@@ -313,6 +313,7 @@ def run_wrong(rank, folder):
     return results
 
 
+@pytest.mark.left_out
 def test_wrong_samples_are_refused_before_anything_is_shared(tmp_path):
     from proxy.random_proxies import SMALL, random_proxy
 

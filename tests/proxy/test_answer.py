@@ -19,8 +19,8 @@ def answered(target, x, keep, mask=None, seed=0):
     return scores, declare(scores, keep, seed=seed)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.left_out
 def test_the_owner_of_the_samples_recovers_a_probe(bias):
     target, x = planted(bias=bias), normal(N)
     scores, declared = answered(target, x, 120)
