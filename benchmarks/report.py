@@ -40,10 +40,11 @@ columns mean.
 _SUMMARY = """## Summary
 
 Of each case's latest run: our own contender, the peer that comes closest, how many
-times as fast ours is, with the quartiles of the rounds, and how much of what the machine
-can do ours reaches. On a CPU ratios are made of CPU time and of the clock, in the same
-rounds: the smaller is printed, and says "wall" where it is the clock's. Elsewhere it is
-the clock's. A revision that ends in + had changes that were not committed.
+times as fast ours is, with the quartiles of the rounds, and how much of what the
+machine can do ours reaches. On a CPU ratios are made of CPU time and of the clock, in
+the same rounds: the smaller is printed, and says "wall" where it is the clock's.
+Elsewhere it is the clock's. A revision that ends in + had changes that were not
+committed.
 """
 _NOTHING = "–"
 _FEW = 4  # figures that a cell holds
