@@ -20,13 +20,13 @@ _COLOURS = ("#0072b2", "#d55e00", "#007a5a", "#6b4fa0")
 _INK, _FAINT = "#1f2328", "#d0d7de"
 
 
-def chart(found: Sequence[Line], path: Path) -> None:
+def chart(lines: Sequence[Line], path: Path) -> None:
     """Write a chart of the ratios as SVG, dark on white for any background."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    shown = [line for line in found if line.peer is not None]
+    shown = [line for line in lines if line.peer is not None]
     groups = list(dict.fromkeys(line.machine for line in shown))
     height = 0.9 + 0.42 * (len(shown) + 1.2 * len(groups))
     # Letters as outlines look the same everywhere; a fixed salt, and no date, make the

@@ -35,13 +35,13 @@ def latest(records: Iterable[Json]) -> dict[tuple[str, ...], tuple[Json, Json]]:
 
     Keys are the machine, the benchmark and the case's name, in order of appearance.
     """
-    found = {}
+    runs = {}
     for record in sorted(records, key=lambda record: record["date"]):
         for case in record["cases"]:
             if any(row["status"] == "ok" for row in case["contenders"]):
                 key = (*machine(record["device"]), record["bench"], case["name"])
-                found[key] = (record, case)
-    return found
+                runs[key] = (record, case)
+    return runs
 
 
 def clock_of(record: Json, case: Json) -> str:
@@ -67,7 +67,7 @@ def timed(row: Json) -> bool:
     return statistics.median(row["wall_s"]) >= 0.1 * max(named, default=0.0)
 
 
-def each(row: Json, clock: str) -> float:
+def per_unit(row: Json, clock: str) -> float:
     """Return the median seconds of a unit of work."""
     return statistics.median(row[clock]) / row["work"]
 
@@ -97,11 +97,11 @@ def smaller(row: Json, peer: Json | None, clock: str) -> tuple[str, list[float]]
         The clock with the smaller median, and its ratios; none without times.
     """
     clocks = ["cpu_s", "wall_s"] if clock == "cpu_s" else [clock]
-    found = {name: round_ratios(row, peer, name) for name in clocks}
-    if not found[clock]:
+    ratios = {name: round_ratios(row, peer, name) for name in clocks}
+    if not ratios[clock]:
         return clock, []
-    name = min(found, key=lambda name: statistics.median(found[name]))
-    return name, found[name]
+    name = min(ratios, key=lambda name: statistics.median(ratios[name]))
+    return name, ratios[name]
 
 
 def uneven(rows: Iterable[Json]) -> float:

@@ -10,11 +10,11 @@ from . import _limits
 from ._records import (
     Json,
     clock_of,
-    each,
     latest,
     limited,
     machine_text,
     number,
+    per_unit,
     quartiles,
     smaller,
     table,
@@ -80,8 +80,8 @@ def lines(records: Sequence[Json]) -> list[Line]:
     Ours is a case's first contender that was timed, except as `_OURS` says; the peer
     is the one beside which ours has the smallest ratio.
     """
-    found = [_line(record, case) for record, case in latest(records).values()]
-    return sorted((one for one in found if one), key=lambda x: (x.machine, x.bench))
+    made = [_line(record, case) for record, case in latest(records).values()]
+    return sorted((line for line in made if line), key=lambda x: (x.machine, x.bench))
 
 
 def _line(record: Json, case: Json) -> Line | None:
@@ -98,10 +98,10 @@ def _line(record: Json, case: Json) -> Line | None:
         case["name"],
         machine_text(record["device"]),
         _shown(ours, case, clock),
-        limit=_limits.share(case, each(ours, clock), record.get("limits")),
+        limit=_limits.share(case, per_unit(ours, clock), record.get("limits")),
         by=clock,
         rounds=len(ours[clock]),
-        seconds=(each(ours, clock),),
+        seconds=(per_unit(ours, clock),),
     )
     if not peers:
         return line
@@ -122,12 +122,12 @@ def _line(record: Json, case: Json) -> Line | None:
         by=by,
         wall=by != clock,
         marks=marks,
-        seconds=(each(ours, by), each(best, by)),
+        seconds=(per_unit(ours, by), per_unit(best, by)),
     )
 
 
 def _shown(row: Json, case: Json, clock: str) -> str:
-    return f"{row['name']}, {duration(each(row, clock))}/{case['unit']}"
+    return f"{row['name']}, {duration(per_unit(row, clock))}/{case['unit']}"
 
 
 def duration(seconds: float) -> str:
@@ -140,13 +140,13 @@ def duration(seconds: float) -> str:
 
 def summary(records: Sequence[Json]) -> list[str]:
     """Return the table as lines of Markdown, the cases with a peer first."""
-    found = lines(records)
-    several = len({line.machine for line in found}) > 1
+    shown = lines(records)
+    several = len({line.machine for line in shown}) > 1
     head = ["case", "ours", "closest peer", "× closest peer", "of the limit"]
     if several:
         head.insert(1, "on")
     body = []
-    for line in sorted(found, key=lambda line: line.peer is None):
+    for line in sorted(shown, key=lambda line: line.peer is None):
         limit = "–" if line.limit is None else f"{line.limit:.0%}"
         case = f"{line.bench} {line.case}{line.marks}"
         cells = [case, line.ours, line.peer or "–", _ratio(line), limit]
@@ -154,13 +154,17 @@ def summary(records: Sequence[Json]) -> list[str]:
             cells.insert(1, line.machine)
         body.append(cells)
     text = table(head, body)
-    marks = "".join(line.marks for line in found)
-    for mark, note in _NOTES.items():
-        if mark in marks:
-            text += ["", f"{mark} {note}."]
+    for note in footnotes(shown):
+        text += ["", note]
     if untimed := _untimed(records):
         text += ["", f"Without a time, as their figures are the result: {untimed}."]
     return text
+
+
+def footnotes(shown: Sequence[Line]) -> list[str]:
+    """Return the notes that marks of lines refer to."""
+    marks = "".join(line.marks for line in shown)
+    return [f"{mark} {note}." for mark, note in _NOTES.items() if mark in marks]
 
 
 def _ratio(line: Line) -> str:

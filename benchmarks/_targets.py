@@ -59,11 +59,11 @@ def judged(records: Sequence[Json]) -> list[Judged]:
             case["name"],
             machine_text(record["device"]),
             target,
-            found["measured"],
-            found["met"],
+            verdict["measured"],
+            verdict["met"],
         )
         for record, case in latest(records).values()
-        for target, found in rejudged(record, case)
+        for target, verdict in rejudged(record, case)
     ]
 
 

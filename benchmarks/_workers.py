@@ -78,8 +78,8 @@ class Spread:
     def run(self, number: int | None) -> np.ndarray:
         """Return the values, computed by so many workers; None: in this process."""
         executor = None if number is None else self._pools[number]
-        found = value.tmc_shapley(self._utility, executor=executor, **self._options)
-        return np.asarray(found.values)
+        result = value.tmc_shapley(self._utility, executor=executor, **self._options)
+        return np.asarray(result.values)
 
     @functools.cached_property
     def expected(self) -> np.ndarray:

@@ -13,20 +13,10 @@ import numpy as np
 import jaxsel
 from jaxsel import _native, neighbors
 from jaxsel.neighbors import Sort
-from jaxsel.neighbors._exact import Exact
 from jaxsel.neighbors._select import smallest
-from jaxsel.value import (
-    RankTable,
-    rank_table,
-    semivalue,
-    semivalue_hybrid,
-    shapley_weights,
-)
-from jaxsel.value._accumulate import accumulate
-from jaxsel.value._hybrid import HEAD
 from jaxsel.value._linear import sorts_faster
 
-from . import _knn, _peers, _weighted
+from . import _knn, _knn_kernels, _peers, _weighted
 from ._case import Case, Contender, Target, at_most, faster
 from ._harness import main
 from ._knn import Points
@@ -317,8 +307,7 @@ def _hybrid(m: int) -> Contender[Points]:
     """The bands of distance themselves, wherever `knn_shapley` would sort instead."""
 
     def make(points: Points) -> Call:
-        table = rank_table(shapley_weights(len(points.x), points.k), running=True)
-        return _accumulated(_Bands(), table, points, certified=True)
+        return _knn_kernels.banded(points, _arrays(points))
 
     return _ours("hybrid", make, _certified(m), HYBRID)
 
@@ -345,73 +334,13 @@ def _certified(m: int) -> Callable[[Points, Any], dict[str, float]]:
     return check
 
 
-@dataclasses.dataclass(frozen=True)
-class _Bands:
-    """The kernel of hybrid values, for `accumulate`."""
-
-    def __call__(
-        self,
-        table: RankTable,
-        distances: jax.Array,
-        y: jax.Array,
-        label: jax.Array,
-        exact: Exact | None,
-    ) -> tuple[jax.Array, jax.Array]:
-        head = min(HEAD, len(y) // 4)  # fewer for tiny inputs only
-        return semivalue_hybrid(distances, y == label, table, head=head, exact=exact)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kernel:
-    """The semivalue kernel with the sort path that it is told, for `accumulate`."""
-
-    sort: Sort
-
-    def __call__(
-        self,
-        table: RankTable,
-        distances: jax.Array,
-        y: jax.Array,
-        label: jax.Array,
-        exact: Exact | None,
-    ) -> tuple[jax.Array, None]:
-        values = semivalue(distances, y == label, table, sort=self.sort, exact=exact)
-        return values, None
-
-
 def _sorted_by(sort: Sort, m: int) -> Contender[Points]:
     def make(points: Points) -> Call:
         if sort == "native" and not _native.available():
             raise ImportError("the compiled operations are not built")
-        table = rank_table(shapley_weights(len(points.x), points.k))
-        return _accumulated(_Kernel(sort), table, points, certified=False)
+        return _knn_kernels.sorted_by(sort, points, _arrays(points))
 
     return _ours(f"{sort} sort", make, _error(_knn.shapley, m), OURS)
-
-
-def _accumulated(
-    kernel: Any, table: RankTable, points: Points, *, certified: bool
-) -> Call:
-    x, y, x_val, _ = _arrays(points)
-    return lambda: accumulate(
-        kernel,
-        table,
-        x,
-        y,
-        x_val,
-        points.y_val,  # which is cut into chunks on the host
-        metric="l2",
-        reduce="mean",
-        certified=certified,
-        method="",
-        chunk_size=None,
-        mesh=None,
-        axis=None,
-        split="validation",
-        gather=True,
-        owners=None,
-        progress=False,
-    )
 
 
 def _ours(

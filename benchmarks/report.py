@@ -18,9 +18,9 @@ from ._records import (
     HISTORY,
     Json,
     clock_of,
-    each,
     limited,
     number,
+    per_unit,
     quartiles,
     read,
     smaller,
@@ -76,7 +76,7 @@ def section(device: Json, records: Sequence[Json]) -> str:
 
 
 def one_run(record: Json) -> str:
-    """Return what one run found as Markdown: the musts that it misses come first."""
+    """Return a run as Markdown, which opens with the musts that it misses."""
     return "\n".join([*missed_musts([record]), "", section(record["device"], [record])])
 
 
@@ -126,7 +126,7 @@ def _contenders(record: Json, case: Json) -> list[str]:
     body = []
     for row in rows:
         if timed(row):
-            seconds = each(row, clock)
+            seconds = per_unit(row, clock)
             share = _limits.share(case, seconds, record.get("limits"))
             body.append(_timed(row, peers, clock, share, case))
         else:
@@ -143,7 +143,7 @@ def _timed(
 ) -> list[str]:
     cells = [
         row["name"],
-        duration(each(row, clock)),
+        duration(per_unit(row, clock)),
         spread([t / row["work"] for t in row[clock]], duration),
         duration(statistics.median(row["wall_s"])),
         number(row["compile_s"]),
@@ -203,8 +203,8 @@ def _figures(case: Json) -> list[str]:
 def _targets(record: Json, case: Json) -> list[str]:
     words = {True: "met", False: "**not met**", None: "not measured"}
     body = [
-        [target.level, target.text, number(found["measured"]), words[found["met"]]]
-        for target, found in rejudged(record, case)
+        [target.level, target.text, number(verdict["measured"]), words[verdict["met"]]]
+        for target, verdict in rejudged(record, case)
     ]
     return table(["", "figure", "measured", ""], body)
 
@@ -222,21 +222,21 @@ def _provenance(record: Json, case: Json) -> str:
 def _threads(record: Json, case: Json) -> str:
     """Say how many threads contenders had, and whether they used the cores alike."""
     if case.get("threads") == 1:
-        said = "one thread each"
+        words = "one thread each"
     elif limited(record, case):
-        said = "on one core"
+        words = "on one core"
     elif "threads" in case:
-        said = "processes with as many threads as they want"
+        words = "processes with as many threads as they want"
     else:
-        said = "threads not limited"
+        words = "threads not limited"
     rows = [row for row in case["contenders"] if timed(row)]
     compared = any(row["peer"] for row in rows) and clock_of(record, case) == "cpu_s"
     if compared and (times := uneven(rows)) > UNEVEN:
-        said += (
+        words += (
             f" (CPU seconds a second differ by a factor of {number(times)}: "
             "contenders did not use the cores alike)"
         )
-    return said
+    return words
 
 
 def _limit(record: Json, case: Json) -> str:
