@@ -27,6 +27,9 @@ class Contender(Generic[I]):
             would take long.
         peer: Whether the others are compared with it.
         note: Said in the table.
+        seconds: Takes what a call returned, returns its seconds of CPU and of the
+            clock, where another process did the work and measured itself. None: the
+            harness measures the call.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Contender(Generic[I]):
     share: float = 1.0
     peer: bool = False
     note: str = ""
+    seconds: Callable[[Any], tuple[float, float]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +50,10 @@ class Target:
         text: What it says, for the table.
         level: "must", or "goal" for a stretch.
         contender: Whose figure it is.
-        quantity: "ratio" (times as fast as the contender `against`), "rate" (units of
-            work a second), "cpu_s" (seconds a call), "peak_mb" (memory above the
-            inputs, 1e6 bytes), or the name of a figure that `check` returned.
+        quantity: "ratio" (times as fast as the contender `against`, by CPU time or by
+            the clock, whichever is less), "rate" (units of work a second), "cpu_s"
+            (seconds a call), "peak_mb" (memory above the inputs, 1e6 bytes), or the
+            name of a figure that `check` returned.
         bound: "at least" or "at most".
         limit: The figure itself.
         against: The peer of a ratio.
@@ -83,8 +88,13 @@ class Case(Generic[I]):
         targets: Figures to reach.
         platforms: Where the case runs, as JAX names platforms; everywhere if empty.
         elsewhere: Whether it runs on other platforms, too, where `--only` names it.
-        rounds: How often each contender is timed.
+        rounds: How often each contender is timed. 0: its figures are the result, and
+            it has no time.
         probed: Whether memory and compilation are measured, in more processes.
+        threads: 1: every contender computes on one thread. None: contenders start
+            processes, which take the threads that they want.
+        clock: "wall_s" where the CPU time of other processes is not known; None: as
+            the device has it.
     """
 
     name: str
@@ -101,6 +111,8 @@ class Case(Generic[I]):
     elsewhere: bool = False
     rounds: int = 7
     probed: bool = True
+    threads: Literal[1] | None = 1
+    clock: Literal["wall_s"] | None = None
 
 
 def faster(contender: str, against: str, level: Level, limit: float) -> Target:

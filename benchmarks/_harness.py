@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _limits, report
+from . import _limits, _targets, _threads, report
 from ._case import Case, Contender
 from ._machine import describe, load_average, slug
 from ._probe import block, probe
@@ -78,7 +78,7 @@ def main(
         out = HISTORY / f"{bench}-{record['date']}-{device}.json"
     if out is not None:
         write(record, out)
-    print(report.section(record["device"], [record]))
+    print(report.one_run(record))
     statuses = {c["status"] for case in record["cases"] for c in case["contenders"]}
     return 1 if statuses & {"wrong", "failed"} else 0
 
@@ -97,6 +97,11 @@ def run(
     Returns:
         All that was measured, as JSON.
     """
+    with _threads.limited():
+        return _run(bench, module, cases, quick)
+
+
+def _run(bench: str, module: str, cases: Sequence[Case], quick: bool) -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     record = {
         "schema": SCHEMA,
@@ -135,6 +140,7 @@ def _run_case(
 ) -> dict[str, Any]:
     _say(case.title)
     rows = [_row(contender, case) for contender in case.contenders]
+    clock = case.clock or clock
     result = {
         "name": case.name,
         "title": case.title,
@@ -142,6 +148,8 @@ def _run_case(
         "work": case.work,
         "flops": case.flops,
         "bytes": case.bytes,
+        "threads": _threads.limit() if case.threads else None,
+        "clock": clock,
         "load_before": load_average(),
         "contenders": rows,
     }
@@ -149,10 +157,11 @@ def _run_case(
         for row in rows:
             row["status"], row["reason"] = "skipped", f"needs {case.platforms[0]}"
     else:
-        _measure(case, rows, module, quick, probes)
+        with _threads.limited(case.threads):
+            _measure(case, rows, module, quick, probes)
     result["load_after"] = load_average()
     result["targets"] = [
-        {**dataclasses.asdict(target), **report.judge(target, result, clock)}
+        {**dataclasses.asdict(target), **_targets.judge(target, result, clock)}
         for target in case.targets
         if not quick  # which are for the sizes of full runs
     ]
@@ -190,11 +199,12 @@ def _measure(
         call = _checked(contender, inputs, row)
         _say(f"  {contender.name}: {row['status']} {row['reason']}")
         if call is not None:
-            calls.append((call, row))
+            calls.append((contender, call, row))
+    _threads.limit()  # what the last contender has loaded
     for _ in range(min(case.rounds, QUICK_ROUNDS) if quick else case.rounds):
-        for call, row in calls:
-            _time(call, row)
-    for _, row in calls[:probes]:
+        for contender, call, row in calls:
+            _time(contender, call, row)
+    for _, _, row in calls[:probes]:
         _say(f"  {row['name']}: memory and compilation")
         row |= probe(module, case.name, row["name"], quick=quick)
 
@@ -207,6 +217,7 @@ def _checked(contender: Contender, inputs: Any, row: dict) -> Callable | None:
     try:
         try:
             call = contender.make(inputs)
+            _threads.limit()
         except ImportError as error:
             row["status"], row["reason"] = "absent", str(error)
             return None
@@ -227,13 +238,16 @@ def _checked(contender: Contender, inputs: Any, row: dict) -> Callable | None:
     return call
 
 
-def _time(call: Callable[[], Any], row: dict) -> None:
+def _time(contender: Contender, call: Callable[[], Any], row: dict) -> None:
     gc.collect()
     time.sleep(_PAUSE_S)
     wall, cpu = time.perf_counter(), time.process_time()
     result = block(call())
-    row["cpu_s"].append(time.process_time() - cpu)
-    row["wall_s"].append(time.perf_counter() - wall)
+    taken = time.process_time() - cpu, time.perf_counter() - wall
+    if contender.seconds is not None:
+        taken = contender.seconds(result)
+    for clock, seconds in zip(("cpu_s", "wall_s"), taken, strict=True):
+        row[clock].append(seconds)
     del result  # freed outside of what is timed
 
 

@@ -25,16 +25,14 @@ def sklearn_omp(pool: Pool, *, floor: bool = False) -> Call:
     in practice; without it only at the budget, or where atoms become dependent.
     """
     from sklearn.linear_model import orthogonal_mp
-    from threadpoolctl import ThreadpoolController
 
     matrix, target = written_out(pool).T, pool.target.reshape(-1)
-    threads = ThreadpoolController()
     stop: Any = {"n_nonzero_coefs": min(pool.k, *matrix.shape)}
     if floor:
         stop = {"tol": FLOOR * pool.norm}
 
     def call() -> tuple[np.ndarray, np.ndarray]:
-        with threads.limit(limits=1), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # dependent atoms
             weights = np.asarray(orthogonal_mp(matrix, target, **stop))
         indices = np.flatnonzero(weights)
@@ -79,24 +77,21 @@ def torch_loop(pool: Pool, *, l2: float) -> Call:
 def numpy_nnls(pool: Pool, *, l2: float) -> Call:
     """Return non-negative matching with SciPy's `nnls` for the weights, in NumPy."""
     from scipy.optimize import nnls
-    from threadpoolctl import ThreadpoolController
 
     matrix, target = written_out(pool), pool.target.reshape(-1)
-    threads = ThreadpoolController()
 
     def call() -> tuple[np.ndarray, np.ndarray]:
         chosen: list[int] = []
         residual, weights = target, np.empty(0)
-        with threads.limit(limits=1):
-            for _ in range(pool.k):
-                score = matrix @ residual
-                score[chosen] = -np.inf
-                chosen.append(int(score.argmax()))
-                size = len(chosen)
-                ridge = np.sqrt(l2) * np.eye(size)
-                tall = np.vstack([matrix[chosen].T, ridge])
-                weights = nnls(tall, np.append(target, np.zeros(size)))[0]
-                residual = target - weights.astype(np.float32) @ matrix[chosen]
+        for _ in range(pool.k):
+            score = matrix @ residual
+            score[chosen] = -np.inf
+            chosen.append(int(score.argmax()))
+            size = len(chosen)
+            ridge = np.sqrt(l2) * np.eye(size)
+            tall = np.vstack([matrix[chosen].T, ridge])
+            weights = nnls(tall, np.append(target, np.zeros(size)))[0]
+            residual = target - weights.astype(np.float32) @ matrix[chosen]
         return np.array(chosen), weights
 
     return call

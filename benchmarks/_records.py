@@ -30,14 +30,87 @@ def machine_text(device: Json) -> str:
     return device["cpu"] if device["platform"] == "cpu" else device["kind"]
 
 
+def latest(records: Iterable[Json]) -> dict[tuple[str, ...], tuple[Json, Json]]:
+    """Return record and case of each case's latest run in which a contender worked.
+
+    Keys are the machine, the benchmark and the case's name, in order of appearance.
+    """
+    runs = {}
+    for record in sorted(records, key=lambda record: record["date"]):
+        for case in record["cases"]:
+            if any(row["status"] == "ok" for row in case["contenders"]):
+                key = (*machine(record["device"]), record["bench"], case["name"])
+                runs[key] = (record, case)
+    return runs
+
+
+def clock_of(record: Json, case: Json) -> str:
+    """Return "cpu_s" or "wall_s": what a second of the case is."""
+    return case.get("clock") or record["clock"]
+
+
+def limited(record: Json, case: Json) -> bool:
+    """Return whether all contenders had one thread, or one core."""
+    return record["device"]["cores"] == 1 or case.get("threads") == 1
+
+
+def timed(row: Json) -> bool:
+    """Return whether a row is right and its times are those of what its name says.
+
+    Old records time the second call of what had kept its result: by its own figures
+    in seconds the first took longer. Others time peers and references along with it,
+    as their notes say.
+    """
+    if row["status"] != "ok" or not row["wall_s"] or "time is in it" in row["note"]:
+        return False
+    named = [v for k, v in row["figures"].items() if k.endswith("_s") and v is not None]
+    return statistics.median(row["wall_s"]) >= 0.1 * max(named, default=0.0)
+
+
+def per_unit(row: Json, clock: str) -> float:
+    """Return the median seconds of a unit of work."""
+    return statistics.median(row[clock]) / row["work"]
+
+
 def round_ratios(row: Json, peer: Json | None, clock: str) -> list[float]:
     """How many times as fast as the peer, in each round: both met the same load."""
-    if peer is None or peer["status"] != "ok":
+    if peer is None or not timed(peer) or not timed(row):
         return []
     return [
         (theirs / peer["work"]) / (ours / row["work"])
         for ours, theirs in zip(row[clock], peer[clock], strict=True)
     ]
+
+
+def smaller(row: Json, peer: Json | None, clock: str) -> tuple[str, list[float]]:
+    """Return the ratios of the rounds by CPU time or by the clock: the smaller ones.
+
+    CPU time alone charges a peer for threads that spin, and the clock alone charges
+    one for cores that it was not given.
+
+    Args:
+        row: Our contender.
+        peer: The other.
+        clock: The case's: "wall_s" leaves no choice.
+
+    Returns:
+        The clock with the smaller median, and its ratios; none without times.
+    """
+    clocks = ["cpu_s", "wall_s"] if clock == "cpu_s" else [clock]
+    ratios = {name: round_ratios(row, peer, name) for name in clocks}
+    if not ratios[clock]:
+        return clock, []
+    name = min(ratios, key=lambda name: statistics.median(ratios[name]))
+    return name, ratios[name]
+
+
+def uneven(rows: Iterable[Json]) -> float:
+    """Return the most CPU seconds a second of a row over the least."""
+    shares = [
+        statistics.median(map(float.__truediv__, row["cpu_s"], row["wall_s"]))
+        for row in rows
+    ]
+    return max(shares) / max(min(shares), 1e-9) if shares else 1.0
 
 
 def quartiles(values: Sequence[float]) -> list[float]:

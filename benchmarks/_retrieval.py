@@ -198,14 +198,11 @@ def faiss_flat(pool: Pool) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
 def sklearn_brute(pool: Pool) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     """Return a search of scikit-learn's brute-force neighbours."""
     from sklearn.neighbors import NearestNeighbors
-    from threadpoolctl import ThreadpoolController
 
-    threads = ThreadpoolController()
     model = NearestNeighbors(n_neighbors=pool.k, algorithm="brute").fit(pool.x)
 
     def call() -> tuple[np.ndarray, np.ndarray]:
-        with threads.limit(limits=1):
-            lengths, index = model.kneighbors(pool.hard)
+        lengths, index = model.kneighbors(pool.hard)
         return lengths**2, index
 
     return call

@@ -25,6 +25,7 @@ from ._mpc_scoring import BLOCK, TINY, Samples, random_arrays, samples_for
 
 # What fixed-point scores may be off, of the largest, where two of them are told apart.
 BORDER = 2e-4
+Check = Callable[[Samples, Any], Mapping[str, float]]
 _PATIENCE = 600.0  # seconds: all roles share the cores
 _ROUNDS = 3
 
@@ -157,9 +158,7 @@ def _probe(job: Session, manifest: Manifest) -> Callable[[Samples], Callable[[],
     return make
 
 
-def _checked_probe(
-    job: Session, choosing: dict[str, float]
-) -> Callable[[Samples, Any], Mapping[str, float]]:
+def _checked_probe(job: Session, choosing: dict[str, float]) -> Check:
     """Check a choice; by "set" compare its seconds with those by "rank" before it."""
 
     def check(samples: Samples, result: Any) -> Mapping[str, float]:
@@ -176,23 +175,48 @@ def _checked_probe(
     return check
 
 
-def probe_case(*, quick: bool) -> Case[Samples]:
-    """A linear probe scores 42,000 × 384 samples, and 8,400 of them are chosen."""
-    n, keep, width = (200, 40, 8) if quick else (42_000, 8_400, 384)
+def _linear_case(
+    name: str,
+    shape: tuple[int, int, int],
+    jobs: Sequence[tuple[str, Session, Check]],
+    targets: Sequence[Target],
+    rounds: int,
+) -> Case[Samples]:
+    """Return a case of a probe: `shape` has samples, how many to choose, width."""
+    n, keep, width = shape
     manifest = proxy.probe_manifest(width=width, n_classes=2)
+    return Case(
+        name=name,
+        title=f"a linear probe on SPU: {n:,} × {width} samples, {keep:,} are chosen; "
+        "all roles on this machine, over TLS",
+        inputs=functools.partial(samples_for, manifest, n),
+        tiny=functools.partial(samples_for, manifest, 8),
+        work=n,
+        unit="sample",
+        contenders=[
+            Contender(
+                name=row,
+                make=_probe(job, manifest),
+                check=check,
+                limits={"misplaced": 0},
+            )
+            for row, job, check in jobs
+        ],
+        targets=targets,
+        rounds=rounds,
+        threads=None,
+    )
+
+
+def probe_case(*, quick: bool) -> Case[Samples]:
+    """Score 42,000 × 384 samples with a linear probe, and choose 8,400 of them."""
+    shape = n, keep, _ = (200, 40, 8) if quick else (42_000, 8_400, 384)
     choosing: dict[str, float] = {}
-    contenders, targets = [], []
+    jobs, targets = [], []
     for engine in ("spu-cheetah", "spu-aby3"):
         for leak in ("rank", "set"):
             job = Session(engine, leak, n, keep)
-            contenders.append(
-                Contender(
-                    name=f"{engine}, {leak}",
-                    make=_probe(job, manifest),
-                    check=_checked_probe(job, choosing),
-                    limits={"misplaced": 0},
-                )
-            )
+            jobs.append((f"{engine}, {leak}", job, _checked_probe(job, choosing)))
     for name, both, mb, a_comparison, goals in (
         ("spu-cheetah, rank", (60, 30), (20, 20), 100, (30, 10)),
         ("spu-aby3, rank", (15, 15), (10, 10), 40, (6, 6)),
@@ -215,50 +239,21 @@ def probe_case(*, quick: bool) -> Case[Samples]:
             )
         )
     for engine in ("spu-cheetah", "spu-aby3"):
-        name, said = f"{engine}, set", "of the seconds by rank"
-        targets.append(at_most(name, "of rank's seconds", 3, said, "must"))
-    return Case(
-        name="secure probe",
-        title=f"a linear probe on SPU: {n:,} × {width} samples, {keep:,} are chosen; "
-        "all roles on this machine, over TLS",
-        inputs=functools.partial(samples_for, manifest, n),
-        tiny=functools.partial(samples_for, manifest, 8),
-        work=n,
-        unit="sample",
-        contenders=contenders,
-        targets=targets,
-        rounds=1 if quick else _ROUNDS,
-    )
+        name, words = f"{engine}, set", "of the seconds by rank"
+        targets.append(at_most(name, "of rank's seconds", 3, words, "must"))
+    return _linear_case("secure probe", shape, jobs, targets, 1 if quick else _ROUNDS)
 
 
 def pool_case(*, quick: bool) -> Case[Samples]:
     """Score 200,000 × 384 samples with a linear probe, and choose 40,000 of them."""
-    n, keep, width = (300, 60, 8) if quick else (200_000, 40_000, 384)
-    manifest = proxy.probe_manifest(width=width, n_classes=2)
-    contenders: list[Contender[Samples]] = []
+    shape = n, keep, _ = (300, 60, 8) if quick else (200_000, 40_000, 384)
+    jobs = []
     for engine in ("spu-aby3", "spu-cheetah"):
         job = Session(engine, "rank", n, keep)
-        contenders.append(
-            Contender(
-                name=engine,
-                make=_probe(job, manifest),
-                check=functools.partial(_checked_pool, job),
-                limits={"misplaced": 0},
-            )
-        )
+        jobs.append((engine, job, functools.partial(_checked_pool, job)))
     seconds = "CPU seconds a party, from its start to its end"
-    return Case(
-        name="secure pool",
-        title=f"a linear probe on SPU: {n:,} × {width} samples, {keep:,} are chosen; "
-        "all roles on this machine, over TLS",
-        inputs=functools.partial(samples_for, manifest, n),
-        tiny=functools.partial(samples_for, manifest, 8),
-        work=n,
-        unit="sample",
-        contenders=contenders,
-        targets=[at_most("spu-aby3", "CPU s a party", 25, seconds, "must")],
-        rounds=1,
-    )
+    target = at_most("spu-aby3", "CPU s a party", 25, seconds, "must")
+    return _linear_case("secure pool", shape, jobs, [target], 1)
 
 
 def _checked_pool(job: Session, samples: Samples, result: Any) -> Mapping[str, float]:
@@ -296,6 +291,7 @@ def depth_case(*, quick: bool) -> Case[Samples]:
         ],
         targets=[],
         rounds=1,
+        threads=None,
     )
 
 
@@ -342,6 +338,7 @@ def layer_case(*, quick: bool) -> Case[Samples]:
         contenders=contenders,
         targets=targets,
         rounds=1,
+        threads=None,
     )
 
 

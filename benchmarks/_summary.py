@@ -1,31 +1,36 @@
-"""The top of RESULTS.md: each case beside its best peer, and a chart of that."""
+"""The top of RESULTS.md: each case beside the peer that comes closest."""
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from . import _limits
 from ._records import (
     Json,
-    machine,
+    clock_of,
+    latest,
+    limited,
     machine_text,
     number,
+    per_unit,
     quartiles,
-    round_ratios,
+    smaller,
     table,
+    timed,
+    uneven,
 )
 
-ALT = (
-    "How many times as fast as the best peer each case is, on a logarithmic scale: the "
-    "figures of the table above"
-)
-# Of a palette that people with any colour vision tell apart, on white.
-_COLOURS = ("#0072b2", "#d55e00", "#007a5a", "#6b4fa0")
-_INK, _FAINT = "#1f2328", "#d0d7de"
+UNEVEN = 1.2
+"""CPU seconds a second of two contenders, one by the other: more of it is marked."""
+_FREE, _APART = "†", "‡"
+_NOTES = {
+    _FREE: "threads were not limited in that run: peers on several cores, whose idle "
+    "threads spin, and XLA's own two. Newer runs give every contender one thread",
+    _APART: "CPU seconds a second of the two differ by a factor of more than "
+    f"{UNEVEN}: one of them had more threads, or more of a busy machine",
+}
 # Where a case's first contender is another's method, or all are ours and differ in
 # what they find.
 _OURS = {
@@ -44,10 +49,15 @@ class Line:
         bench: The benchmark.
         case: Its case.
         machine: What it was measured on.
-        ours: Our contender, with its time for each unit of work.
-        peer: The best peer, likewise; None if none was timed.
+        ours: Name and text of our contender: its time for each unit of work.
+        peer: The closest peer, likewise; None if none was timed.
         ratios: First quartile, median and third of how many times as fast ours is.
         limit: Share of the machine's limit that ours reached, or None.
+        by: The clock of times and ratios: "cpu_s" or "wall_s".
+        wall: Whether ratios are the clock's, as the smaller of two.
+        rounds: How many there were.
+        marks: Footnotes that hold for it.
+        seconds: Ours and the peer's, for each unit of work.
     """
 
     bench: str
@@ -57,134 +67,118 @@ class Line:
     peer: str | None = None
     ratios: Sequence[float] = ()
     limit: float | None = None
+    by: str = "cpu_s"
+    wall: bool = False
+    rounds: int = 0
+    marks: str = ""
+    seconds: Sequence[float] = ()
 
 
 def lines(records: Sequence[Json]) -> list[Line]:
-    """Return the latest run of each case, by machine and benchmark.
+    """Return the latest run of each case that has a time, by machine and benchmark.
 
-    Ours is a case's first contender that was timed, except as `_OURS` says; the best
-    peer is the one with the least time for each unit of work.
+    Ours is a case's first contender that was timed, except as `_OURS` says; the peer
+    is the one beside which ours has the smallest ratio.
     """
-    latest = {}
-    for record in sorted(records, key=lambda record: record["date"]):
-        for case in record["cases"]:
-            key = (*machine(record["device"]), record["bench"], case["name"])
-            if any(row["status"] == "ok" for row in case["contenders"]):
-                latest[key] = (record, case)
-    found = [_line(record, case) for record, case in latest.values()]
-    return sorted((one for one in found if one), key=lambda x: (x.machine, x.bench))
+    made = [_line(record, case) for record, case in latest(records).values()]
+    return sorted((line for line in made if line), key=lambda x: (x.machine, x.bench))
 
 
 def _line(record: Json, case: Json) -> Line | None:
-    clock = record["clock"]
-    timed = [row for row in case["contenders"] if row["status"] == "ok"]
-    own = [row for row in timed if not row["peer"]]
+    clock = clock_of(record, case)
+    rows = [row for row in case["contenders"] if timed(row)]
+    own = [row for row in rows if not row["peer"]]
     if not own:
         return None
     named = _OURS.get((record["bench"], case["name"]))
     ours = next((row for row in own if row["name"] == named), own[0])
-    peers = [row for row in timed if row["peer"]]
-    best = min(peers, key=lambda row: _each(row, clock), default=None)
-    return Line(
+    peers = [row for row in rows if row["peer"]]
+    line = Line(
         record["bench"],
         case["name"],
         machine_text(record["device"]),
         _shown(ours, case, clock),
-        _shown(best, case, clock) if best else None,
-        quartiles(round_ratios(ours, best, clock)) if best else (),
-        _limits.share(case, _each(ours, clock), record.get("limits")),
+        limit=_limits.share(case, per_unit(ours, clock), record.get("limits")),
+        by=clock,
+        rounds=len(ours[clock]),
+        seconds=(per_unit(ours, clock),),
+    )
+    if not peers:
+        return line
+
+    def ratio(peer: Json) -> float:
+        return statistics.median(smaller(ours, peer, clock)[1])
+
+    best = min(peers, key=ratio)
+    by, ratios = smaller(ours, best, clock)
+    marks = "" if limited(record, case) else _FREE
+    if clock == "cpu_s" and uneven([ours, best]) > UNEVEN:
+        marks += _APART
+    return dataclasses.replace(
+        line,
+        ours=_shown(ours, case, by),
+        peer=_shown(best, case, by),
+        ratios=quartiles(ratios),
+        by=by,
+        wall=by != clock,
+        marks=marks,
+        seconds=(per_unit(ours, by), per_unit(best, by)),
     )
 
 
-def _each(row: Json, clock: str) -> float:
-    return statistics.median(row[clock]) / row["work"]
-
-
 def _shown(row: Json, case: Json, clock: str) -> str:
-    return f"{row['name']}, {_duration(_each(row, clock))}/{case['unit']}"
+    return f"{row['name']}, {duration(per_unit(row, clock))}/{case['unit']}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return seconds as text in the unit that suits them."""
     for unit, size in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{number(seconds / size)} {unit}"
     return f"{number(seconds / 1e-9)} ns"
 
 
-def summary(found: Sequence[Line]) -> list[str]:
+def summary(records: Sequence[Json]) -> list[str]:
     """Return the table as lines of Markdown, the cases with a peer first."""
-    several = len({line.machine for line in found}) > 1
-    head = ["case", "ours", "best peer", "× best peer", "of the limit"]
+    shown = lines(records)
+    several = len({line.machine for line in shown}) > 1
+    head = ["case", "ours", "closest peer", "× closest peer", "of the limit"]
     if several:
         head.insert(1, "on")
     body = []
-    for line in sorted(found, key=lambda line: line.peer is None):
-        ratio = "–"
-        if line.peer is not None:
-            low, middle, high = map(number, line.ratios)
-            ratio = f"**{middle}** ({low} to {high})"
+    for line in sorted(shown, key=lambda line: line.peer is None):
         limit = "–" if line.limit is None else f"{line.limit:.0%}"
-        case = f"{line.bench} {line.case}"
-        cells = [case, line.ours, line.peer or "–", ratio, limit]
+        case = f"{line.bench} {line.case}{line.marks}"
+        cells = [case, line.ours, line.peer or "–", _ratio(line), limit]
         if several:
             cells.insert(1, line.machine)
         body.append(cells)
-    return table(head, body)
+    text = table(head, body)
+    for note in footnotes(shown):
+        text += ["", note]
+    if untimed := _untimed(records):
+        text += ["", f"Without a time, as their figures are the result: {untimed}."]
+    return text
 
 
-def chart(found: Sequence[Line], path: Path) -> None:
-    """Write a chart of the ratios as SVG, dark on white for any background."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    shown = [line for line in found if line.peer is not None]
-    groups = list(dict.fromkeys(line.machine for line in shown))
-    height = 1.15 + 0.3 * (len(shown) + 1.2 * len(groups))
-    # Letters as outlines look the same everywhere; a fixed salt, and no date, make the
-    # same file of the same records.
-    style: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxsel", "font.size": 10}
-    with rc_context(style):
-        figure = Figure(figsize=(8.5, height), facecolor="white", layout="constrained")
-        FigureCanvasSVG(figure)
-        _draw(figure.subplots(), shown, groups)
-        figure.savefig(path, metadata={"Date": None})
+def footnotes(shown: Sequence[Line]) -> list[str]:
+    """Return the notes that marks of lines refer to."""
+    marks = "".join(line.marks for line in shown)
+    return [f"{mark} {note}." for mark, note in _NOTES.items() if mark in marks]
 
 
-def _draw(axes: Any, shown: Sequence[Line], groups: Sequence[str]) -> None:
-    y, places, labels = 0.0, [], []
-    most = max((line.ratios[2] for line in shown), default=1.0)
-    least = min((line.ratios[0] for line in shown), default=1.0)
-    for group, colour in zip(groups, _COLOURS * len(groups), strict=False):
-        places.append(y)
-        labels.append((group, colour, "bold"))
-        for line in (line for line in shown if line.machine == group):
-            y += 1
-            low, middle, high = line.ratios
-            axes.plot([1, middle], [y, y], color=colour, lw=6, alpha=0.3,
-                      solid_capstyle="butt", zorder=1)  # fmt: skip
-            axes.plot([low, high], [y, y], color=colour, lw=2, zorder=2)
-            axes.plot(middle, y, "o", color=colour, ms=6, zorder=3)
-            peer = (line.peer or "").rsplit(", ", 1)[0]
-            axes.text(
-                max(high, 1) * 1.12, y, f"{number(middle)} × {peer}", va="center",
-                color=_INK, size=9,
-            )  # fmt: skip
-            places.append(y)
-            labels.append((f"{line.bench}: {line.case}", _INK, "normal"))
-        y += 1.2
-    axes.set_xscale("log")
-    axes.set_xlim(min(least, 1) / 1.3, max(most, 2) * 5)  # room for the last label
-    axes.set_ylim(y - 0.4, -0.7)
-    axes.axvline(1, color=_INK, lw=1)
-    axes.set_yticks(places, [text for text, _, _ in labels])
-    for tick, (_, colour, weight) in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set(color=colour, weight=weight)
-    axes.tick_params(which="both", length=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
-    axes.grid(axis="x", color=_FAINT, lw=0.8)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("times as fast as the best peer (line: quartiles of the rounds)")
-    for side in axes.spines.values():
-        side.set_visible(False)
+def _ratio(line: Line) -> str:
+    if line.peer is None:
+        return "–"
+    low, middle, high = map(number, line.ratios)
+    quarters = "one round" if line.rounds == 1 else f"{low} to {high}"
+    return f"**{middle}**{' wall' if line.wall else ''} ({quarters})"
+
+
+def _untimed(records: Sequence[Json]) -> str:
+    """Name the cases whose right contenders have no time."""
+    return ", ".join(
+        f"{record['bench']} {case['name']}"
+        for record, case in latest(records).values()
+        if not any(timed(row) for row in case["contenders"])
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import multiprocessing
 import os
 import tempfile
-import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -46,51 +47,44 @@ def pin() -> None:
         return
 
 
-def compared(kind: str, *, quick: bool) -> dict[str, float]:
-    """Time a run on one worker and on two, five times each in turn.
+class Spread:
+    """The same run of TMC-Shapley on one worker or on two, which stay until it goes.
 
     Args:
         kind: "processes" or "ray".
-        quick: Whether the run is tiny, and twice.
+        quick: Whether the run is tiny.
 
-    Returns:
-        `speedup`, the median over rounds of the time of one worker over that of two,
-        its least and most; `one_s` and `two_s`, medians; `differ`, how many of the
-        values differ in any bit from those without an executor.
+    Raises:
+        ImportError: If Ray is wanted, and missing.
     """
-    task = gaussians(20 if quick else 200, 10)
-    utility = value.ModelUtility(
-        value.LogisticRegression(), task.x, task.y, task.x_val, task.y_val
-    )
-    # Enough batches that the last one, which leaves a worker idle, hardly counts.
-    batch, batches = (4, 4) if quick else (64, 40)
-    options: Any = {
-        "key": jax.random.key(0),
-        "stop": value.MaxSamples(batch * batches),
-        "batch_size": batch,
-        "tolerance": 0,
-    }
-    expected = np.asarray(value.tmc_shapley(utility, **options).values)
-    seconds: dict[int, list[float]] = {1: [], 2: []}
-    differ = 0
-    with _workers(kind) as pools:
-        for number in (1, 2):  # starts processes, and compiles in each
-            value.tmc_shapley(utility, executor=pools[number], **options)
-        for _ in range(2 if quick else 5):
-            for number, times in seconds.items():
-                started = time.perf_counter()
-                found = value.tmc_shapley(utility, executor=pools[number], **options)
-                times.append(time.perf_counter() - started)
-                differ += int((np.asarray(found.values) != expected).sum())
-    ratios = np.divide(seconds[1], seconds[2])
-    return {
-        "speedup": float(np.median(ratios)),
-        "least": float(ratios.min()),
-        "most": float(ratios.max()),
-        "one_s": float(np.median(seconds[1])),
-        "two_s": float(np.median(seconds[2])),
-        "differ": float(differ),
-    }
+
+    def __init__(self, kind: str, *, quick: bool) -> None:
+        task = gaussians(20 if quick else 200, 10)
+        self._utility = value.ModelUtility(
+            value.LogisticRegression(), task.x, task.y, task.x_val, task.y_val
+        )
+        # Enough batches that the last one, which leaves a worker idle, hardly counts.
+        batch, batches = (4, 4) if quick else (64, 40)
+        self._options: Any = {
+            "key": jax.random.key(0),
+            "stop": value.MaxSamples(batch * batches),
+            "batch_size": batch,
+            "tolerance": 0,
+        }
+        stack = contextlib.ExitStack()
+        self._pools = stack.enter_context(_workers(kind))
+        weakref.finalize(self, stack.close)
+
+    def run(self, number: int | None) -> np.ndarray:
+        """Return the values, computed by so many workers; None: in this process."""
+        executor = None if number is None else self._pools[number]
+        result = value.tmc_shapley(self._utility, executor=executor, **self._options)
+        return np.asarray(result.values)
+
+    @functools.cached_property
+    def expected(self) -> np.ndarray:
+        """The values without an executor."""
+        return self.run(None)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import numpy as np
 from jaxsel import proxy
 from jaxsel.proxy import Spec
 
-from . import _harness, _mpc, _spu, report
+from . import _harness, _mpc, _spu, _targets, _threads, report
 from ._case import Case, Contender, at_most
 from ._machine import load_average, slug
 from ._mpc import Ran
@@ -237,12 +237,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     record = _harness.run("mpc", "benchmarks.bench_mpc", [], quick=args.quick)
     for case in chosen:
         if not args.only or case.name in args.only:
-            record["cases"].append(_run(case, record["clock"]))
+            with _threads.limited(case.threads):
+                record["cases"].append(_run(case, record["clock"]))
     name = f"mpc-{record['date']}-{slug(record['device']['kind'])}.json"
     out = args.out or (None if args.quick else _harness.HISTORY / name)
     if out is not None:
         _harness.write(record, out)
-    print(report.section(record["device"], [record]))
+    print(report.one_run(record))
     statuses = {row["status"] for case in record["cases"] for row in case["contenders"]}
     return 1 if statuses & {"wrong", "failed"} else 0
 
@@ -271,6 +272,8 @@ def _run(case: Case, clock: str) -> dict[str, Any]:
         "title": case.title,
         "unit": case.unit,
         "work": case.work,
+        "threads": case.threads,
+        "clock": clock,
         "load_before": load_average(),
     }
     inputs, rows, calls = case.inputs(), [], []
@@ -310,7 +313,7 @@ def _run(case: Case, clock: str) -> dict[str, Any]:
             _note(row, call())
     result |= {"contenders": rows, "load_after": load_average()}
     result["targets"] = [
-        {**dataclasses.asdict(target), **report.judge(target, result, clock)}
+        {**dataclasses.asdict(target), **_targets.judge(target, result, clock)}
         for target in case.targets
     ]
     return result

@@ -21,7 +21,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ._records import HISTORY, Json, machine, machine_text, number, read, table
+from ._records import (
+    HISTORY,
+    Json,
+    clock_of,
+    limited,
+    machine,
+    machine_text,
+    number,
+    read,
+    table,
+    timed,
+)
 
 MIN_ROUNDS = 3
 """Two rounds of each are apart in one of three comparisons of the same code."""
@@ -129,11 +140,15 @@ def _compare_device(old: Found, new: Found) -> tuple[list[Change], list[str]]:
     for key in [key for key in old if key in new]:
         (a, case_a), (b, case_b) = old[key], new[key]
         name = " ".join(key)
-        if a["clock"] != b["clock"]:
+        clock = clock_of(a, case_a)
+        if clock != clock_of(b, case_b):
             notes.append(f"{name}: timed by other clocks, so not compared")
             continue
         if case_a["title"] != case_b["title"] or case_a["work"] != case_b["work"]:
             notes.append(f"{name}: another size, so not compared")
+            continue
+        if _unlike(a, case_a, b, case_b):
+            notes.append(f"{name}: threads limited on one side only, so not compared")
             continue
         notes += [f"{key[0]}: {text}" for text in _differences(a, b)]
         rows_a, rows_b = _rows(case_a), _rows(case_b)
@@ -145,7 +160,7 @@ def _compare_device(old: Found, new: Found) -> tuple[list[Change], list[str]]:
             if who not in rows_a or who not in rows_b:
                 notes.append(f"{name}, {who}: not timed in both")
                 continue
-            found = _change(who, rows_a, rows_b, a["clock"], drift)
+            found = _change(who, rows_a, rows_b, clock, drift)
             changes.append(Change(*key, who, *found))
         known = {row["name"] for row in case_a["contenders"]}
         notes += [
@@ -154,6 +169,15 @@ def _compare_device(old: Found, new: Found) -> tuple[list[Change], list[str]]:
             if not row["peer"] and who not in known
         ]
     return changes, list(dict.fromkeys(notes))
+
+
+def _unlike(a: Json, case_a: Json, b: Json, case_b: Json) -> bool:
+    """Return whether as many cores had one thread for each contender in one run only.
+
+    Other numbers of cores are compared on demand, with a note.
+    """
+    cores = a["device"]["cores"], b["device"]["cores"]
+    return cores[0] == cores[1] and limited(a, case_a) != limited(b, case_b)
 
 
 def _listed(keys: Iterable[Key]) -> str:
@@ -177,7 +201,7 @@ def _differences(a: Json, b: Json) -> list[str]:
 
 
 def _rows(case: Json) -> dict[str, Json]:
-    return {row["name"]: row for row in case["contenders"] if row["status"] == "ok"}
+    return {row["name"]: row for row in case["contenders"] if timed(row)}
 
 
 def _drifts(old: Found, new: Found) -> dict[tuple[str, str], list[float]]:
@@ -186,8 +210,10 @@ def _drifts(old: Found, new: Found) -> dict[tuple[str, str], list[float]]:
     for key in [key for key in old if key in new]:
         (a, case_a), (b, case_b) = old[key], new[key]
         rows_a, rows_b = _rows(case_a), _rows(case_b)
+        if _unlike(a, case_a, b, case_b):
+            continue
         for who in _peers(rows_a, rows_b):
-            clock = a["clock"]
+            clock = clock_of(a, case_a)
             moved = _logs(rows_b[who], clock), _logs(rows_a[who], clock)
             held = drifts.setdefault((a["date"], b["date"]), [])
             held.append(float(np.median(moved[0]) - np.median(moved[1])))

@@ -1,6 +1,7 @@
 """The results as Markdown: `python -m benchmarks.report` writes RESULTS.md.
 
-And RESULTS.svg, its chart, where matplotlib is installed.
+And RESULTS.svg, its chart, where matplotlib is installed. The exit status is 1 if the
+latest runs miss a must.
 """
 
 from __future__ import annotations
@@ -9,35 +10,44 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from . import _limits, _summary
-from ._case import Target
-from ._records import HISTORY, Json, number, quartiles, read, round_ratios, table
+from . import _chart, _limits, _summary
+from ._records import (
+    HISTORY,
+    Json,
+    clock_of,
+    limited,
+    number,
+    per_unit,
+    quartiles,
+    read,
+    smaller,
+    table,
+    timed,
+    uneven,
+)
+from ._summary import UNEVEN, duration
+from ._targets import judged, missed_musts, rejudged
 
 _HERE = Path(__file__).parent
 _BEGIN = """# Benchmark results
 
 Written by `python -m benchmarks.report` from `history/`. README.md says what the
-columns mean. First, of each case's latest run: our own contender, the fastest peer for
-each unit of work, how many times as fast ours is, with the quartiles of the rounds, and
-how much of what the machine can do ours reaches. CPU time on a CPU, wall elsewhere.
-A revision that ends in + had changes that were not committed.
+columns mean.
+"""
+_SUMMARY = """## Summary
+
+Of each case's latest run: our own contender, the peer that comes closest, how many
+times as fast ours is, with the quartiles of the rounds, and how much of what the
+machine can do ours reaches. On a CPU ratios are made of CPU time and of the clock, in
+the same rounds: the smaller is printed, and says "wall" where it is the clock's.
+Elsewhere it is the clock's. A revision that ends in + had changes that were not
+committed.
 """
 _NOTHING = "–"
-
-
-def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
-    """Return what was measured for a target, and whether it is met; None if unknown."""
-    measured = _measured(target, case, clock)
-    met = None
-    if measured is not None and target.bound == "at least":
-        met = measured >= target.limit
-    elif measured is not None:
-        met = measured <= target.limit
-    return {"measured": measured, "met": met}
+_FEW = 4  # figures that a cell holds
 
 
 def section(device: Json, records: Sequence[Json]) -> str:
@@ -54,7 +64,8 @@ def section(device: Json, records: Sequence[Json]) -> str:
     shown = {record["date"]: record for record, _ in latest.values()}
     title = device["kind"]
     if device["platform"] == "cpu":
-        title = f"{device['cpu']}, {device['cores']} cores"
+        cores = device["cores"]
+        title = f"{device['cpu']}, {cores} core{'s' if cores > 1 else ''}"
     return "\n".join(
         [
             f"## {title}\n",
@@ -64,8 +75,13 @@ def section(device: Json, records: Sequence[Json]) -> str:
     )
 
 
+def one_run(record: Json) -> str:
+    """Return a run as Markdown, which opens with the musts that it misses."""
+    return "\n".join([*missed_musts([record]), "", section(record["device"], [record])])
+
+
 def document(records: Sequence[Json], chart: str | None = None) -> str:
-    """Return all results as Markdown: a summary, and a section for each device.
+    """Return all results as Markdown: missed musts, a summary, and each device.
 
     Args:
         records: Full runs, in any order.
@@ -77,28 +93,12 @@ def document(records: Sequence[Json], chart: str | None = None) -> str:
         key = json.dumps([device[k] for k in ("platform", "kind", "cpu", "cores")])
         devices.setdefault(key, []).append(record)
     sections = [section(group[0]["device"], group) for group in devices.values()]
-    top = [*_summary.summary(_summary.lines(records)), ""]
+    musts = missed_musts(records)
+    top = [*musts, *([""] if musts else []), _SUMMARY]
+    top += [*_summary.summary(records), ""]
     if chart is not None:
-        top += [f"![{_summary.ALT}]({chart})", ""]
+        top += [f"![{_chart.ALT}]({chart})", ""]
     return "\n".join([_BEGIN, *top, *sections])
-
-
-def _measured(target: Target, case: Json, clock: str) -> float | None:
-    rows = {row["name"]: row for row in case["contenders"]}
-    row = rows.get(target.contender)
-    if row is None or row["status"] != "ok":
-        return None
-    if target.quantity == "ratio":
-        ratios = round_ratios(row, rows.get(target.against or ""), clock)
-        return statistics.median(ratios) if ratios else None
-    if target.quantity == "rate":
-        return row["work"] / statistics.median(row["wall_s"])
-    if target.quantity == "cpu_s":
-        return statistics.median(row["cpu_s"])
-    if target.quantity == "peak_mb":
-        peak = row["peak_bytes"]
-        return None if peak is None else peak / 1e6
-    return row["figures"].get(target.quantity)
 
 
 def _case(record: Json, case: Json) -> str:
@@ -107,60 +107,104 @@ def _case(record: Json, case: Json) -> str:
     if first["status"] == "skipped":
         lines.append(f"Not measured here: {first['reason']}.\n")
     else:
-        lines += [*_contenders(case, record["clock"], record.get("limits")), ""]
+        lines += [*_contenders(record, case), ""]
+        if figures := _figures(case):
+            lines += [*figures, ""]
         lines += [_provenance(record, case), ""]
     if case["targets"]:
-        lines += [*_targets(case["targets"]), ""]
+        lines += [*_targets(record, case), ""]
     return "\n".join(lines)
 
 
-def _contenders(case: Json, clock: str, limits: Json | None) -> list[str]:
-    rows, unit = case["contenders"], case["unit"]
-    peers = [row for row in rows if row["peer"] and row["status"] == "ok"]
+def _contenders(record: Json, case: Json) -> list[str]:
+    rows, unit, clock = case["contenders"], case["unit"], clock_of(record, case)
+    peers = [row for row in rows if row["peer"] and timed(row)]
     time = "CPU" if clock == "cpu_s" else "wall"
-    head = ["", f"{time} ns/{unit}", "IQR", "wall ms", "compile s", "peak MB"]
+    head = ["", f"{time}/{unit}", "IQR", "wall/call", "compile s", "peak MB"]
     head += [f"bytes/{unit}", *(f"× {peer['name']}" for peer in peers)]
     head += ["of the limit", "checked", ""]
     body = []
     for row in rows:
-        if row["status"] == "ok":
-            seconds = statistics.median(row[clock]) / row["work"]
-            share = _limits.share(case, seconds, limits)
-            body.append(_timed(row, peers, clock, share))
+        if timed(row):
+            seconds = per_unit(row, clock)
+            share = _limits.share(case, seconds, record.get("limits"))
+            body.append(_timed(row, peers, clock, share, case))
         else:
-            empty = [_NOTHING] * (len(head) - 3)
-            body.append([row["name"], row["status"], *empty, row["reason"]])
+            status = row["status"]
+            empty = [_NOTHING] * (len(head) - 4)
+            cells = [row["name"], "no time" if status == "ok" else status, *empty]
+            why = row["note"] if status == "ok" else row["reason"]
+            body.append([*cells, _checked(row, case), why])
     return table(head, body)
 
 
 def _timed(
-    row: Json, peers: Sequence[Json], clock: str, share: float | None
+    row: Json, peers: Sequence[Json], clock: str, share: float | None, case: Json
 ) -> list[str]:
-    scale = 1e9 / row["work"]
-    low, middle, high = (number(t * scale) for t in quartiles(row[clock]))
     cells = [
         row["name"],
-        middle,
-        f"{low} to {high}",
-        number(statistics.median(row["wall_s"]) * 1e3),
+        duration(per_unit(row, clock)),
+        spread([t / row["work"] for t in row[clock]], duration),
+        duration(statistics.median(row["wall_s"])),
         number(row["compile_s"]),
         number(row["peak_bytes"], 1e6),
         number(row["peak_bytes"], row["work"]),
     ]
     for peer in peers:
-        low, middle, high = map(number, quartiles(round_ratios(row, peer, clock)))
-        cells.append(_NOTHING if peer is row else f"{middle} ({low} to {high})")
+        cells.append(_NOTHING if peer is row else ratio_text(row, peer, clock))
     cells.append(_NOTHING if share is None else f"{share:.0%}")
-    cells.append(", ".join(f"{k} {number(v)}" for k, v in row["figures"].items()))
+    cells.append(_checked(row, case))
     cells.append(", ".join(filter(None, [row["note"], row.get("probe_error")])))
     return cells
 
 
-def _targets(targets: Sequence[Json]) -> list[str]:
+def spread(values: Sequence[float], text: Callable[[float], str] = number) -> str:
+    """Return the quartiles as text, or that there was one round."""
+    if len(values) == 1:
+        return "one round"
+    low, _, high = map(text, quartiles(values))
+    return f"{low} to {high}"
+
+
+def ratio_text(row: Json, peer: Json, clock: str) -> str:
+    """Return how many times as fast a row is, with quartiles, by the smaller ratio."""
+    by, ratios = smaller(row, peer, clock)
+    word = " wall" if by != clock else ""
+    return f"{number(statistics.median(ratios))}{word} ({spread(ratios)})"
+
+
+def _names(case: Json) -> list[str]:
+    """Return the names of all figures, in order."""
+    rows = case["contenders"]
+    return list(dict.fromkeys(name for row in rows for name in row["figures"]))
+
+
+def _checked(row: Json, case: Json) -> str:
+    if not row["figures"]:
+        return _NOTHING if row["status"] != "ok" else ""
+    if len(_names(case)) > _FEW:
+        return "below"
+    return ", ".join(f"{k} {number(v)}" for k, v in row["figures"].items())
+
+
+def _figures(case: Json) -> list[str]:
+    """Return a table of a case's figures, if they are more than a cell holds."""
+    names = _names(case)
+    if len(names) <= _FEW:
+        return []
+    rows = [row for row in case["contenders"] if row["figures"]]
+    body = [
+        [name.replace("_", " "), *(number(row["figures"].get(name)) for row in rows)]
+        for name in names
+    ]
+    return table(["figure", *(row["name"] for row in rows)], body)
+
+
+def _targets(record: Json, case: Json) -> list[str]:
     words = {True: "met", False: "**not met**", None: "not measured"}
     body = [
-        [row["level"], row["text"], number(row["measured"]), words[row["met"]]]
-        for row in targets
+        [target.level, target.text, number(verdict["measured"]), words[verdict["met"]]]
+        for target, verdict in rejudged(record, case)
     ]
     return table(["", "figure", "measured", ""], body)
 
@@ -170,9 +214,29 @@ def _provenance(record: Json, case: Json) -> str:
     before, after = case["load_before"][0], case["load_after"][0]
     return (
         f"{record['date']}, revision {record['revision'] or 'unknown'}, "
-        f"{rounds} rounds, load {before} before and {after} after"
-        f"{_limit(record, case)}."
+        f"{rounds} round{'s' if rounds != 1 else ''}, {_threads(record, case)}, load "
+        f"{before} before and {after} after{_limit(record, case)}."
     )
+
+
+def _threads(record: Json, case: Json) -> str:
+    """Say how many threads contenders had, and whether they used the cores alike."""
+    if case.get("threads") == 1:
+        words = "one thread each"
+    elif limited(record, case):
+        words = "on one core"
+    elif "threads" in case:
+        words = "processes with as many threads as they want"
+    else:
+        words = "threads not limited"
+    rows = [row for row in case["contenders"] if timed(row)]
+    compared = any(row["peer"] for row in rows) and clock_of(record, case) == "cpu_s"
+    if compared and (times := uneven(rows)) > UNEVEN:
+        words += (
+            f" (CPU seconds a second differ by a factor of {number(times)}: "
+            "contenders did not use the cores alike)"
+        )
+    return words
 
 
 def _limit(record: Json, case: Json) -> str:
@@ -180,10 +244,10 @@ def _limit(record: Json, case: Json) -> str:
     limits = record.get("limits")
     if not limits or not (case.get("flops") or case.get("bytes")):
         return ""
-    each = "CPU second" if record["clock"] == "cpu_s" else "second"
+    unit = "CPU second" if record["clock"] == "cpu_s" else "second"
     return (
         f"; the machine does {number(limits['flops_per_s'], 1e9)} GFLOP and reads "
-        f"{number(limits['bytes_per_s'], 1e9)} GB a {each}"
+        f"{number(limits['bytes_per_s'], 1e9)} GB a {unit}"
     )
 
 
@@ -192,8 +256,12 @@ def _versions(record: Json) -> str:
     return f"{record['date']}: {', '.join(found)}.\n"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write the tables and the chart of all recorded runs, quick ones left out."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the tables and the chart of all recorded runs, quick ones left out.
+
+    Returns:
+        The exit status: 1 if a must is missed.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
     parser.add_argument("--history", type=Path, default=HISTORY)
     parser.add_argument("--out", type=Path, default=_HERE / "RESULTS.md")
@@ -202,12 +270,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = args.out.with_suffix(".svg")
     chart = None
     try:
-        _summary.chart(_summary.lines(records), path)
+        _chart.chart(_summary.lines(records), path)
         chart = path.name
     except ImportError as error:
         print(f"no chart: {error}", file=sys.stderr)
     args.out.write_text(document(records, chart))
+    print(*missed_musts(records), sep="\n", file=sys.stderr)
+    musts = [one for one in judged(records) if one.target.level == "must"]
+    return 1 if any(one.met is False for one in musts) else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -194,3 +194,22 @@ def test_times_of_different_machines_are_refused_with_a_sentence(history, capsys
     with pytest.raises(SystemExit):
         command.main(["20260101", "20270101", "--history", str(history)])
     assert "A was measured on Abacus 3000, 2 cores" in capsys.readouterr().err
+
+
+def test_runs_with_and_without_a_limit_of_threads_are_kept_apart():
+    free, tied = run(1.0, peer=20, seed=1), run(1.0, peer=20, seed=2) | {"threads": 1}
+    found = compare([record(free)], [record(tied)])
+    assert found.changes == []
+    assert found.notes == [
+        "knn exact: threads limited on one side only, so not compared"
+    ]
+    # One core is a limit, too.
+    found = compare([record(free, cores=1)], [record(tied, cores=1)])
+    assert len(found.changes) == 1
+
+
+def test_cases_without_a_time_are_not_compared():
+    figures = case("figures", [row("jaxsel", [], gain=0.5)])
+    found = compare([record(figures)], [record(figures)])
+    assert found.changes == []
+    assert found.notes == ["knn figures, jaxsel: not timed in both"]
