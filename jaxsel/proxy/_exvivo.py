@@ -26,6 +26,7 @@ from jaxsel._typed import compiled, fori_loop, gradient
 from ._mlp import Kind, Nonlinearity, Params, hold_out
 
 Source = Literal["rows", "gaussian", "both"]
+SOURCES: tuple[Source, ...] = ("rows", "gaussian", "both")
 
 Arrays = dict[str, np.ndarray]
 
@@ -110,7 +111,7 @@ def train_mlps(
     if not widths or len(set(widths)) != len(widths):
         raise ValueError(f"widths must be distinct and at least one, got {widths}")
     widths = tuple(check_count("widths", width) for width in widths)
-    check_choice("source", source, ("rows", "gaussian", "both"))
+    check_choice("source", source, SOURCES)
     n_points = check_count("n_points", n_points)
     batch_size = check_count("batch_size", batch_size, minimum=2)
     learning_rate = check_positive("learning_rate", learning_rate)
