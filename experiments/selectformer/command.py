@@ -18,7 +18,8 @@ they stand in for, what a model learns from their choice, for how many bytes of 
 run; and which score of a linear target buys best on five pools, over twenty seeds. The
 paper's methods and ours get the same search for their settings and pass the same guard.
 Needs movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and the model
-minilm. Proxies choose from two pools, with --full from all five."""
+minilm. Proxies choose from two pools, with --full from all five. Allow 15 minutes on
+two cores, with --full some hours: a run that was killed resumes."""
 FULL = (
     "twenty seeds or more, five pools twice as large, the paper's ablations, widths "
     "and sub-model, fine-tuned final models"

@@ -15,6 +15,7 @@ from test_purchases import purchases
 from experiments.selectformer import command, sources
 from experiments.selectformer.proxies import (
     finals,
+    maker,
     points as points_file,
     run,
     searched,
@@ -470,21 +471,47 @@ def test_the_best_try_that_the_guard_accepts():
     """Of the first the second try is best; of the other none is accepted."""
     named = dict.fromkeys(("a", "b"), Candidate(spec=ProbeSpec()))
     named["b"] = dataclasses.replace(named["b"], goal="logits")
-    maker = Trials({0: 1, 1: 4}, {0: [0, 0.01, 3, 2], 1: [0] * 4})
-    judged = tries.judge_tries(maker, named)
+    held_out = Trials({0: 1, 1: 4}, {0: [0, 0.01, 3, 2], 1: [0] * 4})
+    judged = tries.judge_tries(held_out, named)
     assert np.isnan(judged[0, 0])
     assert np.isnan(judged[1]).all()
     assert judged[0, 1] == np.nanmax(judged)
     first = tries.best_tries(judged)
     assert first.tolist() == [1, 0]
     # In a seed in which that is refused, more cautious ones are tried.
-    maker = Trials({0: 3, 1: 4}, {})
-    made = tries.make_accepted(maker, named, first)
+    seed = Trials({0: 3, 1: 4}, {})
+    made = tries.make_accepted(seed, named, first)
     assert made["a"].place == 3
     assert not made["a"].made.refused
     assert made["b"].place == 3
     assert made["b"].made.refused
-    assert maker.tried == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert seed.tried == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]
+
+
+def test_the_guard_is_the_librarys():
+    """It refuses emulated entropies that rank otherwise, and logits that overflow."""
+    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    exact = np.asarray(entropy(logits))
+
+    def refusal(scores, family="mlp"):
+        secure = SimpleNamespace(family=family)
+        proxy = SimpleNamespace(
+            logits=lambda x, mask: x,
+            scores=scores,
+            params={"offset": np.zeros(3, np.float32)},
+            manifest=SimpleNamespace(score=SimpleNamespace(secure=secure)),
+        )
+        return maker._refusal(proxy, logits, None)
+
+    def overflow(logits):
+        raise ValueError("row 3 overflows")
+
+    noise = np.random.default_rng(1).normal(size=50)
+    assert refusal(lambda _: exact) == ""
+    assert "Spearman -1.000, below min_correlation=0.9" in refusal(lambda _: -exact)
+    assert "below min_correlation=0.9" in refusal(lambda _: exact + 0.2 * noise)
+    assert refusal(lambda _: -exact, "square") == ""  # nothing is emulated
+    assert refusal(overflow) == "row 3 overflows"
 
 
 def test_settings_are_not_chosen_where_they_are_judged(tmp_path):
