@@ -331,24 +331,24 @@ def number(cell: str) -> float:
 
 
 def accuracy() -> None:
-    """What ways of choosing gain, against what they send."""
+    """How proxies rank beside the target, against what they send."""
     _, ax = plt.subplots(figsize=(6.4, 3.6))
-    for way, _, sent, *_, mean in rows("docs/accuracy.md", "way | ranks"):
-        if not sent or not mean:
+    for way, ranks, sent, _ in rows("docs/accuracy.md", "way | ranks"):
+        if not sent or "refused" in ranks:
             continue
-        gain, error = (number(part) for part in mean.split("±"))
-        ours = "probe" in way or "ranks" in way or "linear attention" in way
+        rho, error = (number(part) for part in ranks.split("(")[0].split("±"))
+        ours = "probe" in way or "hidden units" in way
         colour = _BLUE if ours else _ORANGE
-        ax.errorbar(float(sent or 0), gain, error, fmt="o", color=colour, ms=5)
-    ax.axhline(0, color=_GREY, ls=":")
-    for colour, name in ((_BLUE, "ours"), (_ORANGE, "the paper's and peers'")):
+        ax.errorbar(number(sent), rho, error, fmt="o", color=colour, ms=5)
+    for colour, name in ((_BLUE, "ours"), (_ORANGE, "the paper's")):
         ax.plot([], [], "o", color=colour, label=name)
     ax.set(
         xscale="log",
         xlabel="bytes, over those of the paper's two phases",
-        ylabel="points beyond a random choice",
+        ylabel="rank correlation with the target",
+        ylim=(0, 1),
     )
-    ax.legend(loc="upper center")
+    ax.legend(loc="lower left")
 
 
 def filtering_figures() -> None:

@@ -206,7 +206,7 @@ NAMES = {
 
 
 def read_all(progress: bool, *, full: bool = True) -> dict[str, Encoded]:
-    """Read all sources side by side, or those of the quick run, by name."""
+    """Read all sources side by side, or the quick run's only, by name."""
     names = [name for name in SOURCES if full or name in QUICK]
     read = at_once(lambda name: SOURCES[name](progress), names)
     return dict(zip(names, read, strict=True))

@@ -161,7 +161,7 @@ class ProxyMaker:
 
     @functools.cached_property
     def _untrained(self) -> dict[tuple[Spec, Source, int], Proxy]:
-        """Proxies before in vivo training, by what they are and learn ex vivo.
+        """Proxies before in vivo training, by spec and ex vivo samples.
 
         The emulators of phases that learn from the same samples are fitted in one loop.
         """

@@ -83,7 +83,7 @@ WAYS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What came of one size and one kind of head, for each of S seeds and W ways.
+    """Results of one size and one kind of head, for S seeds and W ways.
 
     Attributes:
         n: Samples offered, `[S]`.
@@ -105,7 +105,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What came of all sizes.
+    """Results of all sizes and heads.
 
     Attributes:
         seeds: `[S]`.
@@ -167,11 +167,11 @@ def run_curve(
         label="Settings",
         **options,
     )
-    judged = {cell: runs[0]["judged"] for cell, runs in searched.items()}
+    judged = {cell: results[0]["judged"] for cell, results in searched.items()}
     work = Work(_jobs, (full, progress, judged))
-    found = each_seed(work, seeds, file, label="Curve", **options)
+    runs = each_seed(work, seeds, file, label="Curve", **options)
     cells = {
-        (head, size): Cell(**stacked(found[_cell(head, size)]))
+        (head, size): Cell(**stacked(runs[_cell(head, size)]))
         for head in HEADS
         for size in sizes
     }
@@ -195,7 +195,7 @@ def _cell(head: str, size: int) -> str:
 def _jobs(
     full: bool, progress: bool, judged: Mapping[str, np.ndarray] | None
 ) -> dict[str, Job]:
-    """Return what runs each cell for a seed, or judges its settings, by name."""
+    """Map each cell to its run for a seed, or to the judge of its settings."""
     source, made = sources.SOURCES[POOL](progress), ways(full=full)
     sizes = SIZES if full else QUICK
 
@@ -223,13 +223,13 @@ def make(source: Encoded, size: int, largest: int, head: str, seed: int) -> Make
     """
     key = jax.random.key(seed)
     pool = deal_beside(source, jax.random.fold_in(key, 0), largest)
-    first, own = pool.own[:size], pool.own[largest:]
+    first, unlabelled = pool.own[:size], pool.own[largest:]
     tune_key, make_key = (jax.random.fold_in(key, 1 + i) for i in range(2))
     return Maker(
         source=source,
         other=source,
         target=tuned(source, first, tune_key, hidden=head == "hidden"),
-        pool=dataclasses.replace(pool, own=own),
+        pool=dataclasses.replace(pool, own=unlabelled),
         bought=first,
         left=pool.rows,
         test=pool.test[:TESTED],
@@ -261,8 +261,8 @@ def deal_beside(source: Encoded, key: jax.Array, largest: int) -> Pool:
         )
     beside = OWN + (largest + 2 * source.n_classes) / (spread * whole)
     pool = deal(source, key, whole, own=beside)
-    own = pool.own[: largest + round(OWN * len(pool.rows))]
-    return dataclasses.replace(pool, own=own)
+    count = largest + round(OWN * len(pool.rows))
+    return dataclasses.replace(pool, own=pool.own[:count])
 
 
 def trial(
@@ -274,11 +274,11 @@ def trial(
     oracle = np.asarray(entropy(jnp.asarray(logits)))
     best = top(oracle, keep)
     accepted = make_accepted(maker, made, best_tries(judged)).values()
-    scores = [one.made.scores for one in accepted]
+    ranks = [one.made.scores for one in accepted]
     counts = np.array([not one.made.refused for one in accepted])
     right = maker.target.logits(source.take(maker.test)).argmax(1)
-    rho = [monotonicity(each, oracle) for each in scores]
-    overlap = [np.isin(top(each, keep), best).mean() for each in scores]
+    rho = [monotonicity(scores, oracle) for scores in ranks]
+    overlap = [np.isin(top(scores, keep), best).mean() for scores in ranks]
     return {
         "n": np.array(len(rows)),
         "spearman": np.where(counts, rho, np.nan),

@@ -41,7 +41,7 @@ from .targets import sub_model
 
 
 class Made(NamedTuple):
-    """What came of a candidate.
+    """A candidate after training, judged on the pool.
 
     Attributes:
         scores: Of what is left of the pool, `[m]`; minus infinity where it overflowed.
@@ -154,7 +154,7 @@ class Maker:
         return trained
 
     def rank(self, trained: Trained, rows: np.ndarray) -> np.ndarray:
-        """Score some rows of the source by a proxy, what overflows last."""
+        """Score rows of the source by a proxy; rows that overflow rank last."""
         proxy = trained.proxy
         scores = proxy.scores(proxy.logits(*trained.read(rows)), finite=False)
         return _ranks(scores)
@@ -241,9 +241,9 @@ class Maker:
             right = proxy.logits(*read(self.test)).argmax(1) == self.source.y[self.test]
             accuracy = float(right.mean())
         if attack:
-            found = leakage(proxy, held[0], self.keep, leak="set").chosen
-            cosine = np.nan if found.cosine is None else found.cosine
-            recovered = cosine, found.rank_correlation
+            attacked = leakage(proxy, held[0], self.keep, leak="set").chosen
+            cosine = np.nan if attacked.cosine is None else attacked.cosine
+            recovered = cosine, attacked.rank_correlation
         return Made(
             scores=_ranks(scores),
             exact=_ranks(exact),
@@ -293,24 +293,24 @@ class Maker:
         return {}
 
     def _more(self, lesson: Lesson) -> tuple[Encoded, np.ndarray]:
-        """Return the source and the rows of the samples besides the bootstrap set."""
+        """Return the source and the rows of the further samples of a lesson."""
         if lesson == "other":
             return self.other, np.arange(len(self.pool.own))
         return self.source, self.pool.own
 
     def _targets(self, lesson: Lesson) -> dict[str, np.ndarray]:
-        """Return what there is to learn, by goal."""
+        """Return the targets of training by goal."""
         if lesson not in self._taught:
             logits = self.target.logits(self.source.take(self.bought))
             if lesson == "bootstrap":
-                found = {"labels": self.source.y[self.bought], "logits": logits}
+                goals = {"labels": self.source.y[self.bought], "logits": logits}
             else:
                 more, rows = self._more(lesson)
-                own = self.target.logits(more.take(rows))
-                logits = np.concatenate([logits, own])
+                further = self.target.logits(more.take(rows))
+                logits = np.concatenate([logits, further])
                 ranks = np.asarray(entropy(jnp.asarray(logits)))
-                found = {"logits": logits, "ranks": ranks}
-            self._taught[lesson] = found
+                goals = {"logits": logits, "ranks": ranks}
+            self._taught[lesson] = goals
         return self._taught[lesson]
 
     @functools.cached_property
@@ -350,7 +350,7 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def _whole(target: Target) -> Spec:
-    """Describe all of a model, nothing emulated: what emulators learn from."""
+    """Describe all layers and heads of a model, exact: emulators are fitted to it."""
     config = target.config
     return Spec(
         config.layers,

@@ -76,7 +76,7 @@ class Candidate:
         trainings = [
             dataclasses.replace(self.training, learning_rate=rate) for rate in RATES
         ]
-        return tuple(dataclasses.replace(self, training=each) for each in trainings)
+        return tuple(dataclasses.replace(self, training=one) for one in trainings)
 
 
 @dataclasses.dataclass(frozen=True)

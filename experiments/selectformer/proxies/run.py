@@ -293,7 +293,7 @@ def _jobs(
 
 
 def _searches(full: bool, progress: bool) -> dict[str, Job]:
-    """Return what judges the settings for each pool, by name."""
+    """Map each pool to the judge of its settings."""
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
@@ -308,5 +308,5 @@ def _other(name: str, progress: bool) -> sources.Encoded:
     """Return the next source of the same kind: the model owner distils on that."""
     if sources.kind(name) == "image":
         return sources.digits()
-    texts = [each for each in sources.SOURCES if sources.kind(each) == "text"]
+    texts = [text for text in sources.SOURCES if sources.kind(text) == "text"]
     return sources.SOURCES[texts[(texts.index(name) + 1) % len(texts)]](progress)

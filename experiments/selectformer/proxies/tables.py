@@ -321,19 +321,19 @@ def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
 
 
 def settings(result: Proxies, points: Mapping[str, Point]) -> Table:
-    """Show what the search for settings tried, and what it found."""
+    """Show the tries of the search for settings, with the rank correlation of each."""
     rows: list[list[object]] = []
     for k, name in enumerate(result.candidates):
         cells: list[object] = []
         for pool_name, pool in result.pools.items():
             made = candidates(kind(pool_name), full=result.full)[name]
             tried = zip(made.tries(), pool.judged[0, k], strict=True)
-            told = [
+            results = [
                 f"{_setting(one)}: " + ("refused" if np.isnan(rho) else f"{rho:.2f}")
                 for one, rho in tried
             ]
             later = int((pool.place[:, k] > best_tries(pool.judged[0])[k]).sum())
-            cells += [", ".join(told), later, int(pool.refused[:, k].sum())]
+            cells += [", ".join(results), later, int(pool.refused[:, k].sum())]
         of = [point for point, one in points.items() if name == one.last]
         rows.append([name, ", ".join(of) or "an early phase", *cells])
     heads = [

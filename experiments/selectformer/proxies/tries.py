@@ -89,7 +89,7 @@ def make_accepted(
         for place in range(int(first[i]), len(tries)):
             trained = maker.train(tries[place], ready.get(name), i)
             if not trained.refused or place == len(tries) - 1:
-                found = maker.made(trained, attack=name in ATTACKED)
-                made[name] = Accepted(found, place)
+                judged = maker.made(trained, attack=name in ATTACKED)
+                made[name] = Accepted(judged, place)
                 break
     return made
