@@ -331,24 +331,24 @@ def number(cell: str) -> float:
 
 
 def accuracy() -> None:
-    """How proxies rank beside the target, against what they send."""
+    """How much each score of a linear target gains, mean of the pools."""
     _, ax = plt.subplots(figsize=(6.4, 3.6))
-    for way, ranks, sent, _ in rows("docs/accuracy.md", "way | ranks"):
-        if not sent or "refused" in ranks:
-            continue
-        rho, error = (number(part) for part in ranks.split("(")[0].split("±"))
-        ours = "probe" in way or "hidden units" in way
-        colour = _BLUE if ours else _ORANGE
-        ax.errorbar(number(sent), rho, error, fmt="o", color=colour, ms=5)
-    for colour, name in ((_BLUE, "ours"), (_ORANGE, "the paper's")):
-        ax.plot([], [], "o", color=colour, label=name)
+    ways = [
+        (way, secret, number(mean))
+        for way, secret, *_, mean in rows("docs/accuracy.md", "way | in secret")
+        if mean
+    ]
+    for place, (_, secret, gain) in enumerate(ways):
+        ax.barh(place, gain, color=_BLUE if secret else _GREY)
+    for colour, name in ((_BLUE, "can run in secret"), (_GREY, "needs more in clear")):
+        ax.barh(0, 0, color=colour, label=name)
+    ax.invert_yaxis()
     ax.set(
-        xscale="log",
-        xlabel="bytes, over those of the paper's two phases",
-        ylabel="rank correlation with the target",
-        ylim=(0, 1),
+        yticks=range(len(ways)),
+        yticklabels=[way for way, _, _ in ways],
+        xlabel="points beyond a random choice, mean of five pools",
     )
-    ax.legend(loc="lower left")
+    ax.legend(loc="lower right")
 
 
 def filtering_figures() -> None:
