@@ -347,6 +347,7 @@ def accuracy() -> None:
         yticks=range(len(ways)),
         yticklabels=[way for way, _, _ in ways],
         xlabel="points beyond a random choice, mean of five pools",
+        xlim=(0, 2.6),
     )
     ax.legend(loc="lower right")
 

@@ -289,6 +289,7 @@ def emulate(
     source: Source = "rows",
     n_points: int = 1_024_000,
     backbone: Proxy | None = None,
+    seeds: int = 1,
 ) -> list[Proxy]:
     """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
 
@@ -308,6 +309,8 @@ def emulate(
         backbone: A model of at least as many layers, such as `prune` makes of all heads
             with feed-forward parts: emulators are fitted to its activations, as in the
             paper to those of the sub-model M_g. None: each to those of its own proxy.
+        seeds: Initial weights of each MLP, of which the one with the highest R² is
+            kept. Networks of two hidden units often end in a poor optimum.
 
     Returns:
         The proxies with emulators.
@@ -337,6 +340,7 @@ def emulate(
             [job for _, job, _, _ in jobs],
             widths,
             key=key,
+            seeds=seeds,
             source=source,
             n_points=n_points,
         )

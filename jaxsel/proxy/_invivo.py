@@ -189,6 +189,7 @@ def refit_score(
     key: jax.Array,
     source: Source = "both",
     n_points: int = 1_024_000,
+    seeds: int = 1,
 ) -> Proxy:
     """Fit the emulator of the entropy again, to the logits that a proxy has now.
 
@@ -202,6 +203,7 @@ def refit_score(
         key: For initial weights and batches.
         source: As in `train_mlps`.
         n_points: As in `train_mlps`.
+        seeds: Initial weights, of which the best are kept.
 
     Raises:
         ValueError: If logits are not finite, or an argument is out of range.
@@ -211,5 +213,5 @@ def refit_score(
         return proxy
     logits = proxy.logits(np.asarray(x), None if mask is None else np.asarray(mask))
     logits = np.asarray(logits) - np.asarray(proxy.params["offset"])
-    fitted = secure.fit(logits, key=key, source=source, n_points=n_points)
+    fitted = secure.fit(logits, key=key, source=source, n_points=n_points, seeds=seeds)
     return Proxy(proxy.manifest, proxy.params | {"score": fitted})

@@ -186,10 +186,11 @@ def test_emulators_are_fitted_to_what_they_will_see(config):
 @pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
 def test_emulators_are_fitted_to_a_backbone(config, monkeypatch):
     """Attention and norms of its layers, feed-forward parts included; its logits."""
-    model, seen = target(config), []
+    model, seen, starts = target(config), [], []
 
     def train(operations, widths, **options):
         seen.append(operations)
+        starts.append(options["seeds"])
         return [{w: _exvivo.Trained({}, np.zeros(1)) for w in widths}] * len(operations)
 
     monkeypatch.setattr(_build, "train_mlps", train)
@@ -203,6 +204,8 @@ def test_emulators_are_fitted_to_a_backbone(config, monkeypatch):
     for backbone in (None, small, whole):
         emulate([small], x, mask, key=key, backbone=backbone)
     alone, itself, fitted = seen
+    emulate([small], x, mask, key=key, seeds=3)
+    assert starts == [1, 1, 1, 3]
     for a, b in zip(alone, itself, strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
     shown = np.ones(x.shape[:2], bool) if mask is None else mask

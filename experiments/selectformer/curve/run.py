@@ -20,7 +20,7 @@ from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.selectformer import sources
 from experiments.selectformer.proxies import targets
 from experiments.selectformer.proxies.maker import Maker
-from experiments.selectformer.proxies.points import Candidate, candidates
+from experiments.selectformer.proxies.points import STARTS, Candidate, candidates
 from experiments.selectformer.proxies.targets import tuned
 from experiments.selectformer.proxies.trial import OWN, TESTED, top
 from experiments.selectformer.proxies.tries import (
@@ -152,7 +152,7 @@ def run_curve(
         return Path(folder) / f"{stem}-{cell}-{seed}.npz", {
             "pool": [POOL, MOST, sources.KEPT, sources.TEST, max(sizes), OWN],
             "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
-            "held out": [HELD_OUT, JUDGED],
+            "held out": [HELD_OUT, JUDGED, STARTS],
             "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "budget": BUDGETS[0],
             "fields": [field.name for field in dataclasses.fields(Cell)],

@@ -36,7 +36,7 @@ from jaxsel.proxy import (
     with_bounds,
 )
 
-from .points import DEEPEST, Candidate, Lesson, Source
+from .points import DEEPEST, STARTS, Candidate, Lesson, Source
 from .targets import sub_model
 
 
@@ -132,6 +132,7 @@ class Maker:
                 source=source,
                 n_points=n_points,
                 backbone=self._cut(target, _whole(target)) if backbone else None,
+                seeds=STARTS,
             )
             made |= zip(specs, fitted, strict=True)
         return made
@@ -178,6 +179,7 @@ class Maker:
                 key=jax.random.fold_in(key, 1),
                 source=one.source,
                 n_points=one.n_points,
+                seeds=STARTS,
             )
         refused = training.stopped or _refusal(proxy, *self._embedded(self.bought))
         return Trained(proxy, self._embedded, stopped, refused, one.goal != "ranks")
@@ -210,6 +212,7 @@ class Maker:
             key=key,
             source=one.source,
             n_points=one.n_points,
+            seeds=STARTS,
         )
 
         def read(rows: np.ndarray) -> tuple[np.ndarray, None]:

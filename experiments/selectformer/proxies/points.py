@@ -25,6 +25,9 @@ RATES = (1e-3, 3e-4, 1e-4, 3e-5)
 PENALTIES = (0.001, 0.01, 0.1, 1.0)
 """Weights of the squared norm that are tried for a probe: as many."""
 
+STARTS = 4
+"""Initial weights of each emulator, the paper's and ours: the best is kept."""
+
 DEEPEST = 3
 """Layers of the paper's deepest proxy, and so of its sub-model M_g."""
 

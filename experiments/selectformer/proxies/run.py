@@ -18,7 +18,7 @@ from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import Manifest, Phase, Rehearsal
 
 from . import targets, trial as trials
-from .points import candidates, points
+from .points import STARTS, candidates, points
 from .tries import HELD_OUT, JUDGED
 
 
@@ -235,7 +235,7 @@ def run_proxies(
         return path, {
             "candidates": {key: repr(one) for key, one in made.items()},
             "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
-            "held out": [HELD_OUT, JUDGED],
+            "held out": [HELD_OUT, JUDGED, STARTS],
             "points": {key: repr(one) for key, one in compared.items()},
             "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "text": [LENGTH, LAYERS],
