@@ -21,11 +21,13 @@ from .mycroft import command as mycroft
 from .secure import command as secure
 from .seeds import KINDS, Workers
 from .selectformer import command as selectformer
+from .selectformer.curve import command as selectformer_curve
 from .values import command as values
 
 PAPERS = {
     "mycroft": mycroft,
     "selectformer": selectformer,
+    "selectformer-curve": selectformer_curve,
     "secure": secure,
     "values": values,
     "filter": filtering,
@@ -44,6 +46,7 @@ examples:
   python -m experiments mycroft --full --out repro --force
   python -m experiments mycroft --executor processes --workers 4
   python -m experiments selectformer --out repro-selectformer
+  python -m experiments selectformer-curve --out repro-selectformer/curve
   python -m experiments secure --out repro-secure
   python -m experiments values --out repro-values
   python -m experiments filter --out repro-filter"""

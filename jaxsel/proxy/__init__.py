@@ -59,7 +59,11 @@ from ._heads import (
     gradient_importance as gradient_importance,
     weight_importance as weight_importance,
 )
-from ._invivo import ProxyLoss as ProxyLoss, tune as tune
+from ._invivo import (
+    ProxyLoss as ProxyLoss,
+    refit_score as refit_score,
+    tune as tune,
+)
 from ._leakage import (
     expected_leakage as expected_leakage,
     is_linear_probe as is_linear_probe,

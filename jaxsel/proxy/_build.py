@@ -288,6 +288,8 @@ def emulate(
     ids: npt.ArrayLike | None = None,
     source: Source = "rows",
     n_points: int = 1_024_000,
+    backbone: Proxy | None = None,
+    seeds: int = 1,
 ) -> list[Proxy]:
     """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
 
@@ -304,12 +306,21 @@ def emulate(
         ids: Their token ids `[n, L]`, for proxies of one-hot words.
         source: What MLPs are trained on, see `train_mlps`.
         n_points: Likewise.
+        backbone: A model of at least as many layers, such as `prune` makes of all heads
+            with feed-forward parts: emulators are fitted to its activations, as in the
+            paper to those of the sub-model M_g. None: each to those of its own proxy.
+        seeds: Initial weights of each MLP, of which the one with the highest R² is
+            kept. Networks of two hidden units often end in a poor optimum.
 
     Returns:
         The proxies with emulators.
 
     Raises:
-        ValueError: If a proxy needs token ids, and there are none.
+        ValueError: If a proxy needs token ids, and there are none, or is no part of
+            `backbone`.
+
+    References:
+        SelectFormer, section 4.2, for M_g.
     """
     x = np.asarray(x)
     mask = np.ones(x.shape[:2], bool) if mask is None else np.asarray(mask)
@@ -320,13 +331,16 @@ def emulate(
         if onehot and ids is None:
             raise ValueError("ids must be given for a proxy of one-hot words, got None")
         rows = np.asarray(ids, np.int32) if onehot else x
-        fitted.append(_emulate(proxy, rows, mask, key, jobs))
+        if backbone is not None:
+            _check_part(proxy.manifest, backbone.manifest)
+        fitted.append(_emulate(proxy, backbone or proxy, rows, mask, key, jobs))
     if jobs:
         widths = sorted({width for width, *_ in jobs})
         trained = train_mlps(
             [job for _, job, _, _ in jobs],
             widths,
             key=key,
+            seeds=seeds,
             source=source,
             n_points=n_points,
         )
@@ -335,8 +349,30 @@ def emulate(
     return fitted
 
 
+def _check_part(part: Manifest, whole: Manifest) -> None:
+    """Raise if a proxy's emulators can't be fitted to the activations of `whole`.
+
+    One MLP of a softmax serves all heads; other families have parameters for each head.
+    """
+    if len(whole.layers) < len(part.layers) or whole.inputs != part.inputs:
+        raise ValueError(
+            f"backbone must have at least the {len(part.layers)} layers of a proxy and "
+            f"the same inputs, got {len(whole.layers)} layers of {whole.inputs}"
+        )
+    for mine, theirs in zip(part.layers, whole.layers, strict=False):
+        if mine.ffn is not None and theirs.ffn is None:
+            raise ValueError("backbone must have the feed-forward parts of a proxy")
+        by_head = mine.attention.family not in ("mlp", "exact")
+        if by_head and mine.heads != theirs.heads:
+            raise ValueError(
+                f"backbone must have the {mine.heads} heads of a proxy whose attention "
+                f"is {mine.attention.family!r}, got {theirs.heads}"
+            )
+
+
 def _emulate(
     proxy: Proxy,
+    backbone: Proxy,
     x: np.ndarray,
     mask: np.ndarray,
     key: jax.Array,
@@ -345,7 +381,7 @@ def _emulate(
     """Fit what has a closed form, and note the MLPs with the places they go to."""
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
-    seen = Observed(proxy.params, exactly(manifest), x, shown)
+    seen = Observed(backbone.params, exactly(backbone.manifest), x, shown)
     params = map_leaves(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
@@ -369,7 +405,8 @@ def _emulate(
         else:
             jobs.append((layer.attention.width or 1, job, found, "attention"))
         norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
-        for norm, variance in zip(norms, seen.variances[i], strict=True):
+        # A backbone's feed-forward parts have norms that a proxy may lack.
+        for norm, variance in zip(norms, seen.variances[i], strict=False):
             fit_norm(layer.norm, norm, variance)
     if manifest.inputs.norm is not None:
         fit_norm(manifest.inputs.norm, params["inputs"]["norm"], seen.embedded)

@@ -27,6 +27,7 @@ from ._mlp import Kind, Nonlinearity, Params, hold_out
 from ._refit import Arrays, Samples, best_of, by_width, refit
 
 Source = Literal["rows", "gaussian", "both"]
+SOURCES: tuple[Source, ...] = ("rows", "gaussian", "both")
 
 _Batch = tuple[jax.Array, jax.Array | None]
 """Inputs `[m, in, batch]`, and their mask if they have one."""
@@ -111,7 +112,7 @@ def train_mlps(
     if not widths or len(set(widths)) != len(widths):
         raise ValueError(f"widths must be distinct and at least one, got {widths}")
     widths = tuple(check_count("widths", width) for width in widths)
-    check_choice("source", source, ("rows", "gaussian", "both"))
+    check_choice("source", source, SOURCES)
     n_points = check_count("n_points", n_points)
     batch_size = check_count("batch_size", batch_size, minimum=2)
     learning_rate = check_positive("learning_rate", learning_rate)

@@ -16,6 +16,7 @@ from jaxsel._checks import check_choice
 from jaxsel._show import brief
 from jaxsel.models import FineTuned, minimise
 
+from ._exvivo import Source
 from ._forward import Params, proxy_logits
 from ._manifest import Manifest
 from ._monotonicity import check_monotonicity
@@ -178,3 +179,39 @@ def check_ranking(
     if emulates and min_correlation is not None:
         exact = entropy(logits - proxy.params["offset"])
         check_monotonicity(proxy.scores(logits), exact, min_correlation=min_correlation)
+
+
+def refit_score(
+    proxy: Proxy,
+    x: npt.ArrayLike | jax.Array,
+    mask: npt.ArrayLike | jax.Array | None,
+    *,
+    key: jax.Array,
+    source: Source = "both",
+    n_points: int = 1_024_000,
+    seeds: int = 1,
+) -> Proxy:
+    """Fit the emulator of the entropy again, to the logits that a proxy has now.
+
+    In vivo training moves the logits away from those that the emulator was fitted to.
+    A proxy whose score has no emulator is returned as it is.
+
+    Args:
+        proxy: A trained proxy.
+        x: Samples as it reads them, see `proxy_inputs`: the bootstrap set.
+        mask: `[n, L]`; all rows if None.
+        key: For initial weights and batches.
+        source: As in `train_mlps`.
+        n_points: As in `train_mlps`.
+        seeds: Initial weights, of which the best are kept.
+
+    Raises:
+        ValueError: If logits are not finite, or an argument is out of range.
+    """
+    secure = score_of(proxy.manifest.score.secure)
+    if not secure.emulates:
+        return proxy
+    logits = proxy.logits(np.asarray(x), None if mask is None else np.asarray(mask))
+    logits = np.asarray(logits) - np.asarray(proxy.params["offset"])
+    fitted = secure.fit(logits, key=key, source=source, n_points=n_points, seeds=seeds)
+    return Proxy(proxy.manifest, proxy.params | {"score": fitted})

@@ -14,6 +14,7 @@ from jaxsel._chunk import take_rows_at
 from jaxsel._show import brief
 from jaxsel.models import Target
 
+from ._exvivo import SOURCES, Source
 from ._invivo import Goal
 from ._spec import Spec
 
@@ -75,6 +76,13 @@ class Phase:
         training: For a proxy of the target; a probe needs none.
         min_correlation: The smallest rank correlation of emulated with exact entropies
             that is accepted, see `check_monotonicity`; None accepts any.
+        source: What the MLPs of its emulators are trained on ex vivo, see `train_mlps`:
+            "rows", "gaussian" as in the paper, or "both". None takes "rows" for a proxy
+            of the target and "both" for a probe.
+        n_points: Samples that each of these MLPs sees; the paper synthesises 5.12
+            million.
+        refit: Whether a proxy's emulator of the entropy is trained again after the in
+            vivo training, on the logits as they are then.
     """
 
     proxy: Spec | ProbeSpec
@@ -82,6 +90,9 @@ class Phase:
     goal: Goal = "labels"
     training: Training = Training()
     min_correlation: float | None = 0.9
+    source: Source | None = None
+    n_points: int = 1_024_000
+    refit: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.proxy, Spec | ProbeSpec):
@@ -89,6 +100,10 @@ class Phase:
         check_choice("goal", self.goal, ("labels", "logits", "ranks"))
         if not isinstance(self.training, Training):
             raise TypeError(f"training must be a Training, got {self.training!r}")
+        check_choice("source", self.source, (None, *SOURCES))
+        check_count("n_points", self.n_points)
+        if not isinstance(self.refit, bool):
+            raise TypeError(f"refit must be True or False, got {self.refit!r}")
         least = self.min_correlation
         if least is not None:
             if isinstance(least, bool) or not isinstance(least, numbers.Real):

@@ -19,8 +19,10 @@ from jaxsel.models import Target, Tokens
 
 from ._bounds import with_bounds
 from ._build import embed, emulate, proxy_inputs, prune
+from ._exvivo import Source
 from ._heads import gradient_importance
-from ._invivo import Goal, check_ranking, first_logits, tune
+from ._invivo import Goal, check_ranking, first_logits, refit_score, tune
+from ._manifest import Manifest
 from ._messages import Bootstrap, Plan, Published
 from ._plan import Phase, ProbeSpec, Samples, given
 from ._probe import fit_probe
@@ -83,7 +85,7 @@ class ProxyMaker:
             keys = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
             proxy, logits = self._probe(i, phase, phase.proxy, *keys)
         else:
-            untrained = self._untrained[phase.proxy]
+            untrained = self._untrained[phase.proxy, *_lesson_ex_vivo(phase)]
             samples, targets = self._lessons(phase.goal, features=False)
             base = given("target", self.owner.base)
             read = proxy_inputs(untrained.manifest, base, samples.inputs)
@@ -102,6 +104,13 @@ class ProxyMaker:
                 return self._bounded(proxy), (
                     f"{trained.stopped}. Lower its learning rate, or take fewer layers "
                     "or a lower power for attention"
+                )
+            if phase.refit:
+                source, n_points = _lesson_ex_vivo(phase)
+                refit_key = jax.random.fold_in(key, 2)
+                bought = proxy_inputs(proxy.manifest, base, self.sold.samples.inputs)
+                proxy = refit_score(
+                    proxy, *bought, key=refit_key, source=source, n_points=n_points
                 )
             logits = first_logits(proxy, *read)
         try:
@@ -151,31 +160,41 @@ class ProxyMaker:
         return (np.bincount(y, minlength=n_classes) + 1) / (len(y) + n_classes)
 
     @functools.cached_property
-    def _untrained(self) -> dict[Spec, Proxy]:
-        """The proxies of all phases before training, emulators fitted in one loop."""
+    def _untrained(self) -> dict[tuple[Spec, Source, int], Proxy]:
+        """Proxies before in vivo training, by spec and ex vivo samples.
+
+        The emulators of phases that learn from the same samples are fitted in one loop.
+        """
         base, tuned = given("target", self.owner.base), given("target", self.tuned)
         inputs: Any = self.sold.samples.inputs
         importance = None
         if self.owner.heads == "gradient":
             importance = gradient_importance(tuned, inputs, self.sold.labels)
-        described = {
-            phase.proxy: manifest
-            for phase, manifest in zip(
-                self.owner.schedule, self.plan.manifests, strict=True
+        groups: dict[tuple[Source, int], dict[Spec, Manifest]] = {}
+        for phase, manifest in zip(
+            self.owner.schedule, self.plan.manifests, strict=True
+        ):
+            if isinstance(phase.proxy, Spec):
+                group = groups.setdefault(_lesson_ex_vivo(phase), {})
+                group[phase.proxy] = manifest
+        rows = embed(base, inputs)
+        made: dict[tuple[Spec, Source, int], Proxy] = {}
+        for (source, n_points), described in groups.items():
+            cut = [
+                self._with_prior(prune(tuned, manifest, importance=importance))
+                for manifest in described.values()
+            ]
+            fitted = emulate(
+                cut,
+                *rows,
+                key=jax.random.fold_in(self.owner.secret, 1),
+                ids=inputs.ids if isinstance(inputs, Tokens) else None,
+                source=source,
+                n_points=n_points,
             )
-            if isinstance(phase.proxy, Spec)
-        }
-        cut = [
-            self._with_prior(prune(tuned, manifest, importance=importance))
-            for manifest in described.values()
-        ]
-        fitted = emulate(
-            cut,
-            *embed(base, inputs),
-            key=jax.random.fold_in(self.owner.secret, 1),
-            ids=inputs.ids if isinstance(inputs, Tokens) else None,
-        )
-        return dict(zip(described, fitted, strict=True))
+            for spec, proxy in zip(described, fitted, strict=True):
+                made[spec, source, n_points] = proxy
+        return made
 
     def _lessons(self, goal: Goal, *, features: bool) -> tuple[Samples, np.ndarray]:
         """Return samples to train a proxy on, with features if asked, and targets."""
@@ -229,7 +248,10 @@ class ProxyMaker:
         distil, known = self.owner.distil, np.asarray(seen)
         if distil is not None and distil.features is not None:
             known = np.concatenate([distil.features, known])
-        (proxy,) = emulate([proxy], known, None, key=fit_key, source="both")
+        source, n_points = _lesson_ex_vivo(phase)
+        (proxy,) = emulate(
+            [proxy], known, None, key=fit_key, source=source, n_points=n_points
+        )
         return proxy, proxy.logits(seen)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:
@@ -246,6 +268,12 @@ class ProxyMaker:
             return with_bounds(proxy, given("features", sold.features))
         base = given("target", self.owner.base)
         return with_bounds(proxy, *proxy_inputs(proxy.manifest, base, sold.inputs))
+
+
+def _lesson_ex_vivo(phase: Phase) -> tuple[Source, int]:
+    """Return the source of a phase's ex vivo training and its number of samples."""
+    usual: Source = "both" if isinstance(phase.proxy, ProbeSpec) else "rows"
+    return phase.source or usual, phase.n_points
 
 
 @brief

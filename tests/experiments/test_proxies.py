@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,7 +13,15 @@ from flax import nnx
 from test_purchases import purchases
 
 from experiments.selectformer import command, sources
-from experiments.selectformer.proxies import finals, run, searched, trial as trials
+from experiments.selectformer.proxies import (
+    finals,
+    maker,
+    points as points_file,
+    run,
+    searched,
+    targets,
+    tries,
+)
 from experiments.selectformer.proxies.chapter import proxies_chapter
 from experiments.selectformer.proxies.claims import judged
 from experiments.selectformer.proxies.costs import prices
@@ -20,22 +29,24 @@ from experiments.selectformer.proxies.finals import run_finals
 from experiments.selectformer.proxies.points import (
     ATTACKED,
     SEARCHED,
+    Candidate,
+    Point,
     candidates,
     points,
 )
 from experiments.selectformer.proxies.run import run_proxies
 from experiments.selectformer.proxies.searched import PICKS, run_searched
-from experiments.selectformer.proxies.trial import sieve
+from experiments.selectformer.proxies.trial import _counts, sieve
 from experiments.selectformer.scores import run as scores_run
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
 from experiments.selectformer.scores.ways import WAYS
 from experiments.selectformer.sources import Encoded
-from experiments.values.judge import FAILS, HOLDS
+from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel.demo import _reviews
 from jaxsel.demo._secret import SecurePhase
 from jaxsel.demo.scenes.texts import LAYERS, Sizes, Texts, deal
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
-from jaxsel.proxy import ProbeSpec, Training, fit_probe, probe_manifest
+from jaxsel.proxy import ProbeSpec, Training, entropy, fit_probe, probe_manifest
 from jaxsel.report import Report
 
 needs_spu = pytest.mark.skipif(
@@ -105,11 +116,12 @@ def small(monkeypatch):
         return lambda progress: read.append(name) or texts[name]
 
     monkeypatch.setattr(sources, "SOURCES", {name: reader(name) for name in texts})
+    monkeypatch.setattr(sources, "QUICK", tuple(texts))
     every = candidates("text", full=False)
     small = {
         name: dataclasses.replace(
             one,
-            training=Training(1, 16, 1e30 if name == "1 layer" else 1e-3),
+            training=Training(1, 16),
             # Those with layers are of one kind here, so that few programs are compiled.
             spec=one.spec
             if isinstance(one.spec, ProbeSpec) or name == "1 layer"
@@ -118,7 +130,21 @@ def small(monkeypatch):
         for name, one in every.items()
     }
     monkeypatch.setattr(run, "candidates", lambda kind, full: small)
+    monkeypatch.setattr(Candidate, "tries", few_tries)
     return read
+
+
+def few_tries(candidate):
+    """Two settings of each; both diverge for the linear layer."""
+    if isinstance(candidate.spec, ProbeSpec):
+        specs = [dataclasses.replace(candidate.spec, l2=l2) for l2 in (0.01, 0.1)]
+        return tuple(dataclasses.replace(candidate, spec=spec) for spec in specs)
+    linear = candidate.spec.attention.family == "linear"
+    rates = (1e30, 1e29) if linear else (1e-3, 1e-4)
+    trainings = [
+        dataclasses.replace(candidate.training, learning_rate=rate) for rate in rates
+    ]
+    return tuple(dataclasses.replace(candidate, training=each) for each in trainings)
 
 
 @pytest.mark.slow
@@ -129,9 +155,23 @@ def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     assert found.points == tuple(names)
     for pool in found.pools.values():
         assert pool.spearman.shape == (2, len(names))
-        assert (np.abs(pool.spearman) <= 1).all()
+        assert (np.abs(pool.spearman[np.isfinite(pool.spearman)]) <= 1).all()
+        # A point counts where the guard accepts all that it ranks by, and only there.
+        refused = dict(zip(found.candidates, pool.refused.T, strict=True))
+        for at, point in enumerate(names.values()):
+            if point.exact:
+                continue
+            bad = np.any([refused[name] for name, _ in point.phases], axis=0)
+            np.testing.assert_array_equal(np.isnan(pool.spearman[:, at]), bad)
+            np.testing.assert_array_equal(np.isnan(pool.bought[:, 0, at]), bad)
+            np.testing.assert_array_equal(np.isnan(pool.overlap[:, 2 + at]), bad)
+        assert refused["1 layer"].all()
+        one_layer = found.candidates.index("1 layer")
+        assert np.isnan(pool.judged[:, one_layer]).all()
+        assert (pool.place[:, one_layer] == 1).all()  # the most cautious was tried too
         np.testing.assert_array_equal(pool.overlap[:, 1], 1)
-        assert ((pool.overlap >= 0) & (pool.overlap <= 1)).all()
+        known = pool.overlap[np.isfinite(pool.overlap)]
+        assert ((known >= 0) & (known <= 1)).all()
         assert pool.bought.shape == (2, len(BUDGETS), len(names))
         assert pool.random.shape == (2, len(BUDGETS) + len(LARGER), DRAWS)
         # What is published is chosen alike.
@@ -186,11 +226,13 @@ def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     np.testing.assert_array_equal(again["tweets"].bought, bought["tweets"].bought)
     assert run_searched(tmp_path, found.only("tweets", np.array([0]))) == {}
     monkeypatch.setattr(finals, "POOLS", ("tweets",))
-    monkeypatch.setattr(trials, "TUNING", Training(1, 16, 1e-3))
+    monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-3))
     tuned = run_finals(tmp_path / "runs", found)
     assert tuned["tweets"].bought.shape == (2, len(finals.WAYS))
     for accuracy in vars(tuned["tweets"]).values():
-        assert ((accuracy >= 0) & (accuracy <= 1)).all()
+        known = accuracy[np.isfinite(accuracy)]
+        assert ((known >= 0) & (known <= 1)).all()
+    assert np.isnan(tuned["tweets"].bought[:, finals.WAYS.index("1 layer")]).all()
     chapter = proxies_chapter(found, bought, tuned)
     report = Report(title="Proxies", summary="", chapters=[chapter])
     page, numbers = report.save(tmp_path)
@@ -237,14 +279,41 @@ def test_more_of_the_papers_comes_with_the_full_run():
 @pytest.mark.slow
 def test_the_targets_head_begins_as_a_probe(monkeypatch):
     """Of labels, on the encoder's own features: before any training they agree."""
-    monkeypatch.setattr(trials, "TUNING", Training(1, 16, 1e-12))
-    source, rows = encoded(3), np.arange(60)
-    target = trials.tuned(source, rows, jax.random.key(0))
+    monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-12))
+    source, rows, key = encoded(3), np.arange(60), jax.random.key(0)
     x = source.features[:, -CONFIG.hidden :]
-    options = {"loss": "labels", "n_classes": 3, "l2": trials.HEAD}
+    options = {"loss": "labels", "n_classes": 3, "l2": targets.HEAD}
     probe = fit_probe(x[rows], source.y[rows], **options)
+    target = targets.tuned(source, rows, key)
     logits = target.logits(source.take(np.arange(200)))
     np.testing.assert_allclose(logits, probe(x[:200]), atol=1e-4)
+    # A head with a hidden layer is no linear function of the features.
+    hidden = targets.tuned(source, rows, key, hidden=True)
+    options |= {"hidden": CONFIG.hidden, "key": jax.random.fold_in(key, 1)}
+    probe = fit_probe(x[rows], source.y[rows], **options)
+    logits = hidden.logits(source.take(np.arange(200)))
+    np.testing.assert_allclose(logits, probe(x[:200]), atol=1e-4)
+    assert hidden.n_classes == 3
+
+
+@pytest.mark.slow
+def test_the_sub_model_is_the_bottom_of_the_target(monkeypatch):
+    monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-12))
+    source, rows, key = encoded(3), np.arange(60), jax.random.key(0)
+    cut = targets.sub_model(source, rows, 2, key)
+    few = source.take(np.arange(50))
+    below = cut.features(few)
+    np.testing.assert_allclose(
+        below, source.target.features(few, layers=(2,)), atol=1e-5
+    )
+    probe = fit_probe(
+        source.target.features(source.take(rows), layers=(2,)),
+        source.y[rows],
+        loss="labels",
+        n_classes=3,
+        l2=targets.HEAD,
+    )
+    np.testing.assert_allclose(cut.logits(few), probe(below), atol=1e-4)
 
 
 def test_phases_sieve():
@@ -260,13 +329,21 @@ def test_phases_sieve():
     assert take(10, 1, 0.4) == [5, 4, 3]
 
 
-def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=()):
+def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=(), refused=()):
     """Invented figures: the probe ranks and buys better than the paper's phases."""
     names, made = tuple(points(full=full)), tuple(candidates("text", full=full))
     rng = np.random.default_rng(0)
     noise = lambda *shape: 0.01 * rng.normal(size=(seeds, *shape))
     rho = np.where([name == "probe" for name in names], 0.4 + lead, 0.4)
     up = np.where([name == "probe" for name in names], gain / 100, 0.0)
+    lost = np.where(
+        [
+            bool({n for n, _ in p.phases} & {*refused})
+            for p in points(full=full).values()
+        ],
+        np.nan,
+        0.0,
+    )
     usual = np.full((1, len(BUDGETS) + len(LARGER), 1), 0.5)
     manifests = [
         probe_manifest(width=8, n_classes=2, head=64 if name == "hidden" else 0)
@@ -278,17 +355,20 @@ def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=()):
         oracle=noise(300).astype(np.float32),
         manifests=np.array([[one.to_json() for one in manifests]] * seeds),
         stopped=np.array([[name in stopped for name in made]] * seeds),
+        refused=np.array([[name in refused for name in made]] * seeds),
+        place=np.ones((seeds, len(made)), int),
+        judged=np.full((seeds, len(made), 4), 0.5),
         emulated=np.ones((seeds, len(made))),
         outside=np.zeros((seeds, len(made))),
         inference=np.full((seeds, 1 + len(made)), 0.5),
         recovered=np.full((seeds, len(ATTACKED), 2), 0.6),
-        spearman=rho + noise(len(names)),
-        overlap=rng.random((seeds, 2 + len(names))),
+        spearman=lost + rho + noise(len(names)),
+        overlap=np.append(np.zeros(2), lost) + rng.random((seeds, 2 + len(names))),
         rare=np.full((seeds, 2 + len(names)), 0.3),
         rare_offered=np.full(seeds, 0.2),
         random=usual + 0.1 * noise(len(BUDGETS) + len(LARGER), DRAWS),
         ideal=0.5 + 0.1 * noise(len(BUDGETS), 3),
-        bought=0.5 + up + 0.1 * noise(len(BUDGETS), len(names)),
+        bought=lost + 0.5 + up + 0.1 * noise(len(BUDGETS), len(names)),
         bootstrap=np.full(seeds, 0.4),
         pool=np.full(seeds, 0.6),
     )
@@ -315,6 +395,145 @@ def test_verdicts_are_of_what_was_measured(lead, gain, expected):
     assert all(claim.measured.startswith(f"+{lead:.1f}"[:3]) for claim in leads)
     above = [c for c in claims if c.text == "The linear probe is above a random choice"]
     assert [claim.verdict for claim in above] == [expected] * 2
+
+
+def test_what_the_guard_refuses_is_not_the_papers():
+    """Neither in a verdict nor in a table nor in the summary; its cost is counted."""
+    found = invented_result(refused=("d=2",))
+    claims = {claim.text: claim for claim in judged(found)}
+    two = claims["The linear probe is above the paper's two phases"]
+    assert two.verdict.startswith(UNTESTED)
+    assert "refused a proxy with every setting" in two.verdict
+    assert claims["The linear probe is above a random choice"].verdict == HOLDS
+    chapter = proxies_chapter(found, {}, {})
+    assert "The paper's two phases: refused, refused in 6 of 6" in chapter.blocks[1]
+    tables = [block for block in chapter.blocks if hasattr(block, "rows")]
+    rows = {row[0]: row[1:] for row in tables[1].rows}
+    assert rows["The paper's: d = 2 first"] == ["refused", "refused"]
+    assert rows["The paper's: 3 layers, all heads, d = 16"] != ["refused", "refused"]
+    # Where it is refused in some seeds the others count, and their number is said.
+    pool = invented_result().pools["movie_polarity"]
+    at = invented_result().points.index("paper, 2 phases")
+    pool.spearman[:2, at] = pool.overlap[:2, 2 + at] = pool.bought[:2, :, at] = np.nan
+    some = dataclasses.replace(found, pools={"movie_polarity": pool})
+    claims = {claim.text: claim for claim in reversed(judged(some))}
+    two = claims["The linear probe is above the paper's two phases"]
+    assert "(refused in 2 of 6 seeds)" in two.measured
+    assert ", 4 seeds" in two.test
+    assert two.where == "Movie polarity, 400 samples, 20 labels first"
+
+
+def test_every_method_gets_as_many_tries():
+    """Rates of a proxy, penalties of a probe, from the boldest to the most cautious."""
+    for kind in ("text", "image"):
+        for one in candidates(kind, full=True).values():
+            settings = one.tries()
+            assert len(settings) == len(points_file.RATES) == 4
+            if isinstance(one.spec, ProbeSpec):
+                assert [c.spec.l2 for c in settings] == sorted(points_file.PENALTIES)
+                continue
+            rates = [c.training.learning_rate for c in settings]
+            assert rates == sorted(points_file.RATES, reverse=True)
+            same = {dataclasses.replace(c, training=one.training) for c in settings}
+            assert same == {one}
+
+
+class Trials:
+    """A maker whose proxies the guard accepts from some try on, by candidate."""
+
+    def __init__(self, accepted, ranks):
+        self.accepted, self.ranks, self.tried = accepted, ranks, []
+        self.left = np.arange(30)
+        rng = np.random.default_rng(0)
+        self.logits = rng.normal(size=(30, 2)).astype(np.float32)
+        self.source = SimpleNamespace(take=lambda rows: self.logits)
+        self.target = SimpleNamespace(logits=lambda inputs: inputs)
+
+    def untrained(self, candidates):
+        return {}
+
+    def train(self, one, ready, i):
+        place = points_file.PENALTIES.index(one.spec.l2)
+        self.tried.append((i, place))
+        refused = "" if place >= self.accepted[i] else "ranks otherwise"
+        return SimpleNamespace(refused=refused, i=i, place=place)
+
+    def rank(self, trained, rows):
+        noise = np.random.default_rng(1).normal(size=30)
+        exact = np.asarray(entropy(self.logits))
+        return exact + self.ranks[trained.i][trained.place] * noise
+
+    def made(self, trained, *, attack):
+        return trained
+
+
+def test_the_best_try_that_the_guard_accepts():
+    """Of the first the second try is best; of the other none is accepted."""
+    named = dict.fromkeys(("a", "b"), Candidate(spec=ProbeSpec()))
+    named["b"] = dataclasses.replace(named["b"], goal="logits")
+    held_out = Trials({0: 1, 1: 4}, {0: [0, 0.01, 3, 2], 1: [0] * 4})
+    judged = tries.judge_tries(held_out, named)
+    assert np.isnan(judged[0, 0])
+    assert np.isnan(judged[1]).all()
+    assert judged[0, 1] == np.nanmax(judged)
+    first = tries.best_tries(judged)
+    assert first.tolist() == [1, 0]
+    # In a seed in which that is refused, more cautious ones are tried.
+    seed = Trials({0: 3, 1: 4}, {})
+    made = tries.make_accepted(seed, named, first)
+    assert made["a"].place == 3
+    assert not made["a"].made.refused
+    assert made["b"].place == 3
+    assert made["b"].made.refused
+    assert seed.tried == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]
+
+
+def test_the_guard_is_the_librarys():
+    """It refuses emulated entropies that rank otherwise, and logits that overflow."""
+    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    exact = np.asarray(entropy(logits))
+
+    def refusal(scores, family="mlp"):
+        secure = SimpleNamespace(family=family)
+        proxy = SimpleNamespace(
+            logits=lambda x, mask: x,
+            scores=scores,
+            params={"offset": np.zeros(3, np.float32)},
+            manifest=SimpleNamespace(score=SimpleNamespace(secure=secure)),
+        )
+        return maker._refusal(proxy, logits, None)
+
+    def overflow(logits):
+        raise ValueError("row 3 overflows")
+
+    noise = np.random.default_rng(1).normal(size=50)
+    assert refusal(lambda _: exact) == ""
+    assert "Spearman -1.000, below min_correlation=0.9" in refusal(lambda _: -exact)
+    assert "below min_correlation=0.9" in refusal(lambda _: exact + 0.2 * noise)
+    assert refusal(lambda _: -exact, "square") == ""  # nothing is emulated
+    assert refusal(overflow) == "row 3 overflows"
+
+
+def test_settings_are_not_chosen_where_they_are_judged(tmp_path):
+    with pytest.raises(ValueError, match="seeds must not hold 1000003"):
+        run_proxies(tmp_path, seeds=(0, tries.HELD_OUT))
+
+
+def test_a_point_counts_if_all_its_proxies_do():
+    made = {
+        "good": SimpleNamespace(refused="", stopped=False),
+        "bad": SimpleNamespace(refused="ranks otherwise", stopped=False),
+        "stopped": SimpleNamespace(refused="diverged", stopped=True),
+    }
+
+    def counts(*phases, exact=False):
+        ends = tuple((name, None) for name in phases)
+        return _counts(Point("", ends, exact=exact), made)
+
+    assert counts("good")
+    assert not counts("bad", "good")
+    assert counts("bad", "good", exact=True)  # no emulated entropy is used
+    assert not counts("stopped", exact=True)
 
 
 def test_costs_are_those_of_the_phases():

@@ -16,6 +16,8 @@ from jaxsel.proxy import (
     Probe,
     Proxy,
     Spec,
+    _build,
+    _exvivo,
     _observe,
     embedder,
     emulate,
@@ -178,6 +180,57 @@ def test_emulators_are_fitted_to_what_they_will_see(config):
     # The paper's, of both kinds, all trained in one loop.
     assert error(Emulator("mlp", width=16), "exact") < error("uniform", "exact")
     assert error("exact", Emulator("mlp", width=16)) < error("exact", "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [TEXT, IMAGE], ids=["text", "image"])
+def test_emulators_are_fitted_to_a_backbone(config, monkeypatch):
+    """Attention and norms of its layers, feed-forward parts included; its logits."""
+    model, seen, starts = target(config), [], []
+
+    def train(operations, widths, **options):
+        seen.append(operations)
+        starts.append(options["seeds"])
+        return [{w: _exvivo.Trained({}, np.zeros(1)) for w in widths}] * len(operations)
+
+    monkeypatch.setattr(_build, "train_mlps", train)
+    exact = {"attention": "exact", "norm": "exact", "secure": "exact"}
+    whole = prune(model, described(Spec(2, HEADS, ffn="gelu", **exact), config))
+    mlp = Emulator("mlp", width=2)
+    spec = Spec(2, 2, attention=mlp, norm=mlp, secure=mlp)
+    small = prune(model, described(spec, config))
+    x, mask = embedded(model, config)
+    key = jax.random.key(0)
+    for backbone in (None, small, whole):
+        emulate([small], x, mask, key=key, backbone=backbone)
+    alone, itself, fitted = seen
+    emulate([small], x, mask, key=key, seeds=3)
+    assert starts == [1, 1, 1, 3]
+    for a, b in zip(alone, itself, strict=True):
+        np.testing.assert_array_equal(a.rows, b.rows)
+    shown = np.ones(x.shape[:2], bool) if mask is None else mask
+    theirs = _observe.Observed(whole.params, whole.manifest, np.asarray(x), shown)
+    # Of each layer the attention and its norm, then the final norm, then the score.
+    for layer in range(2):
+        variance = np.asarray(theirs.variances[layer][0])
+        rows = shown[:, : variance.shape[1]]
+        np.testing.assert_array_equal(
+            fitted[2 * layer + 1].rows[:, 0], variance[rows].ravel()
+        )
+    assert not np.array_equal(fitted[3].rows, alone[3].rows)
+    logits = whole.logits(x, shown)
+    np.testing.assert_allclose(fitted[-1].rows, logits, rtol=1e-4, atol=1e-6)
+    by_head = dataclasses.replace(spec, attention=Emulator("linear"))
+    with pytest.raises(ValueError, match="backbone must have the 2 heads of a proxy"):
+        emulate(
+            [prune(model, described(by_head, config))], x, mask, key=key, backbone=whole
+        )
+    shallow = prune(model, described(Spec(1, HEADS, **exact), config))
+    with pytest.raises(ValueError, match="at least the 2 layers of a proxy"):
+        emulate([small], x, mask, key=key, backbone=shallow)
+    with_ffn = prune(model, described(dataclasses.replace(spec, ffn=True), config))
+    with pytest.raises(ValueError, match="backbone must have the feed-forward parts"):
+        emulate([with_ffn], x, mask, key=key, backbone=small)
 
 
 def test_scores_of_every_secure_form():

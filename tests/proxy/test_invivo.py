@@ -17,6 +17,7 @@ from jaxsel.proxy import (
     entropy,
     monotonicity,
     prune,
+    refit_score,
     tune,
 )
 
@@ -106,6 +107,24 @@ def test_what_diverges_stops_with_a_reason(ready):
     assert "not finite" in training.stopped
     finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), found.params)
     assert jax.tree.all(finite)
+
+
+@pytest.mark.slow
+def test_a_refitted_score_follows_logits_that_have_moved(ready):
+    """Logits three times as large: what was fitted to small ones misorders them."""
+    proxy, x, mask, _ = ready
+    head = jax.tree.map(lambda leaf: 3 * leaf, proxy.params["head"])
+    moved = Proxy(proxy.manifest, proxy.params | {"head": head})
+    logits = moved.logits(x, mask)
+    exact = entropy(logits)
+    before = monotonicity(moved.scores(logits), exact)
+    again = refit_score(moved, x, mask, key=KEY, n_points=300_000)
+    after = monotonicity(again.scores(again.logits(x, mask)), exact)
+    assert before < 0.6 < 0.85 < after
+    np.testing.assert_array_equal(again.logits(x, mask), logits)
+    spec = Spec(1, 2, secure="exact")
+    exact_score = Proxy(described(spec, TEXT), proxy.params | {"score": {}})
+    assert refit_score(exact_score, x, mask, key=KEY) is exact_score
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,15 @@ from test_build import TEXT, L, target
 
 from jaxsel.models import Tokens
 from jaxsel.proxy import (
+    DataOwner,
     Emulator,
     KeyCommitment,
     KeyOpening,
     KeyShare,
+    ModelOwner,
     Phase,
     ProbeSpec,
+    ProxyMaker,
     Samples,
     Spec,
     Training,
@@ -377,6 +380,45 @@ def test_a_ranking_is_accepted_unchecked():
     assert run(schedule=schedule, **options).selection.n_valid == BUDGET
 
 
+@pytest.mark.slow
+def test_phases_choose_what_emulators_learn_from(monkeypatch):
+    """Each source and number of samples gets a loop of its own; phases alike share."""
+    loops, emulate = [], _proxy_maker.emulate
+
+    def fewer(proxies, *rows, source="rows", n_points, **options):
+        loops.append((len(proxies), source, n_points))
+        if proxies[0].manifest.layers:
+            return proxies
+        return emulate(proxies, *rows, source=source, n_points=512, **options)
+
+    monkeypatch.setattr(_proxy_maker, "emulate", fewer)
+    two = dataclasses.replace(SMALL, layers=2)
+    owner = ModelOwner(
+        schedule=(
+            Phase(ProbeSpec(), keep=0.9),
+            Phase(ProbeSpec(), keep=0.8, source="gaussian", n_points=600),
+            Phase(SMALL, keep=0.7),
+            Phase(two, keep=0.6, source="gaussian", n_points=5_120_000),
+            Phase(SMALL, keep=0.5, source="gaussian", n_points=5_120_000),
+            Phase(two),
+        ),
+        budget=BUDGET,
+        secret=KEY,
+        target=target(TEXT),
+        bootstrap=0.1,
+    )
+    seller = DataOwner(pool=POOL, base=owner.target)
+    plan = owner.plan(seller.offer())
+    sold = seller.sell(plan, lambda rows: CLASSES[rows], key=KEY)
+    maker = ProxyMaker(owner=owner, plan=plan, sold=sold, tuned=owner.target)
+    made = maker._untrained
+    assert loops == [(2, "rows", 1_024_000), (2, "gaussian", 5_120_000)]
+    assert made[SMALL, "rows", 1_024_000] is not made[SMALL, "gaussian", 5_120_000]
+    for i in range(2):
+        maker.attempt(i)
+    assert loops[2:] == [(1, "both", 1_024_000), (1, "gaussian", 600)]
+
+
 def test_what_a_run_saves_is_for_its_user_alone(tmp_path):
     labels = lambda rows: CLASSES[rows] % 2
     options = {"target": None, "n_classes": 2, "labels": labels}
@@ -399,5 +441,11 @@ def test_bad_phases():
         Phase(SMALL, min_correlation="0.9")
     with pytest.raises(TypeError, match="training must be a Training"):
         Phase(SMALL, training=3)
+    with pytest.raises(ValueError, match="source must be one of .*got 'normal'"):
+        Phase(SMALL, source="normal")
+    with pytest.raises(ValueError, match="n_points must be .*got 0"):
+        Phase(SMALL, n_points=0)
+    with pytest.raises(TypeError, match="refit must be True or False, got 1"):
+        Phase(SMALL, refit=1)
     with pytest.raises(ValueError, match="must have one length"):
         Samples(POOL.inputs, np.ones((3, 2)))

@@ -18,7 +18,8 @@ from jaxsel.demo.seeds import stacked
 from .kept import each_kept
 from .points import points
 from .run import Proxies, most
-from .trial import masks, offer, sieve, top, tuned
+from .targets import tuned
+from .trial import masks, offer, sieve, top
 
 POOLS = ("fashion_mnist",)
 """Of images: to fine-tune MiniLM on a purchase takes minutes of a core, the small ViT
@@ -42,7 +43,7 @@ class FinalPool:
     Attributes:
         random: After a random purchase, `[S]`.
         ideal: After the choice by the target's own entropies, `[S]`.
-        bought: After each of `WAYS`, `[S, WAYS]`.
+        bought: After each of `WAYS`, `[S, WAYS]`; NaN where the guard refuses a proxy.
         pool: Of all samples, `[S]`.
     """
 
@@ -106,9 +107,10 @@ def _train(source: Encoded, result: Proxies, name: str, s: int) -> dict[str, Any
         right = target.logits(test).argmax(1) == source.y[pool.test]
         accuracies.append(float(right.mean()))
     random, ideal, everything, *ways = accuracies
+    counts = [np.isfinite(made.spearman[s, result.points.index(way)]) for way in WAYS]
     return {
         "random": np.array(random),
         "ideal": np.array(ideal),
-        "bought": np.array(ways),
+        "bought": np.where(counts, ways, np.nan),
         "pool": np.array(everything),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from jaxsel.proxy import (
     ProbeSpec,
     Proxy,
     Spec,
+    check_monotonicity,
     embed,
     emulate,
     entropy,
@@ -29,22 +30,25 @@ from jaxsel.proxy import (
     out_of_bounds,
     probe_manifest,
     prune,
+    refit_score,
     target_manifest,
     tune,
     with_bounds,
 )
 
-from .points import ATTACKED, Candidate, Lesson
+from .points import DEEPEST, STARTS, Candidate, Lesson, Source
+from .targets import sub_model
 
 
 class Made(NamedTuple):
-    """What came of a candidate.
+    """A candidate after training, judged on the pool.
 
     Attributes:
         scores: Of what is left of the pool, `[m]`; minus infinity where it overflowed.
         exact: The same without an emulator of the entropy, or as `scores`.
         manifest: With bounds, those of the bootstrap set.
         stopped: Whether its training stopped early.
+        refused: Why a selection would refuse it; empty if it would not.
         accuracy: On test samples; NaN for a proxy that learns ranks only.
         emulated: Rank correlation of its scores with the exact ones of its logits.
         outside: Share of what is left whose inputs are beyond the bounds.
@@ -56,10 +60,30 @@ class Made(NamedTuple):
     exact: np.ndarray
     manifest: Manifest
     stopped: bool
+    refused: str
     accuracy: float
     emulated: float
     outside: float
     recovered: tuple[float, float]
+
+
+class Trained(NamedTuple):
+    """A candidate with one setting.
+
+    Attributes:
+        proxy: After training.
+        read: Samples as the proxy reads them, by a row of the source each, and their
+            mask.
+        stopped: Whether its training stopped early.
+        refused: Why a selection would refuse it; empty if it would not.
+        predicts: Whether it predicts classes.
+    """
+
+    proxy: Proxy
+    read: Callable[[np.ndarray], tuple[np.ndarray, Any]]
+    stopped: bool
+    refused: str
+    predicts: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,56 +112,79 @@ class Maker:
     keep: int
     key: jax.Array
 
-    def make(self, candidates: Mapping[str, Candidate]) -> dict[str, Made]:
-        """Make every candidate."""
-        cut = {
-            name: prune(
-                self.target,
-                target_manifest(
-                    one.spec,
-                    self.target,
-                    n_classes=self.source.n_classes,
-                    length=self._length,
-                ),
+    def untrained(self, candidates: Mapping[str, Candidate]) -> dict[str, Proxy]:
+        """Cut the candidates that have layers, and fit their emulators ex vivo.
+
+        Those that learn from the same samples are fitted in one loop.
+        """
+        groups: dict[tuple[bool, Source, int], dict[str, Spec]] = {}
+        for name, one in candidates.items():
+            if isinstance(one.spec, Spec):
+                group = groups.setdefault((one.backbone, one.source, one.n_points), {})
+                group[name] = one.spec
+        key, made = jax.random.fold_in(self.key, 0), dict[str, Proxy]()
+        for (backbone, source, n_points), specs in groups.items():
+            target = self._sub_model if backbone else self.target
+            fitted = emulate(
+                [self._cut(target, spec) for spec in specs.values()],
+                *self._embedded(self.bought),
+                key=key,
+                source=source,
+                n_points=n_points,
+                backbone=self._cut(target, _whole(target)) if backbone else None,
+                seeds=STARTS,
             )
-            for name, one in candidates.items()
-            if isinstance(one.spec, Spec)
-        }
-        key = jax.random.fold_in(self.key, 0)
-        fitted = emulate([*cut.values()], *self._bought, key=key, source="both")
-        ready = dict(zip(cut, fitted, strict=True))
-        made: dict[str, Made] = {}
-        for i, (name, one) in enumerate(candidates.items()):
-            key = jax.random.fold_in(self.key, 1 + i)
-            if isinstance(one.spec, ProbeSpec):
-                made[name] = self._probe(name, one, one.spec, key)
-            else:
-                made[name] = self._layers(ready[name], one, key)
-            free_programs()
+            made |= zip(specs, fitted, strict=True)
         return made
 
-    def _layers(self, untrained: Proxy, one: Candidate, key: jax.Array) -> Made:
+    def train(self, one: Candidate, untrained: Proxy | None, i: int) -> Trained:
+        """Train a candidate as it is, and ask the library's guard.
+
+        Args:
+            one: The candidate, with the setting to try.
+            untrained: What `untrained` has of it; None for a probe.
+            i: Its place among the candidates, which its key comes from.
+        """
+        key = jax.random.fold_in(self.key, 1 + i)
+        if isinstance(one.spec, ProbeSpec):
+            trained = self._probe(one, one.spec, key)
+        else:
+            assert untrained is not None
+            trained = self._layers(untrained, one, key)
+        free_programs()
+        return trained
+
+    def rank(self, trained: Trained, rows: np.ndarray) -> np.ndarray:
+        """Score rows of the source by a proxy; rows that overflow rank last."""
+        proxy = trained.proxy
+        scores = proxy.scores(proxy.logits(*trained.read(rows)), finite=False)
+        return _ranks(scores)
+
+    def _layers(self, untrained: Proxy, one: Candidate, key: jax.Array) -> Trained:
         read, targets = self._lesson(one.lesson)
-        proxy, trained = tune(
+        proxy, training = tune(
             untrained,
             *read,
             targets[one.goal],
             goal=one.goal,
             key=key,
-            min_correlation=None,
+            min_correlation=None,  # asked by `_refusal`, once all is trained
             **dataclasses.asdict(one.training),
         )
-        return self._made(
-            proxy,
-            self._bought,
-            self._left,
-            self._test,
-            stopped=trained.stopped is not None,
-        )
+        stopped = training.stopped is not None
+        if one.refit and not stopped:
+            proxy = refit_score(
+                proxy,
+                *self._embedded(self.bought),
+                key=jax.random.fold_in(key, 1),
+                source=one.source,
+                n_points=one.n_points,
+                seeds=STARTS,
+            )
+        refused = training.stopped or _refusal(proxy, *self._embedded(self.bought))
+        return Trained(proxy, self._embedded, stopped, refused, one.goal != "ranks")
 
-    def _probe(
-        self, name: str, one: Candidate, spec: ProbeSpec, key: jax.Array
-    ) -> Made:
+    def _probe(self, one: Candidate, spec: ProbeSpec, key: jax.Array) -> Trained:
         features, targets = self._read(one.lesson, one)
         n_classes, goal = self.source.n_classes, targets[one.goal]
         head = fit_probe(
@@ -158,56 +205,71 @@ class Maker:
         if one.kind == "prior_entropy":
             offset = log_prior(self.prior, n_classes)
             proxy = Proxy(proxy.manifest, proxy.params | {"offset": offset})
-        seen, held, tested = (
-            self._columns(self.source.features[rows], one)
-            for rows in (self.bought, self.left, self.test)
+        (proxy,) = emulate(
+            [proxy],
+            features,
+            None,
+            key=key,
+            source=one.source,
+            n_points=one.n_points,
+            seeds=STARTS,
         )
-        (proxy,) = emulate([proxy], features, None, key=key, source="both")
-        made = self._made(
-            proxy,
-            (seen, None),
-            (held, None),
-            (tested, None),
-            stopped=False,
-            predicts=one.goal != "ranks",
-        )
-        if name not in ATTACKED:
-            return made
-        found = leakage(proxy, held, self.keep, leak="set").chosen
-        cosine = np.nan if found.cosine is None else found.cosine
-        return made._replace(recovered=(cosine, found.rank_correlation))
 
-    def _made(
-        self,
-        proxy: Proxy,
-        seen: tuple[np.ndarray, Any],
-        held: tuple[np.ndarray, Any],
-        tested: tuple[np.ndarray, Any],
-        *,
-        stopped: bool,
-        predicts: bool = True,
-    ) -> Made:
+        def read(rows: np.ndarray) -> tuple[np.ndarray, None]:
+            return self._columns(self.source.features[rows], one), None
+
+        refused = _refusal(proxy, *read(self.bought))
+        return Trained(proxy, read, False, refused, one.goal != "ranks")
+
+    def made(self, trained: Trained, *, attack: bool) -> Made:
+        """Judge a trained candidate.
+
+        Args:
+            trained: What `train` returned.
+            attack: Whether to recover it from a choice, as the data owner might.
+        """
+        proxy, read, stopped, refused, predicts = trained
+        held = read(self.left)
         logits = proxy.logits(*held)
         scores, kind = proxy.scores(logits, finite=False), proxy.manifest.score.kind
         finite = bool(np.isfinite(scores).all() and np.isfinite(logits).all())
         exact = scores
         if kind != "margin":
             exact = np.asarray(entropy(logits - proxy.params["offset"]))
-        manifest = with_bounds(proxy, *seen).manifest if finite else proxy.manifest
-        accuracy = np.nan
+        manifest = proxy.manifest
+        if finite:
+            manifest = with_bounds(proxy, *read(self.bought)).manifest
+        accuracy, recovered = np.nan, (np.nan, np.nan)
         if predicts:
-            right = proxy.logits(*tested).argmax(1) == self.source.y[self.test]
+            right = proxy.logits(*read(self.test)).argmax(1) == self.source.y[self.test]
             accuracy = float(right.mean())
+        if attack:
+            attacked = leakage(proxy, held[0], self.keep, leak="set").chosen
+            cosine = np.nan if attacked.cosine is None else attacked.cosine
+            recovered = cosine, attacked.rank_correlation
         return Made(
             scores=_ranks(scores),
             exact=_ranks(exact),
             manifest=manifest,
             stopped=stopped,
+            refused=refused,
             accuracy=accuracy,
             emulated=monotonicity(scores, exact) if finite else np.nan,
             outside=len(out_of_bounds(manifest, held[0]).rows) / len(held[0]),
-            recovered=(np.nan, np.nan),
+            recovered=recovered,
         )
+
+    def _cut(self, target: Target, spec: Spec) -> Proxy:
+        described = target_manifest(
+            spec, target, n_classes=self.source.n_classes, length=self._length
+        )
+        return prune(target, described)
+
+    @functools.cached_property
+    def _sub_model(self) -> Target:
+        """The paper's M_g: as many of the bottom layers as its deepest proxy has."""
+        key = jax.random.fold_in(self.key, 2**20)
+        return sub_model(self.source, self.bought, DEEPEST, key)
 
     @property
     def _length(self) -> int:
@@ -223,62 +285,61 @@ class Maker:
         return counts / counts.sum()
 
     def _embedded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return embed(self.source.target, self.source.take(rows))
+        """Embed samples of the source, each set of rows once."""
+        known, key = self._known, rows.tobytes()
+        if key not in known:
+            known[key] = embed(self.source.target, self.source.take(rows))
+        return known[key]
 
     @functools.cached_property
-    def _bought(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._embedded(self.bought)
+    def _known(self) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    def _more(self, lesson: Lesson) -> tuple[Encoded, np.ndarray]:
+        """Return the source and the rows of the further samples of a lesson."""
+        if lesson == "other":
+            return self.other, np.arange(len(self.pool.own))
+        return self.source, self.pool.own
+
+    def _targets(self, lesson: Lesson) -> dict[str, np.ndarray]:
+        """Return the targets of training by goal."""
+        if lesson not in self._taught:
+            logits = self.target.logits(self.source.take(self.bought))
+            if lesson == "bootstrap":
+                goals = {"labels": self.source.y[self.bought], "logits": logits}
+            else:
+                more, rows = self._more(lesson)
+                further = self.target.logits(more.take(rows))
+                logits = np.concatenate([logits, further])
+                ranks = np.asarray(entropy(jnp.asarray(logits)))
+                goals = {"logits": logits, "ranks": ranks}
+            self._taught[lesson] = goals
+        return self._taught[lesson]
 
     @functools.cached_property
-    def _left(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._embedded(self.left)
-
-    @functools.cached_property
-    def _test(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._embedded(self.test)
-
-    @functools.cached_property
-    def _extra(self) -> dict[Lesson, Any]:
-        """Inputs besides the bootstrap set, by lesson."""
-        return {
-            "own": self.source.take(self.pool.own),
-            "other": self.other.take(np.arange(len(self.pool.own))),
-        }
-
-    @functools.cached_property
-    def _targets(self) -> dict[Lesson, dict[str, np.ndarray]]:
-        """What there is to learn, by lesson and goal."""
-        rows = self.source.take(self.bought)
-        known = self.target.logits(rows)
-        found: dict[Lesson, dict[str, np.ndarray]] = {
-            "bootstrap": {"labels": self.source.y[self.bought], "logits": known}
-        }
-        for lesson, inputs in self._extra.items():
-            logits = np.concatenate([known, self.target.logits(inputs)])
-            ranks = np.asarray(entropy(jnp.asarray(logits)))
-            found[lesson] = {"logits": logits, "ranks": ranks}
-        return found
+    def _taught(self) -> dict[Lesson, dict[str, np.ndarray]]:
+        return {}
 
     def _lesson(
         self, lesson: Lesson
     ) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
         """Return embedded samples with their mask, and targets by goal."""
-        x, mask = self._bought
+        x, mask = self._embedded(self.bought)
         if lesson != "bootstrap":
-            more, more_mask = embed(self.source.target, self._extra[lesson])
+            source, rows = self._more(lesson)
+            more, more_mask = embed(self.source.target, source.take(rows))
             x, mask = np.concatenate([x, more]), np.concatenate([mask, more_mask])
-        return (x, mask), self._targets[lesson]
+        return (x, mask), self._targets(lesson)
 
     def _read(
         self, lesson: Lesson, one: Candidate
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the features that a probe reads, and targets by goal."""
         parts = [self.source.features[self.bought]]
-        if lesson == "own":
-            parts.append(self.source.features[self.pool.own])
-        elif lesson == "other":
-            parts.append(self.other.features[: len(self.pool.own)])
-        return self._columns(np.concatenate(parts), one), self._targets[lesson]
+        if lesson != "bootstrap":
+            source, rows = self._more(lesson)
+            parts.append(source.features[rows])
+        return self._columns(np.concatenate(parts), one), self._targets(lesson)
 
     def _columns(self, features: np.ndarray, one: Candidate) -> np.ndarray:
         width = self.target.config.hidden
@@ -289,3 +350,29 @@ class Maker:
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Return scores among which what overflowed ranks last."""
     return np.nan_to_num(scores, nan=-np.inf, posinf=-np.inf)
+
+
+def _whole(target: Target) -> Spec:
+    """Describe all layers and heads of a model, exact: emulators are fitted to it."""
+    config = target.config
+    return Spec(
+        config.layers,
+        config.heads,
+        attention="exact",
+        norm="exact",
+        ffn="relu" if config.activation == "relu" else "gelu",
+        read="mean",
+        secure="exact",
+    )
+
+
+def _refusal(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> str:
+    """Return why a selection would refuse a proxy, by its scores of these samples."""
+    try:
+        logits = proxy.logits(x, mask)
+        scores = proxy.scores(logits)
+        if proxy.manifest.score.secure.family == "mlp":
+            check_monotonicity(scores, entropy(logits - proxy.params["offset"]))
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -17,8 +17,9 @@ from jaxsel.demo.scenes.texts import LAYERS, LENGTH
 from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import Manifest, Phase, Rehearsal
 
-from . import trial as trials
-from .points import candidates, points
+from . import targets, trial as trials
+from .points import STARTS, candidates, points
+from .tries import HELD_OUT, JUDGED
 
 
 def most(*, full: bool) -> int:
@@ -39,6 +40,11 @@ class ProxyPool:
         oracle: Exact entropies of the target, `[S, m]`.
         manifests: Of each candidate, in JSON, `[S, K]`.
         stopped: Whether a candidate's training stopped early, `[S, K]`.
+        refused: Whether the guard refused it with every setting, `[S, K]`; figures of
+            points that it belongs to are NaN.
+        place: Of its setting among its tries, `[S, K]`.
+        judged: Rank correlation with the target after each try on the held-out deal,
+            the same for all seeds, `[S, K, tries]`; NaN where it was refused.
         emulated: Rank correlation of its scores with exact ones of its logits, `[S,
             K]`; NaN where these are not finite.
         outside: Share of what is left whose inputs are beyond the bootstrap set's
@@ -64,6 +70,9 @@ class ProxyPool:
     oracle: np.ndarray
     manifests: np.ndarray
     stopped: np.ndarray
+    refused: np.ndarray
+    place: np.ndarray
+    judged: np.ndarray
     emulated: np.ndarray
     outside: np.ndarray
     inference: np.ndarray
@@ -139,7 +148,13 @@ class Proxies:
             scores=found.scores,
             oracle=found.oracle,
             failures={
-                name: "not searched" for name in self.candidates if name not in searched
+                name: f"refused in {count} of {len(self.seeds)} seeds"
+                if name in searched
+                else "not searched"
+                for name, count in zip(
+                    self.candidates, found.refused.sum(axis=0).tolist(), strict=True
+                )
+                if count or name not in searched
             },
         )
 
@@ -153,6 +168,19 @@ class Proxies:
         return {
             name: count
             for name, count in zip(self.candidates, counts, strict=True)
+            if count
+        }
+
+    def refusals(self, pool: str) -> dict[str, int]:
+        """Return in how many seeds the guard refused a point, if in any.
+
+        Args:
+            pool: Name of the pool.
+        """
+        counts = np.isnan(self.pools[pool].spearman).sum(axis=0).tolist()
+        return {
+            name: count
+            for name, count in zip(self.points, counts, strict=True)
             if count
         }
 
@@ -174,8 +202,8 @@ def run_proxies(
     Args:
         folder: Where those files are, or will be.
         seeds: Each deals the samples, and draws all else, anew.
-        full: Whether pools are twice as large, and the paper's other widths and its
-            ablations are added.
+        full: Whether all pools are dealt, twice as large, and the paper's other widths,
+            its ablations and its sub-model are added; else `sources.QUICK`.
         progress: Show a progress bar.
         workers: Where they run; on threads of this process if None.
 
@@ -183,7 +211,7 @@ def run_proxies(
         How well each point ranks and chooses, and what it costs.
 
     Raises:
-        ValueError: If there are no seeds.
+        ValueError: If there are no seeds, or that of the held-out deal is among them.
         FileNotFoundError: If a data set is not prepared; names the command that does
             it.
 
@@ -191,15 +219,25 @@ def run_proxies(
         Ouyang et al., SelectFormer, section 5; its proxies as the guide to proxies
         settles them.
     """
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed")
+    if HELD_OUT in seeds:
+        raise ValueError(
+            f"seeds must not hold {HELD_OUT}, on which settings are chosen"
+        )
     compared = points(full=full)
 
-    def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
-        path = Path(folder) / f"proxies-{name}-{'full-' if full else ''}{seed}.npz"
+    def file(
+        name: str, seed: int, stem: str = "proxies"
+    ) -> tuple[Path, dict[str, Any]]:
+        path = Path(folder) / f"{stem}-{name}-{'full-' if full else ''}{seed}.npz"
         made = candidates(sources.kind(name), full=full)
         return path, {
             "candidates": {key: repr(one) for key, one in made.items()},
+            "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
+            "held out": [HELD_OUT, JUDGED, STARTS],
             "points": {key: repr(one) for key, one in compared.items()},
-            "tuning": [repr(trials.TUNING), repr(trials.IMAGES), trials.HEAD],
+            "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "text": [LENGTH, LAYERS],
             "learner": repr(MODEL),
             "budgets": [*BUDGETS, *LARGER],
@@ -209,14 +247,20 @@ def run_proxies(
             "seed": seed,
         }
 
-    found = each_seed(
-        Work(_jobs, (full, progress)),
-        seeds,
-        file,
-        label="Proxies",
-        progress=progress,
-        workers=workers,
+    options: dict[str, Any] = {"progress": progress, "workers": workers}
+    searched = each_seed(
+        Work(_searches, (full, progress)),
+        [HELD_OUT],
+        lambda name, seed: file(name, seed, "settings"),
+        label="Settings",
+        **options,
     )
+    judged = {name: runs[0]["judged"] for name, runs in searched.items()}
+    found = each_seed(
+        Work(_jobs, (full, progress, judged)), seeds, file, label="Proxies", **options
+    )
+    for name, runs in found.items():
+        found[name] = [{**run, "judged": judged[name]} for run in runs]
     return Proxies(
         seeds=np.asarray(seeds),
         full=full,
@@ -226,17 +270,43 @@ def run_proxies(
     )
 
 
-def _jobs(full: bool, progress: bool) -> dict[str, Job]:
+def _jobs(
+    full: bool, progress: bool, judged: Mapping[str, np.ndarray]
+) -> dict[str, Job]:
     """Return what runs each pool for a seed, by name."""
-    read = sources.read_all(progress)
-    texts = [name for name in read if sources.kind(name) == "text"]
-    others = {name: read[texts[i - 1]] for i, name in enumerate(texts)}
+    read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
-        other = others[name] if name in others else sources.digits()
         made = candidates(sources.kind(name), full=full)
+        other = _other(name, progress)
         return lambda seed: trials.trial(
-            read[name], other, made, points(full=full), seed, most(full=full)
+            read[name],
+            other,
+            made,
+            points(full=full),
+            judged[name],
+            seed,
+            most(full=full),
         )
 
     return {name: job(name) for name in read}
+
+
+def _searches(full: bool, progress: bool) -> dict[str, Job]:
+    """Map each pool to the judge of its settings."""
+    read = sources.read_all(progress, full=full)
+
+    def job(name: str) -> Job:
+        made = candidates(sources.kind(name), full=full)
+        other = _other(name, progress)
+        return lambda seed: trials.settings(read[name], other, made, most(full=full))
+
+    return {name: job(name) for name in read}
+
+
+def _other(name: str, progress: bool) -> sources.Encoded:
+    """Return the next source of the same kind: the model owner distils on that."""
+    if sources.kind(name) == "image":
+        return sources.digits()
+    texts = [text for text in sources.SOURCES if sources.kind(text) == "text"]
+    return sources.SOURCES[texts[(texts.index(name) + 1) % len(texts)]](progress)

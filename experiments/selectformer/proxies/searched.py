@@ -35,7 +35,8 @@ class SearchedPool:
         hours: Of messages, for a pool as large as the paper's, `[S, PICKS]`.
         expected: Overlap with the target's choice by the other seeds, `[S, PICKS]`.
         overlap: In the seed itself, `[S, PICKS]`.
-        bought: Accuracy after the purchase, `[S, PICKS]`.
+        bought: Accuracy after the purchase, `[S, PICKS]`; NaN where the guard refuses
+            one of its proxies.
     """
 
     schedules: np.ndarray
@@ -105,12 +106,17 @@ def _buy(
         source.x[pool.test],
         source.y[pool.test],
     )
+    counts = [
+        not any(made.refused[s, result.candidates.index(name)] for name in one.names)
+        for one in picks
+    ]
+    bought = accuracies(utility, masks(offered, chosen))
     return {
         "schedules": tuple(" → ".join(one.names) for one in picks),
         "hours": np.array([one.hours for one in picks]),
         "expected": np.array([one.overlap for one in picks]),
         "overlap": np.array([np.isin(rows, best).mean() for rows in chosen]),
-        "bought": accuracies(utility, masks(offered, chosen)),
+        "bought": np.where(counts, bought, np.nan),
     }
 
 

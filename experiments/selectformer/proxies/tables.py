@@ -8,16 +8,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.selectformer.scores.trial import BUDGETS
-from experiments.selectformer.sources import NAMES
+from experiments.selectformer.sources import NAMES, kind
 from jaxsel.demo.words import standard_error
+from jaxsel.proxy import ProbeSpec
 from jaxsel.report import Table
 
 from .costs import ENGINE, ROWS, Price
 from .finals import WAYS as FINAL_WAYS, FinalPool
-from .points import ATTACKED, Point
+from .points import ATTACKED, Candidate, Point, candidates
 from .run import Proxies
 from .searched import PICKS, SearchedPool
 from .trial import ORACLES
+from .tries import best_tries
+
+BY_CONSTRUCTION = (
+    "The target's head begins as a linear probe of the bootstrap set, so that a linear "
+    "probe ranks like it partly by construction."
+)
 
 
 def fidelity(result: Proxies, points: Mapping[str, Point]) -> Table:
@@ -37,24 +44,50 @@ def fidelity(result: Proxies, points: Mapping[str, Point]) -> Table:
         rows=rows,
         caption="Rank correlation of the last phase's scores with the target's own "
         "entropies, and in parentheses the share of what is chosen that the target "
-        f"would choose: means over {len(result.seeds)} seeds.",
+        f"would choose: means over {len(result.seeds)} seeds, without those in which "
+        "the guard refused a proxy with every setting. "
+        f"{BY_CONSTRUCTION}",
     )
+
+
+def accepted_mean(values: np.ndarray) -> float | None:
+    """Average over the seeds in which the guard accepted; None if in none.
+
+    Args:
+        values: `[S]`, NaN where a proxy was refused.
+    """
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def pools_mean(pools: Sequence[np.ndarray]) -> float | None:
+    """Average over pools; None if the guard refused a proxy in all seeds of one."""
+    means = [accepted_mean(values) for values in pools]
+    return None if None in means else float(np.mean(np.array(means, float)))
 
 
 def _fidelity_row(
     what: str, cells: Sequence[tuple[np.ndarray | None, np.ndarray]]
 ) -> list[object]:
-    def cell(spearman: float | None, overlap: float) -> str:
+    def cell(spearman: float | None, overlap: float | None, refused: int) -> str:
+        if overlap is None:
+            return "refused"
         first = "" if spearman is None else f"{spearman:.2f} "
-        return f"{first}({overlap:.2f})"
+        return f"{first}({overlap:.2f})" + (f", {refused} refused" if refused else "")
 
     told = [
-        cell(None if rho is None else float(rho.mean()), float(overlap.mean()))
+        cell(
+            None if rho is None else accepted_mean(rho),
+            accepted_mean(overlap),
+            int(np.isnan(overlap).sum()),
+        )
         for rho, overlap in cells
     ]
-    rhos = [float(rho.mean()) for rho, _ in cells if rho is not None]
-    overlap = float(np.mean([overlap.mean() for _, overlap in cells]))
-    return [what, *told, cell(float(np.mean(rhos)) if rhos else None, overlap)]
+    rhos = [rho for rho, _ in cells if rho is not None]
+    overlaps = [overlap for _, overlap in cells]
+    refused = sum(int(np.isnan(overlap).sum()) for overlap in overlaps)
+    mean = cell(pools_mean(rhos) if rhos else None, pools_mean(overlaps), refused)
+    return [what, *told, mean]
 
 
 def accuracy(result: Proxies, points: Mapping[str, Point]) -> Table:
@@ -95,23 +128,27 @@ def accuracy(result: Proxies, points: Mapping[str, Point]) -> Table:
 
 
 def _gains(what: str, pools: Sequence[np.ndarray]) -> list[object]:
-    cells = [
-        (float(x.mean()), float(standard_error(x)) if len(x) > 1 else None)
-        for x in pools
-    ]
-    return [what, *cells, float(np.mean([mean for mean, _ in cells]))]
+    cells: list[object] = []
+    for values in pools:
+        known = values[np.isfinite(values)]
+        error = float(standard_error(known)) if len(known) > 1 else None
+        cells.append((float(known.mean()), error) if len(known) else "refused")
+    mean = pools_mean(pools)
+    return [what, *cells, "refused" if mean is None else mean]
 
 
 def budgets(result: Proxies, points: Mapping[str, Point]) -> Table:
     """Show points of accuracy beyond random ones at each budget, mean of the pools."""
     pools = [*result.pools.values()]
     oracle = np.mean([p.beyond(p.ideal)[:, :, 0].mean(0) for p in pools], axis=0)
-    ways = np.mean([p.beyond(p.bought).mean(0) for p in pools], axis=0)
     rows: list[list[object]] = [["The target itself", *oracle.tolist()]]
-    rows += [
-        [points[name].says, *ways[:, i].tolist()]
-        for i, name in enumerate(result.points)
-    ]
+    for i, name in enumerate(result.points):
+        gains = [p.beyond(p.bought)[:, :, i] for p in pools]
+        means = [
+            pools_mean([gain[:, b] for gain in gains]) for b in range(len(BUDGETS))
+        ]
+        row = ["refused" if mean is None else mean for mean in means]
+        rows.append([points[name].says, *row])
     return Table(
         columns=("Way", *(f"{budget:.0%}" for budget in BUDGETS)),
         rows=rows,
@@ -129,6 +166,7 @@ def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
             counts = Counter(pool.schedules[:, j].tolist()).most_common()
             usual, count = counts[0]
             gain = result.pools[name].beyond(pool.bought[:, None])[:, 0, j]
+            (cell,) = _gains("", [gain])[1:-1]
             rows.append(
                 [
                     pick,
@@ -137,7 +175,7 @@ def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
                     float(pool.hours[:, j].mean()),
                     float(pool.expected[:, j].mean()),
                     float(pool.overlap[:, j].mean()),
-                    (float(gain.mean()), float(standard_error(gain))),
+                    cell,
                 ]
             )
         gains = [
@@ -150,8 +188,7 @@ def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
             )
             for field in ("hours", "expected", "overlap")
         ]
-        mean = np.mean(gains, axis=0)
-        cell = (float(mean.mean()), float(standard_error(mean)))
+        (cell,) = _gains("", [np.mean(gains, axis=0)])[1:-1]
         rows.append([pick, "Mean", "", *means, cell])
     return Table(
         columns=("Point", "Pool", "Schedule", "Hours", "Expected", "Overlap", "Points"),
@@ -249,6 +286,7 @@ def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
             float(np.mean([p.emulated[:, k].mean() for p in pools])),
             float(np.mean([p.outside[:, k].mean() for p in pools])),
             sum(int(p.stopped[:, k].sum()) for p in pools),
+            sum(int(p.refused[:, k].sum()) for p in pools),
         ]
         recovered: list[float | None] = [None, None]
         if name in ATTACKED:
@@ -266,18 +304,60 @@ def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
             "Emulated",
             "Out of bounds",
             "Stopped",
+            "Refused",
             "|cos| recovered",
             "Ranks recovered",
         ),
         rows=rows,
-        formats=("", "", ".2f", ".2%", "d", ".2f", ".2f"),
+        formats=("", "", ".2f", ".2%", "d", "d", ".2f", ".2f"),
         caption="Emulated: rank correlation of the scores with exact entropies of the "
         "same logits, where these are finite. Out of bounds: share of the samples that "
         "a secure run would refuse by the bootstrap set's bounds on inputs. Stopped: "
         f"trainings, of {total}, that diverged and kept their best parameters. "
+        "Refused: proxies, of as many, that the guard accepted with no setting. "
         "Recovered: what the data owner learns of a linear probe from the chosen set "
         "alone.",
     )
+
+
+def settings(result: Proxies, points: Mapping[str, Point]) -> Table:
+    """Show the tries of the search for settings, with the rank correlation of each."""
+    rows: list[list[object]] = []
+    for k, name in enumerate(result.candidates):
+        cells: list[object] = []
+        for pool_name, pool in result.pools.items():
+            made = candidates(kind(pool_name), full=result.full)[name]
+            tried = zip(made.tries(), pool.judged[0, k], strict=True)
+            results = [
+                f"{_setting(one)}: " + ("refused" if np.isnan(rho) else f"{rho:.2f}")
+                for one, rho in tried
+            ]
+            later = int((pool.place[:, k] > best_tries(pool.judged[0])[k]).sum())
+            cells += [", ".join(results), later, int(pool.refused[:, k].sum())]
+        of = [point for point, one in points.items() if name == one.last]
+        rows.append([name, ", ".join(of) or "an early phase", *cells])
+    heads = [
+        head
+        for name in result.pools
+        for head in (NAMES[name], "more cautious in", "refused in")
+    ]
+    return Table(
+        columns=("Candidate", "Last phase of", *heads),
+        rows=rows,
+        formats=("", "", *["", "d", "d"] * len(result.pools)),
+        caption="Learning rates, or penalties of probes, with the rank correlation "
+        "that each gives on a deal that no result is from: four tries for each method. "
+        "“Refused”: training diverged, or emulated entropies do not rank as exact ones "
+        "on the bootstrap set (below .9). The best one is taken; where the guard "
+        f"refuses it in one of the {len(result.seeds)} seeds, a more cautious one; and "
+        "where it refuses all, the proxy does not count.",
+    )
+
+
+def _setting(one: Candidate) -> str:
+    if isinstance(one.spec, ProbeSpec):
+        return f"{one.spec.l2:g}"
+    return f"{one.training.learning_rate:g}"
 
 
 def inference(result: Proxies) -> Table:

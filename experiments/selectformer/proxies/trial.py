@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from experiments.selectformer.scores.trial import (
     BUDGETS,
@@ -19,20 +17,19 @@ from experiments.selectformer.scores.trial import (
     accuracies,
 )
 from experiments.selectformer.sources import Encoded, Pool, deal
-from jaxsel.models import Target, finetune
 from jaxsel.proxy import (
-    Training,
     choose,
     draw_bootstrap,
     entropy,
-    fit_probe,
     monotonicity,
     score,
 )
 from jaxsel.value import ModelUtility
 
-from .maker import Maker
+from .maker import Made, Maker
 from .points import ATTACKED, Candidate, Point
+from .targets import tuned
+from .tries import HELD_OUT, best_tries, judge_tries, make_accepted
 
 BOOTSTRAP = 0.05
 OWN = 0.5
@@ -40,13 +37,6 @@ OWN = 0.5
 
 TESTED = 1000
 """Test samples by which a proxy's own predictions are judged, at most."""
-
-TUNING = Training(6, 16, 1e-4)
-IMAGES = Training(12, 16, 1e-3)
-"""How the target is fine-tuned on the bootstrap set: MiniLM, and the small ViT."""
-
-HEAD = 0.1
-"""The penalty of the linear probe that its head begins as."""
 
 ORACLES = ("entropy", "margin", "prior_entropy")
 """Scores of the target itself."""
@@ -57,16 +47,21 @@ def trial(
     other: Encoded,
     candidates: Mapping[str, Candidate],
     points: Mapping[str, Point],
+    judged: np.ndarray,
     seed: int,
     most: int,
 ) -> dict[str, object]:
     """Choose from one pool in all ways, and train a linear model on each purchase.
+
+    What the guard refuses counts for nothing: the figures of a point with a refused
+    candidate are NaN.
 
     Args:
         source: Where the pool is from, and the samples that the model owner has.
         other: Another source, to distil on.
         candidates: The proxies, by name.
         points: What to compare.
+        judged: Of the tries of each candidate, see `settings`.
         seed: Deals the samples, and draws all else.
         most: Samples of the kept class at most.
 
@@ -77,21 +72,13 @@ def trial(
     pool, first, left, keys = offered
     n = len(pool.rows)
     budgets = [round(budget * n) - len(first) for budget in BUDGETS]
-    target = tuned(source, pool.rows[first], keys[0])
-    maker = Maker(
-        source=source,
-        other=other,
-        target=target,
-        pool=pool,
-        bought=pool.rows[first],
-        left=pool.rows[left],
-        test=pool.test[:TESTED],
-        keep=budgets[0],
-        key=keys[1],
-    )
+    maker = _maker(source, other, offered)
+    target = maker.target
     logits = target.logits(source.take(pool.rows[left]))
     oracle = np.asarray(entropy(jnp.asarray(logits)))
-    made = maker.make(candidates)
+    accepted = make_accepted(maker, candidates, best_tries(judged))
+    made = {name: one.made for name, one in accepted.items()}
+    counts = np.array([_counts(point, made) for point in points.values()])
     ranks = {
         exact: {name: one.exact if exact else one.scores for name, one in made.items()}
         for exact in (False, True)
@@ -126,6 +113,9 @@ def trial(
     found = accuracies(utility, masks(offered, [*random, *ideal, *ways, *ends]))
     cuts = np.cumsum([len(random), len(ideal), len(ways)])
     randoms, ideals, bought, others = np.split(found, cuts)
+    bought = np.where(counts, bought.reshape(len(BUDGETS), -1), np.nan)
+    purchases = random[0], best, *ways[: len(points)]
+    known = True, True, *counts
     is_rare = y[left] != pool.kept
     right = target.logits(source.take(maker.test)).argmax(1) == source.y[maker.test]
     return {
@@ -134,6 +124,8 @@ def trial(
         "oracle": oracle.astype(np.float32),
         "manifests": tuple(one.manifest.to_json() for one in made.values()),
         "stopped": np.array([one.stopped for one in made.values()]),
+        "refused": np.array([one.refused != "" for one in made.values()]),
+        "place": np.array([one.place for one in accepted.values()]),
         "emulated": np.array([one.emulated for one in made.values()]),
         "outside": np.array([one.outside for one in made.values()]),
         "inference": np.array([right.mean(), *(one.accuracy for one in made.values())]),
@@ -141,25 +133,66 @@ def trial(
         "spearman": np.array(
             [
                 monotonicity(ranks[point.exact][point.last], oracle)
-                for point in points.values()
+                if counted
+                else np.nan
+                for point, counted in zip(points.values(), counts, strict=True)
             ]
         ),
         "overlap": np.array(
             [
-                np.isin(rows, best).mean()
-                for rows in (random[0], best, *ways[: len(points)])
+                np.isin(rows, best).mean() if counted else np.nan
+                for rows, counted in zip(purchases, known, strict=True)
             ]
         ),
         "rare": np.array(
-            [is_rare[rows].mean() for rows in (random[0], best, *ways[: len(points)])]
+            [
+                is_rare[rows].mean() if counted else np.nan
+                for rows, counted in zip(purchases, known, strict=True)
+            ]
         ),
         "rare_offered": is_rare.mean(),
         "random": randoms.reshape(-1, DRAWS),
         "ideal": ideals.reshape(len(BUDGETS), -1),
-        "bought": bought.reshape(len(BUDGETS), -1),
+        "bought": bought,
         "bootstrap": others[0],
         "pool": others[1],
     }
+
+
+def settings(
+    source: Encoded, other: Encoded, candidates: Mapping[str, Candidate], most: int
+) -> dict[str, np.ndarray]:
+    """Judge the tries of each candidate on the deal that no result is from.
+
+    Returns:
+        `judged`, `[K, tries]`, see `judge_tries`.
+    """
+    maker = _maker(source, other, offer(source, HELD_OUT, most))
+    return {"judged": judge_tries(maker, candidates)}
+
+
+def _counts(point: Point, made: Mapping[str, Made]) -> bool:
+    """Return whether the guard accepts all that a point ranks by."""
+    phases = [made[name] for name, _ in point.phases]
+    if point.exact:  # no emulated entropy is used
+        return not any(one.stopped for one in phases)
+    return not any(one.refused for one in phases)
+
+
+def _maker(source: Encoded, other: Encoded, offered: Offer) -> Maker:
+    pool, first, left, keys = offered
+    bought = pool.rows[first]
+    return Maker(
+        source=source,
+        other=other,
+        target=tuned(source, bought, keys[0]),
+        pool=pool,
+        bought=bought,
+        left=pool.rows[left],
+        test=pool.test[:TESTED],
+        keep=round(BUDGETS[0] * len(pool.rows)) - len(first),
+        key=keys[1],
+    )
 
 
 class Offer(NamedTuple):
@@ -207,31 +240,6 @@ def masks(offered: Offer, purchases: Iterable[np.ndarray]) -> list[np.ndarray]:
         mask[offered.first] = mask[offered.left[rows]] = True
         found.append(mask)
     return found
-
-
-def tuned(source: Encoded, rows: np.ndarray, key: jax.Array) -> Target:
-    """Return the source's target, fine-tuned on some samples.
-
-    Its head begins as a linear probe's: from one at random, a few dozen samples of a
-    skewed set teach no more than which class is frequent.
-    """
-    base = source.target
-    x, y = source.features[rows][:, -base.config.hidden :], source.y[rows]
-    probe = fit_probe(x, y, loss="labels", n_classes=source.n_classes, l2=HEAD)
-    model = nnx.merge(base.graphdef, base.params)
-    assert model.head is not None
-    model.head.kernel.set_value(probe.weights[0])
-    model.head.bias.set_value(probe.biases[0])
-    graphdef, params = nnx.split(model)
-    found = finetune(
-        graphdef,
-        params,
-        source.take(rows),
-        y,
-        key=key,
-        **dataclasses.asdict(IMAGES if base.config.kind == "image" else TUNING),
-    )
-    return dataclasses.replace(base, params=found.params)
 
 
 def sieve(

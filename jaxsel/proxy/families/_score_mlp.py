@@ -44,6 +44,7 @@ class MLPEntropy(SecureScore):
         key: jax.Array,
         source: Source = "both",
         n_points: int = 1_024_000,
+        seeds: int = 1,
     ) -> Params:
         """Train one MLP; `train_mlps` trains those of all layers and widths at once.
 
@@ -52,13 +53,19 @@ class MLPEntropy(SecureScore):
             key: For initial weights and batches.
             source: As in `train_mlps`.
             n_points: As in `train_mlps`.
+            seeds: Initial weights, of which the best are kept.
 
         Returns:
             `w1 [C, d]`, `b1 [d]`, `w2 [d, 1]`, `b2 [1]`.
         """
         operation = Nonlinearity.observe("entropy", logits)
         (trained,) = train_mlps(
-            [operation], [self.width], key=key, source=source, n_points=n_points
+            [operation],
+            [self.width],
+            key=key,
+            seeds=seeds,
+            source=source,
+            n_points=n_points,
         )
         return trained[self.width].best()
 

@@ -1,0 +1,1 @@
+"""How proxies rank by the number of labels bought first, and by the target's head."""

@@ -1,0 +1,149 @@
+"""Proxies by the number of labels bought first: a tiny model and invented texts."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from commands import experiment
+from test_proxies import encoded, few_tries
+
+from experiments.selectformer import sources
+from experiments.selectformer.curve import command, run
+from experiments.selectformer.curve.chapter import curve_chapter, summary
+from experiments.selectformer.proxies import targets, tries
+from experiments.selectformer.proxies.points import Candidate, candidates
+from experiments.selectformer.sources import Source
+from jaxsel.proxy import Training
+from jaxsel.report import Report
+
+
+def invented(n_classes=3, n=9000):
+    y = (np.arange(n) % n_classes).astype(np.int32)
+    return Source(x=np.zeros((n, 1), np.float32), y=y, n_classes=n_classes)
+
+
+def curve(seeds=3, refused=(), rho=0.4):
+    """Invented figures, the same for each size; some ways refused in first seeds."""
+    names = tuple(run.ways(full=False))
+    values = np.full((seeds, len(names)), rho) + 0.01 * np.arange(seeds)[:, None]
+    for name, count in dict(refused).items():
+        values[:count, names.index(name)] = np.nan
+    cell = run.Cell(
+        n=np.full(seeds, 500),
+        spearman=values,
+        overlap=values,
+        place=np.zeros(values.shape, int),
+        accuracy=np.full(seeds, 0.5),
+        judged=np.zeros((seeds, len(names), 4)),
+    )
+    cells = {(head, size): cell for head in run.HEADS for size in run.QUICK}
+    return run.Curve(seeds=np.arange(seeds), sizes=run.QUICK, ways=names, cells=cells)
+
+
+@pytest.mark.parametrize("largest", [600, 1500])
+def test_bootstrap_sets_lie_beside_the_pool(largest):
+    """As imbalanced as it, none in two places, and half as many to distil on."""
+    source = invented()
+    pool = run.deal_beside(source, jax.random.key(3), largest)
+    n = len(pool.rows)
+    assert len(pool.own) == largest + round(0.5 * n)
+    everything = np.concatenate([pool.rows, pool.own, pool.test])
+    assert len(set(everything.tolist())) == len(everything)
+    for rows in (pool.rows, pool.own[:largest], pool.own[largest:]):
+        shares = np.bincount(source.y[rows], minlength=3) / len(rows)
+        assert shares[pool.kept] == pytest.approx(9 / 11, abs=0.06)
+    with pytest.raises(
+        ValueError, match="largest must leave a pool of 100 .*9000 of 22"
+    ):
+        run.deal_beside(source, jax.random.key(3), 9000)
+
+
+def test_ways_are_those_of_the_experiment():
+    few, all_ways = run.ways(full=False), run.ways(full=True)
+    assert {*few} < {*all_ways} == {*run.WAYS}
+    known = candidates("text", full=True)
+    published = all_ways["as published"]
+    assert published == known["as published, d=16"]
+    assert (published.backbone, published.source) == (True, "gaussian")
+    assert published.n_points == 5_120_000
+    assert all_ways["refitted"].refit
+
+
+def test_the_chapter_says_what_is_refused():
+    found = curve(refused={"paper": 3, "refitted": 1})
+    lines = summary(found)
+    assert (
+        "with 38 labels the paper's is refused, a probe of the labels 0.41" in lines[0]
+    )
+    assert "3,521" in lines[-1]
+    assert "by construction" in lines[-1]
+    tables = [b for b in curve_chapter(found).blocks if hasattr(b, "rows")]
+    rows = {row[0]: row[1:] for row in tables[0].rows}
+    assert rows[run.WAYS["paper"].says] == ["refused"] * 3
+    assert rows[run.WAYS["refitted"].says][0].endswith("1 refused")
+    assert len(tables) == len(run.HEADS)
+
+
+def test_the_command_writes_a_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "run_curve", lambda folder, **options: curve(2))
+    experiment("selectformer-curve", "--out", tmp_path / "out")
+    assert (
+        "Rank correlation with the target, Tweets, 2 seeds" in capsys.readouterr().out
+    )
+    facts = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert facts["config"] == {"paper": "selectformer-curve", "full": False}
+    assert command.SEEDS == 1
+
+
+@pytest.mark.parametrize("seeds", [(), (0, tries.HELD_OUT)])
+def test_bad_seeds(tmp_path, seeds):
+    with pytest.raises(
+        ValueError, match="seeds must hold one at least, and not 1000003"
+    ):
+        run.run_curve(tmp_path, seeds=seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*once they are rounded")  # of short trainings
+def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
+    """Each cell is kept; the target of a hidden head is another; proxies follow."""
+    source, read = encoded(3, 1800), []
+    reader = lambda progress: read.append(1) or source
+    monkeypatch.setattr(sources, "SOURCES", {"tweets": reader})
+    monkeypatch.setattr(run, "QUICK", (20, 40))
+    monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-3))
+    monkeypatch.setattr(Candidate, "tries", few_tries)
+    known = run.ways(full=False)
+    shape = dataclasses.replace(known["paper"].spec, layers=1, heads=1, hidden=2)
+    small = {
+        name: dataclasses.replace(
+            one, training=Training(1, 16), spec=shape, n_points=2048
+        )
+        if name in ("paper", "refitted")
+        else dataclasses.replace(one, n_points=2048)
+        for name, one in known.items()
+    }
+    sub_model = dataclasses.replace(small["paper"], backbone=True, source="gaussian")
+    small = {**small, "as published": sub_model}
+    monkeypatch.setattr(run, "ways", lambda full: small)
+    found = run.run_curve(tmp_path / "runs", seeds=(0,))
+    assert {*found.cells} == {(h, s) for h in run.HEADS for s in (20, 40)}
+    for cell in found.cells.values():
+        assert cell.spearman.shape == cell.overlap.shape == (1, len(small))
+        known = cell.spearman[np.isfinite(cell.spearman)]
+        assert (np.abs(known) <= 1).all()
+        # A margin has no emulator that could be refused.
+        assert np.isfinite(cell.spearman[0, found.ways.index("margin probe")])
+    linear, hidden = (found.cells[head, 40] for head in run.HEADS)
+    assert not np.array_equal(linear.spearman, hidden.spearman)
+    read.clear()
+    again = run.run_curve(tmp_path / "runs", seeds=(0,))
+    np.testing.assert_array_equal(
+        again.cells["linear", 20].spearman, found.cells["linear", 20].spearman
+    )
+    page, _ = Report(title="", summary="", chapters=[curve_chapter(again)]).save(
+        tmp_path
+    )
+    assert "20 labels" in page.read_text()
