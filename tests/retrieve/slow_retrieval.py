@@ -64,7 +64,7 @@ def one_bin(value, edges):
 def binning_distance(table, hard, *, mode, bins=None, categorical=(), edge_rows=None):
     """Compare all rows, column by column; tables are lists of rows.
 
-    Mode "each" leaves out the minimum of "hamming": the distances `[m, n]` of all pairs.
+    Mode "each" leaves out the minimum of "hamming": distances `[m, n]` of all pairs.
     """
     rows = range(len(table)) if edge_rows is None else edge_rows
     edges = {}
