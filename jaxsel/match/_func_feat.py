@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ import numpy.typing as npt
 from jaxtyping import Float, Real
 
 from jaxsel._aligned import align_columns
-from jaxsel._checks import check_count, check_features, to_float
+from jaxsel._checks import check_choice, check_count, check_features, to_float
 from jaxsel._mesh import along, gather, is_on, replicate, whole
-from jaxsel._typed import compiled, fori_loop, least_normal, norm
+from jaxsel._typed import compiled, fori_loop, least_normal, map_rows, norm
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
@@ -22,6 +22,9 @@ from ._omp import omp
 from ._pursuit import Score
 from ._resident import Resident
 from ._types import Match
+
+Distances = Literal["median", "all"]
+_DISTANCES = ("median", "all")
 
 
 def func_feat(
@@ -33,6 +36,7 @@ def func_feat(
     *,
     labels: Labels | None = None,
     hard_labels: Labels | None = None,
+    distances: Distances = "median",
     l2: float = 0.5,
     penalty_l2: float = 2.0,
     positive: bool = True,
@@ -46,10 +50,11 @@ def func_feat(
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²`, where ψ_i is the
     distance of candidate i's features from the geometric median of the hard samples'
-    (of its class, with labels), all at unit length. Ψ is thus diagonal, as in the
-    authors' code; the paper's full matrix D of distances is not available. With the
-    default score the penalty affects the choice. With "omp", as in the authors' code,
-    it affects the weights only.
+    (of its class, with labels), all at unit length: a diagonal, as in the authors'
+    code. With the default score this penalty affects the choice. With "omp", as in the
+    authors' code, it affects the weights only. With `distances="all"` the penalty is
+    `penalty_l2 ‖D w‖²`, as in the paper's Eq. 2, where `D_hi` is the distance of
+    candidate i from hard sample h. It affects the choice with every score.
 
     Args:
         candidates: An oracle of n gradients, or an array `[n, p]`.
@@ -59,8 +64,10 @@ def func_feat(
         budget: How many samples to choose at most.
         labels: Optional `[n]`: match class by class, as `grad_match` does.
         hard_labels: `[m]`; needed with `labels`.
+        distances: "median", from the geometric median of the hard samples, or "all",
+            from each of them: m·n numbers, on every process, as the `penalty` of `omp`.
         l2: As in `omp`.
-        penalty_l2: Weight λ₂ of the distance; the authors use 2 and 200.
+        penalty_l2: Weight λ₂ of the distances; the authors use 2 and 200.
         positive: As in `omp`.
         score: As in `omp`.
         tol: As in `omp`, for each class.
@@ -91,6 +98,7 @@ def func_feat(
         [1]
     """
     mesh = along(mesh, axis)
+    check_choice("distances", distances, _DISTANCES)
     oracle = as_oracle("candidates", candidates, mesh)
     hard = as_oracle("target", target, mesh)
     check_alike(oracle, hard)
@@ -120,7 +128,9 @@ def func_feat(
         if hard_rows is None:
             hard_rows = np.arange(len(x_hard))
         theirs, weights = filled_up(hard_rows)
-        penalty = _psi(x, rows, x_hard[theirs], jnp.asarray(weights))
+        penalty = _psi(x, rows, x_hard[theirs], jnp.asarray(weights), distances)
+        if distances == "all":
+            penalty = np.asarray(penalty)[:, : len(hard_rows)].T
         return omp(pool, mean_of(hard, hard_rows), k, penalty=penalty, **options)
 
     return by_class(
@@ -129,14 +139,36 @@ def func_feat(
 
 
 def _psi(
-    x: Any, rows: np.ndarray | None, x_hard: jax.Array, weights: jax.Array
+    x: Any,
+    rows: np.ndarray | None,
+    x_hard: jax.Array,
+    weights: jax.Array,
+    distances: Distances,
 ) -> np.ndarray | jax.Array:
-    """Return the distances of some candidates, or of all, to every process."""
+    """Compute the distances of some candidates, or of all, on every process."""
     if not isinstance(x, Resident):
-        return _distance(x if rows is None else x[rows], x_hard, weights)
+        some = x if rows is None else x[rows]
+        if distances == "all":
+            return _all_distances(some, x_hard)
+        return _distance(some, x_hard, weights)
     some = x if rows is None else x.take(rows)
-    psi = _distance(some.oracle.gradients, *replicate((x_hard, weights), x.mesh))
+    features = some.oracle.gradients
+    if distances == "all":
+        psi = _all_distances(features, replicate(x_hard, x.mesh))
+    else:
+        psi = _distance(features, *replicate((x_hard, weights), x.mesh))
     return gather(psi)[some.places >= 0]
+
+
+@compiled()
+def _all_distances(features: jax.Array, hard_features: jax.Array) -> jax.Array:
+    """Compute the distances between vectors of unit length, `[n, m]`."""
+    unit = normalise(features)
+
+    def of(hard: jax.Array) -> jax.Array:
+        return norm(unit - hard[None])
+
+    return map_rows(of, normalise(hard_features)).T
 
 
 @jax.jit

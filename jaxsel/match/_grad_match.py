@@ -17,7 +17,7 @@ from jaxsel._label_checks import encode_labels
 from jaxsel._mesh import along
 from jaxsel.gradients import Projected, Streamed
 
-from ._inputs import Candidates, as_oracle
+from ._inputs import Candidates, as_oracle, check_penalty
 from ._omp import omp
 from ._pursuit import Score
 from ._resident import Resident
@@ -37,6 +37,8 @@ def grad_match(
     l2: float = 0.5,
     positive: bool = True,
     score: Score = "omp",
+    penalty: npt.ArrayLike | jax.Array | None = None,
+    penalty_l2: float = 1.0,
     tol: float = 0.0,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
@@ -62,6 +64,10 @@ def grad_match(
         l2: As in `omp`.
         positive: As in `omp`.
         score: As in `omp`.
+        penalty: As in `omp`; a matrix must have a row for each hard sample, `[m, n]`.
+            With labels, a class has that of its candidates and its hard samples. Must
+            be None with `batch_size`.
+        penalty_l2: As in `omp`.
         tol: As in `omp`, for each class.
         mesh: As in `omp`.
         axis: As in `omp`.
@@ -78,13 +84,13 @@ def grad_match(
         TypeError: If an argument has the wrong type, or `batch_size` is given and
             gradients are not known one by one (`jvp`) or are `streamed`.
         ValueError: If shapes don't fit, labels are given for one side only, no hard
-            sample's class is among the candidates', or both are `projected`, but not
-            alike.
+            sample's class is among the candidates', both are `projected`, but not
+            alike, or `penalty` and `batch_size` are given.
 
     References:
         Killamsetty et al., GRAD-MATCH: Gradient Matching based Data Subset Selection,
         ICML 2021 (per class, and its minibatch form). Sarwar et al., Mycroft, 2024,
-        section 3.1.
+        section 3.1, and Eq. 2 (`penalty`).
 
     Examples:
         >>> import numpy as np
@@ -100,12 +106,19 @@ def grad_match(
     hard = as_oracle("target", target, mesh)
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
+    psi, _ = check_penalty(penalty, penalty_l2, len(oracle), m=len(hard))
+    if penalty is not None and batch_size is not None:
+        raise ValueError(f"penalty must be None with batch_size={batch_size}")
 
     def match(rows: np.ndarray | None, hard_rows: np.ndarray | None, k: int) -> Match:
         pool = oracle if rows is None else take(oracle, rows)
         b = hard.mean() if hard_rows is None else mean_of(hard, hard_rows)
         options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
         options |= {"mesh": mesh, "progress": progress}
+        if penalty is not None:
+            some = psi if hard_rows is None or psi.ndim == 1 else psi[hard_rows]
+            options["penalty"] = some if rows is None else some[..., rows]
+            options["penalty_l2"] = penalty_l2
         if batch_size is None:
             return omp(pool, b, k, **options)
         size = min(check_count("batch_size", batch_size), k)

@@ -84,24 +84,53 @@ def whole_unless(value: Any, mesh: jax.sharding.Mesh | None) -> Any:
     return whole(value)
 
 
+def check_penalty(
+    penalty: npt.ArrayLike | jax.Array | None,
+    penalty_l2: float,
+    n: int,
+    *,
+    m: int | None = None,
+) -> tuple[np.ndarray, float]:
+    """Return ψ, `[n]`, or D, `[m, n]`, as float64, and its weight; zeros without one.
+
+    Args:
+        penalty: What the caller gave.
+        penalty_l2: Likewise.
+        n: How many candidates there are.
+        m: How many rows a matrix must have; any number if None.
+    """
+    penalty_l2 = check_positive("penalty_l2", penalty_l2, zero=True)
+    if penalty is None:
+        return np.zeros(n), penalty_l2
+    raw = as_array("penalty", penalty)
+    check_numeric("penalty", raw)
+    psi = np.asarray(raw, np.float64)
+    fits = psi.shape == (n,) or (
+        psi.ndim == 2 and psi.shape == (m or len(psi), n) and len(psi)
+    )
+    if not fits:
+        rows = "m" if m is None else m
+        raise ValueError(
+            f"penalty must have shape {(n,)}, one for each candidate, or [{rows}, {n}],"
+            f" a matrix of distances, got {psi.shape}"
+        )
+    if not (np.isfinite(psi).all() and (psi >= 0).all()):
+        bad = tuple(np.argwhere(~(np.isfinite(psi) & (psi >= 0)))[0].tolist())
+        place = bad[0] if len(bad) == 1 else bad
+        raise ValueError(
+            f"penalty must be finite and not negative, got {psi[bad]} at {place}"
+        )
+    return psi, penalty_l2
+
+
 def penalty_diagonal(
     penalty: npt.ArrayLike | jax.Array | None, penalty_l2: float, n: int
 ) -> np.ndarray:
-    """Return `penalty_l2 · ψ²`, `[n]`."""
-    penalty_l2 = check_positive("penalty_l2", penalty_l2, zero=True)
-    if penalty is None:
-        return np.zeros(n, np.float32)
-    given = as_array("penalty", penalty)
-    check_numeric("penalty", given)
-    psi = np.asarray(given, np.float64)
-    if psi.shape != (n,):
+    """Return `penalty_l2 · ψ²`, `[n]`; a matrix is refused."""
+    psi, penalty_l2 = check_penalty(penalty, penalty_l2, n)
+    if psi.ndim > 1:
         raise ValueError(
             f"penalty must have shape {(n,)}, one for each candidate, got {psi.shape}"
-        )
-    if not (np.isfinite(psi).all() and (psi >= 0).all()):
-        bad = np.flatnonzero(~(np.isfinite(psi) & (psi >= 0)))[0]
-        raise ValueError(
-            f"penalty must be finite and not negative, got {psi[bad]} at {bad}"
         )
     return penalty_l2 * psi**2
 

@@ -21,10 +21,11 @@ from ._host_loop import on_host
 from ._inputs import (
     Candidates,
     as_oracle,
+    check_penalty,
     check_target,
     check_valid,
-    penalty_diagonal,
 )
+from ._penalised import penalise
 from ._pursuit import Score
 from ._types import OVERFLOW, PRECISION, Match
 from ._usable import check_products
@@ -74,7 +75,11 @@ def omp(
             fitted again. This is the best at equal budget, and the only one in which
             the ridge and the penalty affect the choice; it takes twice the memory.
         penalty: Optional ψ, `[n]`, not negative: larger for less desirable candidates.
-        penalty_l2: Weight λ₂ of `‖ψ w‖²`.
+            Or a matrix D, `[m, n]`, not negative, such as of distances from m hard
+            samples: the term is then `‖D w‖²`. It takes part in correlations with the
+            residual, so that from the second choice on it affects all scores, and it
+            costs m multiply-adds for each entry of a column.
+        penalty_l2: Weight λ₂ of `‖ψ w‖²` or `‖D w‖²`.
         tol: Stop once the root of the objective, relative to the target's length, is
             at most this. In float32 it stops near 1e-3 in any case.
         valid: Optional booleans, `[n]`: which candidates may be chosen.
@@ -101,9 +106,9 @@ def omp(
     References:
         Pati, Rezaiifar and Krishnaprasad, Orthogonal Matching Pursuit, Asilomar 1993.
         Killamsetty et al., GRAD-MATCH, ICML 2021, Algorithm 2. Sarwar et al., Mycroft,
-        2024, Eq. 1 and Algorithm 2; it drops the most negative weight and solves again
-        where this fits non-negative weights exactly. Kim and Park, SIAM Journal on
-        Scientific Computing 33, 2011 (the fit).
+        2024, Eq. 1, Eq. 2 (a matrix D) and Algorithm 2; it drops the most negative
+        weight and solves again where this fits non-negative weights exactly. Kim and
+        Park, SIAM Journal on Scientific Computing 33, 2011 (the fit).
 
     Examples:
         >>> import numpy as np
@@ -123,22 +128,29 @@ def omp(
     l2 = check_positive("l2", l2, zero=True)
     tol = check_positive("tol", tol, zero=True)
     n = len(oracle)
-    extra = penalty_diagonal(penalty, penalty_l2, n)
+    psi, weight = check_penalty(penalty, penalty_l2, n)
     allowed = check_valid(valid, n)
     target, several = check_target(oracle, target)
+    if psi.ndim > 1:
+        extra = np.zeros(n)
+        more = np.sqrt(weight) * psi.T
+        pool, goal = penalise(oracle, more, target, several=several)
+    else:
+        extra = weight * psi**2
+        pool, goal = oracle, target
     size = min(budget, n)
     options: Any = {"positive": bool(positive), "score": score}
     if isinstance(oracle, Streamed):
         if mesh is not None:
             raise ValueError("mesh must be None for streamed candidates")
-        run = functools.partial(on_host, oracle, progress=progress)
+        run = functools.partial(on_host, pool, progress=progress)
     elif progress and mesh is None:
-        run = functools.partial(on_host, oracle, progress=True)
+        run = functools.partial(on_host, pool, progress=True)
     else:
-        run = functools.partial(compute, oracle, mesh=mesh)
+        run = functools.partial(compute, pool, mesh=mesh)
     with jax.debug_nans(False):  # errors beyond the last step are NaN by design
         match = run(
-            target,
+            goal,
             several=several,
             size=size,
             l2=l2,
@@ -165,10 +177,12 @@ def omp(
             )
             return narrowed(again)
     if (np.asarray(match.status) == OVERFLOW).any():
-        check_products(jnp.asarray(oracle.diag()), jnp.asarray(allowed))
+        check_products(jnp.asarray(pool.diag()), jnp.asarray(allowed))
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
     if penalty is not None:
         shown += f", penalty_l2={penalty_l2:g}"
+    if psi.ndim > 1:
+        shown += f", penalty of {len(psi)} rows"
     return dataclasses.replace(match, method=shown + ")").unpadded()
 
 

@@ -7,7 +7,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -21,6 +21,7 @@ from jaxsel._rows import Rows
 from jaxsel._types import Selection
 
 from ._binned_rows import row_columns
+from ._coverage import cover
 from ._retrieve import selection
 from ._table import MISSING, Column, read_columns
 
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 Mode = Literal["hamming", "per_feature"]
 MODES = ("hamming", "per_feature")
-# Rows of codes at a time: with a few dozen columns they stay in a core's cache.
-_ROWS = 2**16
+# Rows of codes at a time: with a few dozen columns they stay in a core's cache. And
+# distances to all hard samples at a time, at 4 bytes each.
+_ROWS, _PAIRS = 2**16, 2**22
 
 
 def binning_distance(
@@ -107,6 +109,31 @@ def binning_distance(
         >>> print(jaxsel.binning_distance(owner, attack, bins=10))  # columns
         [0 2 0]
     """
+    parts = _parts(
+        table,
+        hard_table,
+        mode=mode,
+        bins=bins,
+        categorical=categorical,
+        edges_from=edges_from,
+        chunk_size=chunk_size,
+        progress=progress,
+    )
+    return jnp.asarray(np.concatenate([_distances(part, mode) for part in parts]))
+
+
+def _parts(
+    table: Table | Rows,
+    hard_table: Table,
+    *,
+    mode: Mode,
+    bins: int | None,
+    categorical: Sequence[Hashable] | None,
+    edges_from: npt.ArrayLike | None,
+    chunk_size: int | None,
+    progress: bool,
+) -> Iterator[list[Column]]:
+    """Check the arguments of `binning_distance`; yield the columns of a few rows."""
     check_choice("mode", mode, MODES)
     bins = None if bins is None else check_count("bins", bins)
     if chunk_size is not None:
@@ -121,12 +148,9 @@ def binning_distance(
         n = 0 if table.n is None else table.n
         options |= {"chunk_size": chunk_size, "progress": progress}
         edges = _edge_rows(edges_from, n)
-        parts = row_columns(table, hard_table, edges_from=edges, **options)
-    else:
-        edges = _edge_rows(edges_from, _length(table))
-        parts = iter([read_columns(table, hard_table, edges_from=edges, **options)])
-    found = [_distances(columns, mode) for columns in parts]
-    return jnp.asarray(np.concatenate(found))
+        return row_columns(table, hard_table, edges_from=edges, **options)
+    edges = _edge_rows(edges_from, _length(table))
+    return iter([read_columns(table, hard_table, edges_from=edges, **options)])
 
 
 def retrieve_binned(
@@ -134,6 +158,7 @@ def retrieve_binned(
     hard_table: Table,
     budget: int,
     *,
+    coverage: bool = False,
     mode: Mode = "hamming",
     bins: int | None = None,
     categorical: Sequence[Hashable] | None = None,
@@ -149,6 +174,12 @@ def retrieve_binned(
         table: The owner's samples, n rows: a table, or `Rows`.
         hard_table: The hard samples, m rows with the same columns.
         budget: How many rows to choose.
+        coverage: Whether to cover the hard samples, as `retrieve_nearest` does: each
+            lists the rows by the number of columns in which they differ, and rank by
+            rank each adds its row of that rank, if it is new. All rows chosen without
+            it may be near to the same hard sample. Only with mode "hamming", as
+            "per_feature" has no distance from a single hard sample. Needs memory for
+            m·budget numbers.
         mode: "hamming" or "per_feature".
         bins: Bins in each column of numbers, or None to choose for each.
         categorical: Columns that hold categories.
@@ -157,12 +188,13 @@ def retrieve_binned(
         progress: Whether to show progress bars.
 
     Returns:
-        Indices `[budget]`, nearest first, ties by lower index, with weight 1. With
-        fewer rows than `budget`, all of them, and `n_valid` says how many.
+        Indices `[budget]`, nearest first, or in the order of coverage, ties by lower
+        index, with weight 1. With fewer rows than `budget`, all of them, and `n_valid`
+        says how many.
 
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
-        Algorithm 4.
+        Algorithm 4, and section 3.2 with Algorithm 3 (coverage).
 
     Examples:
         >>> import pandas as pd
@@ -176,19 +208,24 @@ def retrieve_binned(
         [0 2]
     """
     budget = check_count("budget", budget)
-    near = binning_distance(
-        table,
-        hard_table,
-        mode=mode,
-        bins=bins,
-        categorical=categorical,
-        edges_from=edges_from,
-        chunk_size=chunk_size,
-        progress=progress,
-    )
-    check_concrete("table", near)
-    order = np.argsort(np.asarray(near), kind="stable")[:budget]
-    return selection(order, f"retrieve_binned(mode={mode!r}, bins={bins})")
+    options: Any = {"mode": mode, "bins": bins, "categorical": categorical}
+    options |= {"edges_from": edges_from, "chunk_size": chunk_size}
+    options["progress"] = progress
+    if coverage:
+        if mode == "per_feature":
+            raise ValueError(
+                "coverage must be False with mode='per_feature', which has no distance "
+                f"from a single hard sample, got {coverage!r}"
+            )
+        parts = _parts(table, hard_table, **options)
+        order = cover((near for part in parts for near in _pairwise(part)), budget)
+        more = ", coverage=True"
+    else:
+        near = binning_distance(table, hard_table, **options)
+        check_concrete("table", near)
+        order = np.argsort(np.asarray(near), kind="stable")[:budget]
+        more = ""
+    return selection(order, f"retrieve_binned(mode={mode!r}, bins={bins}{more})")
 
 
 def fewest_mismatches(
@@ -216,6 +253,19 @@ def fewest_mismatches(
 
 
 _fewest: Callable[..., jax.Array] = jax.jit(fewest_mismatches)
+
+
+def _pairwise(columns: list[Column]) -> Iterator[np.ndarray]:
+    """Yield in how many columns hard samples and a few rows differ, `[m, b]`."""
+    codes, hard_codes = _compact(columns)
+    size = max(1, _PAIRS // len(hard_codes))
+    dtype = np.min_scalar_type(len(columns))
+    for start in range(0, len(codes), size):
+        some = codes[start : start + size].T
+        near = np.empty((len(hard_codes), some.shape[1]), dtype)
+        for h, hard in enumerate(hard_codes):
+            near[h] = np.sum(some != hard[:, None], axis=0, dtype=dtype)
+        yield near
 
 
 def _length(table: Any) -> int:

@@ -13,6 +13,7 @@ sample after the other into each candidate's best turn so far.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -60,6 +61,40 @@ def coverage(
     place = jnp.where(is_new, turn, budget)
     chosen = jnp.zeros(budget, jnp.int32).at[place].set(given, mode="drop")
     return chosen, jnp.minimum(turn[-1] + 1, budget)
+
+
+chosen_from: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
+    coverage, static_argnames=("budget",)
+)
+
+
+def cover(parts: Iterable[np.ndarray], budget: int) -> np.ndarray:
+    """Choose candidates by coverage from whole-numbered distances, a few at a time.
+
+    Lists of `budget` neighbours settle the choice, however much they overlap: the first
+    of them alone has enough.
+
+    Args:
+        parts: Distances of m hard samples from the next candidates, `[m, b]` unsigned.
+        budget: How many to choose.
+
+    Returns:
+        Their indices in the order of choice, int32; all of them, if they are fewer.
+    """
+    near = places = np.zeros((0, 0), np.int32)
+    n = 0
+    for part in parts:
+        m, b = part.shape
+        here = np.broadcast_to(np.arange(n, n + b, dtype=np.int32), (m, b))
+        near = np.hstack([near, part]) if n else part
+        places = np.hstack([places, here]) if n else here
+        # Stable: of equal distances, that of the lower index comes first.
+        order = np.argsort(near, axis=1, kind="stable")[:, :budget]
+        near = np.take_along_axis(near, order, axis=1)
+        places = np.take_along_axis(places, order, axis=1)
+        n += b
+    chosen, count = chosen_from(near.astype(np.float32), places, budget=min(budget, n))
+    return np.asarray(chosen)[: int(count)]
 
 
 @dataclasses.dataclass

@@ -23,7 +23,7 @@ from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
 
 from ._chunks import rows_at_once
-from ._coverage import Turns, coverage
+from ._coverage import Turns, chosen_from
 from ._nearest import find_nearest, iterate_distances
 from ._saved import check_folder, of_pass, saved_pass
 from ._stream import Stream, in_float64, needs_float64, open_stream
@@ -152,7 +152,7 @@ def retrieve_nearest(
             progress=progress,
             label="retrieve",
         )
-        indices, n_valid = _coverage(near.distances, near.indices, budget=limit)
+        indices, n_valid = chosen_from(near.distances, near.indices, budget=limit)
         # Lists that are short, or not full, have all that there are.
         short = near.distances.shape[1] < k
         more = not short and bool(jnp.isfinite(near.distances[:, -1]).any())
@@ -256,9 +256,6 @@ def selection(indices: np.ndarray, method: str) -> Selection:
     )
 
 
-_coverage: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
-    coverage, static_argnames=("budget",)
-)
 _first_nearest: Callable[[jax.Array], jax.Array] = jax.jit(partial(jnp.argmin, axis=0))
 
 

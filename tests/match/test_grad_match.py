@@ -211,6 +211,48 @@ def test_func_feat_has_the_penalty_that_it_says():
     assert not np.array_equal(found.weights, other.weights)
 
 
+def far(x, x_hard):
+    """Return the distances of Eq. 2, `[m, n]`, each from a difference."""
+    return np.linalg.norm(unit(x) - unit(x_hard)[:, None], axis=2)
+
+
+@pytest.mark.parametrize("labels", [{}, {"labels": LABELS, "hard_labels": HARD}])
+def test_func_feat_with_all_distances_is_matching_with_a_full_penalty(labels):
+    a, hard = hard_set()
+    x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
+    options = {"penalty_l2": 0.2, "score": "omp"} | labels
+    found = match.func_feat(a, hard, x, x_hard, K, distances="all", **options)
+    expected = match.grad_match(a, hard, K, penalty=far(x, x_hard), **options)
+    cases.same(found, expected, tolerance=1e-4)
+    median = match.func_feat(a, hard, x, x_hard, K, **options)
+    assert found.indices.tolist() != median.indices.tolist()
+
+
+def test_a_full_penalty_is_of_the_class():
+    a, hard = hard_set()
+    d = np.abs(cases.normal(10, N))
+    options = {"labels": LABELS, "hard_labels": HARD, "penalty_l2": 0.2}
+    found = match.grad_match(a, hard, K, penalty=d, **options)
+    expected = {}
+    for label, budget in BUDGETS.items():
+        rows, theirs = np.flatnonzero(label == LABELS), np.flatnonzero(label == HARD)
+        block = np.sqrt(0.2) * d[theirs][:, rows]
+        goal = np.append(hard[theirs].mean(axis=0), np.zeros(len(theirs)))
+        one = ref.omp(np.hstack([a[rows], block.T]), goal, budget)
+        expected[label] = one._replace(picked=[int(rows[j]) for j in one.picked])
+    agrees(found, expected)
+
+
+def test_a_penalty_of_grad_match_is_refused_where_it_means_nothing():
+    a, hard = hard_set()
+    with pytest.raises(ValueError, match=r"penalty must .*\[10, 40\].*\(9, 40\)"):
+        match.grad_match(a, hard, K, penalty=np.ones((9, N)))
+    with pytest.raises(ValueError, match="penalty must be None with batch_size=4"):
+        match.grad_match(a, hard, K, penalty=np.ones(N), batch_size=4)
+    with pytest.raises(ValueError, match="distances must be one of.*'some'"):
+        match.func_feat(a, hard, a, hard, K, distances="some")
+
+
 def test_func_feat_chooses_what_is_near():
     means = {"omp": [], "ols": []}
     for seed in range(5):

@@ -1,5 +1,6 @@
 """Matching against a slow reference, peers, and all sets there are."""
 
+import jax
 import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
@@ -8,6 +9,7 @@ import references_matching as ref
 from match_cases import K, N, P
 from sklearn.linear_model import orthogonal_mp
 
+import jaxsel
 from jaxsel import gradients, match
 
 pytestmark = pytest.mark.every(3)
@@ -298,3 +300,123 @@ def test_steps_that_were_spent_on_weights_of_zero_are_told():
     done = cases.run(a, b, l2=1e-3, wide=True, valid=cases.only(*range(15, 19)))
     assert int(done.steps) < K
     assert "no candidate is left" in done.reasons
+
+
+# A penalty that is a matrix (Eq. 2 of Mycroft).
+
+FULL = np.abs(cases.normal(6, N))
+
+
+def stacked(a, b, penalty_l2):
+    """Return the same problem without a penalty: D stands behind the gradients."""
+    rows = np.hstack([a, np.sqrt(penalty_l2) * FULL.T.astype(np.float64)])
+    return rows.astype(np.float32), np.append(b, np.zeros(len(FULL), np.float32))
+
+
+@pytest.mark.every(6)
+@cases.each_score
+@cases.each_sign
+def test_a_full_penalty_is_matched_behind_the_gradients(score, positive):
+    a, b = cases.pool()
+    options = {"score": score, "positive": positive, "l2": 0.1}
+    found = cases.run(a, b, penalty=FULL, penalty_l2=0.3, **options)
+    rows, goal = stacked(a, b, 0.3)
+    cases.same(found, match.omp(rows, goal, K, **options), tolerance=1e-3)
+    expected = ref.omp(rows, goal, K, **options)
+    cases.check_same(found, expected, tolerance=1e-4)
+    without = cases.run(a, b, **options)
+    assert found.indices.tolist() != without.indices.tolist()
+    # The objective by its definition.
+    w = ref.spread(found, N)
+    value = ref.objective(a, b, w, np.full(N, 0.1)) + 0.3 * np.sum((FULL @ w) ** 2)
+    np.testing.assert_allclose(cases.last(found), value, rtol=1e-4)
+    assert "penalty of 6 rows" in found.method
+
+
+def test_a_diagonal_matrix_is_a_penalty_of_each_candidate():
+    a, b = cases.pool()
+    psi = cases.psi()
+    for score in ("omp", "ols"):
+        options = {"score": score, "penalty_l2": 3.0}
+        one = cases.run(a, b, penalty=np.diag(psi), **options)
+        two = cases.run(a, b, penalty=psi, **options)
+        cases.same(one, two, tolerance=1e-4)
+
+
+def _load(rows):
+    return gradients.factored(cases.normal(N, 5)[rows], cases.normal(N, 4)[rows])
+
+
+def test_a_full_penalty_with_several_targets():
+    oracle = _load(np.arange(N))
+    goal = oracle.combine(jnp.asarray(np.abs(cases.normal(N))))
+    options = {"penalty": FULL, "penalty_l2": 0.3}
+    expected = match.omp(oracle, goal, K, **options)
+    pair = tuple(jnp.stack([leaf, 2 * leaf]) for leaf in goal)
+    both = match.omp(oracle, pair, K, **options)
+    cases.same(both[0], expected, tolerance=1e-4)
+    np.testing.assert_allclose(both[1].weights, 2 * both[0].weights, rtol=1e-3)
+    assert len(expected) > 3
+
+
+@pytest.mark.slow
+def test_a_full_penalty_of_candidates_in_files_and_with_a_bar():
+    oracle = _load(np.arange(N))
+    goal = oracle.combine(jnp.asarray(np.abs(cases.normal(N))))
+    options = {"penalty": FULL, "penalty_l2": 0.3}
+    expected = match.omp(oracle, goal, K, **options)
+    stream = gradients.streamed(_load, N, chunk_size=7)
+    cases.same(match.omp(stream, goal, K, **options), expected, tolerance=1e-4)
+    found = match.omp(oracle, goal, K, progress=True, **options)
+    cases.same(found, expected, tolerance=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["jvp", "ghost", "projected"])
+def test_a_full_penalty_with_oracles_of_a_loss(kind):
+    """Arrays that all candidates share stay shared."""
+    data = cases.normal(N, 4), cases.normal(N, 3)
+    more = {"dim": 8, "key": jax.random.key(0)} if kind == "projected" else {}
+    made = getattr(gradients, kind)(_loss, {"w": jnp.zeros((4, 3))}, data, **more)
+    slow = (
+        made.rows
+        if more
+        else gradients.per_sample(_loss, {"w": jnp.zeros((4, 3))}, data)
+    )
+    options = {"penalty": FULL, "penalty_l2": 0.3}
+    found = match.omp(made, made.mean(), K, **options)
+    goal = made.mean() if more else slow.mean()
+    cases.same(found, match.omp(slow, goal, K, **options), tolerance=1e-3)
+    assert len(found) > 3
+
+
+def _loss(params, example):
+    x, y = example
+    return jnp.sum((x @ params["w"] - y) ** 2)
+
+
+def test_a_full_penalty_in_float64_where_float32_would_round():
+    """Candidates far from the origin are matched again, the penalty with them."""
+    a, b = cases.pool()
+    a, b = a + np.float32(300), b + np.float32(300)
+    options = {"penalty": FULL, "penalty_l2": 1e-6, "l2": 1e-6}
+    found = match.omp(a.astype(np.float64), b.astype(np.float64), 5, **options)
+    rows, goal = stacked(a, b, 1e-6)
+    expected = ref.omp(rows, goal, 5, l2=1e-6)
+    assert found.indices.tolist() == [j for j, _ in expected.kept]
+
+
+@pytest.mark.slow
+def test_a_full_penalty_of_candidates_on_a_mesh():
+    a, b = cases.pool()
+    mesh = jaxsel.make_mesh()
+    options = {"penalty": FULL, "penalty_l2": 0.3}
+    expected = match.omp(a, b, K, **options)
+    cases.same(match.omp(a, b, K, mesh=mesh, **options), expected, tolerance=1e-4)
+    spread = jax.device_put(a, jax.NamedSharding(mesh, jax.P("data")))
+    found = match.omp(spread, b, K, mesh=mesh, **options)
+    cases.same(found, expected, tolerance=1e-4)
+    hard, options = a[:5], {"distances": "all", "penalty_l2": 0.3}
+    expected = match.func_feat(a, hard, a, hard, K, **options)
+    found = match.func_feat(spread, hard, spread, hard, K, mesh=mesh, **options)
+    cases.same(found, expected, tolerance=1e-4)

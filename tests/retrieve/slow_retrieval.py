@@ -18,7 +18,11 @@ def distances(features, hard, metric):
 
 def retrieve(features, hard, budget, metric, labels=None, hard_labels=None):
     """Return Algorithm 3's choice: the whole matrix, sorted by rows, then columns."""
-    near = distances(features, hard, metric)
+    return cover(distances(features, hard, metric), budget, labels, hard_labels)
+
+
+def cover(near, budget, labels=None, hard_labels=None):
+    """Return Algorithm 3's choice from all distances, `[m, n]`."""
     lists = []
     for h, row in enumerate(near):
         order = np.argsort(row, kind="stable")
@@ -26,7 +30,7 @@ def retrieve(features, hard, budget, metric, labels=None, hard_labels=None):
             order = [i for i in order if labels[i] == hard_labels[h]]
         lists.append([(row[i], int(i)) for i in order])
     chosen = []
-    for rank in range(len(features)):
+    for rank in range(len(near[0])):
         here = [(*r[rank], h) for h, r in enumerate(lists) if rank < len(r)]
         for _, candidate, _ in sorted(here, key=lambda visit: (visit[0], visit[2])):
             if candidate not in chosen:
@@ -58,7 +62,10 @@ def one_bin(value, edges):
 
 
 def binning_distance(table, hard, *, mode, bins=None, categorical=(), edge_rows=None):
-    """Compare all rows, column by column; tables are lists of rows."""
+    """Compare all rows, column by column; tables are lists of rows.
+
+    Mode "each" leaves out the minimum of "hamming": distances `[m, n]` of all pairs.
+    """
     rows = range(len(table)) if edge_rows is None else edge_rows
     edges = {}
     for j in range(len(hard[0])):
@@ -76,11 +83,14 @@ def binning_distance(table, hard, *, mode, bins=None, categorical=(), edge_rows=
             return int(a != b)
         return abs(one_bin(a, edges[j]) - one_bin(b, edges[j]))
 
-    result = []
+    result, pairs = [], []
     for row in table:
         gaps = [[apart(j, row[j], h[j]) for j in range(len(h))] for h in hard]
+        pairs.append([sum(gap > 0 for gap in each) for each in gaps])
         if mode == "hamming":
-            result.append(min(sum(gap > 0 for gap in each) for each in gaps))
+            result.append(min(pairs[-1]))
         else:
             result.append(sum(min(column) for column in zip(*gaps, strict=True)))
+    if mode == "each":
+        return [list(column) for column in zip(*pairs, strict=True)]
     return result

@@ -188,6 +188,72 @@ def test_retrieve_binned(mode):
     assert len(found) == 60
 
 
+def covering(table, hard, budget, **options):
+    """Return the reference's choice with coverage."""
+    near = slow.binning_distance(table, hard, mode="each", **options)
+    return slow.cover(np.array(near), budget)
+
+
+@pytest.mark.parametrize("budget", [1, 5, 20, 60, 70])
+def test_coverage_as_algorithm_3(budget):
+    table, hard = mixed()
+    found = retrieve_binned(table, hard, budget, coverage=True)
+    expected = covering(table, hard, budget, categorical=[1])
+    assert found.indices.tolist() == expected
+    assert int(found.n_valid) == len(found) == min(budget, 60)
+    assert found.weights.tolist() == [1] * len(expected)
+    assert "coverage=True" in found.method
+    least = retrieve_binned(table, hard, budget)
+    assert "coverage" not in least.method
+    assert (least.indices.tolist() == expected) == (budget == 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_coverage_of_any_table(data):
+    row = st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", None]), st.just(1))
+    # Of few sizes: a program is compiled for each.
+    n, m = data.draw(st.sampled_from([(1, 1), (7, 1), (9, 4)]))
+    table = data.draw(st.lists(row, min_size=n, max_size=n))
+    hard = data.draw(st.lists(row, min_size=m, max_size=m))
+    budget = data.draw(st.sampled_from([1, 4, 14]))
+    options = {"bins": data.draw(st.sampled_from([None, 2])), "categorical": [1]}
+    arrays = np.array(table, object), np.array(hard, object)
+    found = retrieve_binned(*arrays, budget, coverage=True, **options)
+    assert found.indices.tolist() == covering(table, hard, budget, **options)
+    # It is a choice of distinct rows, and begins with the nearest of all.
+    near = slow.binning_distance(table, hard, mode="hamming", **options)
+    assert len(set(found.indices.tolist())) == min(budget, len(table))
+    assert near[found.indices[0]] == min(near)
+
+
+def test_coverage_reaches_every_hard_sample():
+    """Without it, the many rows near the first hard sample take the whole budget."""
+    hard = np.array([[0, 0, 0], [9, 9, 9]])
+    table = np.array([[0, 0, 0]] * 5 + [[9, 9, 1]] * 2)
+    options = {"categorical": [0, 1, 2]}
+    assert retrieve_binned(table, hard, 2, **options).indices.tolist() == [0, 1]
+    found = retrieve_binned(table, hard, 4, coverage=True, **options)
+    assert found.indices.tolist() == [0, 5, 1, 6]
+
+
+def test_coverage_in_blocks_and_of_many_columns(monkeypatch):
+    rng = np.random.default_rng(0)
+    table, hard = rng.integers(0, 2, (90, 300)), rng.integers(0, 2, (6, 300))
+    options = {"categorical": range(300)}
+    expected = covering(table.tolist(), hard.tolist(), 30, **options)
+    for pairs in (2**22, 6 * 7, 1):
+        monkeypatch.setattr("jaxsel.retrieve._binning._PAIRS", pairs)
+        found = retrieve_binned(table, hard, 30, coverage=True, **options)
+        assert found.indices.tolist() == expected
+
+
+def test_coverage_needs_distances_from_single_hard_samples():
+    table, hard = numbers()
+    with pytest.raises(ValueError, match="coverage must be False with mode='per_feat"):
+        retrieve_binned(table, hard, 5, coverage=True, mode="per_feature")
+
+
 def test_an_own_row_is_first():
     table, hard = mixed(n=40, m=1)
     table[23] = hard[0]

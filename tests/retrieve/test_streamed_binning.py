@@ -203,3 +203,14 @@ def test_bad_input(tmp_path):
         options = {names[name]: value for name, value in options.items()}
         with pytest.raises(error, match=message):
             binning_distance(table, hard, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_coverage_of_every_kind(kind, tmp_path):
+    x, y = arrays()
+    hard = x[5:9] + np.float32(0.1)
+    expected = retrieve_binned(x, hard, 11, coverage=True).indices.tolist()
+    rows = make(kind, tmp_path, x, y)
+    found = retrieve_binned(rows, hard, 11, coverage=True, chunk_size=13)
+    assert found.indices.tolist() == expected
+    assert expected != retrieve_binned(x, hard, 11).indices.tolist()
