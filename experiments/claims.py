@@ -196,7 +196,7 @@ def by_claim(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
 
 def tally(claims: Sequence[Claim]) -> str:
     """Count claims, not rows, by the settings in which they hold."""
-    counts = dict.fromkeys(_WORDS, 0)
+    counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
     for rows in by_claim(claims).values():
         counts[_whole(rows)] += 1
     told = [f"{n} {words}" for words, n in counts.items() if n]

@@ -28,6 +28,7 @@ _SHOWS = {
     "claims.py",
     "command.py",
     "figures.py",
+    "measured.py",
     "tables.py",
 }
 _SHOWN_BY = "_cli", "report"  # rooms of jaxsel

@@ -159,6 +159,19 @@ def test_a_class_is_kept_whole_and_others_cut_to_a_ninth(here):
     assert len(offered.first) == 3
 
 
+@pytest.mark.parametrize("kind", ["bert", "vit"])
+def test_bottom_layers_are_the_targets_own(here, kind):
+    cell = read_cell({"bert": "pairs", "vit": "photos"}[kind], str(getattr(here, kind)))
+    inputs = cell.take(np.arange(5))
+    whole = trial._bottom(cell.target, cells.LAYERS)
+    np.testing.assert_array_equal(whole.logits(inputs), cell.target.logits(inputs))
+    one = trial._bottom(cell.target, 1)
+    assert one.config.layers == 1
+    if kind == "bert":  # of a ViT a norm follows the last layer
+        first = cell.target.features(inputs, layers=(1,))
+        np.testing.assert_allclose(one.features(inputs), first, rtol=1e-5, atol=1e-6)
+
+
 def test_the_rate_is_the_highest_that_the_guard_accepts(monkeypatch):
     """Trainings at the first two rates diverge, and rank otherwise."""
     tried = []
@@ -276,12 +289,3 @@ def test_a_cell_runs_and_goes_on(here, short, monkeypatch, capsys):
     experiment(*cell, "--force")
     again = json.loads((out / "report.json").read_text())["chapters"][0]["data"]
     assert again == numbers
-
-
-@pytest.mark.slow
-def test_a_cell_of_images(here, short):
-    cell = "selectformer", "--data", "photos", "--target", here.vit, "--seeds", 1
-    experiment(*cell, "--out", "o")
-    numbers = json.loads(Path("o/report.json").read_text())["chapters"][0]["data"]
-    assert numbers["n"] == [62]
-    assert len(numbers["proxies"]) == 2

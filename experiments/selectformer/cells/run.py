@@ -117,9 +117,10 @@ def _announced(cell: Cell, compared: Mapping[str, Way], seeds: Sequence[int]) ->
     """Say how much there is to do; how long it takes depends on the device."""
     n = len(deal(cell, int(seeds[0])).rows)
     bought = sum(round(way.budget * n) for way in compared.values())
+    proxies = len(cuts(compared.values()))
     return (
-        f"{n:,} samples are offered, {len(cell.y) - cell.train:,} tested on. Each seed, "
-        f"of {len(seeds)}, makes {len(cuts(compared.values()))} proxies, at up to "
-        f"{len(RATES)} rates, and fine-tunes the target {2 + len(compared)} times: "
+        f"{n:,} samples are offered, {len(cell.y) - cell.train:,} tested on. Each "
+        f"seed, of {len(seeds)}, makes {proxies} proxies, at up to {len(RATES)} rates, "
+        f"and fine-tunes the target {2 + len(compared)} times: "
         f"{TUNING.epochs * bought:,.0f} samples forward and backward for purchases"
     )
