@@ -137,15 +137,17 @@ def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Cl
     rest: list[Finding] = []
     for key, claim in stated.items():
         some = [row for row in rows if row.key == key]
-        if claim.test is None:
-            said = some[0].said if some else ""
-            rest.append(_finding(key, claim, "", "", said, untested(claim.because)))
-        for row in some if claim.test is not None else ():
-            evidence = untested(row.other) if row.other else claim.test(row.values)
+        because = untested(claim.because)
+        for row in some:
+            if claim.test is None:
+                evidence = because
+            else:
+                evidence = untested(row.other) if row.other else claim.test(row.values)
             one = _finding(key, claim, row.where, row.scale, row.said, evidence)
-            tested.append(dataclasses.replace(one, if_fails=row.if_fails))
-        if claim.test is not None and not some and claim.because:
-            rest.append(_finding(key, claim, "", "", "", untested(claim.because)))
+            one = dataclasses.replace(one, if_fails=row.if_fails)
+            (rest if claim.test is None else tested).append(one)
+        if not some and claim.because:
+            rest.append(_finding(key, claim, "", "", "", because))
     return settle([*tested, *rest])
 
 
@@ -248,7 +250,7 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
 def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table:
     """Show each claim on each data set, with what was measured, its test and verdict.
 
-    Claims on which nothing bears are left to `untested_table`.
+    Claims that are tested nowhere are left to `untested_table`.
 
     Args:
         claims: What `judge` or `settle` returned.
@@ -267,8 +269,9 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
                 None if c.p is None else "< 0.001" if c.p < 1e-3 else f"{c.p:.3f}",
                 c.verdict,
             )
-            for c in claims
-            if c.where
+            for rows in by_claim(claims).values()
+            for c in rows
+            if _whole(rows) != _UNTESTED
         ],
         caption=f"{caption} t-tests are two-sided and paired by seed, at 5 % for all "
         f"that is tested on one family of claims (Holm; p is adjusted).{error} A "
@@ -278,13 +281,25 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
 
 def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
     """Show claims that nothing here bears on, and why; None if there are none."""
-    rows = [c for c in claims if c.verdict.startswith(UNTESTED) and not c.where]
-    if not rows:
+    whole = by_claim(claims).values()
+    some = [c for rows in whole if _whole(rows) == _UNTESTED for c in rows]
+    if not some:
         return None
     why = f"{UNTESTED}, because "
+    here = any(c.measured for c in some)
+    rows = [
+        (
+            c.text,
+            c.place,
+            c.verdict.removeprefix(why),
+            f"{c.where}: {c.measured}" if c.measured else "",
+        )
+        for c in some
+    ]
+    columns = "Claim", "In the paper", "Not tested here, because", "Figures"
     return Table(
-        columns=("Claim", "In the paper", "Not tested here, because"),
-        rows=[(c.text, c.place, c.verdict.removeprefix(why)) for c in rows],
+        columns=columns if here else columns[:-1],
+        rows=rows if here else [row[:-1] for row in rows],
         caption=caption or "Claims of the paper on which nothing here bears.",
     )
 

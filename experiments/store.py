@@ -29,6 +29,7 @@ _SHOWS = {
     "command.py",
     "figures.py",
     "measured.py",
+    "measured_elsewhere.py",
     "tables.py",
 }
 _SHOWN_BY = "_cli", "report"  # rooms of jaxsel

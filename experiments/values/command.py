@@ -35,4 +35,4 @@ def make(folder: Path, **options: Any) -> tuple[Report, str]:
         "on other data, with a verdict on each of its claims.",
         chapters=[study_chapter(result)],
     )
-    return report, f"Claims on single data sets: {study_tally(result)}"
+    return report, f"Of the study's claims {study_tally(result)}"
