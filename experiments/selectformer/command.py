@@ -61,7 +61,7 @@ def make(
         "read, what a model learns from the choice, and what it costs in secret.",
         chapters=[chapter, accuracy_chapter(scores)],
     )
-    told = [block for block in chapter.blocks[1:4] if isinstance(block, str)]
+    told = [block for block in chapter.blocks[3:6] if isinstance(block, str)]
     return report, "\n".join([*told, *verdicts(scores)])
 
 
