@@ -36,7 +36,7 @@ SHARE = "no verdict: a share"
 
 
 @dataclasses.dataclass(frozen=True)
-class Test:
+class SeedTest:
     """A test of differences by seed, two-sided, by Student's t.
 
     Attributes:
@@ -65,8 +65,8 @@ class Test:
         return parts[0] if len(parts) == 1 else every(parts)
 
 
-ABOVE = Test("above")
-BELOW = Test("below")
+ABOVE = SeedTest("above")
+BELOW = SeedTest("below")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Stated:
     text: str
     where: str
     measure: str = ""
-    test: Test | None = None
+    test: SeedTest | None = None
     differs: str = ""
     because: str = ""
     family: str = ""
@@ -201,7 +201,9 @@ def tally(claims: Sequence[Claim]) -> str:
     counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
     for rows in by_claim(claims).values():
         counts[_whole(rows)] += 1
-    told = [f"{n} {words}" for words, n in counts.items() if n]
+    told = [
+        f"{n} {_SINGLE[words] if n == 1 else words}" for words, n in counts.items() if n
+    ]
     return listed(told)
 
 
@@ -211,7 +213,14 @@ _EVERYWHERE, _SOME, _NOWHERE = (
     "hold in none",
 )
 _SHARES, _UNTESTED = "are shown as a share", "are not tested here"
-_WORDS = (_EVERYWHERE, _SOME, _NOWHERE, _SHARES, _UNTESTED)
+_SINGLE = {
+    _EVERYWHERE: "holds in each setting",
+    _SOME: "holds in some settings",
+    _NOWHERE: "holds in none",
+    _SHARES: "is shown as a share",
+    _UNTESTED: "is not tested here",
+}
+_WORDS = (*_SINGLE,)
 
 
 def _whole(rows: Sequence[Claim]) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, BELOW, Stated, Test, judge
+from experiments.claims import ABOVE, BELOW, SeedTest, Stated, judge
 from experiments.values.judge import Claim
 
 from .measured import GOAL, LITTLE, NEAR, RULES, on_claims, on_ours
 from .run import Filtering
 
-_WITHIN = Test("within", NEAR)
+_WITHIN = SeedTest("within", NEAR)
 _POINTS = f"within {100 * NEAR:g} points"
 _PERCEPTRON = "a perceptron, smaller pools; plain averaging in one setting only"
 
@@ -74,7 +74,7 @@ CLAIMS: Mapping[str, Stated] = {
         f"{LITTLE:.0%} of the training's messages",
         where="“A small amount of meta-information”; the bound is ours",
         measure="bytes of the filter over those of all rounds",
-        test=Test("below", LITTLE),
+        test=SeedTest("below", LITTLE),
         differs="counts at questions, where the paper's clients send distributions",
     ),
     "few writers": Stated(
@@ -98,7 +98,7 @@ CLAIMS: Mapping[str, Stated] = {
 """The paper's claims."""
 
 
-def _ours(text: str, measure: str, test: Test) -> Stated:
+def _ours(text: str, measure: str, test: SeedTest) -> Stated:
     return Stated(text=text, where="ours", measure=measure, test=test)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, Stated, Test, judge
+from experiments.claims import ABOVE, SeedTest, Stated, judge
 from jaxsel.demo.scenes.valuations import MAX
 
 from .judge import Claim
@@ -79,7 +79,7 @@ CLAIMS: Mapping[str, Stated] = {
         text=f"Half by KNN-Shapley costs less than {100 * LITTLE:g} points",
         where="Section 4.3, “comparable utility”; the bound is ours",
         measure="accuracy with half of the points less with all",
-        test=Test("above", -LITTLE),
+        test=SeedTest("above", -LITTLE),
         family="summary",
     ),
     "summary, split": Stated(
@@ -146,7 +146,7 @@ CLAIMS: Mapping[str, Stated] = {
         text="KNN-LOO is near random",
         where=f"Section 4.4, Figure 5; an AUC within {NEAR:g} of one half is our bound",
         measure="area under the curve of labels found, less one half",
-        test=Test("within", NEAR),
+        test=SeedTest("within", NEAR),
         differs="validation points of the published code, the text has no number",
     ),
     "embeddings": Stated(
@@ -160,13 +160,13 @@ CLAIMS: Mapping[str, Stated] = {
         text="KNN-Shapley keeps the order of all pairs",
         where="Theorem 2",
         measure="pairs of which the order is known, and told wrong",
-        test=Test("counted"),
+        test=SeedTest("counted"),
     ),
     "order, LOO": Stated(
         text="KNN-LOO keeps the order of the K nearest only",
         where="Theorem 2",
         measure="pairs told wrong beyond the K nearest",
-        test=Test("counted"),
+        test=SeedTest("counted"),
     ),
     "order, more": Stated(
         text="KNN-Shapley tells the order of more pairs than KNN-LOO",

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.claims import ABOVE, Measured, Stated, Test, claim_table, judge, matrix
+from experiments.claims import (
+    ABOVE,
+    Measured,
+    SeedTest,
+    Stated,
+    claim_table,
+    judge,
+    matrix,
+)
 from experiments.values.judge import Claim
 from jaxsel.demo.seeds import spread
 from jaxsel.demo.words import listed, standard_error
@@ -32,7 +40,7 @@ CLAIMS: Mapping[str, Stated] = {
         text=f"They are at most {100 * CLOSE:g} point below the target's own choice",
         where="Table 1; “comparable” in section 5.2",
         measure="test accuracy, the two phases less Oracle",
-        test=Test("above", -CLOSE),
+        test=SeedTest("above", -CLOSE),
     ),
     "budgets": Stated(
         text="They stay above a random choice with budgets of 25 %, 30 % and 40 %",
@@ -59,7 +67,7 @@ CLAIMS: Mapping[str, Stated] = {
         text="Emulators cost at most 2 points beside exact operations",
         where="Table 2; section 5.4, whose largest loss is 1.24 points",
         measure="test accuracy, the two phases less NoApprox",
-        test=Test("above", -0.02),
+        test=SeedTest("above", -0.02),
         because="it takes --paper",
     ),
     "phases": Stated(
