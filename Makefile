@@ -28,26 +28,26 @@ demo: $(STAMPS)/secure ## Buy digits, choose texts in secret; writes demo/report
 
 repro-mycroft: $(STAMPS)/run ## Mycroft's experiments in miniature; FULL=1: whole images
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
-	$(BIN)/python -m experiments mycroft --out repro --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments mycroft --force $(if $(FULL),--full)
 
 repro-selectformer: $(STAMPS)/run ## Do proxies choose well, and what does that train?
 	$(BIN)/jaxsel models prepare minilm
 	$(BIN)/jaxsel data prepare movie_polarity tweets reuters_r8 newsgroups fashion_mnist mnist
-	$(BIN)/python -m experiments selectformer --out repro-selectformer --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments selectformer --force $(if $(FULL),--full)
 
 repro-secure: $(STAMPS)/secure ## Costs in secret, counted and run; FULL=1: real texts
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity tweets
-	$(BIN)/python -m experiments secure --out repro-secure --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments secure --force $(if $(FULL),--full)
 
 repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 points
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
 	-$(BIN)/jaxsel data prepare newsgroups
-	$(BIN)/python -m experiments values --out repro-values --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments values --force $(if $(FULL),--full)
 
 repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs too
 	$(BIN)/jaxsel data prepare mnist fashion_mnist
-	$(BIN)/python -m experiments filter --out repro-filter --force $(if $(FULL),--full)
+	$(BIN)/python -m experiments filter --force $(if $(FULL),--full)
 
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all of them
 	$(BIN)/python -m pytest -n auto --dist loadfile $(if $(SLOW),,-m "not slow and not left_out")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxsel._cli._output import say
 from jaxsel.cli import (
     Parser,
     add_debug,
@@ -19,7 +20,7 @@ from jaxsel.cli import (
 from .filter import command as filtering
 from .mycroft import command as mycroft
 from .secure import command as secure
-from .seeds import KINDS, Workers
+from .seeds import KINDS, Workers, lines_of_progress
 from .selectformer import command as selectformer
 from .selectformer.curve import command as selectformer_curve
 from .values import command as values
@@ -43,13 +44,14 @@ found, or other versions of packages, is found anew."""
 _EXAMPLES = """\
 examples:
   python -m experiments mycroft
-  python -m experiments mycroft --full --out repro --force
+  python -m experiments mycroft --full --force
   python -m experiments mycroft --executor processes --workers 4
-  python -m experiments selectformer --out repro-selectformer
-  python -m experiments selectformer-curve --out repro-selectformer/curve
-  python -m experiments secure --out repro-secure
-  python -m experiments values --out repro-values
-  python -m experiments filter --out repro-filter"""
+  python -m experiments selectformer
+  python -m experiments selectformer --data glue/sst2 --target distilbert --paper
+  python -m experiments selectformer-curve
+  python -m experiments secure
+  python -m experiments values
+  python -m experiments filter --out repro-filter-2"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,9 +73,12 @@ def make_parser() -> Parser:
         )
         paper.set_defaults(run=_run)
         paper.add_argument("--full", action="store_true", help=command.FULL)
-        add_report_options(paper, out="repro", seeds=command.SEEDS)
+        add_report_options(paper, out=f"repro-{name}", seeds=command.SEEDS)
+        paper.set_defaults(out=None, seeds=None)
         if command.SPREAD:
             _add_workers(paper)
+        if hasattr(command, "CELL"):
+            _add_cell(paper, command.CELL)
     return parser
 
 
@@ -93,21 +98,87 @@ def _add_workers(parser: Parser) -> None:
     )
 
 
+def _add_cell(parser: Parser, about: str) -> None:
+    group = parser.add_argument_group("the paper's own cells", about)
+    group.add_argument("--data", metavar="NAME", help="a prepared set of TFDS")
+    group.add_argument("--target", metavar="FOLDER", help="a folder of Hugging Face")
+    group.add_argument(
+        "--paper",
+        action="store_true",
+        dest="grid",
+        help="the whole grid of the paper's tables",
+    )
+
+
 def _run(args: argparse.Namespace) -> None:
     command = PAPERS[args.paper]
-    spread: dict[str, Any] = {}
+    options: dict[str, Any] = {"full": args.full}
+    config: dict[str, Any] = {"paper": args.paper, "full": args.full}
+    make, lasts, suffix = command.make, command.LASTS, ""
+    what = command.HELP
+    if args.full:
+        lasts = command.LASTS_FULL
     if command.SPREAD:
-        spread = {"workers": Workers(args.executor, args.workers)}
+        options["workers"] = Workers(args.executor, args.workers)
+    if _is_cell(args):
+        options = {"data": args.data, "target": args.target, "paper": args.grid}
+        cell = {"data": args.data, "target": args.target, "grid": args.grid}
+        config = {"paper": args.paper, **cell}
+        make, lasts = command.make_cell, command.LASTS_CELL
+        what = f"{args.data}, with the target in {args.target}"
+        suffix = f"-{args.data}-{Path(args.target).resolve().name}".replace("/", "-")
+    if args.out is None:
+        args.out = f"repro-{args.paper}{suffix}"
+    if args.seeds is None:
+        args.seeds = command.SEEDS_CELL if suffix else command.SEEDS
 
     def write(
         folder: Path, seeds: Sequence[int], progress: bool
     ) -> tuple[Path, Path, str]:
-        report, summary = command.make(
-            folder / "runs", seeds=seeds, full=args.full, progress=progress, **spread
+        runs = folder / "runs"
+        say(
+            f"{args.paper}: {what}",
+            f"{_counted(seeds)}: {lasts}",
+            f"Results of single runs are kept in {runs}, and read where they are "
+            f"there; the report will be {folder / 'report.html'}",
         )
+        with lines_of_progress(shown=not progress):
+            report, summary = make(runs, seeds=seeds, progress=progress, **options)
         return *report.save(folder), summary
 
-    write_report(args, write, config={"paper": args.paper, "full": args.full})
+    write_report(args, write, config=config)
+
+
+def _is_cell(args: argparse.Namespace) -> bool:
+    """Return whether a cell of the paper is asked for.
+
+    Raises:
+        ValueError: If only a part of it is named, or what does not go with it.
+    """
+    data, target = getattr(args, "data", None), getattr(args, "target", None)
+    if data is None and target is None and not getattr(args, "grid", False):
+        return False
+    if data is None or target is None:
+        missing = "--data" if data is None else "--target"
+        raise ValueError(
+            f"--data and --target name a cell together, and --paper is of one: "
+            f"{missing} is missing"
+        )
+    for option, value in (
+        ("--full", args.full),
+        ("--executor", args.executor != "threads"),
+        ("--workers", args.workers is not None),
+    ):
+        if value:
+            raise ValueError(
+                f"{option} does not go with --data: a cell has sizes of its own, and "
+                "its seeds run one after the other"
+            )
+    return True
+
+
+def _counted(seeds: Sequence[int]) -> str:
+    return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import logging
 import multiprocessing
 import os
 import pickle
 import queue
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -40,6 +43,7 @@ _PROGRAMS = (
 )
 # Linux allows 65,530; what runs beside goes on compiling until it asks, too.
 _MAPPINGS = 32_000
+_log = logging.getLogger("experiments")
 _made: dict[bytes, Mapping[str, Job]] = {}
 
 
@@ -118,9 +122,48 @@ def each_seed(
         pairs = _in_turn([*jobs], seeds, number or os.cpu_count() or 1)
         results = at_once(one, pairs, number)
         counted = track(results, progress=progress, label=label, total=len(pairs))
-        for (name, _), result in zip(pairs, counted, strict=True):
+        for (name, _), result in told(pairs, counted, label):
             found[name].append(result)
     return found
+
+
+def told(
+    pairs: Sequence[tuple[str, int]], results: Iterable[_R], label: str
+) -> Iterator[tuple[tuple[str, int], _R]]:
+    """Yield names and seeds with their results, and log a line for each.
+
+    Args:
+        pairs: Name of an experiment, and seed.
+        results: Of each of them.
+        label: What they are.
+    """
+    started = time.monotonic()
+    for number, (pair, result) in enumerate(zip(pairs, results, strict=True), 1):
+        minutes = (time.monotonic() - started) / 60
+        line = "%s: %s, seed %d, %d of %d after %.1f min"
+        _log.info(line, label, *pair, number, len(pairs), minutes)
+        yield pair, result
+
+
+@contextlib.contextmanager
+def lines_of_progress(*, shown: bool) -> Iterator[None]:
+    """Write what is logged of runs to standard output, where no bar shows it.
+
+    Args:
+        shown: Whether to write anything.
+    """
+    handler = logging.StreamHandler(sys.stdout)
+    level = _log.level
+    if shown:
+        _log.addHandler(handler)
+        _log.setLevel(logging.INFO)
+        _log.propagate = False  # the root may have a handler of another package
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.setLevel(level)
+        _log.propagate = True
 
 
 def _in_turn(

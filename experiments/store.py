@@ -28,6 +28,8 @@ _SHOWS = {
     "claims.py",
     "command.py",
     "figures.py",
+    "measured.py",
+    "measured_elsewhere.py",
     "tables.py",
 }
 _SHOWN_BY = "_cli", "report"  # rooms of jaxsel

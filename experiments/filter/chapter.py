@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.values.judge import Claim, tally
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
+from experiments.values.judge import Claim
 from jaxsel.demo.scenes.federation import KINDS
 from jaxsel.demo.scenes.loss_figure import first_rounds, loss_figure
 from jaxsel.demo.scenes.thresholds import FILTERS, TRAINED
@@ -25,14 +32,13 @@ from jaxsel.report import (
 )
 
 from .cases import NAMES, WAYS, WORDS
-from .claims import own_claims, paper_claims
+from .claims import CLAIMS, own_claims, paper_claims
 from .figures import (
-    best_figure,
     best_table,
-    claim_table,
     completion_table,
     difference_table,
     exchange_table,
+    gains_table,
     writers_table,
 )
 from .run import WRITTEN, Filtering
@@ -41,6 +47,7 @@ from .run import WRITTEN, Filtering
 def filter_chapter(result: Filtering) -> Chapter:
     """Tell what filtering by loss does for clients that learn together."""
     paper, own = paper_claims(result), own_claims(result)
+    n, first = len(result.seeds), next(iter(result.noise))
     blocks: list[Any] = [
         "A hundred clients have data of one class each, and much of it is noise: "
         "samples of other data sets (open-set), or wrong labels (closed-set). Who asks "
@@ -48,14 +55,17 @@ def filter_chapter(result: Filtering) -> Chapter:
         "sample, and clients keep those below a threshold: the one at which the kept "
         "losses are distributed most like the benchmark's (`jaxsel.filter`). The "
         "server sees counts of losses, not the losses.",
-        Heading("The paper's claims"),
-        _verdicts(paper),
-        claim_table(paper, "The paper's claims, by the paper's rule. " + _TESTS),
-        Heading("Rules of our own"),
-        _verdicts(own),
-        claim_table(own, "What is not in the paper. " + _TESTS),
+        matrix(paper, "The paper's claims, by the paper's rule."),
+        gains_table(paper),
+        _curve_figure(result, first, next(iter(KINDS))),
+        *_untested(paper),
+        matrix(own, "What is not in the paper: other rules, and other questions."),
+        Heading("What was measured for each claim"),
+        claim_table(paper, "The paper's claims, by the paper's rule.", n_seeds=n),
+        claim_table(own, "What is not in the paper.", n_seeds=n),
         Heading("What differs from the paper"),
         difference_table(),
+        differs_table(CLAIMS, "By what each claim is judged."),
     ]
     for target, kinds in result.noise.items():
         blocks += [
@@ -65,14 +75,17 @@ def filter_chapter(result: Filtering) -> Chapter:
             _filter_words(result, target),
             Heading(f"What clients learn, {NAMES[target]}"),
             _accuracy_table(result, target),
-            *(_curve_figure(result, target, kind) for kind in kinds),
+            *(
+                _curve_figure(result, target, kind)
+                for kind in kinds
+                if (target, kind) != (first, next(iter(KINDS)))
+            ),
             _variant_table(result, target),
             Heading(f"Completion time in messages, {NAMES[target]}"),
             exchange_table(result, target),
             completion_table(result, target),
             Heading(f"The best threshold, {NAMES[target]}"),
             best_table(result, target),
-            best_figure(result, target),
             Heading(f"What the benchmark set must be like, {NAMES[target]}"),
             _sweep_table(result, target),
             _lacking_table(result, target),
@@ -88,16 +101,9 @@ def filter_chapter(result: Filtering) -> Chapter:
     return Chapter(title=title, blocks=tuple(blocks), data=_data(result))
 
 
-_TESTS = (
-    "Two-sided paired t-tests over seeds, at 5 % for all claims of one kind together "
-    "(Holm; p is adjusted). “Within 2 points” holds if the difference is significantly "
-    "less, and does not hold if it is significantly more. ± is one standard error. A "
-    "verdict is about the data, sizes and models of its row."
-)
-
-
-def _verdicts(claims: list[Claim]) -> str:
-    return f"Of {len(claims)} rows below, {tally(claims)}."
+def _untested(claims: list[Claim]) -> list[Table]:
+    table = untested_table(claims)
+    return [] if table is None else [table]
 
 
 def _kept_table(result: Filtering, target: str) -> Table:

@@ -1,390 +1,195 @@
-"""Claims of the paper, and of ours, with a test of each; or why there is none."""
+"""Claims on filtering by loss as rows of data, the paper's and ours.
+
+The text of the paper that is at hand is notes on it. Where they name a baseline, and no
+result, the claim is what the method is for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 
-import numpy as np
+from experiments.claims import ABOVE, BELOW, SeedTest, Stated, judge
+from experiments.values.judge import Claim
 
-from experiments.values.judge import (
-    Claim,
-    Evidence,
-    Finding,
-    above,
-    below,
-    gap,
-    settle,
-    untested,
-    within,
-)
-from jaxsel.demo.words import standard_error
-
-from .best import BY, best
-from .cases import NAMES, WAYS, cases, scale, strong
-from .links import LINKS, exchanged_bytes, rounds_to, saved
+from .measured import GOAL, LITTLE, NEAR, RULES, on_claims, on_ours
 from .run import Filtering
-from .writers import FEW, STYLES
 
-NEAR = 0.02
-"""Accuracies that differ by less are as good as one another."""
-LITTLE = 0.05
-"""Less than that share of the training's messages is little."""
-GOAL = 0.8
-"""Share of the accuracy with clean samples alone until which messages are counted."""
-SLOWEST = next(iter(LINKS))
+_WITHIN = SeedTest("within", NEAR)
+_POINTS = f"within {100 * NEAR:g} points"
+_PERCEPTRON = "a perceptron, smaller pools; plain averaging in one setting only"
 
-RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
+CLAIMS: Mapping[str, Stated] = {
+    "harm": Stated(
+        text="Training on noise as well makes the model worse",
+        where="Introduction",
+        measure="last accuracy: clean samples alone less all data",
+        test=ABOVE,
+        differs=_PERCEPTRON,
+    ),
+    "all data": Stated(
+        text="Selection trains a better model than all data",
+        where="Setup, third baseline",
+        measure="last accuracy: the paper's rule less no selection",
+        test=ABOVE,
+        differs=_PERCEPTRON,
+    ),
+    "benchmark": Stated(
+        text="Selection trains a better model than the benchmark data alone",
+        where="Setup, first baseline",
+        measure="last accuracy: the paper's rule less the benchmark's model",
+        test=ABOVE,
+        differs=_PERCEPTRON,
+    ),
+    "ideal": Stated(
+        text=f"Selection is as good as clean samples alone, {_POINTS}",
+        where="Setup, second baseline; the bound is ours",
+        measure="last accuracy: the paper's rule less clean samples alone",
+        test=_WITHIN,
+        differs=_PERCEPTRON,
+    ),
+    "size": Stated(
+        text="Selection by a small benchmark set trains a better model than all data",
+        where="Setup, benchmark data: a certain percentage",
+        measure="last accuracy by size of the benchmark set, less all data's",
+        test=ABOVE,
+        differs="the paper's percentages are not in the text",
+    ),
+    "slow": Stated(
+        text=f"Noise slows training down, to {GOAL:.0%} of the clean accuracy",
+        where="Introduction; completion time",
+        measure="rounds with all data less rounds with clean samples alone",
+        test=ABOVE,
+        differs="rounds are counted, not time; the goal is ours",
+    ),
+    "time": Stated(
+        text=f"Selection saves messages, to {GOAL:.0%} of the clean accuracy, though "
+        "its own are counted",
+        where="Completion time",
+        measure="seconds of messages saved on the slowest link",
+        test=ABOVE,
+        differs="messages over stated links, no computing; the goal is ours",
+    ),
+    "exchange": Stated(
+        text="Clients exchange little for it: less than "
+        f"{LITTLE:.0%} of the training's messages",
+        where="“A small amount of meta-information”; the bound is ours",
+        measure="bytes of the filter over those of all rounds",
+        test=SeedTest("below", LITTLE),
+        differs="counts at questions, where the paper's clients send distributions",
+    ),
+    "few writers": Stated(
+        text="A benchmark set of few writers is enough",
+        where="Setup, FEMNIST",
+        because="no data set that is prepared here records who wrote what; clusters of "
+        "handwriting stand in, among our own claims",
+    ),
+    "many clients": Stated(
+        text="Selection works across 370 clients, one for each writer",
+        where="Setup, FEMNIST",
+        because="the clients here have one class each",
+    ),
+    "devices": Stated(
+        text="Selection shortens the time to train on clients' devices",
+        where="Completion time",
+        because="computing is not timed: all clients run side by side in one process. "
+        "Messages are counted instead",
+    ),
+}
+"""The paper's claims."""
+
+
+def _ours(text: str, measure: str, test: SeedTest) -> Stated:
+    return Stated(text=text, where="ours", measure=measure, test=test)
+
+
+OURS: Mapping[str, Stated] = {
+    "cross-fitted": _ours(
+        "Cross-fitted losses train a better model than the paper's rule",
+        "last accuracy, cross-fitted less the paper's rule",
+        ABOVE,
+    ),
+    "quantile": _ours(
+        "The 95 % quantile trains a better model than the paper's rule",
+        "last accuracy, quantile less the paper's rule",
+        ABOVE,
+    ),
+    "quantile near": _ours(
+        f"The 95 % quantile is as good as the cross-fitted threshold, {_POINTS}",
+        "last accuracy, quantile less cross-fitted",
+        _WITHIN,
+    ),
+    "cross-fitted, all data": _ours(
+        "Cross-fitted losses train a better model than all data",
+        "last accuracy, cross-fitted less no selection",
+        ABOVE,
+    ),
+    "cross-fitted, benchmark": _ours(
+        "Cross-fitted losses train a better model than the benchmark data alone",
+        "last accuracy, cross-fitted less the benchmark's model",
+        ABOVE,
+    ),
+    "clean": _ours(
+        f"Clean samples above the cross-fitted threshold are not missed, {_POINTS}",
+        "last accuracy without them less with them",
+        _WITHIN,
+    ),
+    **{
+        f"threshold, {name}": Stated(
+            text="λ* trains as good a model as the threshold of the best held-out "
+            f"{name}, {_POINTS}",
+            where="ours",
+            measure=f"accuracy at λ* less at the threshold of the best {name}",
+            test=_WITHIN,
+            family="threshold",
+        )
+        for name in ("loss", "accuracy")
+    },
+    "threshold, share": Stated(
+        text="λ* keeps less data than the threshold of the best held-out loss",
+        where="ours",
+        measure="share of all data kept, λ* less the best",
+        test=BELOW,
+        family="threshold",
+    ),
+    **{
+        f"writers, {f}, {key}": Stated(
+            text=f"By {rule}, {text}",
+            where="ours",
+            measure=measure,
+            test=test,
+            family="writers",
+        )
+        for f, rule in RULES.items()
+        for key, text, measure, test in (
+            (
+                "gain",
+                "few writers' samples train a better model than all data",
+                "last accuracy, few writers less no selection",
+                ABOVE,
+            ),
+            (
+                "near",
+                f"few writers' samples are as good as all writers', {_POINTS}",
+                "last accuracy, few writers less all",
+                _WITHIN,
+            ),
+            (
+                "foreign",
+                "fewer clean samples of other writers are kept",
+                "share kept, few writers' less others'",
+                ABOVE,
+            ),
+        )
+    },
+}
+"""Claims that are not in the paper: other rules, the best threshold, few writers."""
 
 
 def paper_claims(result: Filtering) -> list[Claim]:
-    """Judge the paper's claims by its own rule, those of a family at 5 % together."""
-    found: list[Finding] = []
-    for case in cases(result):
-        said = lambda name, a, other, b, case=case: (
-            {
-                "where": case.where,
-                "scale": case.scale,
-                "measured": gap(name, a, other, b),
-            }
-        )
-        found += [
-            Finding(
-                family="harm",
-                text="Training on noise as well makes the model worse",
-                evidence=above(case.ideal - case.none),
-                **said("clean alone", case.ideal, "all data", case.none),
-            ),
-            Finding(
-                family="all data",
-                text="Selection trains a better model than all data",
-                evidence=above(case.paper - case.none),
-                **said("selection", case.paper, "all data", case.none),
-            ),
-            Finding(
-                family="benchmark",
-                text="Selection trains a better model than the benchmark data alone",
-                evidence=above(case.paper - case.bench),
-                **said("selection", case.paper, "benchmark model", case.bench),
-            ),
-            Finding(
-                family="ideal",
-                text="Selection is as good as clean samples alone, within "
-                f"{100 * NEAR:g} points",
-                evidence=within(case.paper - case.ideal, NEAR),
-                **said("selection", case.paper, "clean alone", case.ideal),
-            ),
-        ]
-    found += _sizes(result) + _time(result)
-    return settle(_sorted(found)) + settle(_untested(result))
+    """Judge the paper's claims by its own rule, each at 5 % for all its settings."""
+    return judge(CLAIMS, on_claims(result))
 
 
 def own_claims(result: Filtering) -> list[Claim]:
-    """Judge what is ours: other rules, the best threshold, few writers."""
-    found: list[Finding] = []
-    for case in cases(result):
-        about = {"where": case.where, "scale": case.scale}
-        found += [
-            Finding(
-                family="cross-fitted",
-                text="Cross-fitted losses train a better model than the paper's rule",
-                measured=gap("cross-fitted", case.crossed, "paper's", case.paper),
-                evidence=above(case.crossed - case.paper),
-                **about,
-            ),
-            Finding(
-                family="quantile",
-                text="The 95 % quantile trains a better model than the paper's rule",
-                measured=gap("quantile", case.quantile, "paper's", case.paper),
-                evidence=above(case.quantile - case.paper),
-                **about,
-            ),
-            Finding(
-                family="quantile near",
-                text="The 95 % quantile is as good as the cross-fitted threshold, "
-                f"within {100 * NEAR:g} points",
-                measured=gap("quantile", case.quantile, "cross-fitted", case.crossed),
-                evidence=within(case.quantile - case.crossed, NEAR),
-                **about,
-            ),
-            Finding(
-                family="cross-fitted, all data",
-                text="Cross-fitted losses train a better model than all data",
-                measured=gap("cross-fitted", case.crossed, "all data", case.none),
-                evidence=above(case.crossed - case.none),
-                **about,
-            ),
-            Finding(
-                family="cross-fitted, benchmark",
-                text="Cross-fitted losses train a better model than the benchmark data "
-                "alone",
-                measured=gap(
-                    "cross-fitted", case.crossed, "benchmark model", case.bench
-                ),
-                evidence=above(case.crossed - case.bench),
-                **about,
-            ),
-        ]
-    for target, asked in result.questions.items():
-        ideal = asked["ideal"][:, -1]
-        found.append(
-            Finding(
-                family="clean",
-                text="Clean samples above the cross-fitted threshold are not missed, "
-                f"within {100 * NEAR:g} points",
-                where=f"{NAMES[target]}, clean samples alone",
-                scale=scale(result),
-                measured=gap("without", asked["hard"], "with", ideal),
-                evidence=within(asked["hard"] - ideal, NEAR),
-            )
-        )
-    found += _threshold(result) + _writers(result)
-    return settle(_sorted(found))
-
-
-def timed(
-    result: Filtering,
-) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
-    """Yield trainings whose filter's messages were counted, under strong noise.
-
-    Target, kind of noise, way of training, and accuracies by rounds: with clean samples
-    alone, `[S, T]`, and of those that are `TRAINED`, `[S, 4, T]`.
-    """
-    for target, kinds in result.best.items():
-        for kind in kinds:
-            accuracy = result.noise[target][kind]["accuracy"][:, -1]
-            yield target, kind, "", result.questions[target]["ideal"], accuracy
-            if kind == "open" and "plain" in result.variants[target]:
-                one = result.variants[target]["plain"]
-                yield target, kind, "plain", one["ideal"], one["accuracy"]
-
-
-def to_goal(
-    result: Filtering, ideal: np.ndarray, accuracy: np.ndarray, share: float = GOAL
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rounds to a goal: clean alone, no filter, the paper's rule, `[S]`.
-
-    Args:
-        result: Whose rounds were evaluated when.
-        ideal: Accuracy with clean samples alone, `[S, T]`.
-        accuracy: Of those that are `TRAINED`, `[S, 4, T]`.
-        share: Of the last accuracy with clean samples alone.
-    """
-    rounds = next(iter(result.questions.values()))["rounds"][0]
-    goal = share * ideal[:, -1]
-    lines = ideal, accuracy[:, 0], accuracy[:, 1]
-    clean, without, kept = (rounds_to(line, goal, rounds) for line in lines)
-    return clean, without, kept
-
-
-def _sizes(result: Filtering) -> list[Finding]:
-    """Test that small benchmark sets are enough, by the paper's rule."""
-    found = []
-    for target, asked in result.questions.items():
-        none = result.noise[target]["open"]["accuracy"][:, -1, 0, -1]
-        for s, share in enumerate(result.sizes.shares):
-            few = asked["sweep"][:, s, 0, 2]
-            found.append(
-                Finding(
-                    family="size",
-                    text="Selection by a benchmark set of "
-                    f"{share * result.sizes.clean:.0f} samples ({share:.0%}) trains a "
-                    "better model than all data",
-                    where=strong(result, target, "open"),
-                    scale=scale(result),
-                    measured=gap("selection", few, "all data", none),
-                    evidence=above(few - none),
-                )
-            )
-    return found
-
-
-def _time(result: Filtering) -> list[Finding]:
-    """Test what noise and the filter do to rounds and messages until a goal."""
-    found, last = [], result.sizes.rounds
-    for target, kind, way, ideal, accuracy in timed(result):
-        clean, without, kept = to_goal(result, ideal, accuracy)
-        where = strong(result, target, kind) + (f", {WAYS[way]}" if way else "")
-        one = result.best[target][kind]
-        size, about = float(one["model"][0]), {"where": where}
-        late = np.minimum(without, last) - clean
-        missed = int(np.isinf(without).sum())
-        least = f", at least: missed in {missed} of {len(without)} seeds"
-        found.append(
-            Finding(
-                family="slow",
-                text=f"Noise slows training down, to {GOAL:.0%} of the clean accuracy",
-                scale=scale(result, way),
-                measured=f"{late.mean():+.0f} rounds" + (least if missed else ""),
-                evidence=above(late),
-                **about,
-            )
-        )
-        gains = saved(LINKS[SLOWEST], without, kept, one["messages"], size, last)
-        lost = int(np.isnan(gains).sum())
-        evidence: Evidence | str = (
-            untested(
-                f"training with the filter missed the goal in {lost} of {len(gains)} "
-                "seeds"
-            )
-            if lost
-            else above(gains)
-        )
-        found.append(
-            Finding(
-                family="time",
-                text=f"Selection saves messages, to {GOAL:.0%} of the clean accuracy, "
-                "though its own are counted",
-                scale=f"{scale(result, way)}; {SLOWEST}",
-                measured="–"
-                if lost
-                else f"{_with_error(gains)} s" + (least if missed else ""),
-                evidence=evidence,
-                **about,
-            )
-        )
-        if not way:
-            whole = 2 * last * size
-            share = exchanged_bytes(one["messages"], size) / whole
-            found.append(
-                Finding(
-                    family="exchange",
-                    text="Clients exchange little for it: less than "
-                    f"{LITTLE:.0%} of the training's messages",
-                    scale=scale(result),
-                    measured=f"{share.mean():.1%} of the bytes of {last} rounds",
-                    evidence=below(share, LITTLE),
-                    **about,
-                )
-            )
-    return found
-
-
-def _untested(result: Filtering) -> list[Finding]:
-    """Return the claims on which the miniature doesn't bear."""
-    most = max(cases(result), key=lambda case: (case.paper - case.none).mean())
-    gain = gap("selection", most.paper, "all data", most.none)
-    rest = [
-        (
-            "Up to 25 % more accuracy than training with all data",
-            "Image data sets",
-            f"largest here: {gain} ({most.where})",
-            "the paper's abstract says neither under which noise nor whether these are "
-            "points, and data and models are others",
-        ),
-        (
-            "A benchmark set of few writers is enough",
-            "FEMNIST",
-            "clusters of handwriting stand in, among our own claims",
-            "no data set that is prepared here records who wrote what",
-        ),
-        (
-            "Selection works across 370 clients, one for each writer",
-            "FEMNIST",
-            "–",
-            f"there are {result.sizes.clients} clients of one class each",
-        ),
-        (
-            "Selection shortens the time to train on clients' devices",
-            "Completion time",
-            "–",
-            "computing is not timed: all clients run side by side in one process. "
-            "Messages are counted instead",
-        ),
-    ]
-    return [
-        Finding(
-            family="not tested",
-            text=text,
-            where=where,
-            scale="",
-            measured=measured,
-            evidence=untested(why),
-        )
-        for text, where, measured, why in rest
-    ]
-
-
-def _threshold(result: Filtering) -> list[Finding]:
-    """Test how near the paper's threshold is to the best one."""
-    found = []
-    for target, kinds in result.best.items():
-        for kind, one in kinds.items():
-            seeds = np.arange(len(result.seeds))
-            about = {
-                "family": "threshold",
-                "where": strong(result, target, kind),
-                "scale": scale(result),
-            }
-            for by, name in enumerate(BY):
-                at = best(one, by)
-                ours = one["judged"][:, 0, 1]
-                other = one["judged"][seeds, at, 1]
-                found.append(
-                    Finding(
-                        text="λ* trains as good a model as the threshold of the best "
-                        f"held-out {name}, within {100 * NEAR:g} points",
-                        measured=gap("λ*", ours, "best", other),
-                        evidence=within(ours - other, NEAR),
-                        **about,
-                    )
-                )
-            at = best(one, BY.index("loss"))
-            more = one["share"][:, 0] - one["share"][seeds, at]
-            found.append(
-                Finding(
-                    text="λ* keeps less data than the threshold of the best held-out "
-                    "loss",
-                    measured=f"{_with_error(100 * more)} points of all data",
-                    evidence=below(more, 0.0),
-                    **about,
-                )
-            )
-    return found
-
-
-def _writers(result: Filtering) -> list[Finding]:
-    """Test what a benchmark set of few writers costs."""
-    one, found = result.writers, []
-    about = {
-        "family": "writers",
-        "where": f"{strong(result, 'mnist', 'open')}, {FEW} of {STYLES} clusters of "
-        "handwriting in place of writers",
-        "scale": scale(result),
-    }
-    for f, rule in enumerate(RULES.values()):
-        all_of_them, few = one["accuracy"][:, 0, f], one["accuracy"][:, 1, f]
-        own, foreign = one["own"][:, 1, f], one["foreign"][:, 1, f]
-        found += [
-            Finding(
-                text=f"By {rule}, few writers' samples train a better model than all "
-                "data",
-                measured=gap("few writers", few, "all data", one["none"]),
-                evidence=above(few - one["none"]),
-                **about,
-            ),
-            Finding(
-                text=f"By {rule}, few writers' samples are as good as all writers', "
-                f"within {100 * NEAR:g} points",
-                measured=gap("few", few, "all", all_of_them),
-                evidence=within(few - all_of_them, NEAR),
-                **about,
-            ),
-            Finding(
-                text=f"By {rule}, fewer clean samples of other writers are kept",
-                measured=gap("few writers'", own, "others'", foreign),
-                evidence=above(own - foreign),
-                **about,
-            ),
-        ]
-    return found
-
-
-def _sorted(found: Sequence[Finding]) -> list[Finding]:
-    """Return findings family by family, each in its order."""
-    families = list(dict.fromkeys(one.family for one in found))
-    return sorted(found, key=lambda one: families.index(one.family))
-
-
-def _with_error(values: np.ndarray) -> str:
-    error = f" ± {standard_error(values):.1f}" if len(values) > 1 else ""
-    return f"{values.mean():+.1f}{error}"
+    """Judge what is ours."""
+    return judge(OURS, on_ours(result))

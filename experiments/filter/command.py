@@ -16,6 +16,8 @@ clean samples kept, accuracy by rounds, messages, few writers' benchmark sets, t
 threshold; claims of the paper with their tests. Needs mnist and fashion_mnist; eight
 minutes on two cores."""
 FULL = "Fashion-MNIST, and CNNs, too"
+LASTS = "eight minutes on two cores with five"
+LASTS_FULL = "not timed"
 SPREAD = True
 
 

@@ -1,4 +1,4 @@
-"""Tables and figures of claims, completion time, few writers and the best threshold."""
+"""Tables of claims, completion time, few writers and the best threshold."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import numpy as np
 
 from experiments.values.judge import Claim
 from jaxsel.demo.seeds import spread
-from jaxsel.report import COLORS, Figure, Table, new_figure, style
+from jaxsel.report import Table
 
 from .best import BY, best
 from .cases import WAYS, WORDS
-from .claims import (
-    RULES,
-    SLOWEST,
-    timed,
-    to_goal,
-)
+from .claims import CLAIMS
 from .links import LARGE, LINKS, filter_seconds, saved, training_seconds
+from .measured import NEAR, RULES, SLOWEST, timed, to_goal
 from .run import Filtering
 from .writers import FEW, SOURCES, STYLES
 
@@ -64,22 +60,27 @@ DIFFERENCES = (
 """What is done here, and in the paper."""
 
 
-def claim_table(claims: Sequence[Claim], caption: str) -> Table:
-    """Show claims with test, p-value and verdict."""
+def gains_table(claims: Sequence[Claim]) -> Table:
+    """Show what selection gains in each setting, beside each of three baselines."""
+    against = {
+        CLAIMS[key].text: words
+        for key, words in (
+            ("all data", "all data: is it better?"),
+            ("benchmark", "benchmark data alone: is it better?"),
+            ("ideal", f"clean data alone: within {100 * NEAR:g} points?"),
+        )
+    }
+    cells: dict[str, list[str]] = {}
+    for text in against:
+        for c in claims:
+            if c.text == text:
+                gain = c.measured.split(": ")[1].removesuffix(" points")
+                cells.setdefault(c.where, []).append(f"{gain}, {c.verdict}")
     return Table(
-        columns=("Claim", "Data", "Measured", "Test", "p", "Verdict"),
-        rows=[
-            (
-                c.text,
-                f"{c.where}: {c.scale}" if c.scale else c.where,
-                c.measured,
-                c.test,
-                None if c.p is None else "< 0.001" if c.p < 1e-3 else f"{c.p:.3f}",
-                c.verdict,
-            )
-            for c in claims
-        ],
-        caption=caption,
+        columns=("Setting", *against.values()),
+        rows=[(where, *row) for where, row in cells.items()],
+        caption="Points of accuracy that selection by the paper's rule gains over each "
+        "baseline, and whether its claim holds.",
     )
 
 
@@ -209,32 +210,6 @@ def best_table(result: Filtering, target: str) -> Table:
         caption="λ* and the thresholds that train the best models, of ten that include "
         "λ*, under strong noise: chosen on one half of the test samples, judged on the "
         "other. Mean ± standard deviation over seeds.",
-    )
-
-
-def best_figure(result: Filtering, target: str) -> Figure:
-    """Draw the accuracy against how much a threshold keeps, with the paper's marked."""
-    figure = new_figure()
-    told = []
-    with style():
-        ax = figure.subplots()
-        for i, (kind, one) in enumerate(result.best[target].items()):
-            share = one["share"].mean(0)
-            accuracy = one["judged"][..., 1].mean(0)
-            ax.plot(share[1:], accuracy[1:], color=COLORS[i], label=WORDS[kind])
-            ax.plot(share[:1], accuracy[:1], "o", color=COLORS[i])
-            top = 1 + accuracy[1:].argmax()
-            told.append(
-                f"{WORDS[kind]}: {accuracy[0]:.1%} at λ*, which keeps {share[0]:.0%}; "
-                f"at most {accuracy[top]:.1%}, where {share[top]:.0%} are kept"
-            )
-        ax.set(xlabel="Share of all samples kept", ylabel="Accuracy")
-        ax.legend()
-    return Figure(
-        plot=figure,
-        caption="Accuracy of clients that keep what is below a threshold of the "
-        "paper's losses, mean over seeds, on the test samples that judge; dots: λ*.",
-        alt="; ".join(told) + ".",
     )
 
 

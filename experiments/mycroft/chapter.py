@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 
 import numpy as np
 
-from experiments.values.judge import FAILS, HOLDS, OPEN, Claim
+from experiments.claims import claim_table, matrix, tally, untested_table
 from jaxsel.demo.scenes.owner import CHECKPOINT, NAMES
 from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence
@@ -17,11 +16,8 @@ from . import paper
 from .case_words import label_words, model_words, noise_words, ranking_words
 from .choosing import SELECTORS, SPACES
 from .claims import (
-    NONE,
-    claim_table,
     own_claims,
     paper_claims,
-    untested_table,
     useful_settings,
 )
 from .figures import (
@@ -114,6 +110,7 @@ def mycroft_chapters(result: Mycroft) -> list[Chapter]:
 def mycroft_chapter(result: Mycroft) -> Chapter:
     """Tell what came of the claims and of the vision experiments."""
     claims, ours, n = paper_claims(result), own_claims(result), len(result.seeds)
+    untested, pictures = untested_table(claims), spurious_figures(result)
     blocks = (
         "A trainer fails on some samples, shows a few of them to an owner of data, and "
         "gets back as many samples as a budget allows. How should the owner choose "
@@ -126,14 +123,18 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "ranking of owners, where it draws "
         "from all samples of these classes alike. The trainer fine-tunes on its own "
         "samples and those it got, and is measured on hard samples that no owner sees.",
-        Heading("The paper's claims"),
-        claim_table(claims, n, "The paper's claims, by the paper's own methods."),
-        _verdicts(claims),
-        untested_table(claims),
+        matrix(claims, "The paper's claims, by the paper's own methods."),
+        pictures[0],
+        Heading("What was measured for each claim"),
+        claim_table(
+            claims, "The paper's claims, by the paper's own methods.", n_seeds=n
+        ),
+        *([] if untested is None else [untested]),
         first_table(result),
         _beside(result),
         Heading("Our own methods, and other settings"),
-        claim_table(ours, n, "What the paper does not speak of."),
+        matrix(ours, "What the paper does not speak of."),
+        claim_table(ours, "What the paper does not speak of.", n_seeds=n),
         Heading("What differs from the paper"),
         _differences(),
         Heading("Starved classes"),
@@ -143,7 +144,7 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         _matched_words(result),
         Heading("A spurious correlation"),
         _spurious_words(result),
-        *spurious_figures(result),
+        *pictures[1:],
         _space_words(result),
         Heading("Case studies"),
         case_table(result),
@@ -181,22 +182,8 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "cases": dataclasses.asdict(result.cases),
         "owners": dataclasses.asdict(result.owners),
     }
-    title = f"Mycroft in miniature: of the paper's claims {_tally(claims)}"
+    title = f"Mycroft in miniature: of the paper's claims {tally(claims)}"
     return Chapter(title=title, blocks=blocks, data=data)
-
-
-def _tally(claims: list[Claim]) -> str:
-    found = Counter(claim.verdict for claim in claims if claim.test != NONE)
-    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "can't be told"}
-    return listed([f"{found[v]} {words[v]}" for v in words])
-
-
-def _verdicts(claims: list[Claim]) -> str:
-    none = sum(claim.test == NONE for claim in claims)
-    return (
-        f"Of {len(claims) - none} claims on single data sets {_tally(claims)}; {none} "
-        "more are not tested here. A claim of several parts holds if each part does."
-    )
 
 
 def _differences() -> Table:

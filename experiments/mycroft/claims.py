@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from jaxsel.demo.scenes.owner import CHECKPOINT
 from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.scenes.trainer import Sizes
-from jaxsel.report import Table
 
 from . import paper
 from .choosing import SELECTORS, SPACES
@@ -89,6 +89,17 @@ UNTESTED = (
 )
 
 
+PLACES = {
+    "choice": "Section 4.2",
+    "noise": "Section 5, Table 2",
+    "design": "Section 4.3",
+    "ranking": "Section 5, scenario 4",
+    "tables": "Sections 4.2 and 5, Figure 1",
+    "paths": "Appendix E.2, Figure 10",
+}
+"""Where in the paper the claims of a family stand."""
+
+
 class Setting(NamedTuple):
     """Accuracies on held-out hard samples in one experiment with budgets.
 
@@ -123,10 +134,15 @@ def paper_claims(result: Mycroft) -> list[Claim]:
     if result.paths is not None:
         found += path_findings(result.paths)
     found += [
-        Finding(NONE, text, where, "", "", untested(because), NONE)
+        Finding(NONE, text, "", "", "", untested(because), NONE, place=where)
         for text, where, because in (*UNTESTED, *OF_TABLES)
     ]
-    return settle(found)
+    return settle(
+        [
+            dataclasses.replace(one, place=one.place or PLACES[one.family])
+            for one in found
+        ]
+    )
 
 
 def own_claims(result: Mycroft) -> list[Claim]:
@@ -164,41 +180,6 @@ def own_claims(result: Mycroft) -> list[Claim]:
     if result.paths is not None:
         found += own_path_findings(result.paths)
     return settle(found)
-
-
-def claim_table(claims: Sequence[Claim], n_seeds: int, caption: str) -> Table:
-    """Show claims that were tested, each with its test and verdict."""
-    return Table(
-        columns=("Claim", "Data", "Measured", "Test", "p", "Here it"),
-        rows=[
-            (
-                claim.text,
-                f"{claim.where}: {claim.scale}" if claim.scale else claim.where,
-                claim.measured,
-                claim.test,
-                None
-                if claim.p is None
-                else "< 0.001"
-                if claim.p < 1e-3
-                else f"{claim.p:.3f}",
-                claim.verdict,
-            )
-            for claim in claims
-            if claim.test != NONE
-        ],
-        caption=f"{caption} Two-sided paired t-tests over {n_seeds} seeds at 5 %, for "
-        "all claims of one family together (Holm; p is adjusted). ± is one standard "
-        "error. A verdict is about the data and models of its row only.",
-    )
-
-
-def untested_table(claims: Sequence[Claim]) -> Table:
-    """Show claims that the miniature does not bear on, and why."""
-    return Table(
-        columns=("Claim", "Where in the paper", "Verdict"),
-        rows=[(c.text, c.where, c.verdict) for c in claims if c.test == NONE],
-        caption="Claims of the paper without a verdict.",
-    )
 
 
 def useful_settings(result: Mycroft) -> Iterator[Setting]:

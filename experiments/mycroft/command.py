@@ -16,6 +16,8 @@ paper's claims, and its figures beside ours. Needs mnist, fashion_mnist and adul
 (`jaxsel data prepare`). Eight seeds took 17 minutes on two cores that had other work to
 do, nine minutes of CPU time."""
 FULL = "whole images, and all selectors on the table"
+LASTS = "17 minutes on two cores that were busy, with eight"
+LASTS_FULL = "59 minutes with five, before two experiments were added"
 SPREAD = True
 
 

@@ -18,6 +18,11 @@ the clear, and trains a model on both. Takes features of MiniLM where it and tex
 prepared; two and a half minutes on two cores once 2,000 texts are encoded, and half a
 minute for each purchase."""
 FULL = "features of 42,000 real texts, where texts are prepared"
+LASTS = (
+    "two and a half minutes on two cores once texts are encoded, and half a minute for "
+    "each purchase"
+)
+LASTS_FULL = "not timed"
 SPREAD = False  # its runs are timed, one after the other
 
 

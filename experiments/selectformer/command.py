@@ -24,7 +24,16 @@ FULL = (
     "twenty seeds or more, five pools twice as large, the paper's ablations, widths "
     "and sub-model, fine-tuned final models"
 )
+LASTS = "a seed of proxies takes seven minutes on two cores, twenty of scores three"
+LASTS_FULL = "over three hours on two cores"
 SPREAD = True
+
+CELL = """\
+Any prepared set of TFDS and any BERT, DistilBERT, RoBERTa or ViT, by the paper's own
+recipe: `--data glue/sst2 --target FOLDER`. The folder holds config.json,
+model.safetensors and, for texts, tokenizer.json. It wants a GPU."""
+SEEDS_CELL = 5
+LASTS_CELL = "not timed; what there is to do is counted once data and target are read"
 
 _PAIRED = 20  # seeds at least, where accuracies are compared
 
@@ -53,5 +62,21 @@ def make(
         "read, what a model learns from the choice, and what it costs in secret.",
         chapters=[chapter, accuracy_chapter(scores)],
     )
-    told = [block for block in chapter.blocks[1:4] if isinstance(block, str)]
+    told = [block for block in chapter.blocks[3:6] if isinstance(block, str)]
     return report, "\n".join([*told, *verdicts(scores)])
+
+
+def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
+    """Run a cell of the paper and return its report, and what came of it."""
+    from .cells.chapter import cell_chapter
+    from .cells.run import run_cell
+
+    result = run_cell(folder, **options)
+    chapter = cell_chapter(result)
+    report = Report(
+        title=f"SelectFormer on {result.data}, {result.target}",
+        summary="What the paper's proxies buy from this data set, and what the target "
+        "learns of it, beside a random choice and the target's own.",
+        chapters=[chapter],
+    )
+    return report, next(block for block in chapter.blocks if isinstance(block, str))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from typing import Any
 
-from jaxsel.demo.words import listed
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from jaxsel.report import Chapter, Heading
 
-from .claims import study_claims
+from .claims import CLAIMS, study_claims
 from .figures import curve_figure, embedding_figure, runtime_figure
-from .judge import FAILS, HOLDS, OPEN, UNTESTED
 from .ours import our_claims, our_table
 from .ranks import TESTED
 from .run import CURVES, Study
 from .size_tables import domain_table, nearest_table
 from .tables import (
     adaptation_table,
-    claim_table,
     class_correlation,
     detection_table,
     embedding_table,
@@ -32,7 +35,8 @@ from .words import WORDS
 
 def study_chapter(result: Study) -> Chapter:
     """Tell what came of the experiments, and which of the study's claims hold."""
-    names = [*result.applications]
+    names, claims = [*result.applications], study_claims(result)
+    untested = untested_table(claims)
     detected = [n for n in names if n.split("-")[0] in ("noisy", "pattern", "instance")]
     blocks = (
         "Is a closed form for nearest neighbours as good as values that train a model "
@@ -40,12 +44,20 @@ def study_chapter(result: Study) -> Chapter:
         "and that leave-one-out values are hardly better than chance. Its experiments, "
         "smaller and on other data, with a KNN-LOO that compares with the neighbour "
         "that moves up.",
-        claim_table(result),
+        matrix(claims, "The study's claims, by its own methods."),
+        runtime_figure(result),
         _verdicts(result),
+        *([] if untested is None else [untested]),
+        Heading("What was measured for each claim"),
+        claim_table(
+            claims,
+            "The study's claims, by its own methods alone. Where pairs were counted, "
+            "nothing was tested.",
+            n_seeds=len(result.seeds),
+        ),
+        differs_table(CLAIMS, "By what each claim is judged."),
         Heading("Methods that the study lacks"),
         our_table(result),
-        Heading("Runtime"),
-        runtime_figure(result),
         Heading("Wrong labels and watermarks"),
         detection_table(result),
         *(curve_figure(result, name) for name in detected),
@@ -106,12 +118,8 @@ def _data(result: Study) -> dict[str, Any]:
 
 
 def study_tally(result: Study) -> str:
-    """Count the verdicts."""
-    verdicts = [claim.verdict.split(", because")[0] for claim in study_claims(result)]
-    found = Counter(verdicts)
-    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "can't be told"}
-    some = [f"{found[v]} {words[v]}" for v in words]
-    return listed([*some, f"{found[UNTESTED]} are {UNTESTED}"])
+    """Count claims by where they hold."""
+    return tally(study_claims(result))
 
 
 def _verdicts(result: Study) -> str:
@@ -132,7 +140,7 @@ def _verdicts(result: Study) -> str:
         )
     return " ".join(
         (
-            f"Of the claims on single data sets {study_tally(result)}. “Best” holds if "
+            f"Of the study's claims {study_tally(result)}. “Best” holds if "
             "a paired test puts a method above each other one that the study compares, "
             "and fails if one puts another of these above it, at 5 % for all of these "
             "together. “Near random” is an AUC less than 0.05 from one half. A claim "

@@ -53,6 +53,8 @@ class Finding:
             tested, see `untested`.
         test: One of `TESTED` and `COUNTED`; `NONE` where nothing was tested.
         if_fails: Said after the figures if the claim does not hold.
+        place: Where in the paper it stands.
+        differs: What is done otherwise than there.
     """
 
     family: str
@@ -63,6 +65,8 @@ class Finding:
     evidence: Evidence | str
     test: str = TESTED
     if_fails: str = ""
+    place: str = ""
+    differs: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Claim:
         p: Its p-value, for or against the claim, times Holm's factor; None where
             nothing was tested.
         verdict: `HOLDS`, `FAILS`, `OPEN`, or `UNTESTED` with the reason.
+        place: Where in the paper it stands; "" where that is not given.
+        differs: What is done otherwise than there.
     """
 
     text: str
@@ -89,6 +95,8 @@ class Claim:
     test: str
     p: float | None
     verdict: str
+    place: str = ""
+    differs: str = ""
 
 
 def settle(findings: Sequence[Finding]) -> list[Claim]:
@@ -112,6 +120,8 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
             test=_test(one, sizes.get(one.family, 0)),
             p=p,
             verdict=said,
+            place=one.place,
+            differs=one.differs,
         )
         for one, p, said in zip(findings, ps, verdicts, strict=True)
     ]

@@ -10,8 +10,8 @@ from jaxsel.demo.scenes.valuations import MAX
 from jaxsel.report import Table
 
 from .cases import TITLES
-from .claims import application_scale, figures_of
 from .judge import FAILS, HOLDS, Claim, Finding, above, gap, settle
+from .measured import application_scale, figures_of
 from .methods import OURS
 from .run import Study
 

@@ -9,9 +9,7 @@ from jaxsel.report import Table
 from jaxsel.tasks import Curves
 
 from .cases import TITLES
-from .claims import study_claims
 from .embeddings import IMAGES, MEASURES, TEXTS, correlation, top_overlap
-from .judge import COUNTED
 from .methods import METHODS, named
 from .order import COUNTS, SETTINGS, VALUES
 from .ranks import BINS, TESTED
@@ -24,38 +22,6 @@ PAPER_TABLE_2 = {
     "LOO": ((31.70, 29.40), (23.35, 23.53)),
 }
 """Accuracies before and after in per cent, MNIST to USPS and back."""
-
-
-def claim_table(result: Study) -> Table:
-    """Show every claim with its verdict, and what that is about."""
-    claims = study_claims(result)
-    caption = (
-        "The study's claims, by its own methods alone. t-tests are two-sided and "
-        "paired by seed, at 5 % for all claims of one kind of experiment together "
-        "(p is adjusted by Holm's method)"
-    )
-    if any(claim.test == COUNTED for claim in claims):
-        caption += "; where pairs were counted, nothing was tested"
-    caption += (
-        ". ± is one standard error. A verdict is about the points, features and models "
-        "of its row. Where the study trains another kind of model, figures are shown "
-        "and nothing is judged."
-    )
-    return Table(
-        columns=("Claim", "Data", "Measured", "Test", "p", "Here it"),
-        rows=[
-            (
-                c.text,
-                f"{c.where}: {c.scale}",
-                c.measured,
-                c.test,
-                None if c.p is None else "< 0.001" if c.p < 1e-3 else f"{c.p:.3f}",
-                c.verdict,
-            )
-            for c in claims
-        ],
-        caption=caption,
-    )
 
 
 def detection_table(result: Study) -> Table:

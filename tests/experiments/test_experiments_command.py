@@ -10,7 +10,13 @@ from commands import experiment, refuse_experiment as refuse
 
 from experiments.__main__ import PAPERS, main
 from experiments.mycroft import chapter, run
-from experiments.seeds import Workers, one_thread_each
+from experiments.seeds import (
+    Work,
+    Workers,
+    each_seed,
+    lines_of_progress,
+    one_thread_each,
+)
 from jaxsel.report import Chapter
 
 
@@ -27,26 +33,66 @@ def mycroft(tmp_path, monkeypatch):
 def test_writes_a_report(mycroft, capsys):
     experiment("mycroft", "--seeds", 2)
     mycroft.assert_called_once_with(
-        Path("repro/runs"),
+        Path("repro-mycroft/runs"),
         seeds=range(2),
         full=False,
         progress=False,
         workers=Workers("threads", None),
     )
-    assert "repro/report.html" in capsys.readouterr().out
-    assert "Shown" in Path("repro/report.html").read_text()
-    facts = json.loads(Path("repro/manifest.json").read_text())
+    said = capsys.readouterr().out
+    assert "2 seeds: 17 minutes on two cores" in said
+    assert "repro-mycroft/runs" in said
+    assert "Open repro-mycroft/report.html" in said
+    assert "Shown" in Path("repro-mycroft/report.html").read_text()
+    facts = json.loads(Path("repro-mycroft/manifest.json").read_text())
     assert facts["seeds"] == [0, 1]
     assert facts["config"] == {"paper": "mycroft", "full": False}
 
     message = refuse(capsys, "mycroft")
-    assert "repro/report.html exists: --force replaces it" in message
+    assert "repro-mycroft/report.html exists: --force replaces it" in message
     experiment("mycroft", "--full", "--force")
     assert mycroft.call_args.kwargs["full"] is True
     assert mycroft.call_args.kwargs["seeds"] == range(8)
 
     experiment("mycroft", "--executor", "processes", "--workers", 3, "--force")
     assert mycroft.call_args.kwargs["workers"] == Workers("processes", 3)
+
+
+def test_a_paper_never_replaces_anothers_report(mycroft, capsys):
+    from experiments.__main__ import make_parser
+
+    for name in PAPERS:
+        args = make_parser().parse_args([name])
+        assert args.out is None  # a folder of its own, once it is known what runs
+    assert f"(default: repro-{name})" in help_of(name, capsys)
+    Path("repro-values").mkdir()
+    Path("repro-values/report.html").write_text("another's")
+    experiment("mycroft", "--force")
+    assert Path("repro-values/report.html").read_text() == "another's"
+    experiment("mycroft", "--out", "here")
+    assert Path("here/report.html").is_file()
+
+
+def help_of(paper, capsys):
+    with pytest.raises(SystemExit):
+        main([paper, "--help"])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_line_for_each_result_where_no_bar_is(tmp_path, capsys):
+    work = Work(lambda: {"one": lambda seed: {"x": seed}, "two": lambda seed: {"x": 0}})
+
+    def run(*, shown):
+        with lines_of_progress(shown=shown):
+            file = lambda name, seed: (tmp_path / f"{name}-{seed}-{shown}.npz", {})
+            each_seed(work, (4, 5), file, label="Runs", progress=False)
+        return capsys.readouterr().out.splitlines()
+
+    lines = run(shown=True)
+    assert len(lines) == 4
+    assert lines[0].startswith("Runs: one, seed 4, 1 of 4 after 0.")
+    assert lines[3].startswith("Runs: two, seed 5, 4 of 4 after 0.")
+    assert run(shown=False) == []
 
 
 def test_refuses(mycroft, capsys):

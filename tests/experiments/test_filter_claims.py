@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.claims import tally
 from experiments.filter import figures
 from experiments.filter.best import SHARES
 from experiments.filter.cases import cases
@@ -17,7 +18,6 @@ from experiments.values.judge import (
     TESTED,
     UNTESTED,
     holm,
-    tally,
 )
 from jaxsel.demo.scenes.federation import KINDS, FilterSizes
 from jaxsel.report import Report
@@ -171,7 +171,7 @@ def test_every_row_says_its_test():
 def test_what_the_miniature_does_not_bear_on_gets_no_verdict():
     found = [c for c in paper_claims(made()) if c.test == NONE]
     texts = " ".join(c.text for c in found)
-    for words in ("25 %", "few writers", "370 clients", "devices"):
+    for words in ("few writers", "370 clients", "devices"):
         assert words in texts
 
 
@@ -201,7 +201,7 @@ def test_a_single_seed_decides_nothing():
 def test_the_chapter_of_a_single_seed():
     title = filter_chapter(made(seeds=1)).title
     assert title.startswith("Filtering by loss: of the paper's claims")
-    assert "can't be told" in title
+    assert "hold in none" in title
 
 
 @pytest.mark.left_out
@@ -210,10 +210,10 @@ def test_the_chapter_tells_all_of_it(tmp_path):
     report = Report(title="Filter", summary="", chapters=[shown])
     text = report.save(tmp_path)[0].read_text(encoding="utf-8")
     for words in (
-        "The paper&#39;s claims",
-        "Rules of our own",
+        "What is not in the paper",
+        "benchmark data alone: is it better?",
         "What differs from the paper",
-        "not tested here, because",
+        "Not tested here, because",
         "5 seeds",
         "Completion time in messages",
         "best held-out loss",

@@ -294,7 +294,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         progress=False,
         workers=Workers(),
     )
-    assert "Claims on single data sets: 7 hold" in capsys.readouterr().out
+    assert "Of the study's claims 7 hold" in capsys.readouterr().out
     experiment("values", "--full", "--force", "--out", "out")
     assert called.call_args.kwargs["full"] is True
     assert called.call_args.kwargs["seeds"] == range(10)

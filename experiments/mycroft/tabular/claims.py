@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments.claims import SHARE, share_of
 from experiments.mycroft.comparing import compare
-from experiments.values.judge import COUNTED, FAILS, HOLDS, Finding, above, below
+from experiments.values.judge import COUNTED, Finding, above, below
 
 from .figures import measure
 from .paths import BUDGET, OTHERS, SPLITS, WAYS, Paths
@@ -96,8 +97,10 @@ def table_findings(result: Tabular) -> list[Finding]:
             f"{least} samples are sometimes useful where everything is not",
             where,
             scale,
-            f"{ahead.sum():,} of {ahead.size:,} pairs",
-            HOLDS if ahead.any() else FAILS,
+            share_of(
+                ahead.sum(axis=(1, 2)), np.full(len(ahead), ahead[0].size), "pairs"
+            ),
+            SHARE,
             COUNTED,
         ),
     ]

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments.claims import claim_table, matrix, tally, untested_table
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import HOLDS, tally
+from experiments.values.judge import HOLDS
 from jaxsel.demo.scenes.texts import LENGTH
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.proxy import Front
@@ -117,12 +118,14 @@ def proxies_chapter(
         for name in result.pools
     }
     claims = judged(result)
+    untested = untested_table(claims)
     return Chapter(
         title="Proxies: fidelity, accuracy, and what they cost in secret",
         blocks=[
+            matrix(claims, "The paper's claims and ours, pool by pool."),
+            _figure(result, {k: v.hours for k, v in counted[ENGINE].items()}),
             _introduction(),
             *summary(result, shares),
-            _figure(result, {k: v.hours for k, v in counted[ENGINE].items()}),
             Heading("How settings were found"),
             tables.settings(result, known),
             Heading("How well each ranks"),
@@ -136,7 +139,10 @@ def proxies_chapter(
             _fronts(fronts),
             *([tables.searched(result, searched)] if searched else []),
             Heading(f"Of the claims {tally(claims)}"),
-            _claims(result),
+            claim_table(
+                claims, "The paper's claims, and ours.", n_seeds=len(result.seeds)
+            ),
+            *([] if untested is None else [untested]),
             Heading("What else goes with a proxy"),
             tables.beside(result, known),
             Heading("Proxies as models"),
@@ -322,19 +328,6 @@ def _fronts(fronts: Mapping[str, Front]) -> Table:
         caption="Schedules that no cheaper one beats, of all sequences of our "
         f"{len(SEARCHED)} candidates and what each phase leaves, on {ENGINE}. "
         "Held out: what to expect of a schedule that was chosen so.",
-    )
-
-
-def _claims(result: Proxies) -> Table:
-    return Table(
-        columns=("Claim", "Where", "Measured", "Test", "p, corrected", "Verdict"),
-        rows=[
-            [c.text, c.where, c.measured, c.test, c.p, c.verdict]
-            for c in judged(result)
-        ],
-        formats=("", "", "", "", ".2g", ""),
-        caption="Paired t-tests over seeds, corrected by Holm's method for all of the "
-        "paper's claims, and for all of ours.",
     )
 
 

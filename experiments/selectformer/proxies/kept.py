@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.seeds import Workers, at_once, free_programs
+from experiments.seeds import Workers, at_once, free_programs, told
 from experiments.store import remembered
 from jaxsel._progress import track
 
@@ -52,6 +52,7 @@ def each_kept(
     results = at_once(one, pairs, None if workers is None else workers.number)
     counted = track(results, progress=progress, label=stem.title(), total=len(pairs))
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
-    for (name, _), each in zip(pairs, counted, strict=True):
+    named = [(name, seeds[s]) for name, s in pairs]
+    for (name, _), each in told(named, counted, stem.title()):
         found[name].append(each)
     return found

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle, tally
+from experiments.claims import claim_table, matrix, tally
+from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
@@ -21,6 +22,7 @@ NAMES = {
     "newsgroups": "20 Newsgroups",
     "fashion_mnist": "Fashion-MNIST",
 }
+_ORACLE = "Table 1, Oracle and Random"
 PAPER = 2.41
 """Points by which the paper's own choice is above Random on average, in its Table 1
 without CIFAR-100, at 20 %, by fine-tuned transformers."""
@@ -30,6 +32,8 @@ def accuracy_chapter(result: Accuracy) -> Chapter:
     """Tell what each way of choosing gains on a random choice, and what that needs."""
     claims = judged(result)
     blocks: list[str | Heading | Figure | Table] = [
+        matrix(claims, "Each way to choose, pool by pool."),
+        _figure(result),
         "SelectFormer's headline is accuracy: a model that is trained on what its "
         "proxies choose is better than one trained on as many random samples, by "
         f"{PAPER:.1f} points on average in the paper's Table 1 (without CIFAR-100), "
@@ -42,10 +46,9 @@ def accuracy_chapter(result: Accuracy) -> Chapter:
         "encoder, or on pixels: what is said is about such targets, not about the "
         "paper's transformers.",
         _gains(result),
-        _figure(result),
         *verdicts(result),
         Heading(f"Of the claims {tally(claims)}"),
-        _claims(claims),
+        claim_table(claims, f"At {BUDGETS[0]:.0%}.", n_seeds=len(result.seeds)),
         Heading("What a random choice needs to be as good"),
         _needs(result),
     ]
@@ -82,6 +85,9 @@ def judged(result: Accuracy) -> list[Claim]:
                     scale=f"{pool.n.mean():,.0f} samples, a linear target",
                     measured=_points(gains),
                     evidence=above(gains),
+                    place=_ORACLE
+                    if way.kind == "entropy" and not way.diverse
+                    else "ours",
                 )
             )
     return settle(findings)
@@ -196,18 +202,6 @@ def _figure(result: Accuracy) -> Figure:
         plot=figure,
         caption=f"What each way gains at {BUDGETS[0]:.0%}; bars of one standard error.",
         alt=f"Points of accuracy beyond a random purchase. {told}.",
-    )
-
-
-def _claims(claims: list[Claim]) -> Table:
-    return Table(
-        columns=("Claim", "Where", "Measured", "p, corrected", "Verdict"),
-        rows=[
-            [claim.text, claim.where, claim.measured, claim.p, claim.verdict]
-            for claim in claims
-        ],
-        formats=("", "", "", ".2g", ""),
-        caption="Paired t-tests over seeds, by Holm's method for all of them.",
     )
 
 

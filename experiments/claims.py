@@ -1,0 +1,326 @@
+"""Claims of papers as rows of data, one function that judges them, and their tables.
+
+A paper's folder states its claims (`Stated`) and measures each on some data sets
+(`Measured`); `judge` tests every measurement as its claim says. Headings count claims.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from experiments.values.judge import (
+    COUNTED,
+    FAILS,
+    HOLDS,
+    OPEN,
+    UNTESTED,
+    Claim,
+    Evidence,
+    Finding,
+    above,
+    below,
+    every,
+    settle,
+    untested,
+    within,
+)
+from jaxsel.demo.words import listed
+from jaxsel.report import Table
+
+SHARE = "no verdict: a share"
+"""What stands in place of a verdict on claims that something happens sometimes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedTest:
+    """A test of differences by seed, two-sided, by Student's t.
+
+    Attributes:
+        kind: Whether their mean lies "above" or "below" a bound, or "within" it on both
+            sides of 0; "counted", where a number of counterexamples decides; "share"
+            gives a share without a verdict.
+        bound: That bound.
+    """
+
+    kind: Literal["above", "below", "within", "counted", "share"]
+    bound: float = 0.0
+
+    def __call__(self, values: np.ndarray) -> Evidence | str:
+        """Test the values of one data set.
+
+        Args:
+            values: Differences, `[seeds]`, or `[parts, seeds]`: then each part must
+                hold. Of "counted", the counterexamples.
+        """
+        if self.kind == "share":
+            return SHARE
+        if self.kind == "counted":
+            return FAILS if np.any(values) else HOLDS
+        one = {"above": above, "below": below, "within": within}[self.kind]
+        parts = [one(part, self.bound) for part in np.atleast_2d(values)]
+        return parts[0] if len(parts) == 1 else every(parts)
+
+
+ABOVE = SeedTest("above")
+BELOW = SeedTest("below")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stated:
+    """A claim.
+
+    Attributes:
+        text: The claim, in our words.
+        where: Where in the paper it stands; "ours" for what is not in it.
+        measure: Which figures are compared.
+        test: How; None for a claim on which nothing here bears.
+        differs: What is done otherwise than in the paper, where that bears on it.
+        because: Why it is not tested.
+        family: Claims that are corrected together; each by itself if empty.
+    """
+
+    text: str
+    where: str
+    measure: str = ""
+    test: SeedTest | None = None
+    differs: str = ""
+    because: str = ""
+    family: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured on one data set for a claim.
+
+    Attributes:
+        key: Of the claim.
+        where: On which data.
+        scale: How much of it, and by what features or models.
+        values: What its test takes.
+        said: The figures, for a reader.
+        if_fails: Said after them if the claim does not hold.
+        other: Why this data set can't speak for the claim; "" if it can.
+    """
+
+    key: str
+    where: str
+    values: np.ndarray
+    said: str
+    scale: str = ""
+    if_fails: str = ""
+    other: str = ""
+
+
+def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Claim]:
+    """Judge claims on all data sets, each family at 5 % together, by Holm's method.
+
+    Rows come claim by claim, in the order in which these are stated; last are those
+    that nothing bears on, with the reason.
+
+    Args:
+        stated: The claims, by key.
+        measured: What there is on them.
+
+    Raises:
+        ValueError: If a measurement is of no claim, or a claim that should be tested
+            has none and no reason.
+    """
+    rows = [*measured]
+    unknown = {row.key for row in rows} - {*stated}
+    if unknown:
+        raise ValueError(f"measured must be of stated claims, got {sorted(unknown)}")
+    tested: list[Finding] = []
+    rest: list[Finding] = []
+    for key, claim in stated.items():
+        some = [row for row in rows if row.key == key]
+        because = untested(claim.because)
+        for row in some:
+            if claim.test is None:
+                evidence = because
+            else:
+                evidence = untested(row.other) if row.other else claim.test(row.values)
+            one = _finding(key, claim, row.where, row.scale, row.said, evidence)
+            one = dataclasses.replace(one, if_fails=row.if_fails)
+            (rest if claim.test is None else tested).append(one)
+        if not some and claim.because:
+            rest.append(_finding(key, claim, "", "", "", because))
+    return settle([*tested, *rest])
+
+
+def _finding(
+    key: str, claim: Stated, where: str, scale: str, said: str, evidence: Evidence | str
+) -> Finding:
+    counted = claim.test is not None and claim.test.kind in ("counted", "share")
+    return Finding(
+        family=claim.family or key,
+        text=claim.text,
+        where=where,
+        scale=scale,
+        measured=said,
+        evidence=evidence,
+        test=COUNTED if counted else "t-test",
+        place=claim.where,
+        differs=claim.differs,
+    )
+
+
+def share_of(counts: np.ndarray, totals: np.ndarray, what: str) -> str:
+    """Give a share with an interval of 95 %, over seeds.
+
+    Args:
+        counts: How often it happened, `[seeds]`.
+        totals: Of how many, `[seeds]`.
+        what: Of what.
+    """
+    from scipy.stats import t
+
+    share = counts.sum() / totals.sum()
+    said = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
+    if len(counts) < 2:
+        return f"{said}; one seed gives no interval"
+    each = counts / totals
+    half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
+    low, high = max(0.0, each.mean() - half), min(1.0, each.mean() + half)
+    return f"{said}, 95 % interval over seeds {low:.2%} to {high:.2%}"
+
+
+def by_claim(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+    """Return the rows of each claim, by its text."""
+    rows: dict[str, list[Claim]] = {}
+    for claim in claims:
+        rows.setdefault(claim.text, []).append(claim)
+    return rows
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """Count claims, not rows, by the settings in which they hold."""
+    counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
+    for rows in by_claim(claims).values():
+        counts[_whole(rows)] += 1
+    told = [
+        f"{n} {_SINGLE[words] if n == 1 else words}" for words, n in counts.items() if n
+    ]
+    return listed(told)
+
+
+_EVERYWHERE, _SOME, _NOWHERE = (
+    "hold in each setting",
+    "hold in some settings",
+    "hold in none",
+)
+_SHARES, _UNTESTED = "are shown as a share", "are not tested here"
+_SINGLE = {
+    _EVERYWHERE: "holds in each setting",
+    _SOME: "holds in some settings",
+    _NOWHERE: "holds in none",
+    _SHARES: "is shown as a share",
+    _UNTESTED: "is not tested here",
+}
+_WORDS = (*_SINGLE,)
+
+
+def _whole(rows: Sequence[Claim]) -> str:
+    verdicts = [row.verdict for row in rows if row.verdict in (HOLDS, FAILS, OPEN)]
+    if not verdicts:
+        return _SHARES if any(r.verdict == SHARE for r in rows) else _UNTESTED
+    held = verdicts.count(HOLDS)
+    return _EVERYWHERE if held == len(verdicts) else _SOME if held else _NOWHERE
+
+
+def matrix(claims: Sequence[Claim], caption: str) -> Table:
+    """Show in how many settings each claim holds; what opens a chapter."""
+    table: list[list[object]] = []
+    for text, rows in by_claim(claims).items():
+        verdicts = [row.verdict for row in rows]
+        known = [v for v in verdicts if v in (HOLDS, FAILS, OPEN)]
+        counts = [known.count(v) if known else None for v in (HOLDS, FAILS, OPEN)]
+        if SHARE in verdicts:
+            note = rows[0].measured
+        elif known:
+            note = ""
+        else:
+            note = verdicts[0]
+        table.append([text, rows[0].place, *counts, note])
+    notes = any(row[-1] for row in table)
+    columns = ("Claim", "In the paper", "Holds in", "Fails in", "Open in", "No verdict")
+    return Table(
+        columns=columns if notes else columns[:-1],
+        rows=[row if notes else row[:-1] for row in table],
+        caption=f"{caption} Settings (data, noise or models) in which a claim holds, "
+        "in which it does not hold, and in which that can't be told; "
+        f"{tally(claims)}.",
+    )
+
+
+def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table:
+    """Show each claim on each data set, with what was measured, its test and verdict.
+
+    Claims that are tested nowhere are left to `untested_table`.
+
+    Args:
+        claims: What `judge` or `settle` returned.
+        caption: What they are.
+        n_seeds: How many seeds; one alone has no standard error.
+    """
+    error = " ± is one standard error." if n_seeds > 1 else ""
+    return Table(
+        columns=("Claim", "Data", "Measured", "Test", "p", "Verdict"),
+        rows=[
+            (
+                c.text,
+                f"{c.where}: {c.scale}" if c.scale else c.where,
+                c.measured,
+                c.test,
+                None if c.p is None else "< 0.001" if c.p < 1e-3 else f"{c.p:.3f}",
+                c.verdict,
+            )
+            for rows in by_claim(claims).values()
+            for c in rows
+            if _whole(rows) != _UNTESTED
+        ],
+        caption=f"{caption} t-tests are two-sided and paired by seed, at 5 % for all "
+        f"that is tested on one family of claims (Holm; p is adjusted).{error} A "
+        "verdict is about the data, sizes and models of its row.",
+    )
+
+
+def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
+    """Show claims that nothing here bears on, and why; None if there are none."""
+    whole = by_claim(claims).values()
+    some = [c for rows in whole if _whole(rows) == _UNTESTED for c in rows]
+    if not some:
+        return None
+    why = f"{UNTESTED}, because "
+    here = any(c.measured for c in some)
+    rows = [
+        (
+            c.text,
+            c.place,
+            c.verdict.removeprefix(why),
+            f"{c.where}: {c.measured}" if c.measured else "",
+        )
+        for c in some
+    ]
+    columns = "Claim", "In the paper", "Not tested here, because", "Figures"
+    return Table(
+        columns=columns if here else columns[:-1],
+        rows=rows if here else [row[:-1] for row in rows],
+        caption=caption or "Claims of the paper on which nothing here bears.",
+    )
+
+
+def differs_table(stated: Mapping[str, Stated], caption: str) -> Table:
+    """Show by what each claim is judged, and what differs from the paper."""
+    return Table(
+        columns=("Claim", "In the paper", "Judged by", "What differs here"),
+        rows=[
+            (one.text, one.where, one.measure, one.differs)
+            for one in stated.values()
+            if one.test is not None
+        ],
+        caption=caption,
+    )

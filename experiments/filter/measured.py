@@ -1,0 +1,199 @@
+"""What was measured on each claim on filtering, setting by setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.claims import Measured
+from experiments.values.judge import gap
+from jaxsel.demo.words import standard_error
+
+from .best import BY, best
+from .cases import NAMES, WAYS, cases, scale, strong
+from .links import LINKS, exchanged_bytes, rounds_to, saved
+from .run import Filtering
+from .writers import FEW, STYLES
+
+NEAR = 0.02
+"""Accuracies that differ by less are as good as one another."""
+LITTLE = 0.05
+"""Less than that share of the training's messages is little."""
+GOAL = 0.8
+"""Share of the accuracy with clean samples alone until which messages are counted."""
+SLOWEST = next(iter(LINKS))
+
+RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
+
+
+def on_claims(result: Filtering) -> Iterator[Measured]:
+    """Yield what was measured on the paper's claims, by its own rule."""
+    for case in cases(result):
+        about = {"where": case.where, "scale": case.scale}
+        for key, (name, a), (other, b) in (
+            ("harm", ("clean alone", case.ideal), ("all data", case.none)),
+            ("all data", ("selection", case.paper), ("all data", case.none)),
+            ("benchmark", ("selection", case.paper), ("benchmark model", case.bench)),
+            ("ideal", ("selection", case.paper), ("clean alone", case.ideal)),
+        ):
+            yield _compared(key, name, a, other, b, **about)
+    yield from _sizes(result)
+    yield from _time(result)
+
+
+def on_ours(result: Filtering) -> Iterator[Measured]:
+    """Yield what was measured on other rules, the best threshold and few writers."""
+    for case in cases(result):
+        about = {"where": case.where, "scale": case.scale}
+        crossed = "cross-fitted", case.crossed
+        quantile = "quantile", case.quantile
+        for key, (name, a), (other, b) in (
+            ("cross-fitted", crossed, ("paper's", case.paper)),
+            ("quantile", quantile, ("paper's", case.paper)),
+            ("quantile near", quantile, crossed),
+            ("cross-fitted, all data", crossed, ("all data", case.none)),
+            ("cross-fitted, benchmark", crossed, ("benchmark model", case.bench)),
+        ):
+            yield _compared(key, name, a, other, b, **about)
+    for target, asked in result.questions.items():
+        about = {
+            "where": f"{NAMES[target]}, clean samples alone",
+            "scale": scale(result),
+        }
+        ideal = asked["ideal"][:, -1]
+        yield _compared("clean", "without", asked["hard"], "with", ideal, **about)
+    yield from _threshold(result)
+    yield from _writers(result)
+
+
+def _compared(
+    key: str, name: str, a: np.ndarray, other: str, b: np.ndarray, **about: Any
+) -> Measured:
+    return Measured(key=key, values=a - b, said=gap(name, a, other, b), **about)
+
+
+def timed(
+    result: Filtering,
+) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
+    """Yield trainings whose filter's messages were counted, under strong noise.
+
+    Target, kind of noise, way of training, and accuracies by rounds: with clean samples
+    alone, `[S, T]`, and of those that are `TRAINED`, `[S, 4, T]`.
+    """
+    for target, kinds in result.best.items():
+        for kind in kinds:
+            accuracy = result.noise[target][kind]["accuracy"][:, -1]
+            yield target, kind, "", result.questions[target]["ideal"], accuracy
+            if kind == "open" and "plain" in result.variants[target]:
+                one = result.variants[target]["plain"]
+                yield target, kind, "plain", one["ideal"], one["accuracy"]
+
+
+def to_goal(
+    result: Filtering, ideal: np.ndarray, accuracy: np.ndarray, share: float = GOAL
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rounds to a goal: clean alone, no filter, the paper's rule, `[S]`.
+
+    Args:
+        result: Whose rounds were evaluated when.
+        ideal: Accuracy with clean samples alone, `[S, T]`.
+        accuracy: Of those that are `TRAINED`, `[S, 4, T]`.
+        share: Of the last accuracy with clean samples alone.
+    """
+    rounds = next(iter(result.questions.values()))["rounds"][0]
+    goal = share * ideal[:, -1]
+    lines = ideal, accuracy[:, 0], accuracy[:, 1]
+    clean, without, kept = (rounds_to(line, goal, rounds) for line in lines)
+    return clean, without, kept
+
+
+def _sizes(result: Filtering) -> Iterator[Measured]:
+    for target, asked in result.questions.items():
+        none = result.noise[target]["open"]["accuracy"][:, -1, 0, -1]
+        for s, share in enumerate(result.sizes.shares):
+            samples = (
+                f"{share * result.sizes.clean:.0f} benchmark samples ({share:.0%})"
+            )
+            about = {
+                "where": f"{strong(result, target, 'open')}, {samples} ({share:.0%})",
+                "scale": scale(result),
+            }
+            few = asked["sweep"][:, s, 0, 2]
+            yield _compared("size", "selection", few, "all data", none, **about)
+
+
+def _time(result: Filtering) -> Iterator[Measured]:
+    """Yield what noise and the filter do to rounds and messages until a goal."""
+    last = result.sizes.rounds
+    for target, kind, way, ideal, accuracy in timed(result):
+        clean, without, kept = to_goal(result, ideal, accuracy)
+        where = strong(result, target, kind) + (f", {WAYS[way]}" if way else "")
+        one, words = result.best[target][kind], scale(result, way)
+        size = float(one["model"][0])
+        late = np.minimum(without, last) - clean
+        missed = int(np.isinf(without).sum())
+        least = f", at least: missed in {missed} of {len(without)} seeds"
+        least = least if missed else ""
+        said = f"{late.mean():+.0f} rounds{least}"
+        yield Measured(key="slow", where=where, scale=words, values=late, said=said)
+        gains = saved(LINKS[SLOWEST], without, kept, one["messages"], size, last)
+        lost = int(np.isnan(gains).sum())
+        yield Measured(
+            key="time",
+            where=where,
+            scale=f"{words}; {SLOWEST}",
+            values=gains,
+            said="–" if lost else f"{_with_error(gains)} s{least}",
+            other="training with the filter missed the goal in "
+            f"{lost} of {len(gains)} seeds"
+            if lost
+            else "",
+        )
+        if not way:
+            share = exchanged_bytes(one["messages"], size) / (2 * last * size)
+            said = f"{share.mean():.1%} of the bytes of {last} rounds"
+            about = {"where": where, "scale": scale(result)}
+            yield Measured(key="exchange", values=share, said=said, **about)
+
+
+def _threshold(result: Filtering) -> Iterator[Measured]:
+    """Yield how near the paper's threshold is to the best one."""
+    seeds = np.arange(len(result.seeds))
+    for target, kinds in result.best.items():
+        for kind, one in kinds.items():
+            about = {"where": strong(result, target, kind), "scale": scale(result)}
+            ours = one["judged"][:, 0, 1]
+            for by, name in enumerate(BY):
+                other = one["judged"][seeds, best(one, by), 1]
+                key = f"threshold, {name}"
+                yield _compared(key, "λ*", ours, "best", other, **about)
+            at = best(one, BY.index("loss"))
+            more = one["share"][:, 0] - one["share"][seeds, at]
+            said = f"{_with_error(100 * more)} points of all data"
+            yield Measured(key="threshold, share", values=more, said=said, **about)
+
+
+def _writers(result: Filtering) -> Iterator[Measured]:
+    """Yield what a benchmark set of few writers costs."""
+    one = result.writers
+    about = {
+        "where": f"{strong(result, 'mnist', 'open')}, {FEW} of {STYLES} clusters of "
+        "handwriting in place of writers",
+        "scale": scale(result),
+    }
+    for f in RULES:
+        everyone, few = one["accuracy"][:, 0, f - 1], one["accuracy"][:, 1, f - 1]
+        kept, foreign = one["own"][:, 1, f - 1], one["foreign"][:, 1, f - 1]
+        for key, name, a, other, b in (
+            ("gain", "few writers", few, "all data", one["none"]),
+            ("near", "few", few, "all", everyone),
+            ("foreign", "few writers'", kept, "others'", foreign),
+        ):
+            yield _compared(f"writers, {f}, {key}", name, a, other, b, **about)
+
+
+def _with_error(values: np.ndarray) -> str:
+    error = f" ± {standard_error(values):.1f}" if len(values) > 1 else ""
+    return f"{values.mean():+.1f}{error}"

@@ -1,0 +1,250 @@
+"""Reading one cell: a prepared set of TFDS, as a target of Hugging Face takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxsel._progress import track
+from jaxsel.data._load import without_opencv_hint
+from jaxsel.data._store import TFDS_IMPORT, find, resolve_data_dir
+from jaxsel.models import Target, load_target, tokenize
+
+LENGTH = 128
+"""Tokens of a text at most; the paper does not say how many it takes."""
+
+_CHUNK = 1024
+_TESTS = ("test", "validation", "validation_matched")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Cell:
+    """A data set and a target.
+
+    Attributes:
+        name: Of the data set.
+        inputs: `Tokens`, or images of bytes `[n, h, w, c]`.
+        y: Classes, `[n]` int32.
+        train: The first rows are of the training split; the others are tested on.
+        n_classes: C.
+        target: With a fresh head of C classes.
+        digest: Of the target's files and of the data set's version.
+        mean: Taken from each channel of an image between 0 and 1.
+        scale: Divides what remains.
+    """
+
+    name: str
+    inputs: Any
+    y: np.ndarray
+    train: int
+    n_classes: int
+    target: Target
+    digest: str
+    mean: np.ndarray | float = 0.5
+    scale: np.ndarray | float = 0.5
+
+    def take(self, rows: np.ndarray) -> Any:
+        """Return the inputs of some rows as the target reads them."""
+        config = self.target.config
+        if config.kind == "text":
+            return jax.tree.map(lambda array: array[rows], self.inputs)
+        pixels = np.stack([_resized(self.inputs[row], config.side) for row in rows])
+        if pixels.shape[-1] < config.channels:
+            pixels = np.repeat(pixels, config.channels, axis=-1)
+        return ((pixels / np.float32(255) - self.mean) / self.scale).astype(np.float32)
+
+
+class Split(NamedTuple):
+    """Inputs and classes of one split."""
+
+    x: list[Any]
+    y: np.ndarray
+
+
+def read_cell(data: str, target: str, *, progress: bool = False) -> Cell:
+    """Read the training and test samples of a set, as a target takes them.
+
+    Test samples are those of "test", or of "validation" where the classes of "test"
+    are kept secret, as in GLUE. Texts of two parts are joined by the tokenizer's
+    separator.
+
+    Args:
+        data: Name of a prepared set of TFDS, such as "glue/sst2".
+        target: Folder with `config.json`, `model.safetensors` and, for texts,
+            `tokenizer.json`.
+        progress: Show bars.
+
+    Raises:
+        FileNotFoundError: If the set is not prepared, or the folder lacks a file.
+        ValueError: If the set has no classes, or no splits to train and to test on, or
+            does not hold what the target reads.
+    """
+    # The folder first: it is checked in a second, and a set may take minutes.
+    config = load_target(target).config
+    builder = _builder(data)
+    names, label = _features(data, builder.info, config.kind)
+    side = config.side if config.kind == "image" else None
+
+    def read(split: str) -> Split:
+        return _read(builder, split, names, label, side, progress)
+
+    train = read("train") if "train" in builder.info.splits else Split([], np.zeros(0))
+    tests = [read(name) for name in _TESTS if name in builder.info.splits]
+    test = next((one for one in tests if (one.y >= 0).any()), Split([], np.zeros(0)))
+    for use, split in (("train", train), ("test", test)):
+        if not (split.y >= 0).any():
+            raise ValueError(
+                f"--data {data!r} must have labelled samples to {use} on, in "
+                f"{'train' if use == 'train' else ' or '.join(_TESTS)}; its splits are "
+                f"{', '.join(sorted(builder.info.splits)) or 'none'}"
+            )
+    known = [split.y >= 0 for split in (train, test)]
+    y = np.concatenate([s.y[k] for s, k in zip((train, test), known, strict=True)])
+    n_classes = int(y.max()) + 1
+    if n_classes < 2:
+        raise ValueError(f"--data {data!r} must have two classes at least, got one")
+    model = load_target(target, n_classes=n_classes, read="mean", rngs=nnx.Rngs(0))
+    x = [
+        one
+        for split, keep in zip((train, test), known, strict=True)
+        for one, kept in zip(split.x, keep, strict=True)
+        if kept
+    ]
+    return Cell(
+        name=data,
+        inputs=_tokens(x, model, target) if config.kind == "text" else x,
+        y=y.astype(np.int32),
+        train=int(known[0].sum()),
+        n_classes=n_classes,
+        target=model,
+        digest=_digest(Path(target), str(builder.data_dir)),
+        **(_scaling(Path(target)) if config.kind == "image" else {}),
+    )
+
+
+def _builder(data: str) -> Any:
+    folder = resolve_data_dir(None)
+    path, instead = find(data, folder)
+    if path is None:
+        why = f" in a way that can be read: {instead}" if instead else ""
+        raise FileNotFoundError(
+            f"--data {data!r} is not prepared in {folder}{why}. Where there is a "
+            'network: python -c "import tensorflow_datasets as tfds; tfds.builder('
+            f"{data!r}, file_format='array_record').download_and_prepare()\""
+        )
+    with TFDS_IMPORT:
+        import tensorflow_datasets as tfds
+
+        return tfds.builder_from_directory(path)
+
+
+def _features(data: str, info: Any, kind: str) -> tuple[list[str], str]:
+    """Return the names of the inputs, one image or one or two texts, and the label."""
+    features: Mapping[str, Any] = info.features
+    keys = info.supervised_keys or ()
+    label = keys[1] if len(keys) > 1 else "label"
+    if label not in features or not hasattr(features[label], "num_classes"):
+        raise ValueError(
+            f"--data {data!r} must have a class for each sample, its supervised key or "
+            f"'label', got the features {', '.join(sorted(features))}"
+        )
+    wanted = "Image" if kind == "image" else "Text"
+    names = [n for n in sorted(features) if type(features[n]).__name__ == wanted]
+    if keys and keys[0] in names:
+        names = [keys[0]]
+    if not 1 <= len(names) <= (1 if kind == "image" else 2):
+        many = "image" if kind == "image" else "text, or two,"
+        raise ValueError(
+            f"--data {data!r} must hold one {many} for a target of {kind}s, "
+            f"got the features {', '.join(sorted(features))}"
+        )
+    return names, label
+
+
+def _read(
+    builder: Any,
+    split: str,
+    names: list[str],
+    label: str,
+    side: int | None,
+    progress: bool,
+) -> Split:
+    source = builder.as_data_source(split=split)
+    x: list[Any] = []
+    y: list[int] = []
+    for start in track(
+        range(0, len(source), _CHUNK), progress=progress, label=f"Reading {split}"
+    ):
+        stop = min(start + _CHUNK, len(source))
+        with without_opencv_hint():
+            rows = source.__getitems__(list(range(start, stop)))
+        for row in rows:
+            parts = [row[name] for name in names]
+            x.append(tuple(parts) if side is None else _within(parts[0], side))
+            y.append(int(row[label]))
+    return Split(x, np.asarray(y))
+
+
+def _within(image: np.ndarray, side: int) -> np.ndarray:
+    """Return an image that is no larger than the target's, to save memory."""
+    return image if max(image.shape[:2]) <= side else _resized(image, side)
+
+
+def _resized(image: np.ndarray, side: int) -> np.ndarray:
+    from PIL import Image
+
+    if image.shape[:2] == (side, side):
+        return image
+    grey = image.shape[-1] == 1
+    one = Image.fromarray(image[..., 0] if grey else image)
+    resized = np.asarray(one.resize((side, side), Image.Resampling.BILINEAR))
+    return resized[..., None] if grey else resized
+
+
+def _tokens(x: list[Any], target: Target, folder: str) -> Any:
+    if target.tokenizer is None:
+        raise FileNotFoundError(f"--target {folder}: there is no tokenizer.json in it")
+    separator = next(_separators(target.tokenizer), "")
+    texts = [
+        f" {separator} ".join(
+            part.decode(errors="replace") if isinstance(part, bytes) else str(part)
+            for part in parts
+        )
+        for parts in x
+    ]
+    length = min(LENGTH, target.config.length)
+    return tokenize(texts, target.tokenizer, length=length)
+
+
+def _separators(file: Path) -> Iterator[str]:
+    vocabulary = json.loads(file.read_text(encoding="utf-8"))["model"].get("vocab", {})
+    yield from (name for name in ("[SEP]", "</s>") if name in vocabulary)
+
+
+def _scaling(folder: Path) -> dict[str, Any]:
+    """Return the mean and scale that an image's target was trained with."""
+    file = folder / "preprocessor_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {
+        "mean": np.asarray(settings.get("image_mean", 0.5), np.float32),
+        "scale": np.asarray(settings.get("image_std", 0.5), np.float32),
+    }
+
+
+def _digest(target: Path, data: str) -> str:
+    digest = hashlib.sha256(data.encode())
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        file = target / name
+        if file.is_file():
+            with file.open("rb") as opened:
+                while block := opened.read(1 << 24):
+                    digest.update(block)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,164 @@
+"""What was measured on the study's claims in each application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.claims import Measured
+from jaxsel.demo.scenes.valuations import MAX
+from jaxsel.demo.words import listed
+from jaxsel.tasks import RANDOM, Curves
+
+from .cases import TITLES
+from .data import SIDE
+from .judge import beaten_by, gap
+from .methods import LEFT_OUT, SHAPLEY, STUDIED
+from .run import Study
+from .words import WORDS
+
+LITTLE = 0.02
+"""A loss of accuracy that counts as small."""
+TABLE_2 = ("KNN-Shapley", "TMC-Shapley", "KNN-LOO", "LOO")
+"""Values of Table 2, in the order of their gains there."""
+BAYESIAN = ("noisy-digits", "noisy-words")
+"""Where naive Bayes is trained again, which has no gradients for G-Shapley."""
+
+_NETWORK = "the study trains {} again, not {}"
+_CNN, _LOGISTIC = "a convolutional network", "a logistic regression"
+OTHER_MODEL = {
+    "noisy-fashion_mnist": _NETWORK.format(_CNN, _LOGISTIC),
+    "noisy-network": _NETWORK.format(_CNN, "a perceptron"),
+    "pattern-fashion_mnist": _NETWORK.format(_CNN, _LOGISTIC),
+    "summary-adult": _NETWORK.format("a network with a hidden layer", _LOGISTIC),
+    "acquisition-mnist": "the study does not name the model that it trains again",
+}
+"""Why values that train a model again can't speak for the study's, by application."""
+
+
+def on_applications(result: Study) -> Iterator[Measured]:
+    """Yield what was measured on claims about applications."""
+    for name, curves in result.applications.items():
+        about = {"where": TITLES[name], "scale": application_scale(name, result)}
+        yield from _application(name, curves, about)
+
+
+def application_scale(name: str, result: Study) -> str:
+    """Say how large an application is, and what its values see."""
+    sizes = result.sizes
+    if name == "acquisition-mnist":
+        return f"100 to {100 + 50 * sizes.rounds} points of {SIDE}×{SIDE} pixels"
+    if name in ("noisy-texts", "summary-adult"):
+        return f"{sizes.n} points, {sizes.width} components"
+    if name == "noisy-words":
+        return f"{sizes.n} posts, {WORDS} words"
+    return f"{sizes.n} points of {SIDE}×{SIDE} pixels"
+
+
+def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
+    """Return a measure by method, `[seeds]` each."""
+    return {m: found[measure] for m, found in curves.summary.items()}
+
+
+def _application(
+    name: str, curves: Curves, about: Mapping[str, Any]
+) -> Iterator[Measured]:
+    kind, other = name.split("-")[0], OTHER_MODEL.get(name, "")
+    some = {**about, "other": other}
+    if kind == "noisy":
+        auc = _theirs(name, curves, "auc")
+        yield _first("noisy, near", _only(auc, "KNN-LOO"), **about)
+        yield _first("noisy, all", auc, **some)
+        yield _split("noisy, split", auc, **some)
+    elif kind == "instance":
+        yield _first("instances", _theirs(name, curves, "auc"), MAX, **some)
+    elif kind == "pattern":
+        auc = _theirs(name, curves, "auc")
+        auc.pop(MAX, None)
+        yield _first("marks, near", _only(auc, "KNN-LOO", RANDOM), **about)
+        if other:  # on MNIST the study compares no values that train again
+            yield _first("marks, all", auc, **some)
+    elif kind == "summary":
+        yield from _summary(curves, about, some)
+    elif kind == "acquisition":
+        mean = _theirs(name, curves, "mean_accuracy")
+        near = _only(mean, "KNN-LOO", RANDOM)
+        yield _first("acquisition, near", near, **about)
+        yield _first("acquisition, all", mean, **some)
+    else:
+        yield from _adaptation(_theirs(name, curves, "gain"), about)
+
+
+def _theirs(name: str, curves: Curves, measure: str) -> dict[str, np.ndarray]:
+    """Return a measure by those methods that the study compares in an application."""
+    left_out = ("G-Shapley",) if name in BAYESIAN else ()
+    figures = figures_of(curves, measure)
+    return {m: v for m, v in figures.items() if m in STUDIED and m not in left_out}
+
+
+def _only(figures: Mapping[str, np.ndarray], *others: str) -> dict[str, np.ndarray]:
+    return {m: figures[m] for m in ("KNN-Shapley", *others)}
+
+
+def _first(
+    key: str, figures: Mapping[str, np.ndarray], name: str = SHAPLEY[0], **about: Any
+) -> Measured:
+    """Return how far a method is above each other one, `[others, seeds]`."""
+    others = [m for m in figures if m != name]
+    second = max(others, key=lambda m: figures[m].mean())
+    better = beaten_by(figures, name)
+    return Measured(
+        key=key,
+        values=np.stack([figures[name] - figures[m] for m in others]),
+        said=gap(name, figures[name], second, figures[second]),
+        # Which is plain where there is one other only.
+        if_fails=f"; above it: {listed(better)}" if len(others) > 1 and better else "",
+        **about,
+    )
+
+
+def _split(key: str, figures: Mapping[str, np.ndarray], **about: Any) -> Measured:
+    """Return how far each Shapley value is above each leave-one-out value."""
+    upper = [m for m in SHAPLEY if m in figures]
+    lower = [m for m in LEFT_OUT if m in figures]
+    worst = min(upper, key=lambda m: figures[m].mean())
+    most = max(lower, key=lambda m: figures[m].mean())
+    return Measured(
+        key=key,
+        values=np.stack([figures[a] - figures[b] for a in upper for b in lower]),
+        said=gap(worst, figures[worst], most, figures[most]),
+        **about,
+    )
+
+
+def _summary(
+    curves: Curves, about: Mapping[str, Any], some: Mapping[str, Any]
+) -> Iterator[Measured]:
+    mean = _theirs("summary-adult", curves, "mean_accuracy")
+    knn, half = mean["KNN-Shapley"], curves.summary["KNN-Shapley"]["last_accuracy"]
+    whole, others = curves.reference["all"], ("TMC-Shapley", "G-Shapley")
+    yield _first("summary, near", _only(mean, "KNN-LOO"), **about)
+    said = gap("half", half, "all", whole)
+    yield Measured(key="half", values=half - whole, said=said, **about)
+    yield _split("summary, split", mean, **some)
+    yield Measured(
+        key="summary, others",
+        values=np.stack([mean[m] - knn for m in others]),
+        said="; ".join(gap(m, mean[m], "KNN-Shapley", knn) for m in others),
+        **some,
+    )
+
+
+def _adaptation(
+    gain: Mapping[str, np.ndarray], about: Mapping[str, Any]
+) -> Iterator[Measured]:
+    steps = [gain[a] - gain[b] for a, b in zip(TABLE_2, TABLE_2[1:], strict=False)]
+    said = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in TABLE_2)
+    order = {"values": np.stack(steps), "said": f"{said} points"}
+    yield Measured(key="adaptation, order", **order, **about)
+    yield _first("adaptation, all", {m: gain[m] for m in TABLE_2}, **about)
+    own = gain["KNN-Shapley"]
+    said = f"{100 * own.mean():+.1f} points"
+    yield Measured(key="adaptation, gain", values=own, said=said, **about)
