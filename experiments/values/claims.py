@@ -67,7 +67,8 @@ def application_scale(name: str, result: Study) -> str:
         return f"{sizes.n} points, {sizes.width} components"
     if name == "noisy-words":
         return f"{sizes.n} posts, {WORDS} words"
-    return f"{sizes.n} points of {SIDE}×{SIDE} pixels"
+    marked = ", marked at 28×28" if name == "pattern-test" else ""
+    return f"{sizes.n} points of {SIDE}×{SIDE} pixels{marked}"
 
 
 def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
@@ -174,7 +175,8 @@ def _marks(name: str, auc: dict[str, np.ndarray], other: str | None) -> list[Fin
     near = {m: auc[m] for m in ("KNN-Shapley", "KNN-LOO", RANDOM)}
     text = "KNN-Shapley finds more marks than KNN-LOO and a random order"
     found = [_first(family, text, where, near)]
-    if other:  # on MNIST the study compares no values that train again
+    # On MNIST and with a word, the study compares no values that train again.
+    if other:
         text = "KNN-Shapley finds more marks than all others"
         found.append(_first(family, text, where, auc, other=other))
     return found

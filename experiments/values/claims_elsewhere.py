@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .claims_bounds import bound_findings
+from .claims_pretrained import pretrained_findings
 from .data import LARGE, SIDE
 from .embeddings import VALUED, top_overlap
 from .judge import COUNTED, FAILS, HOLDS, Finding, above, gap, untested, within
@@ -35,6 +37,8 @@ def elsewhere(result: Study) -> list[Finding]:
         + _ranks(result)
         + _runtime(result)
         + _order(result)
+        + bound_findings()
+        + pretrained_findings(result)
     )
 
 

@@ -20,7 +20,7 @@ from jaxsel.data import flip_labels
 from jaxsel.demo.scenes.valuations import MAX, Samples, retrained_methods
 from jaxsel.tasks import RANDOM, detection_curve, random_values
 
-from .data import SIDE, project, shrink
+from .data import project
 from .images import FIRST, Encoded
 
 SETTINGS = ("noisy", "instance")
@@ -31,8 +31,8 @@ AGAIN = ("TMC-Shapley", "G-Shapley", "LOO")
 COLUMNS = (*((m, space) for m in (*KNN, *AGAIN) for space in SPACES), (RANDOM, ""))
 """A method and what it sees, by which results are ordered."""
 METRICS, PENALTIES = ("l2", "cosine"), (0.3, 3.0)
-WIDTH = SIDE * SIDE
-"""Components of the features that are trained on: as many as there are pixels."""
+WIDTH = 16
+"""Principal components of pixels and of features that are trained on."""
 
 _K = 5
 _RATE = 0.1
@@ -107,18 +107,18 @@ def trained_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
 def spaces_of(data: Encoded) -> dict[str, dict[str, Space]]:
     """Return what KNN values ("knn") and others ("again") see, by `SPACES`.
 
-    KNN values see all pixels and all features; a logistic regression sees pixels
-    averaged to 8×8, or as many components of the features as that, on one scale.
+    KNN values see all pixels and all features; a logistic regression, which is trained
+    thousands of times, sees the first components of either, on one scale.
     """
-    features = data.features[FIRST]
-    components = project(features[: data.other], WIDTH)(features)
-    components /= components[: data.other].std()
-    knn = dict(zip(SPACES, (features, _flat(data.x)), strict=True))
-    again = dict(zip(SPACES, (components, _flat(shrink(data.x, SIDE))), strict=True))
+    whole = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
+    few = {
+        name: project(rows[: data.other], WIDTH)(rows) for name, rows in whole.items()
+    }
+    scaled = {name: rows / rows[: data.other].std() for name, rows in few.items()}
     return {
-        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in knn.items()},
+        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in whole.items()},
         "again": {
-            s: trained_space(rows, data.y, data.other) for s, rows in again.items()
+            s: trained_space(rows, data.y, data.other) for s, rows in scaled.items()
         },
     }
 
