@@ -1,8 +1,8 @@
 """EfficientNet-Lite0 trained on ImageNet: its features, and reading its weights.
 
 References:
-    Tan and Le, EfficientNet: rethinking model scaling for convolutional neural networks,
-    ICML 2019. The Lite variants have no squeeze-and-excitation, and ReLU6 throughout.
+    Tan and Le, EfficientNet: rethinking model scaling for convolutional neural
+    networks, ICML 2019. Lite variants have no squeeze-and-excitation, and ReLU6.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _depthwise(
 
 
 def _fold(stored: Mapping[str, np.ndarray], conv: str, norm: str) -> dict[str, Any]:
-    """Fold a batch norm into the convolution before it; kernels as `[h, w, in, out]`."""
+    """Fold a batch norm into the convolution before it, `[h, w, in, out]`."""
     kernel, scale = stored[f"{conv}.weight"], stored[f"{norm}.weight"]
     scale = scale / np.sqrt(stored[f"{norm}.running_var"] + _EPS)
     bias = stored[f"{norm}.bias"] - stored[f"{norm}.running_mean"] * scale

@@ -83,6 +83,7 @@ def text_features(
 
 
 def read_features(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    """Read features of a shape; None if the file is missing, damaged or of another."""
     try:
         features = read_arrays(file)["features"]
     except (FileNotFoundError, ValueError, KeyError):
@@ -91,6 +92,7 @@ def read_features(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
 
 
 def write_features(file: Path, features: np.ndarray) -> None:
+    """Write features to a file in one step, and make its folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with staged([file]) as [part]:
         write_arrays(part, {"features": features})
