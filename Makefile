@@ -43,6 +43,8 @@ repro-values: $(STAMPS)/run ## KNN-Shapley beside other values; FULL=1: 1000 poi
 	$(BIN)/jaxsel data prepare mnist fashion_mnist adult
 	-$(BIN)/jaxsel models prepare minilm && $(BIN)/jaxsel data prepare movie_polarity
 	-$(BIN)/jaxsel data prepare newsgroups
+	-$(BIN)/jaxsel models prepare efficientnet_lite0
+	-$(BIN)/jaxsel models prepare vit_s
 	$(BIN)/python -m experiments values --force $(if $(FULL),--full)
 
 repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs too

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ from jaxsel.tasks import (
 )
 
 from .curves import packed
-from .data import SIDE, VALUED_TEXTS, census, pictures, project, texts
+from .data import SIDE, VALUED_TEXTS, census, pictures, project, shrink, texts
 from .methods import PENALTY, Exact, PaddedUtility, logistic
 from .words import posts, posts_there
 
@@ -94,6 +94,7 @@ TITLES = {
     "digits-mnist": "Digits to MNIST",
     "noisy-network": "Noisy labels, Fashion-MNIST, perceptron, 10 %",
     "noisy-words": "Noisy labels, adverts among posts, naive Bayes, 20 %",
+    "pattern-test": "The word TEST, Fashion-MNIST, 10 %",
 }
 
 
@@ -147,6 +148,9 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             learner=BAYES,
             samples=sizes.bayes,
         )
+    # The word needs more pixels than values see.
+    whole = functools.cache(lambda: pictures("fashion_mnist", 28))
+    jobs["pattern-test"] = lambda s, key: _pattern(whole(), sizes, key, "text")
     if sizes == FULL:
         jobs["pattern-mnist"] = lambda s, key: _pattern(mnist(), sizes, key)
     if accelerated():
@@ -227,13 +231,21 @@ def _noisy(
     )
 
 
-def _pattern(part: Part, sizes: Sizes, key: jax.Array) -> Curves:
+def _pattern(
+    part: Part,
+    sizes: Sizes,
+    key: jax.Array,
+    pattern: Literal["corner", "text"] = "corner",
+) -> Curves:
+    embed = lambda x: shrink(x, SIDE).reshape(len(x), -1)
     return pattern_watermark_detection(
         part.x,
         part.y,
         _methods(logistic(), sizes.samples, foreign=True),
         rate=0.1,
+        pattern=pattern,
         size=2,
+        embed=embed if pattern == "text" else None,
         learner=retrain_mlp(),
         seeds=1,
         key=key,

@@ -15,7 +15,14 @@ from experiments.claims import (
 from jaxsel.report import Chapter, Heading
 
 from .claims import CLAIMS, study_claims
-from .figures import curve_figure, embedding_figure, runtime_figure
+from .claims_bounds import bound_table
+from .claims_pretrained import pretrained_figure, pretrained_table
+from .figures import (
+    curve_figure,
+    embedding_figure,
+    gallery_figure,
+    runtime_figure,
+)
 from .ours import our_claims, our_table
 from .ranks import TESTED
 from .run import CURVES, Study
@@ -62,6 +69,7 @@ def study_chapter(result: Study) -> Chapter:
         detection_table(result),
         *(curve_figure(result, name) for name in detected),
         watermark_table(result),
+        *_pretrained(result),
         Heading("KNN-LOO by the number of validation points"),
         nearest_table(result),
         _nearest_words(result),
@@ -74,6 +82,7 @@ def study_chapter(result: Study) -> Chapter:
         Heading("Embeddings"),
         embedding_table(result),
         embedding_figure(result),
+        gallery_figure(result),
         _class_words(result),
         Heading("Rank correlation"),
         rank_table(result),
@@ -81,6 +90,9 @@ def study_chapter(result: Study) -> Chapter:
         Heading("Theorem 2"),
         order_table(result),
         _order_words(),
+        Heading("Theorems 3 and 4"),
+        bound_table(),
+        _bound_words(),
         Heading("How it was measured"),
         _method(result),
     )
@@ -112,9 +124,21 @@ def _data(result: Study) -> dict[str, Any]:
         "rank_methods": TESTED,
         "ranks": result.ranks,
         "embeddings": result.embeddings,
+        "pretrained": result.pretrained,
         "order": result.order,
         "runtime": result.runtime,
     }
+
+
+def _pretrained(result: Study) -> list[Any]:
+    if not result.pretrained:
+        return []
+    return [
+        Heading("Pretrained features of images"),
+        pretrained_table(result),
+        pretrained_figure(result, "noisy"),
+        pretrained_figure(result, "instance"),
+    ]
 
 
 def study_tally(result: Study) -> str:
@@ -132,6 +156,11 @@ def _verdicts(result: Study) -> str:
         missing.append(
             "Reviews are left out: `jaxsel models prepare minilm` and `jaxsel data "
             "prepare movie_polarity` add them."
+        )
+    if not result.pretrained:
+        missing.append(
+            "Pretrained features of images are left out: `jaxsel models prepare "
+            "efficientnet_lite0` adds them."
         )
     if not result.accelerated:
         missing.append(
@@ -200,6 +229,19 @@ def _order_words() -> str:
         "in place of any other, whatever label j has, and that is the sign of the "
         "expected gain. So KNN-LOO errs on no pair; it is silent on most. With several "
         "validation points, of which the theorem speaks only where all agree, both err."
+    )
+
+
+def _bound_words() -> str:
+    return (
+        "Theorem 3's proof bounds differences between the values of two points, which "
+        "is what is tested; as printed it bounds the values, which a model breaks that "
+        "depends on nothing but the number of its points. Theorem 4's proof takes the "
+        "definition of uniform stability, which removes a point, for one that replaces "
+        "it. Two removals make a replacement, so that the bounds need a factor of 2: "
+        "without it a shrunken mean breaks the one on leave-one-out values. Upper "
+        "bounds say nothing of which values differ more; so the values themselves are "
+        "compared."
     )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from experiments.claims import ABOVE, SeedTest, Stated, judge
 from jaxsel.demo.scenes.valuations import MAX
 
-from .judge import Claim
+from .claims_bounds import bound_findings
+from .claims_pretrained import pretrained_findings
+from .judge import Claim, settle
 from .measured import LITTLE, TABLE_2, on_applications
 from .measured_elsewhere import NEAR, on_the_rest
 from .ranks import BINS
@@ -49,7 +51,7 @@ CLAIMS: Mapping[str, Stated] = {
         where="Appendix E.2, Figure 7",
         measure="area under the curve of marks found, less each",
         test=ABOVE,
-        differs="marks in a corner; the word “TEST” is not blended in",
+        differs="marks in a corner, beside the word “TEST”",
         family="marks",
     ),
     "marks, all": Stated(
@@ -203,21 +205,11 @@ CLAIMS: Mapping[str, Stated] = {
         )
         for name in TIMED[1:]
     },
-    "privacy": Stated(
-        text="Values of a differentially private algorithm are bounded, leave-one-out "
-        "ones more narrowly than Shapley values",
-        where="Theorem 3",
-        because="no private algorithm is trained in this study",
-    ),
-    "stability": Stated(
-        text="So are values of a stable algorithm",
-        where="Theorem 4",
-        because="no stability is measured in this study",
-    ),
 }
 """The study's claims."""
 
 
 def study_claims(result: Study) -> list[Claim]:
     """Judge the study's claims, those of one kind of experiment at 5 % together."""
-    return judge(CLAIMS, [*on_applications(result), *on_the_rest(result)])
+    claims = judge(CLAIMS, [*on_applications(result), *on_the_rest(result)])
+    return [*claims, *settle([*bound_findings(), *pretrained_findings(result)])]

@@ -54,7 +54,8 @@ def application_scale(name: str, result: Study) -> str:
         return f"{sizes.n} points, {sizes.width} components"
     if name == "noisy-words":
         return f"{sizes.n} posts, {WORDS} words"
-    return f"{sizes.n} points of {SIDE}×{SIDE} pixels"
+    marked = ", marked at 28×28" if name == "pattern-test" else ""
+    return f"{sizes.n} points of {SIDE}×{SIDE} pixels{marked}"
 
 
 def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
@@ -78,7 +79,8 @@ def _application(
         auc = _theirs(name, curves, "auc")
         auc.pop(MAX, None)
         yield _first("marks, near", _only(auc, "KNN-LOO", RANDOM), **about)
-        if other:  # on MNIST the study compares no values that train again
+        # On MNIST and with a word, the study compares no values that train again.
+        if other:
             yield _first("marks, all", auc, **some)
     elif kind == "summary":
         yield from _summary(curves, about, some)

@@ -20,9 +20,11 @@ from jaxsel.tasks import Curves
 from .cases import FULL, Sizes, accelerated, applications
 from .curves import unpacked
 from .data import LARGE, pictures, texts, texts_there
-from .embeddings import images_seed, texts_seed
+from .embeddings import VALUED, images_seed, texts_seed
+from .images import ENCODERS, FIRST, encoded, encoders_there
 from .nearest import CurveSizes, nearest_seed
 from .order import order_seed
+from .pretrained import PretrainedSizes, pretrained_seed
 from .ranks import FULL_RANKS, RankSizes, ranks_seed
 from .runtime import FULL_RUNTIME, RuntimeSizes, measure_runtime
 from .sizes import DomainSizes, sizes_seed
@@ -34,9 +36,10 @@ OTHERS = (
     "embeddings-texts",
     "nearest",
     "domain-sizes",
+    "pretrained",
 )
 """Experiments whose results are arrays, where those of applications are curves."""
-CURVES, DOMAINS = CurveSizes(), DomainSizes()
+CURVES, DOMAINS, FEATURES = CurveSizes(), DomainSizes(), PretrainedSizes()
 EMBEDDED, _VALIDATION = 500, 300
 
 
@@ -56,6 +59,8 @@ class Study:
         order: What `order_seed` returns, stacked likewise.
         nearest: What `nearest_seed` returns, stacked likewise.
         domain_sizes: What `sizes_seed` returns, stacked likewise.
+        pretrained: What `pretrained_seed` returns, stacked likewise; empty where the
+            encoder of images is not prepared.
         runtime: What `measure_runtime` returns, of a run of its own.
         accelerated: Whether networks were trained again for values too.
     """
@@ -70,6 +75,7 @@ class Study:
     order: Mapping[str, np.ndarray]
     nearest: Mapping[str, np.ndarray]
     domain_sizes: Mapping[str, np.ndarray]
+    pretrained: Mapping[str, np.ndarray]
     runtime: Mapping[str, np.ndarray]
     accelerated: bool
 
@@ -101,8 +107,8 @@ def run_study(
     Raises:
         ValueError: If there are no seeds.
         FileNotFoundError: If MNIST, Fashion-MNIST or Adult is not prepared; names the
-            command that does it. Reviews and their encoder, and posts, may be missing:
-            their experiments are left out.
+            command that does it. Posts, reviews, and encoders of texts and images may
+            be missing: their experiments are left out.
 
     References:
         Jia et al., Scalability vs. utility: do we have to sacrifice one for the other
@@ -123,8 +129,16 @@ def run_study(
         "domains": DOMAINS._asdict(),
     }
 
+    features = {
+        "encoders": encoders_there(),
+        "features": [FEATURES.n, FEATURES.n_val, dataclasses.asdict(FEATURES.samples)],
+    }
+
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
-        return folder / f"{name}-{seed}.npz", about | {"seed": seed}
+        settings = about | {"seed": seed}
+        if name in ("embeddings-images", "pretrained"):
+            settings |= features
+        return folder / f"{name}-{seed}.npz", settings
 
     found = each_seed(
         Work(_jobs, (sizes, ranks, full, progress)),
@@ -153,11 +167,18 @@ def experiments(
     with_texts = texts_there()
     read, eights = functools.cache(pictures), functools.cache(digits)
     embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
+    there, six = encoders_there(), None
+    if len(there) == len(ENCODERS):  # before threads ask for it
+        six = encoded("fashion_mnist", there, classes=VALUED, progress=progress)
     jobs: dict[str, Job] = {
         **applications(sizes, with_texts=with_texts),
         "ranks": lambda seed: ranks_seed(read("mnist"), ranks, seed),
         "embeddings-images": lambda seed: images_seed(
-            read("fashion_mnist", LARGE), read("mnist", LARGE), **embedded, seed=seed
+            read("fashion_mnist", LARGE),
+            read("mnist", LARGE),
+            six,
+            **embedded,
+            seed=seed,
         ),
         "order": lambda seed: order_seed(seed, full=full),
         "nearest": lambda seed: nearest_seed(read("fashion_mnist"), CURVES, seed),
@@ -165,6 +186,12 @@ def experiments(
             read("mnist", crop=2), eights(), DOMAINS, seed
         ),
     }
+    if FIRST in there:
+        first = [
+            encoded(name, (FIRST,), progress=progress)
+            for name in ("fashion_mnist", "mnist")
+        ]
+        jobs["pretrained"] = lambda seed: pretrained_seed(*first, FEATURES, seed)
     if with_texts:
         parts = texts(progress=progress)  # before threads ask for them
         jobs["embeddings-texts"] = lambda seed: texts_seed(parts, **embedded, seed=seed)
@@ -205,6 +232,7 @@ def assemble(
         order=stacked(found["order"]),
         nearest=stacked(found["nearest"]),
         domain_sizes=stacked(found["domain-sizes"]),
+        pretrained=stacked(found["pretrained"]) if "pretrained" in found else {},
         runtime=runtime,
         accelerated=accelerated(),
     )

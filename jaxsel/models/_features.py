@@ -70,7 +70,7 @@ def text_features(
         }
         file = Path(cache) / f"{run_digest(settings, target.params)}.npz"
         width = target.config.hidden * (1 if layers is None else len(layers))
-        found = _read(file, (len(texts), width))
+        found = read_features(file, (len(texts), width))
         if found is not None:
             return found
     tokens = tokenize(texts, target.tokenizer, length=length)
@@ -78,11 +78,12 @@ def text_features(
         tokens, pool=pool, layers=layers, batch_size=batch_size, progress=progress
     )
     if file is not None:
-        _write(file, features)
+        write_features(file, features)
     return features
 
 
-def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
+def read_features(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    """Read features of a shape; None if the file is missing, damaged or of another."""
     try:
         features = read_arrays(file)["features"]
     except (FileNotFoundError, ValueError, KeyError):
@@ -90,7 +91,8 @@ def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
     return features if features.shape == shape else None
 
 
-def _write(file: Path, features: np.ndarray) -> None:
+def write_features(file: Path, features: np.ndarray) -> None:
+    """Write features to a file in one step, and make its folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with staged([file]) as [part]:
         write_arrays(part, {"features": features})

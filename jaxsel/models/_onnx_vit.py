@@ -57,7 +57,7 @@ def convert_vit(onnx_path: str | os.PathLike[str], folder: Path) -> Path:
         hidden, channels, patch, _ = kernel.shape
         tensors = {
             "embeddings.cls_token": found["embeddings.cls_token"],
-            "embeddings.position_embeddings": _stretch(
+            "embeddings.position_embeddings": stretch_positions(
                 found["positions.cls"], found["positions"], side // patch
             ),
             "embeddings.patch_embeddings.projection.weight": kernel,
@@ -125,8 +125,17 @@ def _tensors(model) -> dict[str, np.ndarray]:
     return found
 
 
-def _stretch(cls: np.ndarray, table: np.ndarray, side: int) -> np.ndarray:
-    """Resize a square table of positions, `[1, s², H]`, by cubic interpolation."""
+def stretch_positions(cls: np.ndarray, table: np.ndarray, side: int) -> np.ndarray:
+    """Resize a square table of positions by cubic interpolation.
+
+    Args:
+        cls: Of the first row, `[1, 1, H]`.
+        table: Of the patches, `[1, s², H]`.
+        side: Patches along a side afterwards.
+
+    Returns:
+        Both, `[1, 1 + side², H]`.
+    """
     old = round(table.shape[1] ** 0.5)
     weights = _cubic(old, side)
     square = table.reshape(old, old, -1)

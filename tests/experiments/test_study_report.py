@@ -13,11 +13,13 @@ from experiments.values import chapter, run
 from experiments.values.cases import TITLES, Sizes
 from experiments.values.chapter import study_chapter
 from experiments.values.claims import study_claims
-from experiments.values.embeddings import IMAGES, TEXTS
+from experiments.values.claims_pretrained import WHERE
+from experiments.values.embeddings import PRETRAINED, TEXTS
 from experiments.values.judge import COUNTED, FAILS, HOLDS, UNTESTED
 from experiments.values.methods import METHODS, OURS
 from experiments.values.nearest import INSPECTED, SETTINGS
 from experiments.values.ours import our_claims
+from experiments.values.pretrained import COLUMNS, SETTINGS as PLANTED, SPACES
 from experiments.values.ranks import BINS, TESTED, RankSizes
 from experiments.values.run import CURVES, DOMAINS, run_study
 from experiments.values.sizes import ADAPTED
@@ -93,13 +95,24 @@ def other(name, seed):
     if name == "order":
         counts = np.array([[[9, 2, 7, 0, 0], [9, 8, 1, 0, 0]]] * 2)
         return {"counts": counts, "near": counts[0]}
-    names = IMAGES if name == "embeddings-images" else TEXTS
+    if name == "pretrained":
+        level = 0.95 - 0.01 * np.arange(len(COLUMNS)) + rng.normal() / 1000
+        level = np.tile(level, (len(PLANTED), 1))
+        level[1, COLUMNS.index(("LOO", "features"))] = 0.96 + seed / 1000
+        steps = np.linspace(0, 1, 11)
+        return {
+            "auc": level,
+            "curves": level[..., None] * steps,
+            "accuracy": np.full((len(PLANTED), 2, len(SPACES)), 0.7),
+        }
+    names = PRETRAINED if name == "embeddings-images" else TEXTS
+    gallery = rng.integers(0, 256, (len(names), 20, 14, 14)).astype(np.uint8)
     auc = np.stack([np.full(len(names), 0.95), np.full(len(names), 0.85)])
     return {
         "auc": auc + rng.normal(size=auc.shape) / 1000,
         "counts": np.tile([9, 8, 7, 3, 2, 1], (len(names), 1)),
         "points": np.ones((len(names), len(names))),
-    }
+    } | ({"gallery": gallery} if names == PRETRAINED else {})
 
 
 def runtime(*_):
@@ -187,8 +200,8 @@ def test_the_chapter_judges_and_shows(jobs, tmp_path):
     expected = result.applications["summary-adult"].summary["LOO"]["last_accuracy"]
     np.testing.assert_array_equal(shown, expected)
     text = html.read_text()
-    # Applications but adaptation, runtimes and embeddings.
-    assert text.count("<svg") == len(TITLES) - 2 + 2
+    # Applications but adaptation, runtimes, embeddings, their gallery, features.
+    assert text.count("<svg") == len(TITLES) - 2 + 5
     assert "31.7 → 47.0 %" in text
     assert "90,000 times" in text
 
@@ -220,6 +233,25 @@ def test_a_verdict_needs_the_models_of_the_study(jobs, tmp_path):
     assert all(c.verdict.startswith(UNTESTED) for c in never)
     faster = "KNN-Shapley is faster than TMC-Shapley by orders of magnitude"
     assert by[faster, "MNIST, n = 200"].measured == "90,000 times"
+
+
+def test_pretrained_features_are_compared_with_pixels_and_with_all(jobs, tmp_path):
+    jobs()
+    result = run_study(tmp_path / "runs", seeds=SEEDS)
+    by = {(c.text, c.where): c for c in study_claims(result)}
+    gains = "KNN-Shapley of pretrained features finds more wrong labels than that of"
+    claim = by[f"{gains} pixels", WHERE["noisy"]]
+    assert (claim.verdict, claim.test) == (HOLDS, "t-test, 3 seeds, Holm of 6")
+    assert claim.measured == "features less pixels: +1.0 ± 0.0 points"
+    first = f"{MAX} of features finds more foreign samples than all others, which"
+    assert by[f"{first} train on pixels", WHERE["instance"]].verdict == FAILS
+    alike = f"{MAX} finds more foreign samples than all others, where all see features"
+    claim = by[alike, WHERE["instance"]]
+    assert claim.verdict == FAILS
+    assert claim.measured.endswith("; above it: KNN-Shapley and LOO")
+    mixed = "KNN-Shapley of features finds more than all others, which train on pixels"
+    claim = by[mixed, WHERE["noisy"]]
+    assert claim.verdict.startswith(f"{UNTESTED}, because the study trains a conv")
 
 
 def test_methods_that_the_study_lacks_are_compared_apart(jobs, tmp_path):
@@ -266,7 +298,7 @@ def test_one_seed_without_texts(jobs, tmp_path):
     some = {
         name: job
         for name, job in run.experiments(Sizes(), RankSizes(), full=False).items()
-        if not name.endswith(("texts", "network", "words"))
+        if not name.endswith(("texts", "network", "words", "pretrained"))
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "experiments", lambda *_, **__: some)
@@ -275,6 +307,7 @@ def test_one_seed_without_texts(jobs, tmp_path):
     words = " ".join(block for block in chapter.blocks if isinstance(block, str))
     assert "Reviews are left out" in words
     assert "Posts are left out" in words
+    assert "Pretrained features of images are left out" in words
     assert {c.verdict for c in study_claims(result)} >= {"can't be told"}
 
 

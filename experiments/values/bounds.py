@@ -1,0 +1,197 @@
+"""Theorems 3 and 4: how far apart can values be where no point can matter much?
+
+Both are tried on learners whose values have a closed form, so that nothing is sampled:
+a private majority vote, and a shrunken mean. Bounds are taken as they are printed; and,
+where these fail, as the proofs give them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+SIZES = (4, 8, 16, 32, 64, 128, 256)
+"""Training points, N."""
+SHARES = (0.55, 0.65, 0.8, 1.0)
+"""Of training points whose label is that of the validation points."""
+SCALES = (0.05, 0.2, 1.0)
+"""Of the Laplace noise on the share of votes."""
+PRIVACY = (0.1, 1.0)
+"""Privacy losses that are the same for every number of points."""
+SHRINKAGES = (0.0, 1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """The largest difference between the values of two points, and its bounds.
+
+    Attributes:
+        n: Training points, `[cases]`.
+        loo: Of leave-one-out values, `[cases]`.
+        shapley: Of Shapley values, `[cases]`.
+        loo_bound: `[cases]`.
+        shapley_bound: `[cases]`.
+    """
+
+    n: np.ndarray
+    loo: np.ndarray
+    shapley: np.ndarray
+    loo_bound: np.ndarray
+    shapley_bound: np.ndarray
+
+
+def vote_utility(votes: np.ndarray, n: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return how often a private vote is right, less 1.
+
+    The vote says what more than half of n labels say, after Laplace noise was added to
+    the share of them. A changed label moves that share by 1 / n, so that the vote is
+    (1 / (n scale), 0)-differentially private.
+
+    Args:
+        votes: How many of the labels are right.
+        n: Of how many; 1 or more.
+        scale: Of the noise.
+    """
+    lead = votes / n - 0.5
+    tail = np.exp(-np.abs(lead) / scale) / 2
+    return np.where(lead > 0, 1 - tail, tail) - 1
+
+
+def private_differences(
+    n: int, share: float, *, scale: float | None = None, epsilon: float | None = None
+) -> tuple[float, float, float, float]:
+    """Return differences and Theorem 3's bounds for a private vote of n points.
+
+    Sums run over the number of right labels in a set of each size, which is
+    hypergeometric: O(n²).
+
+    Args:
+        n: Training points; two or more, both kinds of them.
+        share: Of right labels; one point at least is wrong, and one right.
+        scale: Of the noise, the same for all sizes, so that privacy is lost on small
+            sets; or
+        epsilon: the privacy loss, the same for all sizes.
+
+    Returns:
+        The difference of a right and a wrong point in leave-one-out and in Shapley
+        value, and the bounds ε'(n - 1) and mean ε' of these.
+    """
+    right = min(max(round(share * n), 1), n - 1)
+
+    def noise(size: np.ndarray) -> np.ndarray:
+        return 1 / (size * epsilon) if epsilon else np.full(size.shape, scale)
+
+    # A set T of k points of the n - 2 that are left has so many right ones, and then
+    # gains one more point.
+    others = np.arange(n - 1)
+    k, votes = others[:, None], others[None]
+    chance = _hypergeometric(n - 2, right - 1, k, votes)
+    size = k + 1
+    gap = vote_utility(votes + 1, size, noise(size)) - vote_utility(
+        votes, size, noise(size)
+    )
+    by_size = (chance * gap).sum(1)
+    sizes = np.arange(1, n)
+    allowed = np.exp(1 / (sizes * noise(sizes))) - 1
+    return (
+        float(by_size[-1]),
+        float(by_size.mean()),
+        float(allowed[-1]),
+        float(allowed.mean()),
+    )
+
+
+def stable_differences(n: int, shrinkage: float) -> tuple[float, float, float, float]:
+    """Return differences and Theorem 4's printed bounds for a shrunken mean.
+
+    The model of a set is the sum of its points, in [-1, 1], divided by their number and
+    the shrinkage; the loss is the distance to a validation point at 1, and differs
+    between training points at 1 and -1. Its uniform stability for sets of m is exactly
+    β = (2 (m - 1) + s) / ((m - 1 + s) (m + s)), and C the largest m β of sets up to n.
+
+    Returns:
+        As `private_differences`: the bounds are C / (n - 1) and that times
+        1 + log(n - 1).
+    """
+    m = np.arange(1, n + 1)
+    before = m - 1 + shrinkage
+    # One point without shrinkage: the empty set has no mean, and so no stability.
+    known = before > 0
+    beta = (2 * (m - 1) + shrinkage)[known] / (before * (m + shrinkage))[known]
+    constant = float((m[known] * beta).max())
+    by_size = 2 / (np.arange(1, n) + shrinkage)
+    loo = constant / (n - 1)
+    return (
+        float(by_size[-1]),
+        float(by_size.mean()),
+        loo,
+        loo * (1 + float(np.log(n - 1))),
+    )
+
+
+def constant_learner(n: int) -> tuple[float, float]:
+    """Return a leave-one-out value and Theorem 3's bound, for a learner of no data.
+
+    Its model depends on the number of points only, and is wrong for odd ones. So it is
+    (0, 0)-private, and the theorem's bound on every value is 0.
+    """
+    utility = lambda size: 0.0 if size % 2 == 0 else -1.0
+    return utility(n) - utility(n - 1), 0.0
+
+
+def private_cases() -> dict[str, Differences]:
+    """Return `private_differences` with noise of one scale, and with one privacy."""
+    return {
+        "scale": _cases(
+            [
+                (n, functools.partial(private_differences, n, share, scale=scale))
+                for share in SHARES
+                for scale in SCALES
+                for n in SIZES
+            ]
+        ),
+        "epsilon": _cases(
+            [
+                (n, functools.partial(private_differences, n, share, epsilon=epsilon))
+                for share in SHARES
+                for epsilon in PRIVACY
+                for n in SIZES
+            ]
+        ),
+    }
+
+
+def stable_cases() -> Differences:
+    """Return `stable_differences` for all sizes and shrinkages."""
+    return _cases(
+        [
+            (n, functools.partial(stable_differences, n, shrinkage))
+            for shrinkage in SHRINKAGES
+            for n in SIZES
+        ]
+    )
+
+
+def _cases(
+    cases: Sequence[tuple[int, Callable[[], tuple[float, float, float, float]]]],
+) -> Differences:
+    n = np.array([size for size, _ in cases])
+    return Differences(n, *np.array([run() for _, run in cases]).T)
+
+
+def _hypergeometric(
+    points: int, right: int, drawn: np.ndarray, among: np.ndarray
+) -> np.ndarray:
+    """Return the chance that a number are right among so many drawn; they broadcast."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, points + 1)))])
+
+    def choose(n: int, k: np.ndarray) -> np.ndarray:
+        inside = (k >= 0) & (k <= n)
+        at = np.where(inside, k, 0)
+        return np.where(inside, logs[n] - logs[at] - logs[n - at], -np.inf)
+
+    log = choose(right, among) + choose(points - right, drawn - among)
+    return np.exp(log - choose(points, drawn))
