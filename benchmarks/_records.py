@@ -54,6 +54,12 @@ def limited(record: Json, case: Json) -> bool:
     return record["device"]["cores"] == 1 or case.get("threads") == 1
 
 
+def busy(record: Json, case: Json) -> float | None:
+    """Return the load during a case where it was above two for each core, or None."""
+    load = max(case["load_before"][0], case["load_after"][0])
+    return load if load > 2 * record["device"]["cores"] else None
+
+
 def timed(row: Json) -> bool:
     """Return whether a row is right and its times are those of what its name says.
 

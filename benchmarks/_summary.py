@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from . import _limits
 from ._records import (
     Json,
+    busy,
     clock_of,
     latest,
     limited,
@@ -24,12 +25,14 @@ from ._records import (
 
 UNEVEN = 1.2
 """CPU seconds a second of two contenders, one by the other: more of it is marked."""
-_FREE, _APART = "†", "‡"
+_FREE, _APART, _BUSY = "†", "‡", "§"
 _NOTES = {
     _FREE: "threads were not limited in that run: peers on several cores, whose idle "
     "threads spin, and XLA's own two. Newer runs give every contender one thread",
     _APART: "CPU seconds a second of the two differ by a factor of more than "
     f"{UNEVEN}: one of them had more threads, or more of a busy machine",
+    _BUSY: "the machine was busy, at a load above two for each core: times are longer "
+    "than on a quiet one, most of all those of the clock",
 }
 # Where a case's first contender is another's method, or all are ours and differ in
 # what they find.
@@ -102,6 +105,7 @@ def _line(record: Json, case: Json) -> Line | None:
         by=clock,
         rounds=len(ours[clock]),
         seconds=(per_unit(ours, clock),),
+        marks=_BUSY if busy(record, case) else "",
     )
     if not peers:
         return line
@@ -111,7 +115,7 @@ def _line(record: Json, case: Json) -> Line | None:
 
     best = min(peers, key=ratio)
     by, ratios = smaller(ours, best, clock)
-    marks = "" if limited(record, case) else _FREE
+    marks = ("" if limited(record, case) else _FREE) + line.marks
     if clock == "cpu_s" and uneven([ours, best]) > UNEVEN:
         marks += _APART
     return dataclasses.replace(

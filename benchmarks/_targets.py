@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._case import Target
-from ._records import Json, clock_of, latest, machine_text, number, smaller, timed
+from ._records import Json, busy, clock_of, latest, machine_text, number, smaller, timed
 
 _FIELDS = [field.name for field in dataclasses.fields(Target)]
 
@@ -24,6 +24,7 @@ class Judged:
         target: The figure to reach.
         measured: What was measured, or None.
         met: Whether it is reached; None if unknown.
+        load: That of a busy machine, or None.
     """
 
     bench: str
@@ -32,6 +33,7 @@ class Judged:
     target: Target
     measured: float | None
     met: bool | None
+    load: float | None
 
 
 def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
@@ -61,6 +63,7 @@ def judged(records: Sequence[Json]) -> list[Judged]:
             target,
             verdict["measured"],
             verdict["met"],
+            busy(record, case),
         )
         for record, case in latest(records).values()
         for target, verdict in rejudged(record, case)
@@ -74,7 +77,7 @@ def missed_musts(records: Sequence[Json]) -> list[str]:
     unknown = sum(one.met is None for one in musts)
     lines = [
         f"- **{one.bench} {one.case}**, {one.target.text}: {number(one.measured)} "
-        f"({one.machine})"
+        f"({one.machine}{_at(one.load)})"
         for one in missed
     ]
     if not musts:
@@ -85,6 +88,10 @@ def missed_musts(records: Sequence[Json]) -> list[str]:
     if unknown:
         head += f" {unknown} could not be measured."
     return [head, *([""] if lines else []), *lines]
+
+
+def _at(load: float | None) -> str:
+    return "" if load is None else f", at a load of {load:.0f}"
 
 
 def _measured(target: Target, case: Json, clock: str) -> float | None:

@@ -14,7 +14,17 @@ from pathlib import Path
 
 from . import _summary
 from ._machine import ROOT
-from ._records import HISTORY, Json, latest, number, per_unit, read, smaller, table
+from ._records import (
+    HISTORY,
+    Json,
+    busy,
+    latest,
+    number,
+    per_unit,
+    read,
+    smaller,
+    table,
+)
 from ._summary import Line
 from ._targets import rejudged
 
@@ -297,7 +307,12 @@ def _first_calls(cases: Cases, lines: Sequence[Line]) -> list[str]:
         seconds = [statistics.median(row["cpu_s"]), row["figures"]["all_cpu_s"]]
         cells = [f"{one:.1f}" for one in seconds]
         body.append([f"`{name.split(',')[0]}`", text, *cells])
-    return table(["first call", "", "CPU seconds", "with imports, one run"], body)
+    made = table(["first call", "", "CPU seconds", "with imports, one run"], body)
+    loads = [busy(*cases["jobs", f"first {name}"]) for name in sizes]
+    if any(loads):
+        top = max(load for load in loads if load)
+        made += ["", *_text(f"The machine was busy, at a load of up to {top:.0f}.")]
+    return made
 
 
 def _spread(cases: Cases, lines: Sequence[Line]) -> list[str]:

@@ -291,7 +291,7 @@ def speed() -> None:
     shown = rows("docs/benchmarks.md", "")
     _, ax = plt.subplots(figsize=(4.4, 0.45 * len(shown) + 0.6))
     for i, (name, _, peer, times) in enumerate(shown):
-        ratio = float(times.strip("†‡").removesuffix(" (wall)"))
+        ratio = float(times.strip("†‡§").removesuffix(" (wall)"))
         color = report.COLORS[0 if ratio > 1 else 1]
         ax.barh(i, ratio - 1, left=1, height=0.3, color=color)
         # Above its bar, so that no column of names takes half of the width.

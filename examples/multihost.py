@@ -19,11 +19,12 @@ from jaxsel import data
 
 def main(arguments: list[str]) -> None:
     """Join the other processes, value, and print in the first process only."""
-    if arguments:
-        address, processes, process = arguments
-        jaxsel.init_multihost(address, int(processes), int(process))
-    else:
-        jaxsel.init_multihost()
+    if len(arguments) not in (0, 3):
+        sys.exit(f"expected an address and two numbers, or nothing\n\n{__doc__}")
+    try:
+        jaxsel.init_multihost(*arguments[:1], *map(int, arguments[1:]))
+    except ValueError as error:  # no cluster that JAX recognises, or no numbers
+        sys.exit(f"{error}\n\n{__doc__}")
     # The same arrays in every process; the mesh spans the devices of all of them.
     train, val = data.load("digits"), data.load("digits", split="test")
     values = jaxsel.knn_shapley(

@@ -237,6 +237,26 @@ def test_multihost():
     assert "best" not in said[1]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "coordinator_address should be defined"),
+        (["localhost:1"], "expected an address and two numbers, or nothing"),
+        (["localhost:1", "two", "0"], "invalid literal for int"),
+    ],
+)
+def test_multihost_alone_says_how_it_is_started(arguments, message, monkeypatch):
+    def initialize(address, processes, process):
+        if address is None:
+            raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(SystemExit) as error:
+        load("multihost").main(arguments)
+    assert message in error.value.code
+    assert "python examples/multihost.py localhost:12345 2 0" in error.value.code
+
+
 def test_pods_of_a_jobset_find_process_0():
     """What jobset.yaml says in several places agrees; see JobSet's names of pods."""
     yaml = pytest.importorskip("yaml")

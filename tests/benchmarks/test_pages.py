@@ -1,6 +1,7 @@
 """Figures of pages are those of the records, and RESULTS.md is what these make."""
 
 import copy
+import re
 
 import pytest
 from records import case, record, row
@@ -85,3 +86,15 @@ def test_no_row_takes_less_than_its_figures_say():
         ours = next(x for x in found["contenders"] if line.ours.startswith(x["name"]))
         named = [v for k, v in ours["figures"].items() if k.endswith("_s")]
         assert all(0.1 * seconds <= max(ours["wall_s"]) for seconds in named)
+
+
+def test_two_pages_on_secure_costs_have_the_same_figures():
+    rows = re.findall(
+        r"^\| BERT, a batch of 4: \w+ \|.*\| ([\d,]+) \|$",
+        (ROOT / "docs" / "secure-figures.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    page = (ROOT / "docs" / "secure-cost.md").read_text("utf-8")
+    assert len(rows) == 2
+    rounds, size = rows
+    assert f"a batch of 4 takes {rounds} rounds and {size} GB in our count" in page

@@ -244,3 +244,24 @@ def test_the_report_opens_with_musts_that_are_missed(tmp_path, capsys):
 def test_the_charts_labels_can_be_read_on_a_telephone():
     """Letters of 390 pixels' width are 10 high at least."""
     assert _chart.LABEL_PT * 390 / (72 * _chart.WIDTH_IN) > 10
+
+
+def test_old_rows_of_the_hybrid_say_that_they_sorted():
+    old = case("memory", [row("hybrid", [1.0])])
+    new = case("memory", [row("hybrid", [1.0])], threads=1)
+    word = "exact values: that call sorts where operations are compiled"
+    assert word in report.document([record(old)])
+    assert word not in report.document([record(new)])
+
+
+def test_a_busy_machine_is_marked():
+    rows = [row("jaxsel", [1.0]), row("other", [2.0], peer=True)]
+    quiet, loud = case("quiet", rows, threads=1), case("loud", rows, threads=1)
+    loud["load_after"] = [4.1, 1.0, 1.0]  # of two cores
+    loud["targets"] = [target("cpu_s", "at most", 0.1)]
+    alone = case("alone", rows[:1], threads=1) | {"load_before": [9.0, 9.0, 9.0]}
+    found = {x.case: x.marks for x in _summary.lines([record(quiet, loud, alone)])}
+    assert found == {"quiet": "", "loud": "§", "alone": "§"}
+    text = report.document([record(quiet, loud)])
+    assert "§ the machine was busy, at a load above two for each core" in text
+    assert "1.00 (Abacus 3000, at a load of 4)" in text
