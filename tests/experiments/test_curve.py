@@ -112,7 +112,7 @@ def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
     source, read = encoded(3, 1800), []
     reader = lambda progress: read.append(1) or source
     monkeypatch.setattr(sources, "SOURCES", {"tweets": reader})
-    monkeypatch.setattr(run, "QUICK", (20, 40))
+    monkeypatch.setattr(run, "QUICK", (40,))
     monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-3))
     monkeypatch.setattr(Candidate, "tries", few_tries)
     known = run.ways(full=False)
@@ -129,7 +129,7 @@ def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
     small = {**small, "as published": sub_model}
     monkeypatch.setattr(run, "ways", lambda full: small)
     found = run.run_curve(tmp_path / "runs", seeds=(0,))
-    assert {*found.cells} == {(h, s) for h in run.HEADS for s in (20, 40)}
+    assert {*found.cells} == {(h, s) for h in run.HEADS for s in (40,)}
     for cell in found.cells.values():
         assert cell.spearman.shape == cell.overlap.shape == (1, len(small))
         known = cell.spearman[np.isfinite(cell.spearman)]
@@ -141,9 +141,9 @@ def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
     read.clear()
     again = run.run_curve(tmp_path / "runs", seeds=(0,))
     np.testing.assert_array_equal(
-        again.cells["linear", 20].spearman, found.cells["linear", 20].spearman
+        again.cells["linear", 40].spearman, found.cells["linear", 40].spearman
     )
     page, _ = Report(title="", summary="", chapters=[curve_chapter(again)]).save(
         tmp_path
     )
-    assert "20 labels" in page.read_text()
+    assert "40 labels" in page.read_text()

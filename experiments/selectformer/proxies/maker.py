@@ -327,7 +327,10 @@ class Maker:
         x, mask = self._embedded(self.bought)
         if lesson != "bootstrap":
             source, rows = self._more(lesson)
-            more, more_mask = embed(self.source.target, source.take(rows))
+            if source is self.source:
+                more, more_mask = self._embedded(rows)
+            else:
+                more, more_mask = embed(self.source.target, source.take(rows))
             x, mask = np.concatenate([x, more]), np.concatenate([mask, more_mask])
         return (x, mask), self._targets(lesson)
 
