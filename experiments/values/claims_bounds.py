@@ -79,12 +79,6 @@ def bound_findings() -> list[Finding]:
             *_broken(stable.loo, stable.loo_bound),
         ),
         count(
-            "Two leave-one-out values differ by no more than twice that, which the "
-            "definition of stability gives",
-            _STABLE,
-            *_broken(stable.loo, 2 * stable.loo_bound),
-        ),
-        count(
             "Two Shapley values differ by no more than C (1 + log(N − 1)) / (N − 1)",
             _STABLE,
             *_broken(stable.shapley, stable.shapley_bound),
