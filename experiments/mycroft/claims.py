@@ -62,13 +62,14 @@ UNTESTED = (
         "Of the samples retrieved, 76 % are useful in the features of Unicom, and 6 % "
         "in those of a ResNet-50",
         "Feature spaces, Dogs & Wolves",
-        "both encoders are missing, and the owner's own CNN stands in for them",
+        "neither encoder is at hand; `python -m experiments.mycroft.spaces` tests it "
+        "by EfficientNet-Lite0",
     ),
     (
         "Missing labels cost little",
         "Table 2",
-        "this takes an encoder of images that needs no labels of the owner's, and "
-        "pixels stand in for it",
+        "Unicom is not at hand; `python -m experiments.mycroft.spaces` tests it by "
+        "EfficientNet-Lite0",
     ),
     (
         "Fine-tuning takes 50 minutes, training from scratch 8 hours",

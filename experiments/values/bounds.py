@@ -1,8 +1,8 @@
 """Theorems 3 and 4: how far apart can values be where no point can matter much?
 
 Both are tried on learners whose values have a closed form, so that nothing is sampled:
-a private majority vote, and a shrunken mean. Bounds are taken as they are printed; and,
-where these fail, as the proofs give them.
+a private majority vote, a mean, and a sum that is cut off. Bounds are taken as they are
+printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SCALES = (0.05, 0.2, 1.0)
 """Of the Laplace noise on the share of votes."""
 PRIVACY = (0.1, 1.0)
 """Privacy losses that are the same for every number of points."""
-SHRINKAGES = (0.0, 1.0, 10.0, 100.0, 1000.0)
+STABLE = ("mean", "clipped")
+"""Learners of uniform stability: see `stable_differences`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,31 +105,38 @@ def private_differences(
     )
 
 
-def stable_differences(n: int, shrinkage: float) -> tuple[float, float, float, float]:
-    """Return differences and Theorem 4's printed bounds for a shrunken mean.
+def stable_differences(n: int, learner: str) -> tuple[float, float, float, float]:
+    """Return differences and Theorem 4's printed bounds for a learner of `STABLE`.
 
-    The model of a set is the sum of its points, in [-1, 1], divided by their number and
-    the shrinkage; the loss is the distance to a validation point at 1, and differs
-    between training points at 1 and -1. Its uniform stability for sets of m is exactly
-    β = (2 (m - 1) + s) / ((m - 1 + s) (m + s)), and C the largest m β of sets up to n.
+    Points are -1 or 1, half of each, and a model is a number. The loss is its distance
+    to a validation point, here 1. The mean of a set of m has a uniform stability of
+    2 / m at most. So has "clipped", the sum cut off at -1 and 1 and divided by m + 1,
+    of 1 / m: a point moves the sum by one step or none. Replacing a point moves it by
+    two.
+
+    Args:
+        n: Training points, even.
+        learner: "mean" or "clipped".
 
     Returns:
         As `private_differences`: the bounds are C / (n - 1) and that times
-        1 + log(n - 1).
+        1 + log(n - 1), with C = 2 for the mean and 1 for the clipped sum.
     """
-    m = np.arange(1, n + 1)
-    before = m - 1 + shrinkage
-    # One point without shrinkage: the empty set has no mean, and so no stability.
-    known = before > 0
-    beta = (2 * (m - 1) + shrinkage)[known] / (before * (m + shrinkage))[known]
-    constant = float((m[known] * beta).max())
-    by_size = 2 / (np.arange(1, n) + shrinkage)
-    loo = constant / (n - 1)
+    others = np.arange(n - 1)
+    if learner == "mean":
+        constant, by_size = 2.0, 2 / (others + 1)
+    else:
+        k, positive = others[:, None], others[None]
+        chance = _hypergeometric(n - 2, n // 2 - 1, k, positive)
+        total = 2 * positive - k
+        steps = np.clip(total + 1, -1, 1) - np.clip(total - 1, -1, 1)
+        constant, by_size = 1.0, (chance * steps).sum(1) / (others + 2)
+    bound = constant / (n - 1)
     return (
         float(by_size[-1]),
         float(by_size.mean()),
-        loo,
-        loo * (1 + float(np.log(n - 1))),
+        bound,
+        bound * (1 + float(np.log(n - 1))),
     )
 
 
@@ -165,11 +173,11 @@ def private_cases() -> dict[str, Differences]:
 
 
 def stable_cases() -> Differences:
-    """Return `stable_differences` for all sizes and shrinkages."""
+    """Return `stable_differences` for all learners and sizes."""
     return _cases(
         [
-            (n, functools.partial(stable_differences, n, shrinkage))
-            for shrinkage in SHRINKAGES
+            (n, functools.partial(stable_differences, n, learner))
+            for learner in STABLE
             for n in SIZES
         ]
     )

@@ -239,7 +239,7 @@ def _bound_words() -> str:
         "depends on nothing but the number of its points. Theorem 4's proof takes the "
         "definition of uniform stability, which removes a point, for one that replaces "
         "it. Two removals make a replacement, so that the bounds need a factor of 2: "
-        "without it a shrunken mean breaks the one on leave-one-out values. Upper "
+        "without it a clipped sum breaks the one on leave-one-out values. Upper "
         "bounds say nothing of which values differ more; so the values themselves are "
         "compared."
     )

@@ -9,8 +9,8 @@ import numpy as np
 from jaxsel.report import Table
 
 from .bounds import (
-    SHRINKAGES,
     SIZES,
+    STABLE,
     Differences,
     constant_learner,
     private_cases,
@@ -21,7 +21,7 @@ from .judge import COUNTED, FAILS, HOLDS, Finding
 _FAMILY = "bounds"
 _SLACK = 1e-9  # of a bound: rounding
 _PRIVATE = "Theorem 3, a private majority vote"
-_STABLE = "Theorem 4, a shrunken mean"
+_STABLE = "Theorem 4, a mean and a clipped sum"
 
 
 @functools.cache
@@ -79,12 +79,6 @@ def bound_findings() -> list[Finding]:
             *_broken(stable.loo, stable.loo_bound),
         ),
         count(
-            "Two leave-one-out values differ by no more than twice that, which the "
-            "definition of stability gives",
-            _STABLE,
-            *_broken(stable.loo, 2 * stable.loo_bound),
-        ),
-        count(
             "Two Shapley values differ by no more than C (1 + log(N − 1)) / (N − 1)",
             _STABLE,
             *_broken(stable.shapley, stable.shapley_bound),
@@ -93,19 +87,21 @@ def bound_findings() -> list[Finding]:
 
 
 def bound_table() -> Table:
-    """Show the differences and bounds of the shrunken mean at the largest size."""
+    """Show the differences and bounds of stable learners at some sizes."""
     cases = stable_cases()
-    at = cases.n == SIZES[-1]
     columns = (cases.loo, cases.loo_bound, cases.shapley, cases.shapley_bound)
+    names = np.repeat(STABLE, len(SIZES))
     return Table(
-        columns=("Shrinkage", "Leave-one-out", "Bound", "Shapley", "Bound"),
+        columns=("Learner", "N", "Leave-one-out", "Bound", "Shapley", "Bound"),
         rows=[
-            (f"{shrinkage:g}", *map(float, row))
-            for shrinkage, row in zip(SHRINKAGES, np.stack(columns, 1)[at], strict=True)
+            (str(name), int(n), *map(float, row))
+            for name, n, row in zip(names, cases.n, np.stack(columns, 1), strict=True)
+            if n in SIZES[::3]
         ],
-        formats=("", *(".5f" for _ in columns)),
-        caption=f"Theorem 4 with {SIZES[-1]} points: the largest difference of two "
-        "values, and the bound on it as printed.",
+        formats=("", ",d", *(".4f" for _ in columns)),
+        caption="Theorem 4: the largest difference of two values, and the bound on it "
+        "as printed, for the mean of N points and for their sum, cut off at -1 and 1 "
+        "and divided by N + 1.",
     )
 
 

@@ -187,11 +187,13 @@ def experiments(
         ),
     }
     if FIRST in there:
-        first = [
+        clothes, numbers = (
             encoded(name, (FIRST,), progress=progress)
             for name in ("fashion_mnist", "mnist")
-        ]
-        jobs["pretrained"] = lambda seed: pretrained_seed(*first, FEATURES, seed)
+        )
+        jobs["pretrained"] = lambda seed: pretrained_seed(
+            clothes, numbers, FEATURES, seed
+        )
     if with_texts:
         parts = texts(progress=progress)  # before threads ask for them
         jobs["embeddings-texts"] = lambda seed: texts_seed(parts, **embedded, seed=seed)

@@ -83,17 +83,17 @@ def image_features(
             f"model_type in {file} must be {KIND} or vit, an encoder of images, got "
             f"{kind!r}"
         )
-    side = settings["image_size"] if side is None else check_count("side", side)
+    seen = settings["image_size"] if side is None else check_count("side", side)
     mean, deviation = _normalisation(folder)
     # Weights are read where an image has not been encoded before.
     encoder = functools.cache(
-        lambda: _efficientnet(folder) if kind == KIND else _vit(folder, side, pool)
+        lambda: _efficientnet(folder) if kind == KIND else _vit(folder, seen, pool)
     )
     width = WIDTH if kind == KIND else settings["hidden_size"]
     facts = {
         "weights": _digest(folder / "model.safetensors") if cache is not None else "",
         "config": settings,
-        "side": side,
+        "side": seen,
         "pool": pool if kind == "vit" else None,
         "normalised": [mean, deviation],
         "version": _VERSION,
@@ -114,7 +114,7 @@ def image_features(
                 encoder()(
                     _prepared(
                         take_rows(part[batch], slice(None), batch_size),
-                        side,
+                        seen,
                         mean,
                         deviation,
                     )

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from experiments.values import bounds, claims_bounds
+from experiments.values import claims_bounds
 from experiments.values.bounds import (
     SIZES,
+    STABLE,
     constant_learner,
     private_cases,
     private_differences,
@@ -68,26 +69,31 @@ def test_the_vote_is_private(epsilon):
     np.testing.assert_allclose(right[6], np.mean(6 / n + draws > 0.5), atol=0.005)
 
 
-@pytest.mark.parametrize("shrinkage", [0.0, 3.0, 500.0])
-def test_a_shrunken_mean_by_all_subsets(shrinkage):
-    z = np.array([1, -1, 0.5, 0.2, -0.3, 0.9])
+@pytest.mark.parametrize("learner", STABLE)
+def test_stable_learners_by_all_subsets(learner):
+    z = np.array([1, -1, 1, -1, 1, -1])
 
     def model(points):
-        return sum(points) / (len(points) + shrinkage)
+        if learner == "clipped":
+            return float(np.clip(sum(points), -1, 1)) / (len(points) + 1)
+        return sum(points) / max(len(points), 1)
 
     def utility(some):
-        return -abs(model(z[list(some)]) - 1) if len(some) else -1.0
+        return -abs(model(z[list(some)]) - 1)
 
-    loo, shapley, limit, wider = stable_differences(N, shrinkage)
+    loo, shapley, bound, wider = stable_differences(N, learner)
     np.testing.assert_allclose([loo, shapley], largest_differences(utility), rtol=1e-9)
-    # The largest effect of removing a point, over all sets of extreme points.
-    constant = 0.0
-    for m in range(1 if shrinkage else 2, N + 1):
-        for points in itertools.product((-1.0, 1.0), repeat=m):
-            change = abs(model(points) - model(points[:-1]))
-            constant = max(constant, m * change)
-    np.testing.assert_allclose(limit, constant / (N - 1))
-    np.testing.assert_allclose(wider, limit * (1 + math.log(N - 1)))
+    np.testing.assert_allclose(wider, bound * (1 + math.log(N - 1)))
+    # No point of any set may matter more than C / m, to any validation point.
+    constant = bound * (N - 1)
+    for m in range(1 if learner == "clipped" else 2, 11):
+        for ones in range(m + 1):
+            points = [1] * ones + [-1] * (m - ones)
+            for left_out in {points[0], points[-1]}:
+                fewer = [*points]
+                fewer.remove(left_out)
+                change = abs(model(points) - model(fewer))
+                assert change <= constant / m + 1e-12
 
 
 def test_theorem_3_bounds_differences_but_no_values():
@@ -103,18 +109,18 @@ def test_theorem_3_bounds_differences_but_no_values():
 
 def test_theorem_4_lacks_a_factor_of_two():
     cases = stable_cases()
-    ratio = cases.loo / cases.loo_bound
-    assert 1.8 < ratio.max() <= 2
-    np.testing.assert_allclose(ratio[: len(SIZES)], 1)  # without shrinkage it is exact
+    mean, clipped = (cases.loo / cases.loo_bound).reshape(2, -1)
+    np.testing.assert_allclose(mean, 1)  # the bound is exact there
+    np.testing.assert_allclose(clipped, 2 - 2 / np.array(SIZES))
     assert np.all(cases.shapley <= cases.shapley_bound)
 
 
 def test_verdicts_on_bounds(monkeypatch):
     found = bound_findings()
     verdicts = [one.evidence for one in found]
-    assert verdicts == [HOLDS, HOLDS, FAILS, HOLDS, FAILS, HOLDS, HOLDS]
-    assert found[4].measured.startswith("28 of 35 cases are above it")
-    assert len(bound_table().rows) == len(bounds.SHRINKAGES)
+    assert verdicts == [HOLDS, HOLDS, FAILS, HOLDS, FAILS, HOLDS]
+    assert found[4].measured.startswith("7 of 14 cases are above it")
+    assert len(bound_table().rows) == 3 * len(STABLE)
     worse = private_cases()
     worse["scale"].loo[3] = 9 * worse["scale"].loo_bound[3]
     monkeypatch.setattr(claims_bounds, "private_cases", lambda: worse)
