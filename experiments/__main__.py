@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxsel._cli._output import say
 from jaxsel.cli import (
     Parser,
     add_debug,
@@ -136,12 +135,12 @@ def _run(args: argparse.Namespace) -> None:
         folder: Path, seeds: Sequence[int], progress: bool
     ) -> tuple[Path, Path, str]:
         runs = folder / "runs"
-        say(
-            f"{args.paper}: {what}",
-            f"{_counted(seeds)}: {lasts}",
+        sys.stdout.write(
+            f"{args.paper}: {what}\n{_counted(seeds)}: {lasts}\n"
             f"Results of single runs are kept in {runs}, and read where they are "
-            f"there; the report will be {folder / 'report.html'}",
+            f"there; the report will be {folder / 'report.html'}\n"
         )
+        sys.stdout.flush()
         with lines_of_progress(shown=not progress):
             report, summary = make(runs, seeds=seeds, progress=progress, **options)
         return *report.save(folder), summary

@@ -238,12 +238,9 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
         verdicts = [row.verdict for row in rows]
         known = [v for v in verdicts if v in (HOLDS, FAILS, OPEN)]
         counts = [known.count(v) if known else None for v in (HOLDS, FAILS, OPEN)]
-        if SHARE in verdicts:
-            note = rows[0].measured
-        elif known:
-            note = ""
-        else:
-            note = verdicts[0]
+        note = rows[0].measured if SHARE in verdicts else ""
+        if not known and not note:
+            note = UNTESTED
         table.append([text, rows[0].place, *counts, note])
     notes = any(row[-1] for row in table)
     columns = ("Claim", "In the paper", "Holds in", "Fails in", "Open in", "No verdict")

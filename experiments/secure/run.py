@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from .purchase import MOST, prepared, purchase
 from .ways import ENGINES, Counted, counted, manifests, selections
 
 KEEP = round(SHARE * ROWS)
+
+
+_log = logging.getLogger("experiments")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,7 @@ def run_secure(
                     ),
                 )
             )
+            _log.info("%s: %d of %d choices are there", engine, len(found), len(seeds))
         origins = dict.fromkeys(run.pop("source") for run in found)
         runs[engine] = Choices(source="; ".join(origins), **stacked(found))
         purchases[engine] = {

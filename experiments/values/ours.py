@@ -66,11 +66,12 @@ def our_table(result: Study) -> Table:
         )
         rows.append((some[0].where, *cells))
     test = claims[0].test if claims else ""
+    error = ", ± one standard error" if len(result.seeds) > 1 else ""
     return Table(
         columns=("Data", *OURS),
         rows=rows,
         caption="Methods that the study lacks, less KNN-Shapley (less its maximum for "
-        f"foreign samples), ± one standard error, and by which side of it each is: "
+        f"foreign samples){error}, and by which side of it each is: "
         f"paired {test}. AUC for wrong labels and watermarks, mean accuracy for "
         "summarisation, gain for adaptation.",
     )

@@ -115,7 +115,7 @@ def _keys(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
 def _read(source: Any, name: str, progress: bool) -> list[dict[str, Any]]:
     starts = range(0, len(source), _CHUNK)
     rows = []
-    with without_opencv_hint():
+    with _without_opencv_hint():
         for start in track(starts, progress=progress, label=f"Loading {name}"):
             stop = min(start + _CHUNK, len(source))
             rows += source.__getitems__(list(range(start, stop)))
@@ -123,7 +123,7 @@ def _read(source: Any, name: str, progress: bool) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def without_opencv_hint() -> Iterator[None]:
+def _without_opencv_hint() -> Iterator[None]:
     """Drop TFDS's advice to install OpenCV, which would be one more dependency."""
     logger = logging.getLogger("absl")
     keep = lambda record: "OpenCV is not installed" not in record.getMessage()

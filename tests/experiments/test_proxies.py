@@ -410,9 +410,10 @@ def test_what_the_guard_refuses_is_not_the_papers():
     assert "refused a proxy with every setting" in two.verdict
     assert claims["The linear probe is above a random choice"].verdict == HOLDS
     chapter = proxies_chapter(found, {}, {})
-    assert "The paper's two phases: refused, refused in 6 of 6" in chapter.blocks[1]
+    texts = "\n".join(block for block in chapter.blocks if isinstance(block, str))
+    assert "The paper's two phases: refused, refused in 6 of 6" in texts
     tables = [block for block in chapter.blocks if hasattr(block, "rows")]
-    rows = {row[0]: row[1:] for row in tables[1].rows}
+    rows = {row[0]: row[1:] for row in tables[2].rows}
     assert rows["The paper's: d = 2 first"] == ["refused", "refused"]
     assert rows["The paper's: 3 layers, all heads, d = 16"] != ["refused", "refused"]
     # Where it is refused in some seeds the others count, and their number is said.

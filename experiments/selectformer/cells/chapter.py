@@ -236,7 +236,9 @@ def _figure(result: CellResult) -> Figure:
     with style():
         ax = figure.subplots()
         ax.plot(means, np.arange(len(names)), "o", color=COLORS[0])
-        ax.axvline(100 * np.nanmean(result.of(RANDOM)), color=COLORS[-1], linewidth=0.8)
+        ax.axvline(
+            100 * float(np.nanmean(result.of(RANDOM))), color=COLORS[-1], linewidth=0.8
+        )
         ax.set_yticks(np.arange(len(names)), names)
         ax.invert_yaxis()
         ax.set_xlabel("Test accuracy, %")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,6 @@ import numpy as np
 from flax import nnx
 
 from jaxsel._progress import track
-from jaxsel.data._load import without_opencv_hint
-from jaxsel.data._store import TFDS_IMPORT, find, resolve_data_dir
 from jaxsel.models import Target, load_target, tokenize
 
 LENGTH = 128
@@ -131,19 +130,34 @@ def read_cell(data: str, target: str, *, progress: bool = False) -> Cell:
 
 
 def _builder(data: str) -> Any:
-    folder = resolve_data_dir(None)
-    path, instead = find(data, folder)
-    if path is None:
-        why = f" in a way that can be read: {instead}" if instead else ""
-        raise FileNotFoundError(
-            f"--data {data!r} is not prepared in {folder}{why}. Where there is a "
-            'network: python -c "import tensorflow_datasets as tfds; tfds.builder('
-            f"{data!r}, file_format='array_record').download_and_prepare()\""
-        )
-    with TFDS_IMPORT:
-        import tensorflow_datasets as tfds
+    """Return what reads a prepared set, without TensorFlow."""
+    import tensorflow_datasets as tfds
 
-        return tfds.builder_from_directory(path)
+    # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.
+    folder = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    folder = folder.expanduser().absolute()
+    try:
+        builder: Any = tfds.core.read_only_builder.builder_from_files(
+            data, data_dir=str(folder)
+        )
+    except ValueError as error:  # it is not there, or that is no name
+        raise FileNotFoundError(
+            f"--data {data!r} is not prepared in {folder}. {_how_to_prepare(data)}"
+        ) from error
+    kind = builder.info.file_format.value
+    if kind not in ("array_record", "parquet"):
+        raise FileNotFoundError(
+            f"--data {data!r} is prepared as {kind}, which TensorFlow alone reads. "
+            f"{_how_to_prepare(data)}"
+        )
+    return builder
+
+
+def _how_to_prepare(data: str) -> str:
+    return (
+        'Where there is a network: python -c "import tensorflow_datasets as tfds; '
+        f"tfds.builder({data!r}, file_format='array_record').download_and_prepare()\""
+    )
 
 
 def _features(data: str, info: Any, kind: str) -> tuple[list[str], str]:
@@ -184,9 +198,7 @@ def _read(
         range(0, len(source), _CHUNK), progress=progress, label=f"Reading {split}"
     ):
         stop = min(start + _CHUNK, len(source))
-        with without_opencv_hint():
-            rows = source.__getitems__(list(range(start, stop)))
-        for row in rows:
+        for row in source.__getitems__(list(range(start, stop))):
             parts = [row[name] for name in names]
             x.append(tuple(parts) if side is None else _within(parts[0], side))
             y.append(int(row[label]))

@@ -17,6 +17,8 @@ ours get the same search for their settings and pass the same guard. Needs tweet
 the model minilm. Allow 15 minutes on two cores, with --full an hour for each seed: a
 run that was killed resumes."""
 FULL = "38 to 1,500 labels, the paper's sub-model, 5.12 million Gaussian samples"
+LASTS = "15 minutes on two cores"
+LASTS_FULL = "an hour for each seed on two cores"
 SPREAD = True
 
 

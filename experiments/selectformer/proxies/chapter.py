@@ -303,8 +303,9 @@ def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
     return Figure(
         plot=figure,
         caption=f"Fidelity and secure cost, mean of {len(result.pools)} pools; the "
-        "level line is a random choice. Bars are one standard error over seeds. "
-        f"{tables.BY_CONSTRUCTION}",
+        "level line is a random choice."
+        + " Bars are one standard error over seeds." * (len(result.seeds) > 1)
+        + f" {tables.BY_CONSTRUCTION}",
         alt=f"Overlap with the target's choice: {told}.",
     )
 
