@@ -192,6 +192,10 @@ def retrieve_binned(
         index, with weight 1. With fewer rows than `budget`, all of them, and `n_valid`
         says how many.
 
+    Raises:
+        ValueError: If the mode has no distances for `coverage`, or as for
+            `binning_distance`.
+
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
         Algorithm 4, and section 3.2 with Algorithm 3 (coverage).
