@@ -60,7 +60,6 @@ class Line:
         wall: Whether ratios are the clock's, as the smaller of two.
         rounds: How many there were.
         marks: Footnotes that hold for it.
-        seconds: Ours and the peer's, for each unit of work.
     """
 
     bench: str
@@ -74,7 +73,6 @@ class Line:
     wall: bool = False
     rounds: int = 0
     marks: str = ""
-    seconds: Sequence[float] = ()
 
 
 def lines(records: Sequence[Json]) -> list[Line]:
@@ -104,7 +102,6 @@ def _line(record: Json, case: Json) -> Line | None:
         limit=_limits.share(case, per_unit(ours, clock), record.get("limits")),
         by=clock,
         rounds=len(ours[clock]),
-        seconds=(per_unit(ours, clock),),
         marks=_BUSY if busy(record, case) else "",
     )
     if not peers:
@@ -126,7 +123,6 @@ def _line(record: Json, case: Json) -> Line | None:
         by=by,
         wall=by != clock,
         marks=marks,
-        seconds=(per_unit(ours, by), per_unit(best, by)),
     )
 
 

@@ -111,7 +111,7 @@ def pages() -> list[Path]:
 def on_record(records: Sequence[Json]) -> tuple[Cases, list[Line]]:
     """Return the latest cases and lines of the CPU that most records come from."""
     records = [one for one in records if one["device"]["platform"] == PLATFORM]
-    cases = {key[-2:]: value for key, value in latest(records).items()}
+    cases = {(key[-2], key[-1]): value for key, value in latest(records).items()}
     return cases, _summary.lines(records)
 
 
@@ -197,17 +197,17 @@ def _retraining(cases: Cases, lines: Sequence[Line]) -> list[str]:
     body = []
     for name, (text, unit) in _RETRAINED.items():
         line = retrained[name]
+        ours = _rows(cases["retrain", name][1])["jaxsel"]
         peer = _peer(line)
         body.append(
             [
                 text,
-                f"{_rounded(1 / line.seconds[0])} {unit}",
+                f"{_rounded(1 / per_unit(ours, 'cpu_s'))} {unit}",
                 "pyDVL with scikit-learn" if peer == "pyDVL" else peer,
                 _said(line) if line.peer else "",
             ]
         )
-    del cases
-    head = ["work", "per second", "peer", "times"]
+    head = ["work", "per CPU second", "peer", "times"]
     return [*table(head, body), *_footnotes([retrained[name] for name in _RETRAINED])]
 
 
