@@ -193,8 +193,7 @@ def refit_score(
 ) -> Proxy:
     """Fit the emulator of the entropy again, to the logits that a proxy has now.
 
-    In vivo training moves the logits away from those that the emulator was fitted to.
-    A proxy whose score has no emulator is returned as it is.
+    In vivo training moves the logits away from the ones that it was fitted to.
 
     Args:
         proxy: A trained proxy.
@@ -204,6 +203,9 @@ def refit_score(
         source: As in `train_mlps`.
         n_points: As in `train_mlps`.
         seeds: Initial weights, of which the best are kept.
+
+    Returns:
+        The proxy with that emulator; as it is if its score has none.
 
     Raises:
         ValueError: If logits are not finite, or an argument is out of range.
