@@ -52,5 +52,5 @@ def default_candidates(target: Target, *, features: bool = True) -> dict[str, Ph
 
 
 def _paper(layers: int, heads: int, width: int) -> Phase:
-    # At rates of 3e-4 and more the guard refuses many on bootstrap sets of some dozens.
+    # At .001 the guard refuses the deepest on bootstrap sets of some dozens.
     return Phase(paper_spec(layers, heads, width), training=Training(20, 20, 1e-4))

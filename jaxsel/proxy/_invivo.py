@@ -193,7 +193,7 @@ def refit_score(
 ) -> Proxy:
     """Fit the emulator of the entropy again, to the logits that a proxy has now.
 
-    In vivo training moves the logits away from those that the emulator was fitted to.
+    In vivo training moves the logits away from the ones that it was fitted to.
 
     Args:
         proxy: A trained proxy.
@@ -205,7 +205,7 @@ def refit_score(
         seeds: Initial weights, of which the best are kept.
 
     Returns:
-        The proxy with another emulator; as it is where its score has none.
+        The proxy with that emulator; as it is if its score has none.
 
     Raises:
         ValueError: If logits are not finite, or an argument is out of range.

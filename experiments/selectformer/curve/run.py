@@ -75,6 +75,7 @@ WAYS = {
         True,
     ),
     "refitted": Way("the paper's, the entropy's emulator refitted", "refitted, d=16"),
+    "distilled": Way("the paper's, distilled on own samples", "distilled, d=16"),
     "labels probe": Way("linear probe of the bootstrap set's labels", "bootstrap"),
     "distilled probe": Way("linear probe, distilled on own samples", "probe"),
     "margin probe": Way("the same, ranked by its margin", "probe, margin"),

@@ -233,7 +233,7 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
     refused = sum(int(np.isnan(pool.spearman[:, at[TWO]]).sum()) for pool in pools)
     oracle = float(np.mean([pool.beyond(pool.ideal)[:, 0, 0].mean() for pool in pools]))
     ours = [
-        f"{says.rstrip(',')}, distilled: {ranks(name)} for {shares[name]:.2%} of "
+        f"{says.rstrip(',')}{_lesson(name)}: {ranks(name)} for {shares[name]:.2%} of "
         f"the bytes{gains(name)}"
         for name, says in OURS.items()
     ]
@@ -254,6 +254,10 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
             held[claim.text] = held.get(claim.text, 0) + 1
     told = listed([f"“{text}” in {count}" for text, count in held.items()] or ["none"])
     return [*lines, f"Claims that hold, of {len(pools)} pools and their mean: {told}."]
+
+
+def _lesson(point: str) -> str:
+    return "" if point == "bootstrap probe" else ", distilled"
 
 
 def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:

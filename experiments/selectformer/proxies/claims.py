@@ -22,6 +22,7 @@ from .trial import BOOTSTRAP
 
 TWO = "paper, 2 phases"
 OURS = {
+    "bootstrap probe": "The probe of the labels alone",
     "probe": "The linear probe",
     "probe, margin": "The linear probe, ranked by its margin,",
 }

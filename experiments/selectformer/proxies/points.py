@@ -290,14 +290,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "sub-model": {"backbone": True},
     "as published": {"backbone": True, "source": "gaussian", "n_points": PUBLISHED},
     "refitted": {"refit": True},
+    "distilled": {"goal": "logits", "lesson": "own", "training": Training(4, 32)},
 }
-"""The paper's two phases in other ways: as its sections 4.2 and 4.3 have it, and with
-one addition of ours."""
+"""The paper's two phases in other ways: as its sections 4.2 and 4.3 have it, with one
+addition of ours, and taught as our probes are."""
 
 _OPTION_SAYS = {
     "sub-model": "The paper's two phases, cut from its sub-model",
     "as published": "The same, emulators trained on 5.12 million Gaussian samples",
     "refitted": "The paper's two phases, the entropy's emulator refitted in the end",
+    "distilled": "The paper's two phases, distilled on own samples as our probes are",
 }
 
 
