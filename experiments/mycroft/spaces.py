@@ -1,4 +1,4 @@
-"""Table 2 and the feature spaces: what does an encoder that needs no labels retrieve?
+"""Table 2 and the feature spaces: retrieval by an encoder that needs no labels.
 
 `python -m experiments.mycroft.spaces --seeds 8` runs it, prints each claim with its
 verdict, and keeps the results of each seed in a folder.
@@ -76,17 +76,20 @@ def spaces_seed(
     trainer = striped.trainer
     owner = new_owner(offer, 2, stripes, keys[1])
     view = look(owner, trainer.shared)
-    seen = {
+    represented = {
         "encoder": (encode(offer[0]), encode(trainer.shared[0])),
         "pixels": (_flat(offer[0]), _flat(trainer.shared[0])),
         "owner": (view.features, view.hard_features),
     }
     chosen = [
-        [choose("retrieve", view.by(*seen[s]), b, keys[2]) for b in stripes.budgets]
+        [
+            choose("retrieve", view.by(*represented[s]), b, keys[2])
+            for b in stripes.budgets
+        ]
         for s in SPACES
     ]
     mycroft = choose(PUBLISHED, view, stripes.main, keys[2])
-    first = _without_labels(trainer, offer, seen, stripes.main, keys[2])
+    first = _without_labels(trainer, offer, represented, stripes.main, keys[2])
 
     scene = draw_starved(data, starved, keys[3])
     lacking, plenty = scene.trainer, scene.offer
@@ -115,7 +118,7 @@ def spaces_seed(
 def _without_labels(
     trainer: Trainer,
     offer: Samples,
-    seen: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    represented: Mapping[str, tuple[np.ndarray, np.ndarray]],
     budget: int,
     key: jax.Array,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +131,7 @@ def _without_labels(
     order = np.asarray(jax.random.permutation(key, len(true)))
     gained, right = [], []
     for space in ("encoder", "pixels", "random"):
-        features, hard = seen["encoder" if space == "random" else space]
+        features, hard = represented["encoder" if space == "random" else space]
         near = retrieve_nearest(features, hard, budget)
         rows = np.asarray(near.indices)[: int(near.n_valid)]
         if space == "random":
@@ -140,16 +143,16 @@ def _without_labels(
 
 
 def space_claims(
-    found: Mapping[str, np.ndarray], budgets: Sequence[int]
+    results: Mapping[str, np.ndarray], budgets: Sequence[int]
 ) -> list[Claim]:
     """Judge the claims on feature spaces and on missing labels.
 
     Args:
-        found: What `spaces_seed` returns, stacked over seeds.
+        results: What `spaces_seed` returns, stacked over seeds.
         budgets: Of the experiment before stripes.
     """
     at = int(np.argmin(np.abs(np.asarray(budgets) - SIZES.main)))
-    useful = dict(zip(SPACES, found["useful"][:, :, at].T, strict=True))
+    useful = dict(zip(SPACES, results["useful"][:, :, at].T, strict=True))
     name = ENCODERS[FIRST].name
     stripes = "Fashion-MNIST before stripes"
     scale = f"{name}, trained on ImageNet; {budgets[at]} samples"
@@ -177,9 +180,9 @@ def space_claims(
         ),
     ]
     for i, where in enumerate((stripes, "Fashion-MNIST, starved classes")):
-        encoder, pixels, random = found["unlabelled"][:, i, :, 0].T
-        labelled = found["labelled"][:, i, 0]
-        right = found["pseudo_right"][:, i].mean(0)
+        encoder, pixels, random = results["unlabelled"][:, i, :, 0].T
+        labelled = results["labelled"][:, i, 0]
+        right = results["pseudo_right"][:, i].mean(0)
         size = f"{name}; {SIZES.main} samples, {right[0]:.0%} of pseudo-labels right"
         findings += [
             _near(

@@ -111,15 +111,15 @@ def pretrained_table(result: Study) -> Table:
 def pretrained_figure(result: Study, setting: str) -> Figure:
     """Draw Figure 2a or 2b: the share found by the share inspected."""
     at = SETTINGS.index(setting)
-    found = result.pretrained["curves"][:, at]
+    shares = result.pretrained["curves"][:, at]
     shown = {
-        f"{method}, {space}" if space else method: found[:, i]
+        f"{method}, {space}" if space else method: shares[:, i]
         for i, (method, space) in enumerate(COLUMNS)
         if (method != MAX or setting == "instance")
         and (method in ("KNN-Shapley", MAX) or space != "pixels" or method in AGAIN)
         and (method not in AGAIN or space == "pixels")
     }
-    n = found.shape[-1] - 1
+    n = shares.shape[-1] - 1
     curves = Curves(
         name=WHERE[setting],
         x=np.arange(n + 1) / n,

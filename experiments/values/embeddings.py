@@ -88,10 +88,12 @@ def images_seed(
             embeds.append(lambda x, a=start, b=stop: x[:, a:b])
     part = Part(np.concatenate(columns, 1), y[valued], fashion.other_x, fashion.other_y)
     names = IMAGES if pretrained is None else PRETRAINED
-    found = _compare(part, dict(zip(names, embeds, strict=True)), n, n_val, seed)
-    gallery = images[found.pop("best")]
+    results = _compare(part, dict(zip(names, embeds, strict=True)), n, n_val, seed)
+    gallery = images[results.pop("best")]
     shape = (*gallery.shape[:2], LARGE, LARGE)
-    return found | {"gallery": np.round(255 * gallery).astype(np.uint8).reshape(shape)}
+    return results | {
+        "gallery": np.round(255 * gallery).astype(np.uint8).reshape(shape)
+    }
 
 
 def texts_seed(
@@ -110,9 +112,9 @@ def texts_seed(
         name: lambda x, i=i: x[:, i * width : (i + 1) * width]
         for i, name in enumerate(TEXTS)
     }
-    found = _compare(both, embeds, n, n_val, seed)
-    del found["best"]  # texts have no gallery
-    return found
+    results = _compare(both, embeds, n, n_val, seed)
+    del results["best"]  # texts have no gallery
+    return results
 
 
 def _compare(

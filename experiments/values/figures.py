@@ -92,11 +92,11 @@ def gallery_figure(result: Study) -> Figure:
     figure = new_figure()
     figure.set_size_inches(7.0, 0.75 * len(names))
     with style():
-        left, right = figure.subplots(
+        tiles, counted = figure.subplots(
             len(names), 2, gridspec_kw={"width_ratios": (4, 1)}
         ).T
         for ax, bars, name, images, count in zip(
-            left, right, names, gallery, counts.mean(0), strict=True
+            tiles, counted, names, gallery, counts.mean(0), strict=True
         ):
             ax.imshow(_tiled(images, 2), cmap="gray_r", vmin=0, vmax=255)
             ax.set(xticks=[], yticks=[])
@@ -105,7 +105,7 @@ def gallery_figure(result: Study) -> Figure:
             )
             bars.bar(range(VALUED), count, color=COLORS[0])
             bars.set(xticks=[], yticks=[], ylim=(0, counts.mean(0).max()))
-        right[-1].set_xticks(range(VALUED))
+        counted[-1].set_xticks(range(VALUED))
     top = "; ".join(
         f"{name}: {', '.join(f'{c:.1f}' for c in count)}"
         for name, count in zip(names, counts.mean(0), strict=True)

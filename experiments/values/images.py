@@ -75,8 +75,8 @@ class Encoded:
 
 def encoders_there() -> tuple[str, ...]:
     """Return the encoders that are prepared on this machine."""
-    there = {model.name for model in available_models() if model.path is not None}
-    return tuple(name for name in ENCODERS if name in there)
+    prepared = {model.name for model in available_models() if model.path is not None}
+    return tuple(name for name in ENCODERS if name in prepared)
 
 
 def encoded(

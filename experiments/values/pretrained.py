@@ -153,15 +153,15 @@ def pretrained_seed(
     both, foreign = with_foreign(mnist, fashion)
     auc, curves, accuracy = [], [], []
     for i, data in enumerate((fashion, both)):
-        deal, own = jax.random.split(jax.random.fold_in(key, i))
+        deal, draws = jax.random.split(jax.random.fold_in(key, i))
         scene = planted(data, sizes, deal, foreign if i else None)
         spaces = spaces_of(data)
-        found = [
+        detections = [
             detection_curve(v, scene.bad)
-            for v in _values(scene, spaces, data.y, sizes, own)
+            for v in _values(scene, spaces, data.y, sizes, draws)
         ]
-        auc.append([curve.auc for curve in found])
-        curves.append([curve.found for curve in found])
+        auc.append([curve.auc for curve in detections])
+        curves.append([curve.found for curve in detections])
         accuracy.append([[one[s].accuracy for s in SPACES] for one in spaces.values()])
     return {
         "auc": np.array(auc),
@@ -204,8 +204,8 @@ def planted(
     train, val = order[:n].copy(), order[n : n + sizes.n_val]
     labels, n_classes = data.y[train], int(data.y.max()) + 1
     if foreign is None:
-        given, bad = flip_labels(spoil, labels, _RATE, n_classes=n_classes)
-        return Scene(train, val, np.asarray(given), np.asarray(bad))
+        flipped, bad = flip_labels(spoil, labels, _RATE, n_classes=n_classes)
+        return Scene(train, val, np.asarray(flipped), np.asarray(bad))
     count = round(_RATE * n)
     bad = np.arange(n) < count  # an order of rows means nothing
     train[:count] = np.asarray(jax.random.permutation(spoil, foreign))[:count]

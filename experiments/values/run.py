@@ -167,9 +167,9 @@ def experiments(
     with_texts = texts_there()
     read, eights = functools.cache(pictures), functools.cache(digits)
     embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
-    there, six = encoders_there(), None
-    if len(there) == len(ENCODERS):  # before threads ask for it
-        six = encoded("fashion_mnist", there, classes=VALUED, progress=progress)
+    encoders, six = encoders_there(), None
+    if len(encoders) == len(ENCODERS):  # before threads ask for it
+        six = encoded("fashion_mnist", encoders, classes=VALUED, progress=progress)
     jobs: dict[str, Job] = {
         **applications(sizes, with_texts=with_texts),
         "ranks": lambda seed: ranks_seed(read("mnist"), ranks, seed),
@@ -186,7 +186,7 @@ def experiments(
             read("mnist", crop=2), eights(), DOMAINS, seed
         ),
     }
-    if FIRST in there:
+    if FIRST in encoders:
         clothes, numbers = (
             encoded(name, (FIRST,), progress=progress)
             for name in ("fashion_mnist", "mnist")

@@ -83,17 +83,17 @@ def image_features(
             f"model_type in {file} must be {KIND} or vit, an encoder of images, got "
             f"{kind!r}"
         )
-    seen = settings["image_size"] if side is None else check_count("side", side)
+    shown = settings["image_size"] if side is None else check_count("side", side)
     mean, deviation = _normalisation(folder)
     # Weights are read where an image has not been encoded before.
     encoder = functools.cache(
-        lambda: _efficientnet(folder) if kind == KIND else _vit(folder, seen, pool)
+        lambda: _efficientnet(folder) if kind == KIND else _vit(folder, shown, pool)
     )
     width = WIDTH if kind == KIND else settings["hidden_size"]
     facts = {
         "weights": _digest(folder / "model.safetensors") if cache is not None else "",
         "config": settings,
-        "side": seen,
+        "side": shown,
         "pool": pool if kind == "vit" else None,
         "normalised": [mean, deviation],
         "version": _VERSION,
@@ -114,7 +114,7 @@ def image_features(
                 encoder()(
                     _prepared(
                         take_rows(part[batch], slice(None), batch_size),
-                        seen,
+                        shown,
                         mean,
                         deviation,
                     )
@@ -169,11 +169,10 @@ def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not file.is_file():
         return _MEAN, _DEVIATION
     settings = json.loads(file.read_text(encoding="utf-8"))
-    found = (
+    mean, deviation = (
         tuple(settings.get(f"image_{name}", default))
         for name, default in (("mean", _MEAN), ("std", _DEVIATION))
     )
-    mean, deviation = found
     return mean, deviation
 
 
