@@ -1,4 +1,4 @@
-"""KNN values beside those of shapiq: `python -m benchmarks.nearest --shapiq PYTHON`.
+"""KNN values of jaxsel and of shapiq: `python -m benchmarks.nearest --shapiq PYTHON`.
 
 Compares exact KNN-Shapley, threshold and weighted values: whether they are equal, and
 the CPU time on one thread for ten validation points. shapiq explains one validation

@@ -1,4 +1,4 @@
-"""Check what docs/comparison.md says about other packages against their wheels.
+"""Check the statements of docs/comparison.md about other packages by their wheels.
 
 Fetch the wheels first, without what they depend on, then run this over the folder:
 
