@@ -51,7 +51,7 @@ class Sizes:
     Attributes:
         n: Training points.
         n_val: Validation points.
-        n_test: SeedTest points.
+        n_test: Test points.
         pool: Points on offer in the acquisition.
         rounds: Purchases, of 50 points each.
         width: Components that tables and texts are projected to.

@@ -172,6 +172,35 @@ def test_bottom_layers_are_the_targets_own(here, kind):
         np.testing.assert_allclose(one.features(inputs), first, rtol=1e-5, atol=1e-6)
 
 
+def test_phases_leave_what_the_paper_says():
+    n = 1000
+    left = np.arange(50, n)
+    offered = trial.Offer(np.arange(n), np.arange(50), left, np.zeros(0, int))
+    rng = np.random.default_rng(0)
+    all_ways = ways(BERT, paper=True)
+    scores = {cut: rng.normal(size=950) for cut in cuts(all_ways.values())}
+    oracle = rng.normal(size=950)
+    best = lambda values, k: set(np.argsort(-values)[:k].tolist())
+    (first, _), (last, _) = all_ways[OURS].phases
+    for name, budget in ((OURS, 200), (f"{OURS}, 40%", 400)):
+        chosen = trial._chosen(all_ways[name], scores, oracle, offered, 0)
+        assert len(chosen) == budget - 50  # the bootstrap set counts
+        sieved = best(scores[first], 300 * budget // 200 - 50)
+        assert set(chosen) <= sieved
+        assert min(scores[last][chosen]) >= max(scores[last][[*(sieved - set(chosen))]])
+    target = trial._chosen(all_ways[ORACLE], scores, oracle, offered, 0)
+    assert set(target) == best(oracle, 150)
+    draws = [
+        trial._chosen(all_ways[RANDOM], scores, oracle, offered, s) for s in (0, 1)
+    ]
+    assert len(set(draws[0]) & set(draws[1])) < 60
+    everything = trial._chosen(all_ways["random, 100%"], scores, oracle, offered, 0)
+    assert sorted(everything) == [*range(950)]
+    scores[first] = np.full(950, np.nan)  # refused
+    assert trial._chosen(all_ways[OURS], scores, oracle, offered, 0) is None
+    assert np.isnan(trial._rho(all_ways[RANDOM], scores, oracle))
+
+
 def test_the_rate_is_the_highest_that_the_guard_accepts(monkeypatch):
     """Trainings at the first two rates diverge, and rank otherwise."""
     tried = []

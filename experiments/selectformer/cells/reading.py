@@ -96,7 +96,7 @@ def read_cell(data: str, target: str, *, progress: bool = False) -> Cell:
         return _read(builder, split, names, label, side, progress)
 
     train = read("train") if "train" in builder.info.splits else Split([], np.zeros(0))
-    tests = [read(name) for name in _TESTS if name in builder.info.splits]
+    tests = (read(name) for name in _TESTS if name in builder.info.splits)
     test = next((one for one in tests if (one.y >= 0).any()), Split([], np.zeros(0)))
     for use, split in (("train", train), ("test", test)):
         if not (split.y >= 0).any():

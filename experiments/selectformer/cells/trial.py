@@ -33,7 +33,7 @@ from jaxsel.proxy import (
     tune,
 )
 
-from .grid import PROBE, Cut, Way, cuts
+from .grid import PROBE, TYPICAL, Cut, Way, cuts
 from .reading import Cell
 
 BOOTSTRAP = 0.05
@@ -254,7 +254,7 @@ def _accepted(
         )
         logits = proxy.logits(*read)
         scores = proxy.scores(logits, finite=False)
-        if trained.stopped or not np.isfinite(scores).all():
+        if trained.stopped or not np.isfinite([*scores, *logits.ravel()]).all():
             continue
         exact = np.asarray(entropy(jnp.asarray(logits)))
         rank = monotonicity(scores, exact)
@@ -300,7 +300,7 @@ def _chosen(
         if np.isnan(scores[cut]).any():
             return None
         # A larger budget leaves proportionally more in the phases before the last.
-        part = way.budget if share is None else share * way.budget / 0.2
+        part = way.budget if share is None else share * way.budget / TYPICAL
         rows = rows[_top(scores[cut][rows], keep(min(part, 1.0)))]
     return rows
 
