@@ -22,7 +22,11 @@ def main(arguments: list[str]) -> None:
     if len(arguments) not in (0, 3):
         sys.exit(f"expected an address and two numbers, or nothing\n\n{__doc__}")
     try:
-        jaxsel.init_multihost(*arguments[:1], *map(int, arguments[1:]))
+        if arguments:
+            address, processes, process = arguments
+            jaxsel.init_multihost(address, int(processes), int(process))
+        else:
+            jaxsel.init_multihost()
     except ValueError as error:  # no cluster that JAX recognises, or no numbers
         sys.exit(f"{error}\n\n{__doc__}")
     # The same arrays in every process; the mesh spans the devices of all of them.
