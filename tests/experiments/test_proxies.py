@@ -131,6 +131,7 @@ def small(monkeypatch):
     }
     monkeypatch.setattr(run, "candidates", lambda kind, full: small)
     monkeypatch.setattr(Candidate, "tries", few_tries)
+    monkeypatch.setattr(maker, "STARTS", 1)
     return read
 
 
