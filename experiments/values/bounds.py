@@ -193,7 +193,7 @@ def _cases(
 def _hypergeometric(
     points: int, right: int, drawn: np.ndarray, among: np.ndarray
 ) -> np.ndarray:
-    """Return the chance that a number are right among so many drawn; they broadcast."""
+    """Return hypergeometric probabilities; `drawn` and `among` broadcast."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, points + 1)))])
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:

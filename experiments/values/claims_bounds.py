@@ -1,4 +1,4 @@
-"""Theorems 3 and 4: are their bounds kept, and what do they say of the two values?"""
+"""Theorems 3 and 4: count broken bounds, and compare the values."""
 
 from __future__ import annotations
 
