@@ -131,15 +131,13 @@ def read_cell(data: str, target: str, *, progress: bool = False) -> Cell:
 
 def _builder(data: str) -> Any:
     """Return what reads a prepared set, without TensorFlow."""
-    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.
     folder = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     folder = folder.expanduser().absolute()
     try:
-        builder: Any = tfds.core.read_only_builder.builder_from_files(
-            data, data_dir=str(folder)
-        )
+        builder: Any = builder_from_files(data, data_dir=str(folder))
     except ValueError as error:  # it is not there, or that is no name
         raise FileNotFoundError(
             f"--data {data!r} is not prepared in {folder}. {_how_to_prepare(data)}"
