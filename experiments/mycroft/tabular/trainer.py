@@ -76,8 +76,14 @@ def _new(name: str, seed: int) -> Any:
     if name == "XGBoost":
         from xgboost import XGBClassifier  # pyright: ignore
 
+        # By default five positives can't have a leaf of their own. Of 1, .1 and 0 this
+        # had the best F1 on seed 100, which is not among those reported.
         return XGBClassifier(
-            n_estimators=20, learning_rate=0.3, n_jobs=1, random_state=seed
+            n_estimators=20,
+            learning_rate=0.3,
+            min_child_weight=0.1,
+            n_jobs=1,
+            random_state=seed,
         )
     return GradientBoostingClassifier(
         n_estimators=20,
