@@ -192,6 +192,11 @@ def retrieve_binned(
         index, with weight 1. With fewer rows than `budget`, all of them, and `n_valid`
         says how many.
 
+    Raises:
+        ValueError: As for `binning_distance`, or if `budget` is less than 1, or with
+            `coverage` and mode "per_feature".
+        TypeError: As for `binning_distance`.
+
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,
         Algorithm 4, and section 3.2 with Algorithm 3 (coverage).
