@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -193,6 +194,6 @@ def _craig(view: View, budget: int) -> np.ndarray:
     for c, n in _shares(view, budget).items():
         rows = np.flatnonzero(view.labels == c)
         if n:
-            chosen = facility_location(view.gradients.take(rows), int(n))
+            chosen = facility_location(view.gradients.take(jnp.asarray(rows)), int(n))
             parts.append(rows[np.asarray(chosen.indices)[: len(chosen)]])
     return np.concatenate(parts)

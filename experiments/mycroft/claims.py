@@ -314,7 +314,8 @@ def _on_stripes(result: Mycroft) -> list[Finding]:
     They form a family of their own.
     """
     cases, one = result.cases, result.variants
-    by = dict(zip(ALL, np.moveaxis(one.accuracy, 1, 0), strict=True))
+    accuracy = np.moveaxis(one.accuracy, 1, 0)
+    by: dict[str, np.ndarray] = dict(zip(ALL, accuracy, strict=True))
     main = f"{_scale(result.backgrounds)}, {one.main} samples"
     everywhere = f"{_scale(result.backgrounds)}, all budgets"
     hard = {way: one.by_hard[:, i] for i, way in enumerate(WAYS)}

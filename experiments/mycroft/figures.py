@@ -300,7 +300,7 @@ def variant_table(result: Mycroft) -> Table:
     one = result.variants
     names = {PUBLISHED: AS_PUBLISHED, "equation 2": "with all distances (equation 2)"}
     names |= {"two layers": "by gradients of two layers", "craig": "CRAIG"}
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             names[how],
             *(spread(one.accuracy[:, i, b]) for b in range(len(one.budgets))),

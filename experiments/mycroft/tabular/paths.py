@@ -87,7 +87,7 @@ def paths_seed(
         tree: One of `TREES`: how far the owners' trees are grown.
     """
     check_choice("table", table, TABLES)
-    check_choice("tree", tree, TREES)
+    check_choice("tree", tree, [*TREES])
     seed = check_count("seed", seed, minimum=0)
     return paths_of(seed, tables(table)[0], SIZES[table], tree=tree)
 

@@ -17,7 +17,7 @@ from .market import TableMarket
 COVERING = ", covering"
 """Ends the names of rankings that cover the hard samples (Algorithm 3 of the paper)."""
 
-TREES: dict[str, dict[str, int]] = {
+TREES: dict[str, dict[str, Any]] = {
     "depth 4": {"max_depth": 4},
     "leaves of 5": {"min_samples_leaf": 5},
 }
