@@ -104,6 +104,7 @@ class Measured:
         said: The figures, for a reader.
         if_fails: Said after them if the claim does not hold.
         other: Why this data set can't speak for the claim; "" if it can.
+        apart: Names rows that are corrected apart from others of their claim's family.
     """
 
     key: str
@@ -113,6 +114,7 @@ class Measured:
     scale: str = ""
     if_fails: str = ""
     other: str = ""
+    apart: str = ""
 
 
 def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Claim]:
@@ -144,7 +146,9 @@ def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Cl
             else:
                 evidence = untested(row.other) if row.other else claim.test(row.values)
             one = _finding(key, claim, row.where, row.scale, row.said, evidence)
-            one = dataclasses.replace(one, if_fails=row.if_fails)
+            one = dataclasses.replace(
+                one, family=one.family + row.apart, if_fails=row.if_fails
+            )
             (rest if claim.test is None else tested).append(one)
         if not some and claim.because:
             rest.append(_finding(key, claim, "", "", "", because))

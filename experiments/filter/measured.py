@@ -12,7 +12,8 @@ from experiments.values.judge import gap
 from jaxsel.demo.words import standard_error
 
 from .best import BY, best
-from .cases import NAMES, WAYS, cases, scale, strong
+from .cases import NAMES, WAYS, Case, cases, scale, strong
+from .clients import AVERAGING, DEALS
 from .links import LINKS, exchanged_bytes, rounds_to, saved
 from .run import Filtering
 from .writers import FEW, STYLES
@@ -30,8 +31,8 @@ RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
 
 def on_claims(result: Filtering) -> Iterator[Measured]:
     """Yield what was measured on the paper's claims, by its own rule."""
-    for case in cases(result):
-        about = {"where": case.where, "scale": case.scale}
+    for case in _by_averaging(result):
+        about = _about(case)
         for key, (name, a), (other, b) in (
             ("harm", ("clean alone", case.ideal), ("all data", case.none)),
             ("all data", ("selection", case.paper), ("all data", case.none)),
@@ -44,9 +45,9 @@ def on_claims(result: Filtering) -> Iterator[Measured]:
 
 
 def on_ours(result: Filtering) -> Iterator[Measured]:
-    """Yield what was measured on other rules, the best threshold and few writers."""
-    for case in cases(result):
-        about = {"where": case.where, "scale": case.scale}
+    """Yield what was measured on other rules, the best threshold and writers."""
+    for case in _by_averaging(result):
+        about = _about(case)
         crossed = "cross-fitted", case.crossed
         quantile = "quantile", case.quantile
         for key, (name, a), (other, b) in (
@@ -66,6 +67,15 @@ def on_ours(result: Filtering) -> Iterator[Measured]:
         yield _compared("clean", "without", asked["hard"], "with", ideal, **about)
     yield from _threshold(result)
     yield from _writers(result)
+    yield from _clients(result)
+
+
+def _by_averaging(result: Filtering) -> list[Case]:
+    return sorted(cases(result), key=lambda case: not case.family)  # plain first
+
+
+def _about(case: Case) -> dict[str, str]:
+    return {"where": case.where, "scale": case.scale, "apart": case.family}
 
 
 def _compared(
@@ -84,11 +94,11 @@ def timed(
     """
     for target, kinds in result.best.items():
         for kind in kinds:
+            plain = result.variants[target]["plain"]["ideal"]
+            accuracy = result.plain[target][kind]["accuracy"][:, -1]
+            yield target, kind, "plain", plain, accuracy
             accuracy = result.noise[target][kind]["accuracy"][:, -1]
             yield target, kind, "", result.questions[target]["ideal"], accuracy
-            if kind == "open" and "plain" in result.variants[target]:
-                one = result.variants[target]["plain"]
-                yield target, kind, "plain", one["ideal"], one["accuracy"]
 
 
 def to_goal(
@@ -192,6 +202,25 @@ def _writers(result: Filtering) -> Iterator[Measured]:
             ("foreign", "few writers'", kept, "others'", foreign),
         ):
             yield _compared(f"writers, {f}, {key}", name, a, other, b, **about)
+
+
+def _clients(result: Filtering) -> Iterator[Measured]:
+    """Yield what the paper's rule gains where clients are writers, as with FEMNIST."""
+    for d, deal in enumerate(DEALS):
+        for a, way in enumerate(AVERAGING):
+            none, paper = result.clients["accuracy"][:, d, a, :2].T
+            ideal = result.clients["accuracy"][:, d, a, -1]
+            about = {
+                "where": f"{strong(result, 'mnist', 'open')}, clients of {deal}, {way}",
+                "scale": scale(result),
+            }
+            for key, other, b in (
+                ("all data", "all data", none),
+                ("clean", "clean alone", ideal),
+            ):
+                yield _compared(
+                    f"clients, {key}", "selection", paper, other, b, **about
+                )
 
 
 def _with_error(values: np.ndarray) -> str:

@@ -21,13 +21,14 @@ from jaxsel.demo.seeds import stacked
 
 from . import writers
 from .best import SHARES, best_seed
+from .clients import PLAIN, clients_seed
 from .runs import noise_seed, questions_seed
 
 FULL_FILTER = FilterSizes(rounds=100)
 """With `--full`: more rounds."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {"server_rate": None},
+    "plain": PLAIN,
     "cnn": {"net": "cnn"},
 }
 """What else is tried under strong open-set noise; the second with `--full`."""
@@ -60,6 +61,8 @@ class Filtering:
             `VARIANTS`.
         best: What `best_seed` returns, stacked likewise, by target and kind in `BEST`.
         writers: What `writers_seed` returns, stacked likewise.
+        plain: As `noise`, by plain averaging, which is the paper's.
+        clients: What `clients_seed` returns, stacked likewise.
     """
 
     seeds: np.ndarray
@@ -71,6 +74,8 @@ class Filtering:
     variants: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
     best: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
     writers: Mapping[str, np.ndarray]
+    plain: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+    clients: Mapping[str, np.ndarray]
 
 
 def run_filtering(
@@ -149,6 +154,11 @@ def run_filtering(
             for target in targets
         },
         writers=stacked(found["writers"]),
+        plain={
+            target: {kind: stacked(found[f"{target}-plain-{kind}"]) for kind in KINDS}
+            for target in targets
+        },
+        clients=stacked(found["clients"]),
     )
 
 
@@ -168,8 +178,11 @@ def experiments(
         return seeded
 
     jobs = {}
+    plain = dataclasses.replace(sizes, **PLAIN)
     for target in targets:
         for kind in KINDS:
+            name = f"{target}-plain-{kind}"
+            jobs[name] = job(noise_seed, target, plain, kind=kind)
             jobs[f"{target}-{kind}"] = job(noise_seed, target, kind=kind)
         jobs[f"{target}-questions"] = job(questions_seed, target)
         for name in variants:
@@ -178,6 +191,7 @@ def experiments(
         for kind in BEST:
             jobs[f"{target}-best-{kind}"] = job(best_seed, target, kind=kind)
     jobs["writers"] = job(writers.writers_seed, WRITTEN)
+    jobs["clients"] = job(clients_seed, WRITTEN)
     return jobs
 
 

@@ -1,4 +1,8 @@
-"""Mycroft's case studies: noise, missing labels, other models, retraining."""
+"""Mycroft's case studies: noise, missing labels, other models, retraining.
+
+They run on the stripes of `spurious`, where a tenth of the owner's samples are of use:
+the paper's claims are about owners with data of another kind than the trainer's.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ import numpy as np
 from jaxsel.demo.scenes.networks import steps_for
 from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, new_owner
 from jaxsel.demo.scenes.spoiling import spoilt
-from jaxsel.demo.scenes.starved import draw_starved
 from jaxsel.demo.scenes.trainer import Samples, Sizes, joined, take
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
 from .choosing import PUBLISHED, SELECTORS, SPACES, choose, look
+from .spurious import PAIR, draw_backgrounds, mixed
 
 RETRAINED = ("nothing", PUBLISHED, "random", "everything")
 OTHER = {"cnn": "mlp", "mlp": "cnn"}
@@ -66,14 +70,29 @@ class Cases:
     by_checkpoint: np.ndarray
 
 
-def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
-    """Run the case studies once; the fields of `Cases` without their first axis."""
+def cases_seed(
+    data: Samples,
+    sizes: Sizes,
+    seed: int,
+    *,
+    pair: tuple[int, int] = PAIR,
+    share: float = 0.1,
+) -> dict[str, np.ndarray]:
+    """Run the case studies once; the fields of `Cases` without their first axis.
+
+    Args:
+        data: What is dealt to trainer and owner.
+        sizes: How large the experiment is.
+        seed: Of all draws.
+        pair: The two classes.
+        share: Of the owner's samples, how many have the background that the trainer
+            has never seen behind their class.
+    """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(5)]
-    scene = draw_starved(data, sizes, keys[0])
-    trainer, offer, hard = scene.trainer, scene.offer, scene.trainer.shared
-    train = lambda samples, kind: new_owner(
-        samples, scene.n_classes, sizes, keys[1], kind=kind
-    )
+    scene = draw_backgrounds(data, sizes, keys[0], pair=pair)
+    trainer, hard = scene.trainer, scene.trainer.shared
+    offer, _ = mixed(scene, sizes.offered, share)
+    train = lambda samples, kind: new_owner(samples, 2, sizes, keys[1], kind=kind)
     pick = lambda how, view: choose(how, view, sizes.main, keys[2])
     gain = lambda owner, rows: trainer.gain(take(owner.samples, rows))
 
@@ -91,7 +110,7 @@ def cases_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
 
     chosen = (pick(how, look(clean, hard)) for how in (PUBLISHED, "random"))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
-    fresh = sizes.untrained(offer[0].shape[1:], scene.n_classes, keys[4])
+    fresh = sizes.untrained(offer[0].shape[1:], 2, keys[4])
     retrained = []
     for rows in sets:
         samples = joined(trainer.own, take(offer, rows))

@@ -18,9 +18,11 @@ from .choosing import SELECTORS, SPACES
 from .claims import (
     own_claims,
     paper_claims,
+    stripes,
     useful_settings,
 )
 from .figures import (
+    answer_table,
     case_table,
     drop_table,
     first_table,
@@ -28,10 +30,12 @@ from .figures import (
     matched,
     matched_figure,
     owner_ranking_table,
+    request_table,
     retrained_table,
     spurious_figures,
     starved_figures,
     title,
+    variant_table,
 )
 from .ranking import METHODS
 from .run import Mycroft
@@ -56,7 +60,8 @@ DIFFERENCES = (
     (
         "Networks",
         "ResNet-50 trained on ImageNet, gradients of two layers",
-        "small CNNs and MLPs from scratch, gradients of the last layer",
+        "small CNNs and MLPs from scratch, gradients of the last layer, and of two "
+        "beside them",
     ),
     (
         "Features",
@@ -66,7 +71,7 @@ DIFFERENCES = (
     (
         "FuncFeat's distances",
         "a matrix of all of them (its code: distances from the geometric median)",
-        "distances from the geometric median",
+        "distances from the geometric median; all of them beside these",
     ),
     (
         "Noise",
@@ -77,13 +82,14 @@ DIFFERENCES = (
     (
         "Tables",
         "7 trainers, 95 owners, 665 cases; XGBoost",
-        "6 trainers, 51 owners, 306 cases; scikit-learn's gradient boosting",
+        "6 trainers, 51 owners, 306 cases; scikit-learn's gradient boosting, and "
+        "XGBoost where it is installed",
     ),
     (
         "Decision paths",
         "466 cases in which samples of the same and of another path exist",
         "pairs in which the owner holds the kind, and five samples of each exist; "
-        "leaves of at least five samples",
+        "trees of depth 4, as in the authors' code, and with leaves of at least five",
     ),
     (
         "Combined choices",
@@ -102,7 +108,7 @@ def mycroft_chapters(result: Mycroft) -> list[Chapter]:
     """
     chapters = [mycroft_chapter(result)]
     if result.tabular is not None:
-        blocks, data = tabular_blocks(result.tabular, result.paths)
+        blocks, data = tabular_blocks(result.tabular, result.paths, result.grown_paths)
         chapters.append(Chapter(title="Mycroft on a table", blocks=blocks, data=data))
     return chapters
 
@@ -147,6 +153,8 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         *pictures[1:],
         _space_words(result),
         Heading("Case studies"),
+        f"These run on {stripes(result)}, as all that follows on images: a tenth of "
+        "the owner's samples are of use.",
         case_table(result),
         drop_table(result),
         noise_words(result),
@@ -154,6 +162,10 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         label_words(result),
         retrained_table(result),
         model_words(result),
+        Heading("Other ways to match, small requests, and other answers"),
+        variant_table(result),
+        request_table(result),
+        answer_table(result),
         Heading("Ranking of owners"),
         owner_ranking_table(result),
         ranking_words(result),
@@ -181,6 +193,7 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "spurious": dataclasses.asdict(result.spurious),
         "cases": dataclasses.asdict(result.cases),
         "owners": dataclasses.asdict(result.owners),
+        "variants": dataclasses.asdict(result.variants),
     }
     title = f"Mycroft in miniature: of the paper's claims {tally(claims)}"
     return Chapter(title=title, blocks=blocks, data=data)

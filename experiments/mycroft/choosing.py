@@ -1,17 +1,23 @@
-"""How an owner chooses what to send: four ways, by what its model sees."""
+"""How an owner chooses what to send, by what its model sees."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+from flax import nnx
 
+from jaxsel.demo.scenes.networks import Net
 from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, gradients
 from jaxsel.demo.scenes.trainer import Samples
-from jaxsel.gradients import Factored
-from jaxsel.match import class_budgets, func_feat, grad_match
+from jaxsel.gradients import Factored, ghost
+from jaxsel.match import class_budgets, facility_location, func_feat, grad_match
 from jaxsel.retrieve import retrieve_nearest
 
 SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
@@ -29,6 +35,10 @@ lets distances bear on the choice, and fills nothing.
 """
 
 
+VARIANTS = ("equation 2", "two layers", "craig")
+"""Further ways of the paper's, or that it compares with; `choose` explains them."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
     """What an owner sees of its n samples and of the m hard ones.
@@ -38,7 +48,7 @@ class View:
         hard_labels: `[m]`.
         features: `[n, d]`: where retrieval looks for what is near.
         hard_features: `[m, d]`.
-        gradients: Those of its model's last layer, of n candidates.
+        gradients: Those of its model's last layer, or last two, of n candidates.
         hard_gradients: Those of the m hard samples.
     """
 
@@ -55,22 +65,51 @@ class View:
         return dataclasses.replace(self, features=flat, hard_features=hard)
 
 
-def look(owner: Owner, hard: Samples, *, checkpoint: int = CHECKPOINT) -> View:
+def look(
+    owner: Owner, hard: Samples, *, checkpoint: int = CHECKPOINT, layers: int = 1
+) -> View:
     """Look at an owner's samples and the hard ones through a checkpoint of its model.
 
-    Gradients are those of the checkpoint's last layer, and features what that layer
-    sees.
+    Gradients are those of the checkpoint's last layer or last two, and features what
+    the last one sees.
     """
     net = owner.nets[checkpoint]
     features, hard_features = (net.features(x) for x in (owner.samples[0], hard[0]))
+    if layers == 2:
+        oracles = [two_layers(net, samples) for samples in (owner.samples, hard)]
+    else:
+        oracles = [
+            gradients(net, samples, seen)
+            for samples, seen in ((owner.samples, features), (hard, hard_features))
+        ]
     return View(
         labels=owner.samples[1],
         hard_labels=hard[1],
         features=features,
         hard_features=hard_features,
-        gradients=gradients(net, owner.samples, features),
-        hard_gradients=gradients(net, hard, hard_features),
+        gradients=oracles[0],
+        hard_gradients=oracles[1],
     )
+
+
+def two_layers(net: Net, samples: Samples) -> Factored:
+    """Return the gradients of a network's last two layers, one for each sample.
+
+    In a CNN the layer before the last is a convolution.
+    """
+    blocks = len(net.params.get("convolutions", ()))
+    early = tuple(f"convolutions/{i}/" for i in range(blocks - 1))
+    wrt = lambda path, leaf: not path.startswith(early)
+    return ghost(_cross_entropy(net.graphdef), net.params, samples, wrt=wrt)
+
+
+@functools.cache
+def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
+    def loss(params: Any, example: tuple[jax.Array, jax.Array]) -> jax.Array:
+        scores = nnx.merge(graphdef, params)(example[0][None])[0]
+        return optax.softmax_cross_entropy_with_integer_labels(scores, example[1])
+
+    return loss
 
 
 def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
@@ -80,18 +119,26 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
         how: "func_feat", `PUBLISHED` and "grad_match" match the mean gradient of the
             hard samples of each class by samples of that class; "retrieve" takes the
             samples nearest to the hard ones of their class, by the cosine of features;
-            "random" draws from the classes of the hard samples, in proportion.
+            "random" draws from the classes of the hard samples, in proportion. Of
+            `VARIANTS`, "equation 2" is `PUBLISHED` with the distances of all hard
+            samples (the paper's text) in place of those of their median (its code),
+            "two layers" is `PUBLISHED` for a view of two layers, and "craig" takes the
+            representatives of the owner's samples of each class, which cover all their
+            gradients: it does not look at the hard samples but for their classes.
         view: What the owner sees.
         budget: How many samples to send at most.
         key: Key of the random draw.
 
     Returns:
         Rows, `[<= budget]`, best first. Matching may send fewer: it stops where no
-        sample is left whose gradient points towards the target. `PUBLISHED` does not.
+        sample is left whose gradient points towards the target. `PUBLISHED` and
+        `VARIANTS` do not.
     """
     y: Any = {"labels": view.labels}
     if how == "random":
         return _random(view, budget, key)
+    if how == "craig":
+        return _craig(view, budget)
     if how == "retrieve":
         y["hard_labels"] = view.hard_labels
         chosen = retrieve_nearest(view.features, view.hard_features, budget, **y)
@@ -102,10 +149,11 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
             chosen = grad_match(*gradients, budget, **y)
         else:
             near = view.features, view.hard_features
-            score = "omp" if how == PUBLISHED else "ols"
-            chosen = func_feat(*gradients, *near, budget, score=score, **y)
+            y["score"] = "ols" if how == "func_feat" else "omp"
+            y["distances"] = "all" if how == "equation 2" else "median"
+            chosen = func_feat(*gradients, *near, budget, **y)
     rows = np.asarray(chosen.indices)[: int(chosen.n_valid)]
-    if how == PUBLISHED:
+    if how in (PUBLISHED, *VARIANTS):
         return filled(rows, _random(view, budget, key), view.labels)
     return rows
 
@@ -126,9 +174,26 @@ def filled(rows: np.ndarray, others: np.ndarray, labels: np.ndarray) -> np.ndarr
     return np.concatenate([rows, *more])
 
 
-def _random(view: View, budget: int, key: jax.Array) -> np.ndarray:
-    order = np.asarray(jax.random.permutation(key, len(view.labels)))
+def _shares(view: View, budget: int) -> dict[int, int]:
+    """Divide a budget among the classes of the hard samples, in proportion."""
     classes, counts = np.unique(view.hard_labels, return_counts=True)
     sizes = np.array([np.sum(view.labels == c) for c in classes])
-    given = zip(classes, class_budgets(counts, sizes, budget), strict=True)
-    return np.concatenate([order[view.labels[order] == c][:n] for c, n in given])
+    return dict(zip(classes, class_budgets(counts, sizes, budget), strict=True))
+
+
+def _random(view: View, budget: int, key: jax.Array) -> np.ndarray:
+    order = np.asarray(jax.random.permutation(key, len(view.labels)))
+    shares = _shares(view, budget)
+    return np.concatenate(
+        [order[view.labels[order] == c][:n] for c, n in shares.items()]
+    )
+
+
+def _craig(view: View, budget: int) -> np.ndarray:
+    parts = []
+    for c, n in _shares(view, budget).items():
+        rows = np.flatnonzero(view.labels == c)
+        if n:
+            chosen = facility_location(view.gradients.take(jnp.asarray(rows)), int(n))
+            parts.append(rows[np.asarray(chosen.indices)[: len(chosen)]])
+    return np.concatenate(parts)

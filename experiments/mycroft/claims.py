@@ -24,19 +24,23 @@ from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.scenes.trainer import Sizes
 
 from . import paper
-from .choosing import SELECTORS, SPACES
+from .choosing import PUBLISHED, SELECTORS, SPACES
 from .comparing import compare, points, tested
+from .paper import UNTESTED
 from .ranking import METHODS
 from .run import Mycroft
 from .spurious import Spurious
 from .starved import FOREIGN, Starved
 from .tabular.claims import (
+    NO_XGBOOST,
     UNTESTED as OF_TABLES,
     own_path_findings,
     own_table_findings,
     path_findings,
     table_findings,
 )
+from .tabular.select import OURS
+from .variants import ALL, ANSWERS, WAYS
 
 TITLES = {"fashion_mnist": "Fashion-MNIST", "mnist": "MNIST"}
 NEAR, ENOUGH = 5, 83
@@ -45,49 +49,6 @@ information's accuracy that the paper reaches with its largest budget."""
 
 NONE = "none"
 """The test of a claim that the miniature does not bear on."""
-
-UNTESTED = (
-    (
-        "Mycroft is above random by 21 % on average, over five budgets",
-        "Food-101, UPMC, ISIA500, ImageNet and Tsinghua dogs",
-        "neither these data sets nor a ResNet-50 trained on ImageNet are at hand, and "
-        "a lead in points depends on both",
-    ),
-    (
-        "Results are alike for MobileNets, EfficientNets and ResNets",
-        "Architectures of the trainer",
-        "no such network is trained; there is one small CNN, and one small MLP",
-    ),
-    (
-        "Of the samples retrieved, 76 % are useful in the features of Unicom, and 6 % "
-        "in those of a ResNet-50",
-        "Feature spaces, Dogs & Wolves",
-        "neither encoder is at hand; `python -m experiments.mycroft.spaces` tests it "
-        "by EfficientNet-Lite0",
-    ),
-    (
-        "Missing labels cost little",
-        "Table 2",
-        "Unicom is not at hand; `python -m experiments.mycroft.spaces` tests it by "
-        "EfficientNet-Lite0",
-    ),
-    (
-        "Fine-tuning takes 50 minutes, training from scratch 8 hours",
-        "Costs, Section 4.3",
-        "the steps of both were set by us, and not until a model was good enough",
-    ),
-    (
-        "Choosing takes less than 10 minutes and 6 GB (images), 5 minutes and 3 GB "
-        "(tables)",
-        "Costs, Appendix C.2",
-        "they are costs of other models and of one machine",
-    ),
-    (
-        "Other coreset methods that can be adapted do worse than OMP, or cost too much",
-        "Section 3.1",
-        "CRAIG and learnt weights are not run in this study",
-    ),
-)
 
 
 PLACES = {
@@ -134,9 +95,12 @@ def paper_claims(result: Mycroft) -> list[Claim]:
         found += table_findings(result.tabular)
     if result.paths is not None:
         found += path_findings(result.paths)
+    rest = [*UNTESTED, *OF_TABLES]
+    if result.tabular is None or "XGBoost" not in result.tabular.classifiers:
+        rest.append(NO_XGBOOST)
     found += [
         Finding(NONE, text, "", "", "", untested(because), NONE, place=where)
-        for text, where, because in (*UNTESTED, *OF_TABLES)
+        for text, where, because in rest
     ]
     return settle(
         [
@@ -164,22 +128,15 @@ def own_claims(result: Mycroft) -> list[Claim]:
                 "Mycroft less random, all budgets",
             )
         )
-    cases = result.cases
-    found.append(
-        compare(
-            "ours, images",
-            "Without labels, retrieval by pixels is above a random choice",
-            _first(result),
-            f"{_scale(result.sizes)}, {cases.budget} samples",
-            cases.unlabelled[:, 0, 0] - cases.unlabelled[:, 1, 0],
-            above,
-            "retrieval less random",
-        )
-    )
+    found += _on_stripes(result)
     if result.tabular is not None:
         found += own_table_findings(result.tabular)
     if result.paths is not None:
         found += own_path_findings(result.paths)
+    if result.grown_paths is not None:
+        options = {"family": "paths, grown trees", "tree": OURS}
+        found += path_findings(result.grown_paths, **options)
+        found += own_path_findings(result.grown_paths, OURS)
     return settle(found)
 
 
@@ -189,7 +146,7 @@ def useful_settings(result: Mycroft) -> Iterator[Setting]:
     The paper's owners have data of another source; that is what its claims are about.
     """
     yield Setting(
-        f"{_first(result)} before stripes",
+        stripes(result),
         f"{_scale(result.backgrounds)}, a tenth of {result.backgrounds.offered:,} "
         "samples of use",
         result.spurious,
@@ -237,23 +194,38 @@ def _choice(setting: Setting) -> list[Finding]:
 
 
 def _noise(result: Mycroft) -> list[Finding]:
+    """Test losses, and what is left of the lead: a choice near zero loses little."""
     cases = result.cases
-    ours = cases.published[:, :1, 0] - cases.published[..., 0]
-    held_out = cases.by_spoiling[:, :, SELECTORS.index("random"), 0]
-    random = held_out[:, :1] - held_out
+    ours, where = cases.published[..., 0], stripes(result)
+    random = cases.by_spoiling[:, :, SELECTORS.index("random"), 0]
+    scale = f"{_scale(result.backgrounds)}, all of the owner's samples spoilt"
+    states = [(i, state) for i, state in enumerate(SPOILT) if state in paper.DROPS]
+    lost, lost_by_random = ours[:, :1] - ours, random[:, :1] - random
     return [
         compare(
             "noise",
             f"{state.capitalize()} cost Mycroft less than random",
-            _first(result),
-            f"{_scale(result.sizes)}, all of the owner's samples spoilt",
-            ours[:, i] - random[:, i],
+            where,
+            scale,
+            lost[:, i] - lost_by_random[:, i],
             lambda d: below(d, 0.0),
-            f"losses {100 * ours[:, i].mean():.1f} and {100 * random[:, i].mean():.1f};"
-            " difference",
+            f"losses {100 * lost[:, i].mean():.1f} of {100 * ours[:, 0].mean():.1f} "
+            f"and {100 * lost_by_random[:, i].mean():.1f} of "
+            f"{100 * random[:, 0].mean():.1f}; difference",
         )
-        for i, state in enumerate(SPOILT)
-        if state in paper.DROPS
+        for i, state in states
+    ] + [
+        compare(
+            "noise",
+            f"Mycroft is above random with {state}",
+            where,
+            scale,
+            ours[:, i] - random[:, i],
+            above,
+            f"{100 * ours[:, i].mean():.1f} and {100 * random[:, i].mean():.1f}; "
+            "difference",
+        )
+        for i, state in states
     ]
 
 
@@ -264,12 +236,12 @@ def _design(result: Mycroft) -> list[Finding]:
     by_step = spurious.useful_by_checkpoint[:, gradients, :, at]
     clean = cases.by_spoiling[:, 0, SELECTORS.index("grad_match"), 0]
     near = lambda d: within(d, NEAR / 100)
-    scale = f"{_scale(result.sizes)}, {cases.budget} samples"
+    scale = f"{_scale(result.backgrounds)}, {cases.budget} samples"
     return [
         compare(
             "design",
             "An earlier checkpoint gives gradient matching more useful samples",
-            f"{_first(result)} before stripes",
+            stripes(result),
             f"{_scale(result.backgrounds)}, {spurious.budgets[at]} samples",
             by_step[:, CHECKPOINT] - by_step[:, -1],
             above,
@@ -279,7 +251,7 @@ def _design(result: Mycroft) -> list[Finding]:
         compare(
             "design",
             f"Fine-tuning is as good as training from scratch (within {NEAR} points)",
-            _first(result),
+            stripes(result),
             scale,
             cases.tuned[:, 1, 0] - cases.retrained[:, 1, 0],
             near,
@@ -289,7 +261,7 @@ def _design(result: Mycroft) -> list[Finding]:
             "design",
             "Another architecture of the owner's changes gradient matching little "
             f"(within {NEAR} points)",
-            _first(result),
+            stripes(result),
             scale,
             cases.other_model[:, gradients, 0] - clean,
             near,
@@ -319,7 +291,7 @@ def _ranking(result: Mycroft) -> Finding:
     return Finding(
         "ranking",
         "Mycroft orders owners more like full information than random does",
-        f"{_first(result)} before stripes, five owners",
+        f"{stripes(result)}, five owners",
         f"{_scale(result.backgrounds)}, {owners.budget} samples",
         f"Spearman {means[0]} and {means[1]}; the best owner first in {hits[0]} and "
         f"{hits[1]} of {len(ours)} runs",
@@ -334,6 +306,92 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     if not np.ptp(a) or not np.ptp(b):
         return float("nan")
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+
+
+def _on_stripes(result: Mycroft) -> list[Finding]:
+    """Test other ways to match, small requests and answers, beside what is published.
+
+    They form a family of their own.
+    """
+    cases, one = result.cases, result.variants
+    accuracy = np.moveaxis(one.accuracy, 1, 0)
+    by: dict[str, np.ndarray] = dict(zip(ALL, accuracy, strict=True))
+    main = f"{_scale(result.backgrounds)}, {one.main} samples"
+    everywhere = f"{_scale(result.backgrounds)}, all budgets"
+    hard = {way: one.by_hard[:, i] for i, way in enumerate(WAYS)}
+    few, many = int(one.n_hard[0]), int(one.n_hard[-1])
+    rows = [
+        (
+            "Without labels, retrieval by pixels is above a random choice",
+            main,
+            cases.unlabelled[:, 0, 0] - cases.unlabelled[:, 1, 0],
+            above,
+            "retrieval less random",
+        ),
+        *(
+            (
+                text,
+                everywhere,
+                (by[how] - by[PUBLISHED]).mean(axis=1),
+                test,
+                f"{what} less the code's",
+            )
+            for how, text, test, what in (
+                (
+                    "equation 2",
+                    "FuncFeat with all distances (the paper's equation 2) is above "
+                    "FuncFeat with those of the median (its code)",
+                    above,
+                    "the equation's",
+                ),
+                (
+                    "two layers",
+                    "FuncFeat by the gradients of two layers, as in the paper, is "
+                    "above FuncFeat by those of the last layer",
+                    above,
+                    "two layers'",
+                ),
+                (
+                    "craig",
+                    "Representatives of the owner's gradients (CRAIG) are below "
+                    "Mycroft, as the paper says of other coreset methods",
+                    lambda d: below(d, 0.0),
+                    "CRAIG's",
+                ),
+            )
+        ),
+        (
+            f"A request of {few} hard samples is enough for Mycroft to be above random",
+            main,
+            hard[PUBLISHED][:, 0] - hard["random"][:, 0],
+            above,
+            "Mycroft less random",
+        ),
+        (
+            f"{few} hard samples are as good for Mycroft as {many} (within {NEAR} "
+            "points)",
+            main,
+            hard[PUBLISHED][:, 0] - hard[PUBLISHED][:, -1],
+            lambda d: within(d, NEAR / 100),
+            f"{few} less {many}",
+        ),
+        *(
+            (
+                f"An answer of Mycroft's is as good with {name} (within {NEAR} points)",
+                main,
+                one.answers[:, i] - one.answers[:, 0],
+                lambda d: within(d, NEAR / 100),
+                "spoilt less as it is",
+            )
+            for i, name in enumerate(ANSWERS)
+            if i
+        ),
+    ]
+    where = stripes(result)
+    return [
+        compare("ours, stripes", text, where, scale, d, test, what)
+        for text, scale, d, test, what in rows
+    ]
 
 
 def _own(setting: Setting) -> list[Finding]:
@@ -358,9 +416,10 @@ def _own(setting: Setting) -> list[Finding]:
     ]
 
 
-def _first(result: Mycroft) -> str:
+def stripes(result: Mycroft) -> str:
+    """Return the words for the data of a trainer that lacks some backgrounds."""
     name = next(iter(result.starved))
-    return TITLES.get(name, name)
+    return f"{TITLES.get(name, name)} before stripes"
 
 
 def _scale(sizes: Sizes) -> str:

@@ -14,11 +14,12 @@ from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 from . import paper
 from .cases import RETRAINED
 from .choosing import PUBLISHED, SELECTORS, SPACES
-from .claims import TITLES
+from .claims import TITLES, stripes
 from .ranking import METHODS, OFFERS
 from .run import Mycroft
 from .spurious import Spurious
 from .starved import Starved
+from .variants import ALL, ANSWERS, WAYS
 from .words import known_mean
 
 AS_PUBLISHED = "FuncFeat as published"
@@ -263,7 +264,7 @@ def drop_table(result: Mycroft) -> Table:
 def label_table(result: Mycroft) -> Table:
     cases = result.cases
     ours = cases.unlabelled[..., 0].mean(0), cases.by_spoiling[:, 0, 0, 0].mean()
-    rows = [(f"Ours: {title(next(iter(result.starved)))}", *ours[0], ours[1])]
+    rows = [(f"Ours: {stripes(result)}", *ours[0], ours[1])]
     rows += [(f"Paper: {name}", *row) for name, row in paper.NO_LABELS.items()]
     return Table(
         columns=("Data", "Retrieval, no labels", "Random, no labels", "With labels"),
@@ -291,6 +292,69 @@ def retrained_table(result: Mycroft) -> Table:
         formats=("", ".1%", ".1%"),
         caption="Fine-tuning against training from scratch: accuracy on held-out hard "
         f"samples with {cases.budget} samples.",
+    )
+
+
+def variant_table(result: Mycroft) -> Table:
+    """Set other ways to match beside FuncFeat as published, by budget."""
+    one = result.variants
+    names = {PUBLISHED: AS_PUBLISHED, "equation 2": "with all distances (equation 2)"}
+    names |= {"two layers": "by gradients of two layers", "craig": "CRAIG"}
+    rows: list[tuple[object, ...]] = [
+        (
+            names[how],
+            *(spread(one.accuracy[:, i, b]) for b in range(len(one.budgets))),
+            *(spread(one.useful[:, i, b]) for b in range(len(one.budgets))),
+        )
+        for i, how in enumerate(ALL)
+    ]
+    random = [spread(one.random[:, b]) for b in range(len(one.budgets))]
+    rows.append(("random", *random, *[None] * len(one.budgets)))
+    return Table(
+        columns=(
+            "Choice",
+            *(f"Accuracy, {b} samples" for b in one.budgets),
+            *(f"Useful of {b}" for b in one.budgets),
+        ),
+        rows=rows,
+        formats=("", *[".1%"] * (2 * len(one.budgets))),
+        caption="Other ways to match: accuracy on held-out hard samples, and the share "
+        "of natural samples sent, those that fill a budget at random included.",
+    )
+
+
+def request_table(result: Mycroft) -> Table:
+    """Show how many hard samples a request needs."""
+    one = result.variants
+    names = {PUBLISHED: AS_PUBLISHED, **NAMES}
+    return Table(
+        columns=("Choice", *(f"{n} hard samples" for n in one.n_hard)),
+        rows=[
+            (
+                names[way],
+                *(spread(one.by_hard[:, i, h]) for h in range(len(one.n_hard))),
+            )
+            for i, way in enumerate(WAYS)
+        ],
+        formats=("", *[".1%"] * len(one.n_hard)),
+        caption=f"Accuracy with {one.main} samples, by the number of hard samples that "
+        "the trainer shares.",
+    )
+
+
+def answer_table(result: Mycroft) -> Table:
+    """Show what noisy and synthetic answers are worth."""
+    one = result.variants
+    return Table(
+        columns=("The owner sends", "Accuracy"),
+        rows=[
+            (f"its samples, {name}" if i == 0 else name, spread(one.answers[:, i]))
+            for i, name in enumerate(ANSWERS)
+        ],
+        formats=("", ".1%"),
+        caption=f"Accuracy with {one.main} samples that FuncFeat as published chose: "
+        "as they are, with normal noise of this standard deviation on pixels from 0 to "
+        "1, and with means of two chosen samples of the class in place of each.",
     )
 
 

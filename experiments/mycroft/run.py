@@ -24,6 +24,9 @@ from .spurious import FULL_SIZES, SIZES, Spurious, spurious_seed
 from .starved import FOREIGN, Starved, starved_seed
 from .tabular.paths import Paths, join_paths, paths_seed
 from .tabular.run import Tabular, join_tabular, tabular_seed
+from .tabular.select import OURS
+from .tabular.trainer import classifiers_here
+from .variants import Variants, requests, variants_seed
 
 DATA = ("fashion_mnist", "mnist")
 
@@ -37,16 +40,19 @@ class Mycroft:
     Attributes:
         seeds: `[S]`.
         full: Whether these are the larger experiments.
-        sizes: How large the starved classes and the case studies are.
-        backgrounds: How large the spurious correlation and the ranking are.
+        sizes: How large the starved classes are.
+        backgrounds: How large the experiments on stripes are: all others on images.
         starved: Starved classes, by data set.
         foreign: The same on MNIST, where the owner has another source's digits; None
             if it was left out.
         spurious: A planted spurious correlation.
-        cases: The case studies, on the first of the data sets.
+        cases: The case studies, on stripes.
         owners: Five owners, ranked.
+        variants: Other ways to match, small requests, other answers; on stripes.
         tabular: The tabular experiments; None if they were left out.
-        paths: Decision paths on the same table; None if they were left out.
+        paths: Decision paths on the same table, by trees as in the authors' code; None
+            if they were left out.
+        grown_paths: The same by trees that are grown further.
     """
 
     seeds: np.ndarray
@@ -57,9 +63,11 @@ class Mycroft:
     spurious: Spurious
     cases: Cases
     owners: Owners
+    variants: Variants
     tabular: Tabular | None
     foreign: Starved | None = None
     paths: Paths | None = None
+    grown_paths: Paths | None = None
 
 
 def run_mycroft(
@@ -106,6 +114,7 @@ def run_mycroft(
             "full": full,
             "data": _SPLIT,
             "sizes": None if size is None else dataclasses.asdict(size),
+            **({"classifiers": classifiers_here()} if name == "tabular" else {}),
         }
 
     found = each_seed(
@@ -138,13 +147,15 @@ def experiments(
         },
         "foreign": (FOREIGN, _foreign),
         "spurious": (backgrounds, _on(spurious_seed, read, first, backgrounds)),
-        "cases": (sizes, _on(cases_seed, read, first, sizes)),
+        "cases": (backgrounds, _on(cases_seed, read, first, backgrounds)),
+        "variants": (backgrounds, _on(variants_seed, read, first, backgrounds)),
         "owners": (backgrounds, _on(owners_seed, read, first, backgrounds)),
         "tabular": (
             None,
             lambda seed: dataclasses.asdict(tabular_seed(seed, full=full)),
         ),
         "paths": (None, paths_seed),
+        "grown-paths": (None, functools.partial(paths_seed, tree=OURS)),
     }
 
 
@@ -159,7 +170,9 @@ def assemble(
     """Join the results of single seeds, by experiment, into one."""
     budgets = np.asarray(sizes.budgets)
     prefix = "starved-"
-    tabular, foreign, paths = map(found.get, ("tabular", "foreign", "paths"))
+    tabular, foreign, paths, grown = map(
+        found.get, ("tabular", "foreign", "paths", "grown-paths")
+    )
     return Mycroft(
         seeds=np.asarray(seeds),
         full=full,
@@ -175,13 +188,24 @@ def assemble(
             steps=_steps(backgrounds),
             **stacked(found["spurious"]),
         ),
-        cases=Cases(budget=sizes.main, steps=_steps(sizes), **stacked(found["cases"])),
+        cases=Cases(
+            budget=backgrounds.main,
+            steps=_steps(backgrounds),
+            **stacked(found["cases"]),
+        ),
+        variants=Variants(
+            budgets=np.asarray(backgrounds.budgets),
+            main=backgrounds.main,
+            n_hard=np.asarray(requests(backgrounds)),
+            **stacked(found["variants"]),
+        ),
         owners=Owners(budget=backgrounds.main, **stacked(found["owners"])),
         tabular=join_tabular([Tabular(**run) for run in tabular]) if tabular else None,
         foreign=Starved(budgets=np.asarray(FOREIGN.budgets), **stacked(foreign))
         if foreign
         else None,
         paths=join_paths(paths) if paths else None,
+        grown_paths=join_paths(grown) if grown else None,
     )
 
 

@@ -193,8 +193,9 @@ def retrieve_binned(
         says how many.
 
     Raises:
-        ValueError: If the mode has no distances for `coverage`, or as for
-            `binning_distance`.
+        ValueError: As for `binning_distance`, or if `budget` is less than 1, or with
+            `coverage` and mode "per_feature".
+        TypeError: As for `binning_distance`.
 
     References:
         Mycroft: Towards Effective and Efficient External Data Augmentation,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import experiment
 
-from experiments.filter import chapter, run, writers
+from experiments.filter import chapter, clients, run, writers
 from experiments.filter.chapter import filter_chapter
 from experiments.seeds import Workers
 from jaxsel.data import load
@@ -92,6 +92,19 @@ def test_clean_samples_do_not_depend_on_the_noise(data):
     np.testing.assert_array_equal(small.benchmark[0], scenes[0].benchmark[0][-24:])
 
 
+def test_clients_that_are_writers(data):
+    scene = federation(data, "both")
+    dealt = clients.by_writer(scene, data[0], 12, 0)
+    own = scene.source <= 0
+    np.testing.assert_array_equal(dealt.clients[~own], scene.clients[~own])
+    styles = writers.cluster(data[0], 12, 0)
+    np.testing.assert_array_equal(
+        dealt.clients[own], styles.of((scene.samples[0][own], scene.samples[1][own]))
+    )
+    for c in np.unique(dealt.clients[own]):
+        assert len(np.unique(scene.samples[1][own & (dealt.clients == c)])) > 1
+
+
 def test_shares_are_uneven(data):
     scene = federation(data, "open")
     sizes = np.bincount(scene.clients, minlength=12)
@@ -115,7 +128,7 @@ def result(data, tmp_path_factory):
     patch.setattr(writers, "STYLES", 4)
     folder = tmp_path_factory.mktemp("runs")
     found = run.run_filtering(folder, seeds=(0, 1))
-    assert len(list((folder / "default").glob("*.npz"))) == 16
+    assert len(list((folder / "default").glob("*.npz"))) == 24
     patch.undo()
     return found
 
@@ -135,6 +148,15 @@ def test_shapes(result):
     variant = result.variants["mnist"]["plain"]
     assert variant["accuracy"].shape == (seeds, 4, 2)
     assert variant["ideal"].shape == (seeds, 2)
+    plain = result.plain["mnist"]["open"]
+    np.testing.assert_array_equal(plain["accuracy"][:, 1], variant["accuracy"])
+    assert result.clients["accuracy"].shape == (seeds, 2, 2, 5)
+    # Clients of single classes are those of the other experiments.
+    first = result.clients["accuracy"][:, 0]
+    np.testing.assert_array_equal(first[:, 0, :4], variant["accuracy"][..., -1])
+    np.testing.assert_array_equal(first[:, 0, 4], variant["ideal"][:, -1])
+    assert (result.clients["classes"][:, 0] == 1).all()
+    assert (result.clients["classes"][:, 1] > 2).all()
     # Only the training differs from the experiment with the other optimizer.
     strong = result.noise["mnist"]["open"]
     np.testing.assert_array_equal(variant["removed"], strong["removed"][:, 1])
@@ -154,7 +176,7 @@ def test_experiments_by_name():
     jobs = run.experiments(
         run.FULL_FILTER, ("mnist", "fashion_mnist"), (*run.VARIANTS,)
     )
-    assert len(jobs) == 2 * (3 + 1 + 2 + 2) + 1
+    assert len(jobs) == 2 * (2 * 3 + 1 + 2 + 2) + 2
     assert "fashion_mnist-cnn" in jobs
 
 
@@ -193,6 +215,8 @@ def test_one_seed_is_told_without_spread(result):
         variants=jax.tree.map(lambda a: a[:1], dict(result.variants)),
         best=jax.tree.map(lambda a: a[:1], dict(result.best)),
         writers=jax.tree.map(lambda a: a[:1], dict(result.writers)),
+        plain=jax.tree.map(lambda a: a[:1], dict(result.plain)),
+        clients=jax.tree.map(lambda a: a[:1], dict(result.clients)),
     )
     assert filter_chapter(only).title.startswith("Filtering by loss: of")
 

@@ -11,7 +11,16 @@ from flax import nnx
 from experiments.mycroft import cases as studies, run as runs
 from experiments.mycroft.cases import cases_seed
 from experiments.mycroft.chapter import mycroft_chapters
-from experiments.mycroft.choosing import PUBLISHED, SELECTORS, choose, filled, look
+from experiments.mycroft.choosing import (
+    PUBLISHED,
+    SELECTORS,
+    VARIANTS,
+    _cross_entropy,
+    choose,
+    filled,
+    look,
+    two_layers,
+)
 from experiments.mycroft.figures import matched
 from experiments.mycroft.ranking import disturb, owners_seed
 from experiments.mycroft.run import run_mycroft
@@ -22,6 +31,13 @@ from experiments.mycroft.spurious import (
     spurious_seed,
 )
 from experiments.mycroft.starved import starved_seed
+from experiments.mycroft.variants import (
+    ANSWERS,
+    _first_of_each,
+    answers,
+    requests,
+    variants_seed,
+)
 from experiments.store import remembered
 from jaxsel.data import load
 from jaxsel.demo.scenes.networks import new_net, steps_for
@@ -29,6 +45,7 @@ from jaxsel.demo.scenes.owner import new_owner
 from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT, spoilt
 from jaxsel.demo.scenes.starved import deal, draw_starved
 from jaxsel.demo.scenes.trainer import Sizes, images
+from jaxsel.gradients import per_sample
 from jaxsel.report import Report
 
 # Two classes, and sizes that are padded alike: few programs to compile.
@@ -75,7 +92,8 @@ def tiny_experiments(data):
         "starved-digits": (TINY, lambda seed: starved_seed(data, TINY, seed)),
         "foreign": (TINY, lambda s: starved_seed(data, TINY, s, foreign=few(data))),
         "spurious": (SMALL, lambda s: spurious_seed(data, SMALL, s, pair=PAIR)),
-        "cases": (TINY, lambda seed: cases_seed(data, TINY, seed)),
+        "cases": (SMALL, lambda s: cases_seed(data, SMALL, s, pair=PAIR)),
+        "variants": (SMALL, lambda s: variants_seed(data, SMALL, s, pair=PAIR)),
         "owners": (SMALL, lambda s: owners_seed(data, SMALL, s, pair=PAIR)),
     }
 
@@ -153,6 +171,15 @@ def test_results_are_of_the_documented_shapes(result):
     assert cases.by_checkpoint.shape == (2, 3, 2, 2)
     assert cases.other_model.shape == (2, 3, 2)
     assert cases.retrained.shape == cases.tuned.shape == (2, 4, 2)
+    variants = result.variants
+    assert variants.accuracy.shape == variants.useful.shape == (2, 4, 1)
+    assert variants.by_hard.shape == (2, 3, 4)
+    assert variants.answers.shape == (2, 4)
+    np.testing.assert_array_equal(variants.n_hard, [4, 8, 16, 20])
+    # Those that are published are those of the other experiment.
+    np.testing.assert_array_equal(variants.accuracy[:, 0], spurious.published[..., 0])
+    np.testing.assert_array_equal(variants.random, spurious.accuracy[:, 3, :, 0])
+    np.testing.assert_array_equal(variants.by_hard[:, 0, -1], variants.answers[:, 0])
     assert owners.accuracy.shape == (2, 3, 5)
     assert owners.everything.shape == owners.published.shape == (2, 5)
     for accuracy in (starved.accuracy, cases.by_spoiling, owners.accuracy):
@@ -193,7 +220,7 @@ def test_the_chapter_shows_the_numbers(result, tmp_path):
     one = result.starved["digits"]
     means = one.published[:, 1, 0].mean(), one.accuracy[:, 3, 1, 0].mean()
     assert f">{means[0]:.2f} / {means[1]:.2f}<" in text
-    assert "not tested here, because" in text
+    assert "Not tested here, because" in text
     assert ">0.61 / 0.47<" in text
     for number in (13.7, 16.9):
         assert f"<td>{number}</td>" in text
@@ -261,6 +288,45 @@ def test_too_few_hard_samples_are_refused(parity):
         draw_starved(parity, sizes, jax.random.key(0))
 
 
+def test_answers_that_are_not_what_the_owner_has():
+    x = np.random.default_rng(0).random((6, 4, 4)).astype(np.float32)
+    y = np.array([0, 1, 0, 1, 0, 1])
+    sent = answers((x, y), jax.random.key(0))
+    assert len(sent) == len(ANSWERS)
+    assert sent[0][0] is x
+    for pixels, labels in sent:
+        np.testing.assert_array_equal(labels, y)
+        assert pixels.shape == x.shape
+        assert pixels.dtype == x.dtype
+        assert pixels.min() >= 0
+        assert pixels.max() <= 1
+    gaps = [np.abs(pixels - x).mean() for pixels, _ in sent]
+    assert 0 == gaps[0] < gaps[1] < gaps[2]
+    np.testing.assert_allclose(sent[3][0][2], (x[2] + x[0]) / 2)
+    np.testing.assert_allclose(sent[3][0][1], (x[1] + x[5]) / 2)
+
+
+def test_requests_of_few_hard_samples():
+    assert requests(TINY) == (4, 8, 16, 20)
+    rows = _first_of_each(np.array([0, 0, 0, 1, 1, 0]), 4)
+    np.testing.assert_array_equal(rows, [0, 1, 3, 4])
+    assert len(_first_of_each(np.array([0, 0, 0, 1]), 4)) == 4
+
+
+def test_gradients_of_two_layers_are_those_of_autodiff():
+    net = new_net("cnn", (8, 8), 3, jax.random.key(0), channels=(2, 4))
+    rng = np.random.default_rng(0)
+    x, y = rng.random((5, 8, 8)).astype(np.float32), np.arange(5) % 3
+    oracle = two_layers(net, (x, y))
+    loss = _cross_entropy(net.graphdef)
+    wanted = ("convolutions/1/*", "dense/*")
+    slow = per_sample(loss, net.params, (x, y), wrt=wanted)
+    np.testing.assert_allclose(
+        oracle.columns(np.arange(5)), slow.columns(np.arange(5)), rtol=1e-3, atol=1e-6
+    )
+    assert len(oracle.layers) == 2
+
+
 def test_backgrounds():
     x = np.zeros((4, 14, 14), np.float32)
     x[:, 5, 5] = 0.9
@@ -314,14 +380,14 @@ def test_choices_keep_to_budget_and_classes(parity):
     view = look(owner, shared)
     assert view.features.shape == (400, 128)
     share = np.bincount(shared[1], minlength=2) / len(shared[1])
-    for how in (*SELECTORS, PUBLISHED):
+    for how in (*SELECTORS, PUBLISHED, *VARIANTS):
         rows = choose(how, view, 8, jax.random.key(2))
         assert len(np.unique(rows)) == len(rows) <= 8
         counts = np.bincount(scene.offer[1][rows], minlength=2)
         assert np.all(counts[share == 0] == 0)
         if how != "retrieve":
             assert np.all(counts <= np.ceil(8 * share))
-        if how == PUBLISHED:
+        if how in (PUBLISHED, *VARIANTS):
             assert len(rows) == 8
     # More than there are of the classes asked for.
     everything = choose("random", view, 400, jax.random.key(2))

@@ -43,9 +43,7 @@ def offer():
     table = planted()
     market = deal(table, mixtures(2), key=jax.random.key(0), **SIZES)
     rows, beside = market.offered[2], market.beside[2]
-    made = prepare_offer(
-        table.x[rows], table.x[rows], table.x[beside], table.categorical, seed=0
-    )
+    made = prepare_offer(table.known(rows), table.x[beside], table.categorical, seed=0)
     return made, table.x[market.hard[1]]
 
 
@@ -66,7 +64,7 @@ def test_paths_are_those_of_a_walk_down_the_tree(offer):
     tree = made.tree.tree_
     theirs = [walked(tree, row) for row in hard]
     nodes = {path for path, _ in theirs}
-    expected = [walked(tree, row)[0] in nodes for row in made.x]
+    expected = [walked(tree, row)[0] in nodes for row in made.known.x]
     same = on_path(made, hard)
     np.testing.assert_array_equal(same, expected)
     assert 0 < same.sum() < len(same)
@@ -127,7 +125,7 @@ def test_the_path_of_a_hard_sample_leads_to_its_kind(found):
 def test_an_owner_without_two_kinds_of_paths_is_no_case(monkeypatch):
     """All candidates on one path: there are no others to compare with."""
     monkeypatch.setattr(
-        room, "on_path", lambda offer, hard: np.ones(len(offer.x), bool)
+        room, "on_path", lambda offer, hard: np.ones(len(offer.known.x), bool)
     )
     found = paths_of(0, planted(), SIZES)
     assert np.isnan(found["alone"]).all()
@@ -151,5 +149,7 @@ def test_blocks_show_paths(found, tabular):
 def test_bad_input():
     with pytest.raises(ValueError, match="table must be one of 'adult', 'digits'"):
         paths_seed(0, table="wine")
+    with pytest.raises(ValueError, match="tree must be one of 'depth 4', 'leaves of"):
+        paths_seed(0, table="digits", tree="oak")
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         paths_seed(-1, table="digits")

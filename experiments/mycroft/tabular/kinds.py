@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,18 +32,45 @@ class KindTable:
     kind: np.ndarray
     kinds: tuple[str, ...]
 
-    def numbers(self) -> np.ndarray:
-        """Return columns for other distances: categories one-hot, all standardised."""
+    @functools.cached_property
+    def _wide(self) -> np.ndarray:
+        """All columns, categories one-hot, `[n, e]`."""
         parts = []
         for i, column in enumerate(self.x.T):
-            if i in self.categorical:
-                parts.append(column[:, None] == np.unique(column))
-            else:
-                parts.append(column[:, None])
-        wide = np.concatenate(parts, axis=1).astype(np.float64)
-        spread = wide.std(axis=0)
+            one_hot = column[:, None] == np.unique(column)
+            parts.append(one_hot if i in self.categorical else column[:, None])
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
+    @functools.cached_property
+    def _numbers(self) -> np.ndarray:
+        spread = self._wide.std(axis=0)
         spread[spread == 0] = 1
-        return ((wide - wide.mean(axis=0)) / spread).astype(np.float32)
+        return ((self._wide - self._wide.mean(axis=0)) / spread).astype(np.float32)
+
+    @functools.cached_property
+    def _shares(self) -> np.ndarray:
+        low, width = self._wide.min(axis=0), np.ptp(self._wide, axis=0)
+        scaled = (self._wide - low) / np.where(width > 0, width, 1)
+        return scaled / np.maximum(scaled.sum(axis=1, keepdims=True), 1e-9)
+
+    def known(self, rows: np.ndarray) -> Known:
+        """Return some rows in all forms that distances take."""
+        return Known(self.x[rows], self._numbers[rows], self._shares[rows])
+
+
+class Known(NamedTuple):
+    """Rows of a table, in the forms that distances take.
+
+    Attributes:
+        x: `[n, d]`.
+        numbers: Categories one-hot, all columns standardised, `[n, e]`.
+        shares: Categories one-hot, all columns from 0 to 1, then each row divided by
+            its sum: distributions, `[n, e]`.
+    """
+
+    x: np.ndarray
+    numbers: np.ndarray
+    shares: np.ndarray
 
 
 def adult_kinds(adult: Dataset) -> KindTable:

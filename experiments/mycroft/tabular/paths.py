@@ -13,7 +13,7 @@ from jaxsel.demo.seeds import stacked
 
 from .kinds import TABLES, KindTable
 from .run import SIZES, dealt, tables
-from .select import Offer, prepare_offer, rank
+from .select import AUTHORS, TREES, Offer, prepare_offer, rank
 from .trainer import Retrainer
 
 WAYS = ("Mycroft", "same path", "other paths", "random")
@@ -74,22 +74,29 @@ def join_paths(runs: Sequence[Mapping[str, Any]]) -> Paths:
     return Paths(**stacked(runs))
 
 
-def paths_seed(seed: int, *, table: str = "adult") -> dict[str, np.ndarray]:
+def paths_seed(
+    seed: int, *, table: str = "adult", tree: str = AUTHORS
+) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Paths` without their first axis.
 
     Trainers, owners and what is drawn at random are those of `tabular_seed`.
+
+    Args:
+        seed: Of all draws.
+        table: One of `TABLES`.
+        tree: One of `TREES`: how far the owners' trees are grown.
     """
     check_choice("table", table, TABLES)
+    check_choice("tree", tree, [*TREES])
     seed = check_count("seed", seed, minimum=0)
-    return paths_of(seed, tables(table)[0], SIZES[table])
+    return paths_of(seed, tables(table)[0], SIZES[table], tree=tree)
 
 
 def paths_of(
-    seed: int, table: KindTable, sizes: Mapping[str, int]
+    seed: int, table: KindTable, sizes: Mapping[str, int], *, tree: str = AUTHORS
 ) -> dict[str, np.ndarray]:
     """Run `paths_seed` on any table, with any sizes (those that `deal` takes)."""
     market, shares, lots = dealt(seed, table, sizes)
-    numbers = table.numbers()
     shape = len(market.hard), len(market.offered)
     found = {
         "alone": np.full((*shape, len(WAYS)), np.nan),
@@ -101,27 +108,16 @@ def paths_of(
     sent: list[tuple[str, tuple[int, ...], np.ndarray]] = []
     for o, (rows, beside) in enumerate(zip(market.offered, market.beside, strict=True)):
         offer = prepare_offer(
-            table.x[rows],
-            numbers[rows],
-            table.x[beside],
-            table.categorical,
-            seed=seed,
+            table.known(rows), table.x[beside], table.categorical, seed=seed, tree=tree
         )
         for p in map(int, np.flatnonzero(shares[o])):
-            hard = market.hard[p]
-            same = on_path(offer, table.x[hard])
+            hard = table.known(market.hard[p])
+            same = on_path(offer, hard.x)
             if min(same.sum(), (~same).sum()) < BUDGET:
                 continue
             found["on_path"][p, o] = same.mean()
-            found["features"][p, o] = features_asked(offer, table.x[hard])
-            nearest = rank(
-                "binning distance",
-                offer,
-                table.x[hard],
-                numbers[hard],
-                max(SPLITS),
-                lots[p, o],
-            )
+            found["features"][p, o] = features_asked(offer, hard.x)
+            nearest = rank("binning distance", offer, hard, max(SPLITS), lots[p, o])
             for name, at, chosen in _choices(nearest, same, lots[p, o]):
                 sent.append((name, (p, o, *at), rows[chosen]))
     scores = Retrainer(table, market, seed)((at[0], rows, 0) for _, at, rows in sent)
@@ -137,7 +133,7 @@ def on_path(offer: Offer, hard: np.ndarray) -> np.ndarray:
 
     Two paths are the same if they end in the same leaf.
     """
-    return np.isin(offer.tree.apply(offer.x), offer.tree.apply(hard))
+    return np.isin(offer.tree.apply(offer.known.x), offer.tree.apply(hard))
 
 
 def features_asked(offer: Offer, hard: np.ndarray) -> float:

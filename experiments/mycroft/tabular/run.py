@@ -15,7 +15,7 @@ from jaxsel._progress import track
 from .kinds import TABLES, KindTable, load_table
 from .market import TableMarket, deal, mixtures
 from .select import SELECTORS, choose_all
-from .trainer import CLASSIFIERS, Retrainer
+from .trainer import Retrainer, classifiers_here
 
 USEFUL = 0.5
 """An owner is useful where the trainer's F1 reaches this, as in the paper."""
@@ -58,7 +58,8 @@ class Tabular:
         everything: F1 with all of an owner's data, `[S, P, O]`.
         f1: F1 with what a selector chose, `[S, P, O, K, B]`; NaN where not run.
         hits: Share of the trainer's kind in what was chosen, of the same shape.
-        classifiers: C names; the first gave all of the above.
+        classifiers: C names, those of `classifiers_here`; the first gave all of the
+            above.
         by_classifier: F1 with everything, and with the least budget chosen by the
             first two selectors, `[S, C, P, O, 3]`; NaN where not run.
         groups: Natural groups of the table, G names, or none.
@@ -138,6 +139,11 @@ def join_tabular(results: Sequence[Tabular]) -> Tabular:
         raise ValueError("results must hold at least one result")
     first = results[0]
     for other in results[1:]:
+        if other.classifiers != first.classifiers:
+            raise ValueError(
+                f"results must be of the same classifiers, got {first.classifiers} and "
+                f"{other.classifiers}"
+            )
         if other.table != first.table or other.f1.shape[1:] != first.f1.shape[1:]:
             raise ValueError(
                 "results must be of one table and one size, got "
@@ -205,11 +211,12 @@ def run_seed(
         f1[at] = score
         hits[at] = np.mean(table.kind[rows] == at[0])
 
-    by_classifier = np.full((len(CLASSIFIERS), *everything.shape, 3), np.nan)
+    classifiers = classifiers_here()
+    by_classifier = np.full((len(classifiers), *everything.shape, 3), np.nan)
     asked = np.zeros(len(shares), bool)
     asked[:: 1 if full else _FEW] = True
     pairs = [(int(p), int(o)) for p, o in np.argwhere((shares.T > 0) & asked)]
-    for c in range(len(CLASSIFIERS)):
+    for c in range(len(classifiers)):
         scores = retrain(
             (p, rows, c)
             for p, o in pairs
@@ -241,7 +248,7 @@ def run_seed(
         everything=everything[None],
         f1=f1[None],
         hits=hits[None],
-        classifiers=CLASSIFIERS,
+        classifiers=classifiers,
         by_classifier=by_classifier[None],
         groups=() if groups is None else groups.kinds,
         by_group=by_group[None],

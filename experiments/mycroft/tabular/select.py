@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxsel.retrieve import retrieve_binned, retrieve_nearest
+from jaxsel.retrieve import coverage, retrieve_binned
 
-from .kinds import KindTable
+from .kinds import KindTable, Known
 from .market import TableMarket
+
+COVERING = ", covering"
+"""Ends the names of rankings that cover the hard samples (Algorithm 3 of the paper)."""
+
+TREES: dict[str, dict[str, Any]] = {
+    "depth 4": {"max_depth": 4},
+    "leaves of 5": {"min_samples_leaf": 5},
+}
+"""Owners' trees: the one of the authors' code, and ours, which is grown further."""
+
+AUTHORS, OURS = TREES
+
+DISTANCES = ("Euclidean distance", "cosine distance", "total variation")
+"""Distances beside the binning distance."""
 
 RANKINGS = (
     "binning distance",
     "random",
     "binning by feature",
-    "Euclidean distance",
-    "cosine distance",
+    *DISTANCES,
+    *(f"{name}{COVERING}" for name in ("binning distance", *DISTANCES)),
+    f"decision path, {OURS}",
+    f"confidence, {OURS}",
     "decision path",
     "confidence",
 )
@@ -35,16 +52,14 @@ class Offer:
     """What an owner knows of its own data.
 
     Attributes:
-        x: Its candidates, `[n, d]`: those of the class that is asked for.
-        numbers: The same for other distances, `[n, e]`.
-        categorical: Which columns of `x` hold codes.
+        known: Its n candidates: those of the class that is asked for.
+        categorical: Which columns hold codes.
         tree: A decision tree trained on all of its data.
         paths: Which nodes of the tree each candidate visits, `[n, nodes]`.
         sure: The tree's probability that a candidate is positive, `[n]`.
     """
 
-    x: np.ndarray
-    numbers: np.ndarray
+    known: Known
     categorical: tuple[int, ...]
     tree: Any
     paths: np.ndarray
@@ -52,80 +67,111 @@ class Offer:
 
 
 def prepare_offer(
-    x: np.ndarray,
-    numbers: np.ndarray,
+    known: Known,
     beside: np.ndarray,
     categorical: tuple[int, ...],
     *,
     seed: int,
+    tree: str = AUTHORS,
 ) -> Offer:
-    """Train the owner's tree, on candidates `x` and on rows of the other class.
+    """Train the owner's tree, on its candidates and on rows of the other class.
 
-    Its leaves hold at least 5 samples: in a tree grown to the end, every confidence
-    is 1 and most candidates are alone on their path.
+    Trees are not grown to the end: every confidence would be 1, and most candidates
+    alone on their path.
+
+    Args:
+        known: The candidates.
+        beside: Rows of the other class, `[k, d]`.
+        categorical: Which columns hold codes.
+        seed: Of the tree.
+        tree: One of `TREES`.
     """
     from sklearn.tree import DecisionTreeClassifier
 
-    everything = np.concatenate([x, beside])
-    y = np.arange(len(everything)) < len(x)
-    tree: Any = DecisionTreeClassifier(min_samples_leaf=5, random_state=seed)
-    tree.fit(everything, y)
+    everything = np.concatenate([known.x, beside])
+    y = np.arange(len(everything)) < len(known.x)
+    fitted: Any = DecisionTreeClassifier(**TREES[tree], random_state=seed)
+    fitted.fit(everything, y)
     return Offer(
-        x=x,
-        numbers=numbers,
+        known=known,
         categorical=categorical,
-        tree=tree,
-        paths=tree.decision_path(x).toarray().astype(np.float32),
-        sure=tree.predict_proba(x)[:, 1],
+        tree=fitted,
+        paths=fitted.decision_path(known.x).toarray().astype(np.float32),
+        sure=fitted.predict_proba(known.x)[:, 1],
     )
 
 
-def rank(
-    name: str,
-    offer: Offer,
-    hard: np.ndarray,
-    hard_numbers: np.ndarray,
-    budget: int,
-    lot: np.ndarray,
-) -> np.ndarray:
-    """Return the candidates to send, best first, `[budget]`.
-
-    A smaller budget is the beginning of it. The binning distances take the least, as
-    Algorithm 4 of the paper does. Euclidean and cosine distance cover the hard samples,
-    as Algorithm 3 does. "decision path" takes those that end in the same leaf as a hard
-    sample, then those that leave its path last. "confidence" takes those whose
-    probability is nearest to a hard sample's: it is what sets the length of a gradient.
-    "random" takes the lowest of `lot`.
+def distances(name: str, known: Known, hard: Known) -> np.ndarray:
+    """Compute the distances of hard samples from candidates, `[m, n]`.
 
     Args:
-        name: One of `RANKINGS`.
+        name: One of `DISTANCES`. For total variation a row is a distribution over
+            columns, see `Known`: the paper does not say how it takes it.
+        known: The candidates.
+        hard: The hard samples.
+    """
+    from scipy.spatial.distance import cdist
+
+    if name == "total variation":
+        return cdist(hard.shares, known.shares, "cityblock") / 2
+    metric = "cosine" if name.startswith("cosine") else "euclidean"
+    return cdist(hard.numbers, known.numbers, metric)
+
+
+def rank(
+    name: str, offer: Offer, hard: Known, budget: int, lot: np.ndarray
+) -> np.ndarray:
+    """Order the candidates to send, best first, `[budget]`.
+
+    A smaller budget is the beginning of it. Distances take the least, as Algorithm 4 of
+    the paper and its public code do with the binning distance, unless their name ends
+    in `COVERING`: these cover the hard samples, as Algorithm 3 does. "decision path"
+    takes those that end in the same leaf as a hard sample, then those that leave its
+    path last. "confidence" takes those of a probability that is nearest to a hard
+    sample's: it is what sets the length of a gradient. "random" takes the lowest of
+    `lot`.
+
+    Args:
+        name: One of `RANKINGS`, without the name of a tree.
         offer: The owner's side.
-        hard: The hard samples, `[m, d]`.
-        hard_numbers: The same for other distances, `[m, e]`.
+        hard: The hard samples.
         budget: How many, at most n.
         lot: Numbers at random, `[n]`: the lowest come first where nothing else tells.
     """
-    if name.startswith("binning"):
-        mode = "per_feature" if name.endswith("feature") else "hamming"
+    metric, covers = name.removesuffix(COVERING), name.endswith(COVERING)
+    if metric.startswith("binning"):
+        mode = "per_feature" if metric.endswith("feature") else "hamming"
         chosen = retrieve_binned(
-            offer.x, hard, budget, mode=mode, categorical=offer.categorical
+            offer.known.x,
+            hard.x,
+            budget,
+            coverage=covers,
+            mode=mode,
+            categorical=offer.categorical,
         )
         return np.asarray(chosen.indices)[: len(chosen)]
-    if name in ("Euclidean distance", "cosine distance"):
-        metric = "cosine" if name.startswith("cosine") else "l2"
-        chosen = retrieve_nearest(offer.numbers, hard_numbers, budget, metric=metric)
-        return np.asarray(chosen.indices)[: len(chosen)]
-    if name == "decision path":
-        path = offer.tree.decision_path(hard).toarray().astype(np.float32)
+    if metric in DISTANCES:
+        near = distances(metric, offer.known, hard)
+        if not covers:
+            return np.argsort(near.min(axis=0), kind="stable")[:budget]
+        order = np.argsort(near, axis=1, kind="stable")[:, :budget].astype(np.int32)
+        sorted_ = np.take_along_axis(near, order, axis=1).astype(np.float32)
+        picked, _ = _covered(sorted_, order, budget=budget)
+        return np.asarray(picked)
+    if metric == "decision path":
+        path = offer.tree.decision_path(hard.x).toarray().astype(np.float32)
         shared = offer.paths @ path.T
         same = shared == np.maximum.outer(offer.paths.sum(1), path.sum(1))
         far = -np.where(same, np.inf, shared).max(axis=1)
-    elif name == "confidence":
-        sure = offer.tree.predict_proba(hard)[:, 1]
+    elif metric == "confidence":
+        sure = offer.tree.predict_proba(hard.x)[:, 1]
         far = np.abs(offer.sure[:, None] - sure).min(axis=1)
     else:
-        far = np.zeros(len(offer.x))
+        far = np.zeros(len(offer.known.x))
     return np.lexsort((lot, far))[:budget]
+
+
+_covered: Callable[..., Any] = jax.jit(coverage, static_argnames=("budget",))
 
 
 def mix(first: np.ndarray, second: np.ndarray, budget: int) -> np.ndarray:
@@ -158,24 +204,22 @@ def choose_all(
     Yields:
         Indices of trainer, owner, selector and budget, and the rows that are sent.
     """
-    numbers = table.numbers()
     for o, (rows, beside) in enumerate(zip(market.offered, market.beside, strict=True)):
-        offer = prepare_offer(
-            table.x[rows],
-            numbers[rows],
-            table.x[beside],
-            table.categorical,
-            seed=seed,
-        )
+        known = table.known(rows)
+        offers = {
+            tree: prepare_offer(
+                known, table.x[beside], table.categorical, seed=seed, tree=tree
+            )
+            for tree in TREES
+        }
         for p, hard in enumerate(market.hard):
             order = {}
             for k, name in enumerate(RANKINGS):
                 most = budgets[-1] if full or k < 2 else budgets[0]
                 order[name] = rank(
-                    name,
-                    offer,
-                    table.x[hard],
-                    numbers[hard],
+                    name.removesuffix(f", {OURS}"),
+                    offers[OURS if name.endswith(OURS) else AUTHORS],
+                    table.known(hard),
                     int(most),
                     lots[p, o],
                 )

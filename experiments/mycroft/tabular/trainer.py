@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,18 @@ import numpy as np
 from .kinds import KindTable
 from .market import TableMarket
 
-CLASSIFIERS = ("decision tree", "random forest", "gradient boosting")
+CLASSIFIERS = ("decision tree", "random forest", "gradient boosting", "XGBoost")
+"""The last one if it is installed; see `classifiers_here`."""
+
+
+@functools.cache
+def classifiers_here() -> tuple[str, ...]:
+    """Return those of `CLASSIFIERS` that can be trained here.
+
+    XGBoost is in no extra: `pip install xgboost-cpu` brings it.
+    """
+    known = importlib.util.find_spec("xgboost") is not None
+    return CLASSIFIERS if known else CLASSIFIERS[:-1]
 
 
 class Retrainer:
@@ -61,6 +73,18 @@ def _new(name: str, seed: int) -> Any:
         return DecisionTreeClassifier(random_state=seed)
     if name == "random forest":
         return RandomForestClassifier(20, random_state=seed)
+    if name == "XGBoost":
+        from xgboost import XGBClassifier  # pyright: ignore
+
+        # By default five positives can't have a leaf of their own. Of 1, .1 and 0 this
+        # had the best F1 on seed 100, which is not among those reported.
+        return XGBClassifier(
+            n_estimators=20,
+            learning_rate=0.3,
+            min_child_weight=0.1,
+            n_jobs=1,
+            random_state=seed,
+        )
     return GradientBoostingClassifier(
         n_estimators=20,
         learning_rate=0.3,
