@@ -50,7 +50,7 @@ class Penalised(Oracle):
             if field.metadata.get("static")
         )
         common = {name: getattr(oracle, name) for name in oracle.shared}
-        return cls(oracle.per_candidate(), common, more, (type(oracle), fixed))
+        return cls(oracle.per_candidate(), common, more, (oracle.__class__, fixed))
 
     @property
     def beneath(self) -> Oracle:

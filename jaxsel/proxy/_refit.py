@@ -7,6 +7,7 @@ blurred, of two or three classes by up to a third of the variance: L-BFGS goes o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -62,6 +63,7 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
     """
     from scipy import optimize
 
+    minimize = cast(Any, optimize.minimize)
     seeds, d, h = params["w1"].shape
     _, distinct = np.unique(x[:, :_SAMPLES], axis=1, return_index=True)
     x, y = x[:, distinct], y[:, distinct]
@@ -76,16 +78,15 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
         back = np.where(hidden > 0, np.outer(w2, error), 0)
         last = active @ error, error.sum(keepdims=True)
         slope = np.concatenate([(x @ back.T).ravel(), back.sum(1), *last])
-        value = np.mean(error**2) + _DECAY * np.sum(theta**2)
-        return float(value), 2 * (slope / len(error) + _DECAY * theta)
+        value = float(error @ error) / len(error) + _DECAY * float(theta @ theta)
+        return value, 2 * (slope / len(error) + _DECAY * theta)
 
     ends: list[np.ndarray] = []
     with one_thread():
         for seed in range(seeds):
             start = np.concatenate([params[name][seed].ravel() for name in names])
-            options = {"maxiter": _STEPS}
-            end = optimize.minimize(
-                loss, start, jac=True, method="L-BFGS-B", options=options
+            end = minimize(
+                loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
             )
             ends.append(np.asarray(end.x))
     split = np.split(np.stack(ends), bounds, axis=1)
@@ -114,8 +115,12 @@ def best_of(
     """
     folded = [_fold(params, scale) for params in ways]
     r2 = np.stack([_explained(params, *held_out) for params in folded])
-    kept = r2.argmax(0), np.arange(r2.shape[1])
-    best = {name: np.stack([way[name] for way in folded])[kept] for name in folded[0]}
+    best: Arrays = {}
+    for name in folded[0]:
+        stacked = np.stack([way[name] for way in folded], axis=1)  # [seeds, ways, ...]
+        best[name] = np.stack(
+            [s[k] for s, k in zip(stacked, r2.argmax(0), strict=True)]
+        )
     return {name: array.astype(np.float32) for name, array in best.items()}, r2.max(0)
 
 
