@@ -217,6 +217,7 @@ def far(x, x_hard):
 
 
 @pytest.mark.parametrize("labels", [{}, {"labels": LABELS, "hard_labels": HARD}])
+@pytest.mark.left_out
 def test_func_feat_with_all_distances_is_matching_with_a_full_penalty(labels):
     a, hard = hard_set()
     x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)

@@ -172,6 +172,7 @@ def test_everything_that_is_opened_passes_the_ledger():
         assert {bit for outcome in outcomes for bit in outcome} == {0, 1}
 
 
+@pytest.mark.left_out
 def test_outcomes_depend_on_the_order_only():
     rng = np.random.default_rng(2)
     small, large = rng.permutation(40), np.sort(rng.integers(-(2**50), 2**50, 40))

@@ -133,6 +133,7 @@ def run_both(engine, made, x, k):
         pytest.param("spu-cheetah", 3, "margin", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.left_out
 def test_small_margins_choose_what_clear_scores_choose(engine, n_classes, kind):
     made, x, clear = small_probe(n_classes, kind)
     bits = most_fraction_bits(KINDS[engine], [(made.manifest, made.arrays())])

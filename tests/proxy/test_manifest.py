@@ -292,6 +292,7 @@ anything = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(places(document()), key=str)), anything)
+@pytest.mark.left_out
 def test_a_changed_node_is_refused_by_name_or_changes_nothing_else(path, value):
     mutated = changed(path, value)
     try:
