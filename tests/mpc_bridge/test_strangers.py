@@ -1,6 +1,7 @@
 """Strangers at the open port of a run: how much they get, and that peers get in."""
 
 import asyncio
+import collections
 import contextlib
 import os
 import resource
@@ -137,8 +138,8 @@ def test_a_flood_makes_room_for_others_and_seldom_for_itself(monkeypatch):
     monkeypatch.setattr(_door.Door, "_turn_away", lambda _, each: turned.append(each))
 
     async def crowd():
-        door = _door.Door(None, None, 3)
-        for network in ("10.0.0.1", "10.0.0.2", "10.0.0.2"):
+        door = _door.Door(None, None, 4)
+        for network in ("10.0.0.1", *3 * ("10.0.0.2",)):
             assert door._make_room(network)
             one = _door._Stranger(None, network, asyncio.get_running_loop().time())
             door._strangers[one] = None
@@ -146,6 +147,34 @@ def test_a_flood_makes_room_for_others_and_seldom_for_itself(monkeypatch):
 
     assert asyncio.run(crowd()) == [True, True, False, True]
     assert {each.network for each in turned} == {"10.0.0.2"}
+
+
+@pytest.mark.parametrize("floods", [1, 9], ids=["one network", "many networks"])
+def test_room_is_kept_for_networks_of_peers(monkeypatch, floods):
+    monkeypatch.setattr(_door.Door, "_turn_away", lambda self, each: self._forget(each))
+    peer = "10.1.0.1"
+
+    async def crowd():
+        door = _door.Door(None, None, 4)
+        await door._expect(peer)
+
+        def come(network):
+            if room := door._make_room(network):
+                now = asyncio.get_running_loop().time()
+                door._strangers[_door._Stranger(None, network, now)] = None
+            return room
+
+        for i in range(200):
+            come(f"10.0.0.{i % floods}")
+        assert len(door._strangers) == 4
+        assert [come(peer) for _ in range(2)] == [True, True]
+        for _ in range(200):
+            come(peer)
+            come("10.0.0.1")
+        assert len(door._strangers) == 6
+        return collections.Counter(each.network for each in door._strangers)[peer]
+
+    assert 2 <= asyncio.run(crowd()) <= 3
 
 
 @pytest.mark.parametrize(

