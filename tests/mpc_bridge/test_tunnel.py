@@ -75,10 +75,13 @@ def engine(tunnel, rank):
     server.listen()
 
     def serve():
-        with contextlib.suppress(OSError):
-            while True:
+        while server.fileno() >= 0:
+            try:
                 one, _ = server.accept()
-                threading.Thread(target=echo, args=(one,), daemon=True).start()
+            except OSError:  # closed, or no descriptor is left for the moment
+                time.sleep(0.01)
+                continue
+            threading.Thread(target=echo, args=(one,), daemon=True).start()
 
     def echo(one):
         with one, contextlib.suppress(OSError):
