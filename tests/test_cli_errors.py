@@ -73,6 +73,7 @@ def test_a_table(capsys):
     assert sorted(numbers["chapters"][0]["data"]["indices"]) == WRONG.tolist()
 
 
+@pytest.mark.left_out
 def test_the_manifest_says_how_it_came_about():
     np.savez("t.npz", x=X, y=Y)
     run("errors", "t.npz", "--filter", "both", "--seed", 3)
@@ -89,6 +90,7 @@ def test_the_manifest_says_how_it_came_about():
     assert len(manifest["outputs"]) == 3
 
 
+@pytest.mark.left_out
 def test_the_same_as_in_python():
     np.savez("t.npz", x=X, y=Y)
     run("errors", "t.npz", "--rank-by", "self_confidence", "--rank-by", "knn_shapley")
@@ -96,6 +98,7 @@ def test_the_same_as_in_python():
     assert rows() == found.indices.tolist()
 
 
+@pytest.mark.left_out
 def test_probabilities_of_a_model_of_ones_own():
     probs = RNG.dirichlet(np.ones(3), N)
     np.save("p.npy", probs)
@@ -113,6 +116,7 @@ def test_probabilities_of_a_model_of_ones_own():
     assert f"text {rows('texts')[0]}" in Path("texts/report.html").read_text()
 
 
+@pytest.mark.left_out
 def test_pictures_are_in_the_report():
     digits = load("digits")
     np.save("x.npy", digits.x[:200])
@@ -136,6 +140,7 @@ def test_a_prepared_data_set():
     assert rows("new/folder") == wanted.indices.tolist()
 
 
+@pytest.mark.left_out
 def test_classes_are_shown_by_their_names(monkeypatch, capsys):
     from jaxsel._cli import _read
 
@@ -151,6 +156,7 @@ def test_classes_are_shown_by_their_names(monkeypatch, capsys):
     assert "digit" in Path("named/report.html").read_text()
 
 
+@pytest.mark.left_out
 def test_texts_of_a_table_with_features_of_ones_own():
     texts = [f"<i>review</i> {i}" for i in range(N)]
     frame(review=texts).to_csv("t.csv", index=False)
@@ -164,6 +170,7 @@ def test_texts_of_a_table_with_features_of_ones_own():
     assert sorted(rows()) == sorted(by_features) == WRONG.tolist()
 
 
+@pytest.mark.left_out
 def test_scales_are_said_where_they_make_a_difference(capsys):
     """Columns of a table are put on one scale, those of embeddings are not."""
     frame(f9=1e6 * X[:, 0]).to_csv("t.csv", index=False)
@@ -199,6 +206,7 @@ def test_columns_that_tell_most_are_shown():
     assert str(i + 500) in page
 
 
+@pytest.mark.left_out
 def test_overlapping_classes_are_said(capsys):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 300)
@@ -209,6 +217,7 @@ def test_overlapping_classes_are_said(capsys):
     assert "Classes overlap" in shown.out
 
 
+@pytest.mark.left_out
 def test_a_few_suspects_are_no_doubt(capsys):
     """They are printed, all of them: a line on features helps nobody."""
     rng = np.random.default_rng(0)
@@ -264,6 +273,7 @@ def test_what_is_there_is_not_replaced(capsys):
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+@pytest.mark.left_out
 def test_without_what_a_report_needs(capsys, monkeypatch, package):
     np.savez("t.npz", x=X, y=Y)
     monkeypatch.setitem(sys.modules, package, None)

@@ -119,6 +119,7 @@ def test_columns_in_another_order(capsys):
     assert "DATA must have the columns of the request, c0" in error
 
 
+@pytest.mark.left_out
 def test_columns_of_tables_can_be_left_out(capsys):
     """As the index that pandas writes, of which it is told."""
     x, y = draw(10, 10, 20)

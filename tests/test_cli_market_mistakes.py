@@ -36,6 +36,7 @@ WITH += ("--held-out-to", "held.npz")
 OWN = ("market", "answer", "r.npz", "own.csv", *YES, "--owner", "o", "--out", "a.npz")
 
 
+@pytest.mark.left_out
 def test_the_prediction_column_is_no_feature(capsys):
     tables()
     run(*REQUEST, *WITH)
@@ -121,6 +122,7 @@ def test_every_command_checks_features(capsys):
     )
 
 
+@pytest.mark.left_out
 def test_labels_in_another_case_are_an_error(capsys):
     tables()
     run(*REQUEST, "--drop", "guess")
@@ -180,6 +182,7 @@ def test_gains_by_chance_are_told(capsys):
     assert first["p_value"] > 0.05
 
 
+@pytest.mark.left_out
 def test_a_gain_beyond_chance_is_told(capsys):
     ask()
     for name in ("north", "south"):

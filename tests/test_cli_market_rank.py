@@ -153,6 +153,7 @@ def test_liars_are_refused_by_name_and_others_ranked(capsys):
     assert len(found["ranking"]) == 2
 
 
+@pytest.mark.left_out
 def test_single_copies_are_left_out_and_said(capsys):
     scene = Scene()
     x, y = scene.mine[0][:BUDGET].copy(), scene.mine[1][:BUDGET]
@@ -165,6 +166,7 @@ def test_single_copies_are_left_out_and_said(capsys):
     assert f"jaxsel: warning: {said}\n" in capsys.readouterr().err
 
 
+@pytest.mark.left_out
 def test_the_shown_samples_are_in_the_baseline(monkeypatch):
     rows = []
     fit = _network.fit

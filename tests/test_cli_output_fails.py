@@ -84,6 +84,7 @@ def test_closed_output_ends_quietly():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="of Linux")
+@pytest.mark.left_out
 def test_full_output_is_named():
     done = command("info > /dev/full")
     assert done.returncode == 2

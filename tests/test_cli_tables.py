@@ -73,6 +73,7 @@ def test_one_column_and_a_comma_in_a_name():
     assert read_frame("one.tsv").a.tolist() == ["1,5", "2"]
 
 
+@pytest.mark.left_out
 def test_tables_are_encoded_as_by_the_library(capsys):
     run("value", "train.csv", "val.csv", *NAMED, *OUT)
     features, y = PEOPLE[["age", "work"]], PEOPLE.income.to_numpy(object)
@@ -87,6 +88,7 @@ def test_tables_are_encoded_as_by_the_library(capsys):
     assert f"most valuable:  {best} " in capsys.readouterr().out
 
 
+@pytest.mark.left_out
 def test_numbers_without_gaps_stay_as_they_are():
     numbers = PEOPLE.assign(age=AGE)[["age", "income"]]
     numbers[:40].to_csv("a.csv", index=False)
@@ -100,6 +102,7 @@ def test_numbers_without_gaps_stay_as_they_are():
         assert manifest()["config"]["encoded"] is None
 
 
+@pytest.mark.left_out
 def test_split():
     run("value", "all.csv", *NAMED, "--split", "0.25", "--seed", "3", "--csv", "o.csv",
         *OUT)  # fmt: skip
@@ -122,6 +125,7 @@ def test_split():
     assert chosen.index.tolist() == PEOPLE.id[train[expected.top(4)]].tolist()
 
 
+@pytest.mark.left_out
 def test_split_of_arrays_counts_rows_of_the_file():
     x, y = RNG.normal(size=(40, 3)), np.arange(40) % 2
     np.savez("a.npz", x=x, y=y)
@@ -160,7 +164,7 @@ def test_small_classes_cannot_be_split(capsys):
 
 
 @pytest.mark.parametrize("method", ["tmc_shapley", "loo", "data_oob"])
-@pytest.mark.every(3)
+@pytest.mark.left_out
 def test_learners_are_retrained_as_by_the_library(method):
     x = RNG.normal(size=(20, 2)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int)

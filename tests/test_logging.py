@@ -23,6 +23,7 @@ def said(caplog):
     return caplog
 
 
+@pytest.mark.left_out
 def test_nothing_is_shown_unless_a_program_asks():
     script = (
         "import logging, jaxsel; "
@@ -55,6 +56,7 @@ def test_what_was_saved_and_read(said, tmp_path):
     assert f"checkpoint {tmp_path}: going on from step 1" in said.messages
 
 
+@pytest.mark.left_out
 def test_how_labels_were_predicted(said, monkeypatch):
     x = np.random.default_rng(0).normal(size=(60, 3))
     found = jaxsel.find_label_errors(x, x[:, 0] > 0)

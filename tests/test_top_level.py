@@ -48,7 +48,7 @@ def test_flags_change_nothing(name, flag):
 
 @pytest.mark.parametrize("flag", ["rank", "dtype"])
 @pytest.mark.parametrize("name", ["knn_shapley", "loo", "facility_location"])
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 def test_strict_promotion(name, flag):
     with FLAGS[flag]():
         top_level.CALLS[name](*top_level.samples())
@@ -163,7 +163,7 @@ KINDS = {
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["knn_shapley", "retrieve_nearest", "influence"])
-@pytest.mark.every(4)
+@pytest.mark.every(40)
 def test_kinds_of_arrays(name, kind):
     wanted = top_level.leaves(top_level.CALLS[name](X, Y, X_VAL, Y_VAL))
     make = KINDS[kind]

@@ -57,7 +57,7 @@ def _on_one_device(name):
     return cases.CALLS[name]()
 
 
-@pytest.mark.every(25)  # with 36 calls: each mesh comes, with some of the calls
+@pytest.mark.every(53)  # with 36 calls: each mesh comes, with some of the calls
 @each_call
 @pytest.mark.parametrize("where", MESHES)
 def test_any_mesh_changes_nothing(name, where):
@@ -142,6 +142,7 @@ def kept(monkeypatch):
 @pytest.mark.parametrize("where", SPREAD)
 @pytest.mark.parametrize("name", ["retrieve.nearest", "retrieve.retrieve_nearest"])
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
+@pytest.mark.every(12)
 def test_candidates_stay_on_the_devices(name, where, metric, kept):
     mesh = _mesh((4, 2), ("rows", "columns"), AxisType.Explicit)
     for n in (cases.N, 18):  # 4 devices share 18 unevenly

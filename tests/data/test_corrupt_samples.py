@@ -56,8 +56,8 @@ def test_few_images(name, shape):
     assert mask.tolist() == [True] * shape[0]
 
 
-@pytest.mark.every(6)
 @pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.left_out
 def test_key_decides_and_transformations_agree(name):
     corrupt = getattr(data, name)
     x = jnp.asarray(images())
@@ -82,6 +82,7 @@ def test_a_row_does_not_depend_on_how_many_follow(name):
     )
 
 
+@pytest.mark.left_out
 def test_noise_has_the_deviation_asked_for():
     x = np.zeros((400, 50), np.float32)
     new, _ = data.gaussian_noise(KEY, x, scale=2.0)
@@ -164,6 +165,7 @@ def test_perspective_maps_corners_to_corners():
     np.testing.assert_allclose([u[0], v[0]], meet, atol=1e-6)
 
 
+@pytest.mark.left_out
 def test_geometry_without_strength_changes_nothing():
     x = images(dtype=np.uint8)
     for new, mask in (
@@ -183,6 +185,7 @@ def test_flips_left_and_right_as_often_as_asked():
     assert abs(mirrored.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / len(x))
 
 
+@pytest.mark.left_out
 def test_perspective_and_crop_interpolate():
     # Of an image that grows evenly to the right, any view grows along each row.
     x = np.broadcast_to(

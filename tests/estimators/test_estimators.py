@@ -62,6 +62,7 @@ def test_values_on_validation_data_are_those_of_the_function():
     assert found.classes_.tolist() == ["a", "b", "c"]
 
 
+@pytest.mark.left_out
 def test_values_without_validation_data_are_means_over_the_other_folds():
     x, y, _, wrong = blobs()
     cv = model_selection.StratifiedKFold(4, shuffle=True, random_state=0)
@@ -276,6 +277,7 @@ def test_in_pipelines_and_cross_validation():
         assert score == wanted.score(scaler.transform(x[test]), y[test])
 
 
+@pytest.mark.left_out
 def test_grid_search_reaches_the_estimator_within():
     x, y, _, _ = blobs()
     search = model_selection.GridSearchCV(

@@ -82,6 +82,7 @@ def test_images_of_all_sizes_fit_the_target(here):
     np.testing.assert_allclose(other[..., 2], (images[..., 2] + 1) / 4, atol=1e-6)
 
 
+@pytest.mark.left_out
 def test_refuses(here, capsys, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("refused")
     lone = shutil.copytree(here.bert, elsewhere / "lone")

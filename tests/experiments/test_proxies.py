@@ -252,6 +252,7 @@ def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     assert cost["paper, 1 phase"]["bytes"] > cost["probe"]["bytes"]
 
 
+@pytest.mark.left_out
 def test_deals_share_nothing():
     labels = np.arange(600) % 3
     for kept in (1, 9):

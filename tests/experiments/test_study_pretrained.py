@@ -57,6 +57,7 @@ def test_the_metric_is_the_better_one_on_other_rows(scaled):
     assert trained_space(rows, shuffled, 30).setting in pretrained.PENALTIES
 
 
+@pytest.mark.left_out
 def test_other_and_foreign_rows_are_not_dealt():
     data, foreign = encoded(0), encoded(1)
     both, rows = with_foreign(data, foreign)
@@ -82,6 +83,7 @@ def test_other_and_foreign_rows_are_not_dealt():
         assert min(scene.train.min(), scene.val.min()) >= 30
 
 
+@pytest.mark.left_out
 def test_methods_see_what_they_are_said_to_see(monkeypatch):
     """Features show the classes and pixels do not; retrained values get components."""
     widths = []

@@ -340,6 +340,7 @@ def test_bands_hold_the_threshold_of_an_endless_benchmark(m):
     assert np.mean(held) > 0.9 - 2 * np.sqrt(0.9 * 0.1 / 60)
 
 
+@pytest.mark.left_out
 def test_band_narrows_with_more_benchmark_losses():
     rng = np.random.default_rng(0)
     p = np.concatenate([rng.gamma(1, 0.5, 2000), 3 + rng.gamma(1, 1, 2000)])

@@ -50,10 +50,10 @@ def last(loss, bias, width):
     return (apply(params, features), labels, features), expected
 
 
-@pytest.mark.every(12)
 @each_loss
 @each_bias
 @each_width
+@pytest.mark.every(24)
 def test_last_layer(loss, bias, width):
     arguments, expected = last(loss, bias, width)
     by_hand = ref.last_layer(*arguments, loss=loss, bias=bias)
@@ -110,6 +110,7 @@ ACTIVATIONS = {
 @each_bias
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.every(4)
 def test_last_two_layers(loss, bias, activation, width):
     act, derivative = ACTIVATIONS[activation]
     params = {

@@ -77,6 +77,7 @@ def test_a_split_model_in_training_mode_is_refused(ask, layer):
 
 
 @pytest.mark.parametrize("layer", ["norm", "dropout"])
+@pytest.mark.every(2)
 def test_evaluation_mode_gives_the_gradients_of_plain_jax(layer):
     model = Network(LAYERS[layer])
     model.inside[0].mean = nnx.BatchStat(jnp.linspace(-1, 1, cases.HIDDEN))

@@ -112,7 +112,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("case", HARD)
-@pytest.mark.every(5)
+@pytest.mark.left_out
 def test_two_classes_near_the_optimum(case):
     x, y, *penalty = HARD[case]
     l2 = penalty[0] if penalty else 1.0
@@ -147,6 +147,7 @@ def test_many_folds_share_their_curvature(monkeypatch):
     np.testing.assert_allclose(found, wanted, atol=1e-3)
 
 
+@pytest.mark.left_out
 def test_other_learners():
     x, y = samples()
     fold = labels.deal_folds(y, folds=5)
@@ -267,7 +268,7 @@ def test_a_learner_that_fails_is_named():
     "name",
     ["income, 3 classes", "income, 5 classes", "collinear columns", "a column of 1e9"],
 )
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_logistic_regression_of_raw_tables(name):
     """Beside the optimum in float64: they used to be .25 off."""
     table = raw.table(name)
@@ -283,7 +284,7 @@ def test_logistic_regression_of_raw_tables(name):
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_folds_that_do_not_converge_are_told(classes, scale, monkeypatch):
     from jaxsel.value._learners import _double, _softmax
 

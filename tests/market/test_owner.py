@@ -362,6 +362,7 @@ def test_owners_may_refuse():
         refuse(asked, owner="west", reason="no\nno")
 
 
+@pytest.mark.left_out
 def test_types_are_those_of_the_request():
     asked = make_request((HARD > 0).astype(np.uint8), HARD_Y, budget=3)
     found = answer(asked, (X > 0).astype(np.uint16), Y, owner="o")

@@ -62,6 +62,7 @@ def test_sums_are_counted_by_hand():
 
 
 @pytest.mark.parametrize("silent", [("bo",), ("ada",)])
+@pytest.mark.every(2)
 def test_owners_that_drop_out(silent):
     found, sums = private_values(ask(), DATA, silent=silent)
     left = [name for name in NAMES if name not in silent]
@@ -398,6 +399,7 @@ def test_in_float64():
     np.testing.assert_allclose(found["ed"].values, expected["ed"], rtol=0, atol=2e-8)
 
 
+@pytest.mark.left_out
 def test_reductions():
     valuation = ask()
     session = whole(valuation)

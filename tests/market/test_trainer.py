@@ -60,6 +60,7 @@ def test_owners_are_ranked_by_what_the_trainer_learns(asked):
     assert trainer.warnings == []
 
 
+@pytest.mark.left_out
 def test_the_network_learns_at_its_own_rate():
     x, y = draw(20, 20, 20)
     new = Network.new(6, 3, jax.random.key(0))

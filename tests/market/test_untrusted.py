@@ -9,6 +9,7 @@ from jaxsel.market import Answer, make_request
 from . import cases
 
 
+@pytest.mark.left_out
 def test_an_answer_without_weights_is_refused(tmp_path):
     path = cases.sent().save(tmp_path / "answer")
     cases.forge(

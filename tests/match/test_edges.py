@@ -37,7 +37,7 @@ def test_duplicates(score, positive, l2):
 
 @cases.each_score
 @cases.each_sign
-@pytest.mark.every(6)
+@pytest.mark.left_out
 def test_a_pool_of_one_candidate_many_times(score, positive):
     a = np.tile(cases.normal(1, P), (N, 1))
     found = cases.run(a, 2 * a[0], score=score, positive=positive, l2=0.0)
@@ -85,7 +85,7 @@ def test_a_target_of_zero(score, positive, l2):
 
 @cases.each_sign
 @pytest.mark.parametrize("budget", [6, 50])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_a_budget_of_all_and_more(positive, budget):
     a, b = cases.pool(6, 10)
     found = cases.run(a, b, budget, positive=positive)

@@ -54,6 +54,7 @@ def test_without_labels_it_matches_the_mean():
     cases.check_same(found, ref.omp(a, hard.mean(axis=0), K))
 
 
+@pytest.mark.left_out
 def test_each_class_is_matched_alone():
     a, hard = hard_set()
     found = match.grad_match(a, hard, K, labels=LABELS, hard_labels=HARD)
@@ -202,6 +203,7 @@ def test_func_feat_is_matching_with_that_penalty():
     agrees(found, expected)
 
 
+@pytest.mark.left_out
 def test_func_feat_has_the_penalty_that_it_says():
     a, hard = hard_set()
     x, x_hard = cases.normal(N, 4), 2 + cases.normal(10, 4)
@@ -229,6 +231,7 @@ def test_func_feat_with_all_distances_is_matching_with_a_full_penalty(labels):
     assert found.indices.tolist() != median.indices.tolist()
 
 
+@pytest.mark.left_out
 def test_a_full_penalty_is_of_the_class():
     a, hard = hard_set()
     d = np.abs(cases.normal(10, N))
@@ -254,6 +257,7 @@ def test_a_penalty_of_grad_match_is_refused_where_it_means_nothing():
         match.func_feat(a, hard, a, hard, K, distances="some")
 
 
+@pytest.mark.left_out
 def test_func_feat_chooses_what_is_near():
     means = {"omp": [], "ols": []}
     for seed in range(5):
@@ -380,7 +384,7 @@ def of_two(params, x):
         ({"dim": 4, "seed": 1}, "key, dim"),
     ],
 )
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_projections_that_differ_are_refused(changed, what):
     a, hard = hard_set()
     candidates = projected(a)

@@ -130,6 +130,7 @@ def test_under_jit_it_is_said_that_this_is_traced(name, closed):
 
 
 @pytest.mark.parametrize("function", ["grad_match", "func_feat"])
+@pytest.mark.every(2)
 def test_a_mean_for_a_target_is_told_where_to_go(function):
     candidates, mean = np.eye(4, 3), np.ones(3) / 3
     features = (np.eye(4), np.eye(1, 4)) if function == "func_feat" else ()

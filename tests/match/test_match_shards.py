@@ -281,7 +281,7 @@ def same_choice(found, one):
 
 @each_chooser
 @each_layout
-@pytest.mark.every(18)
+@pytest.mark.every(36)
 def test_choosers_choose_as_on_one_device(name, layout):
     n = 46 if layout in ("over the other axis", "everywhere") else N
     a, b = cases.pool(n, P)
@@ -290,7 +290,7 @@ def test_choosers_choose_as_on_one_device(name, layout):
 
 
 @each_chooser
-@pytest.mark.every(7)
+@pytest.mark.left_out
 def test_choosers_lay_out_what_the_process_has(name):
     """More devices than candidates: some have none, and repeat the last one's."""
     a, b = cases.pool(5, P)
@@ -350,7 +350,7 @@ def test_choosers_take_gradients_of_any_kind():
         ("facility", _facility, "_represent"),
     ],
 )
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_of_choosers_no_device_has_more_than_its_part(
     name, module, kernel, monkeypatch
 ):
@@ -371,6 +371,7 @@ def test_of_choosers_no_device_has_more_than_its_part(
     assert n not in lengths
 
 
+@pytest.mark.left_out
 def test_numbers_about_spread_candidates():
     a, b = cases.pool(46, P)
     psi = np.resize(cases.psi(), 46)

@@ -313,9 +313,9 @@ def stacked(a, b, penalty_l2):
     return rows.astype(np.float32), np.append(b, np.zeros(len(FULL), np.float32))
 
 
-@pytest.mark.every(6)
 @cases.each_score
 @cases.each_sign
+@pytest.mark.left_out
 def test_a_full_penalty_is_matched_behind_the_gradients(score, positive):
     a, b = cases.pool()
     options = {"score": score, "positive": positive, "l2": 0.1}
@@ -333,6 +333,7 @@ def test_a_full_penalty_is_matched_behind_the_gradients(score, positive):
     assert "penalty of 6 rows" in found.method
 
 
+@pytest.mark.left_out
 def test_a_diagonal_matrix_is_a_penalty_of_each_candidate():
     a, b = cases.pool()
     psi = cases.psi()
@@ -347,6 +348,7 @@ def _load(rows):
     return gradients.factored(cases.normal(N, 5)[rows], cases.normal(N, 4)[rows])
 
 
+@pytest.mark.left_out
 def test_a_full_penalty_with_several_targets():
     oracle = _load(np.arange(N))
     goal = oracle.combine(jnp.asarray(np.abs(cases.normal(N))))
@@ -395,6 +397,7 @@ def _loss(params, example):
     return jnp.sum((x @ params["w"] - y) ** 2)
 
 
+@pytest.mark.left_out
 def test_a_full_penalty_in_float64_where_float32_would_round():
     """Candidates far from the origin are matched again, the penalty with them."""
     a, b = cases.pool()

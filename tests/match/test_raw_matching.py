@@ -108,6 +108,7 @@ def test_log_det_says_why_it_chose_fewer():
 
 
 @each_table
+@pytest.mark.left_out
 def test_herding_of_raw_tables(name):
     x = table(name)
     mean = x.mean(axis=0)
@@ -125,7 +126,7 @@ def test_herding_of_raw_tables(name):
 
 
 @pytest.mark.parametrize("score", cases.SCORES)
-@pytest.mark.every(3)
+@pytest.mark.left_out
 def test_omp_of_an_offset_goes_on_past_float32(score):
     x = table("offset 1e4")
     b = x.mean(axis=0)

@@ -37,7 +37,7 @@ def test_weights_are_scipys(kind, l2, score, positive):
 @each_pool
 @each_ridge
 @cases.each_score
-@pytest.mark.every(9)
+@pytest.mark.every(27)
 def test_left_to_run_it_solves_the_whole_problem(kind, l2, score):
     """No candidate is left that would help: these are the best weights of all."""
     if (kind, l2, score) == ("low_rank", 0.0, "ols"):

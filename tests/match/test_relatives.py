@@ -90,6 +90,7 @@ def test_herding_of_the_candidates_own_mean_follows_it():
     assert followed < min(random)
 
 
+@pytest.mark.left_out
 def test_herding_reads_a_file_once_a_choice():
     a, b = cases.pool()
     read = []

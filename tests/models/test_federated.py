@@ -118,6 +118,7 @@ def changes(kernel, sizes):
     return np.split(moved, np.cumsum(sizes)[:-1])
 
 
+@pytest.mark.left_out
 def test_minibatches_are_rounded_up_exactly():
     """Of 20 and 50 samples, .3 are 6 and 15, though float32 has a little more."""
     sizes = np.array([20, 50, 0, 21, 1])
@@ -160,6 +161,7 @@ def test_shares_of_any_number_of_samples(share):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.left_out
 def test_every_client_round_and_step_draws_its_own_minibatch():
     # Two clients of 64 samples draw 4 in each of 3 steps.
     graphdef, params, x, y = one_hot([64, 64])
@@ -363,6 +365,7 @@ def test_refuses(options, match):
         digits_run(**options)
 
 
+@pytest.mark.left_out
 def test_scores_may_be_nan():
     scores = iter([1.0, np.nan, 0.5])
     run = digits_run(rounds=3, evaluate=lambda _: next(scores), evaluate_every=1)

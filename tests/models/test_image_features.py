@@ -163,6 +163,7 @@ def vit(tmp_path_factory):
     return folders.write(tmp_path_factory.mktemp("vit") / "tiny", "vit", tensors)
 
 
+@pytest.mark.left_out
 def test_a_vit_sees_resized_and_normalised_images(vit):
     pixels = RNG.random((5, 6, 6, 1)).astype(np.float32)
     images = normalised(np.repeat(pixels, 3, axis=-1))

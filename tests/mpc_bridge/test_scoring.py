@@ -378,6 +378,7 @@ def run_calls(rank, folder):
     return said, len(opened), stream.getvalue()
 
 
+@pytest.mark.left_out
 def test_calls_are_checked_and_open_nothing(tmp_path):
     from proxy.random_proxies import SMALL, random_proxy
 

@@ -145,6 +145,7 @@ CASES = [
         *(pytest.param(i, 6000, marks=pytest.mark.slow) for i in range(5)),
     ],
 )
+@pytest.mark.every(3)
 def test_what_both_owners_see_follows_from_the_set(case, runs):
     """Whole transcripts: all outcomes, the rows as they are opened, one's own draws."""
     scores, k, party = CASES[case]

@@ -216,6 +216,7 @@ def child(tmp_path, folders):
         (not_yet, True, "not yet valid.*it is the trusted one"),
     ],
 )
+@pytest.mark.every(3)
 def test_wrong_certificates_are_refused_by_both_and_named(
     folders, parties, tmp_path, make, trusted, words
 ):

@@ -166,6 +166,7 @@ ENCODERS = [
 
 
 @pytest.mark.parametrize(("layers", "attention", "norm", "gain"), ENCODERS)
+@pytest.mark.every(2)
 def test_rows_of_a_seller_are_scored_right_or_counted(layers, attention, norm, gain):
     made, x = encoder(layers, attention, norm, gain)
     wrong, out = wrong_of(made, x)
@@ -183,6 +184,7 @@ def test_rows_of_a_seller_are_scored_right_or_counted(layers, attention, norm, g
     "hot", [30.0, *(pytest.param(hot, marks=pytest.mark.slow) for hot in (100, 300))]
 )
 @pytest.mark.parametrize("attention", ["quadratic", "exact"])
+@pytest.mark.every(2)
 def test_extreme_temperatures_are_refused_or_told(attention, hot):
     made, x = encoder(2, attention, "exact", hot=hot)
     if most_bits(made) is None:  # refused

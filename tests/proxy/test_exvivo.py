@@ -92,6 +92,7 @@ def test_the_entropy_mlp_ranks_as_entropy_does():
 
 
 @pytest.mark.parametrize(("classes", "least"), [(2, 0.99), (3, 0.9)])
+@pytest.mark.every(2)
 def test_an_entropy_of_clear_classes_is_imitated(classes, least):
     """Adam alone ends at .75 and .58, of samples that it has not learned from."""
     rng = np.random.default_rng(0)
@@ -106,6 +107,7 @@ def test_an_entropy_of_clear_classes_is_imitated(classes, least):
     assert 1 - np.mean((imitated - exact) ** 2) / exact.var() > least
 
 
+@pytest.mark.left_out
 def test_operations_do_not_disturb_each_other():
     """Trained with others, in a group or beside it, an MLP is what it is alone."""
     (alone,) = run(operations()[:1], "rows", 1280)
@@ -123,6 +125,7 @@ def test_it_repeats_and_depends_on_the_key():
     assert not np.array_equal(a["w1"], c["w1"])
 
 
+@pytest.mark.left_out
 def test_a_family_fits_by_itself():
     v = np.random.default_rng(1).gamma(20, 0.02, 500)
     norm = proxy.MLPNorm(4)
@@ -196,7 +199,7 @@ def test_a_result_that_never_varies_is_learned_without_a_warning():
 
 
 @pytest.mark.parametrize("copies", [1, 4])
-@pytest.mark.every(2)
+@pytest.mark.left_out
 def test_r2_is_that_of_rows_that_were_not_learned_from(copies):
     """Sixty rows are learned by heart: what matters is others of the same kind."""
     rng = np.random.default_rng(5)
@@ -225,6 +228,7 @@ def test_r2_is_that_of_rows_that_were_not_learned_from(copies):
     assert np.mean(told) < np.mean(learned) - 0.2
 
 
+@pytest.mark.left_out
 def test_copies_are_held_out_together():
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.normal(size=(20, 3)).astype("f"), 5, axis=0)

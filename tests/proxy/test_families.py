@@ -199,7 +199,7 @@ def differences(role, name):
 
 
 @pytest.mark.parametrize(("role", "name"), ALL)
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 def test_a_family_is_whole(role, name):
     found = list(gaps(role, name))
     assert not found, "\n".join(found)

@@ -182,6 +182,7 @@ def test_a_set_shows_no_outcomes():
     assert found.rank_correlation == found.chosen.rank_correlation
 
 
+@pytest.mark.left_out
 def test_attacks_end_where_enough_is_recovered(monkeypatch):
     tried = []
 

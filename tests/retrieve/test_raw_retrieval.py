@@ -83,6 +83,7 @@ def _facilities(alike, budget):
 
 
 @each_table
+@pytest.mark.every(2)
 def test_targeted_choices_of_raw_tables(name):
     x, hard = table(name)
     near = distances(x, hard, "l2")

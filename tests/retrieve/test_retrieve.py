@@ -22,6 +22,7 @@ from jaxsel.retrieve._coverage import Turns
 
 
 @METRICS
+@pytest.mark.every(2)
 def test_as_the_reference(metric):
     x, hard = points()
     for seed in range(3):
@@ -31,6 +32,7 @@ def test_as_the_reference(metric):
         assert len(found) == BUDGET
 
 
+@pytest.mark.left_out
 def test_more_hard_samples_than_budget():
     x, hard = points(60, 40)
     found = chosen(retrieve_nearest(x, hard, 15))
@@ -243,6 +245,7 @@ def test_as_faiss():
 # Ties
 
 
+@pytest.mark.left_out
 def test_equal_distances_go_by_index():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, size=(N, D)).astype(np.float32)
@@ -360,6 +363,7 @@ _cover = jax.jit(coverage, static_argnames="budget")
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float32, (4, 9), elements=st.sampled_from([0, 1, 2, 3, np.inf])))
 @pytest.mark.parametrize("budget", [1, 5, 9])
+@pytest.mark.every(3)
 def test_both_ways_to_cover_agree(budget, near):
     """Lists of all candidates, and one hard sample after the other."""
     n = near.shape[1]

@@ -65,8 +65,8 @@ def test_a_pass_that_was_cut_off_goes_on(after, mesh, tmp_path):
     assert not source.read  # all was found before
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["grain iterator", "grain batches", "grain loader"])
+@pytest.mark.left_out
 def test_an_iterator_goes_on(kind, tmp_path):
     x, y = arrays()
     queries, names = hard_rows(D)
@@ -109,7 +109,7 @@ def test_several_passes_are_kept(tmp_path):
 
 @pytest.mark.parametrize("lists", [1, 3 * N])  # one hard sample a pass, or three
 @pytest.mark.parametrize("after", [2, 9, 13, 17])
-@pytest.mark.every(8)
+@pytest.mark.left_out
 def test_the_slower_method_goes_on(lists, after, tmp_path, monkeypatch):
     x, _ = arrays()
     queries, _ = hard_rows(D)

@@ -67,7 +67,7 @@ def kept(request, monkeypatch):
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.1, 1.0])
-@pytest.mark.every(6)
+@pytest.mark.left_out
 def test_facilities(eta, kept):
     x, hard = points(N, M)
     expected = greedy(facilities(cosines(x, hard), eta), N, K)
@@ -165,7 +165,7 @@ def test_a_similarity_of_ones_own(objective, kept):
 @pytest.mark.parametrize(
     ("eta", "l2"), [(1.0, 1.0), (0.5, 1.0), (1.0, 0.05), (0.0, 1.0)]
 )
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_determinants(eta, l2):
     x, hard = points(N, M)
     options = {"objective": "logdetmi", "eta": eta, "l2": l2}

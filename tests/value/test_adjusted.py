@@ -84,7 +84,7 @@ def test_unbiased_with_honest_standard_errors(kind):
 
 
 @pytest.mark.parametrize("n", [24, 60])
-@pytest.mark.every(2)
+@pytest.mark.left_out
 def test_coalitions_drawn_anew(n):
     game, exact = airport(n)
     runs = [adjusted(game, ("shapley",), 150, key=jax.random.key(s)) for s in range(12)]

@@ -286,6 +286,7 @@ def failing():
     return value.ModelUtility(learner, X[:8], Y[:8], X[8:], Y[8:])
 
 
+@pytest.mark.left_out
 def test_failures_of_workers_are_counted_here(monkeypatch):
     monkeypatch.setattr(_executor, "_known", {})
     options = {"key": KEY, "stop": value.MaxSamples(100), "batch_size": 40}

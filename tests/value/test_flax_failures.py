@@ -30,7 +30,7 @@ FIRST = np.stack([Y == 0, np.arange(N) == 2, np.ones(N, bool), np.zeros(N, bool)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "neg_log_loss"])
-@pytest.mark.every(2)
+@pytest.mark.left_out
 def test_coalitions_whose_training_diverges_are_failures(metric):
     utility = value.ModelUtility(
         LEARNER, X, Y, X, Y, metric=metric, empty=0.25, default_score=0.125
@@ -44,6 +44,7 @@ def test_coalitions_whose_training_diverges_are_failures(metric):
     assert (utility.failures.failed, utility.failures.coalitions) == (2, 4)
 
 
+@pytest.mark.left_out
 def test_a_learner_that_diverges_on_all_points_is_refused():
     rate = value.FlaxLearner(linear, optax.sgd(1e30), steps=20)
     for metric in ("accuracy", "likelihood"):
@@ -115,6 +116,7 @@ def test_models_with_more_than_parameters_are_refused(model, named):
         value.ModelUtility(learner, X, Y, X, Y)
 
 
+@pytest.mark.left_out
 def test_dropout_that_is_off_is_no_matter():
     model = stacked(lambda rngs: nnx.Dropout(0.5, deterministic=True))
     learner = value.FlaxLearner(model, optax.adam(0.1), steps=20)

@@ -73,7 +73,7 @@ def enumerate_points(data, k, weights, bits, n_classes, metric="l2"):
     ("n", "k", "levels"),
     [(1, 1, 3), (1, 5, 1), (2, 2, 3), (4, 9, 1), (7, 1, 3), (7, 3, 1), (7, 5, 3)],
 )
-@pytest.mark.every(7)
+@pytest.mark.left_out
 def test_kernel_is_the_enumeration(n, k, levels):
     rng = np.random.default_rng([n, k])
     for _ in range(5):
@@ -98,6 +98,7 @@ def test_all_votes_of_four_points(k):
 @pytest.mark.parametrize(
     ("k", "weights", "bits"), [(1, fade, 2), (3, fade, 3), (4, None, 3)]
 )
+@pytest.mark.every(2)
 def test_function_is_the_enumeration(make, k, weights, bits):
     data = make(7, 4)
     n_classes = data.n_classes
@@ -172,7 +173,7 @@ def test_values_sum_to_the_utility_of_all():
 
 
 @pytest.mark.parametrize("reach", [1, 5, 20, 79])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_the_bound_holds(reach):
     data = two_classes(80, 12)
     options = {"k": 5, "weights": fade, "reduce": None}
@@ -188,6 +189,7 @@ def test_the_bound_holds(reach):
         assert exact.error_bound is None
 
 
+@pytest.mark.left_out
 def test_the_bound_is_tight_where_all_is_left_out():
     """A vote that each later point would turn: by K / (m (m - 1)) each."""
     n, k, reach = 30, 1, 10

@@ -56,7 +56,7 @@ SAMPLED = {
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 def test_time_costs_at_most_the_sample_that_is_unfinished(name, now):
     estimate, options, fits = SAMPLED[name]
     before = 16 if name == "groups" else 0  # fits that the first sample needs

@@ -324,6 +324,7 @@ def test_other_weights_of_many_points():
 @pytest.mark.parametrize(
     "metric", ["l2", pytest.param("cosine", marks=pytest.mark.slow)]
 )
+@pytest.mark.left_out
 def test_identical_rows_are_tied(metric):
     # Whatever the place of a row in the matrix product, and its shape.
     n = 203

@@ -86,6 +86,7 @@ def test_logistic_fractional_weights(classes):
         close(row, model.predict_proba(task.x_val))
 
 
+@pytest.mark.left_out
 def test_logistic_on_coalitions_that_lack_classes():
     # Exactly two classes have one penalty on the difference of their weights, in a
     # task of four as well: a softmax with a penalty on each would be less certain.
@@ -102,6 +103,7 @@ def test_logistic_on_coalitions_that_lack_classes():
     ("classes", "l2"),
     [(2, 1e-2), (3, 1e-2), pytest.param(3, 30.0, marks=pytest.mark.slow)],
 )
+@pytest.mark.left_out
 def test_logistic_penalties_and_separable_classes(classes, l2):
     learner, make = value.LogisticRegression(l2=l2), functools.partial(logistic, l2=l2)
     weights = cases.varied(N)
@@ -112,6 +114,7 @@ def test_logistic_penalties_and_separable_classes(classes, l2):
 
 
 @pytest.mark.parametrize(("classes", "d"), [(2, 3), (3, 3), (2, 20)])
+@pytest.mark.left_out
 def test_logistic_of_badly_scaled_features(classes, d):
     scale, offset = np.geomspace(0.1, 30, d), np.resize([50.0, -50.0, 0.0], d)
     task = cases.blobs(classes, N, d=d).scaled(scale, offset)
@@ -204,6 +207,7 @@ def test_ridge_of_classes_is_the_ridge_classifier():
 
 @pytest.mark.parametrize("name", CLOSED)
 @pytest.mark.parametrize(("classes", "n"), [(2, N), (3, N), (10, 40)])
+@pytest.mark.every(3)
 def test_closed_forms(name, classes, n):
     learner, make = CLOSED[name]
     task = cases.blobs(classes, n)

@@ -100,6 +100,7 @@ def test_classes_that_a_coalition_lacks(metric):
     hnp.arrays(np.float32, (1, 12), elements=st.sampled_from([-3, -0.5, 0, 0.5, 3])),
     hnp.arrays(np.int32, 10, elements=st.integers(0, 1)),
 )
+@pytest.mark.every(4)
 def test_two_classes(metric, margin, rest):
     y = np.append([0, 1], rest)
     agree(metric, np.stack([np.zeros_like(margin), margin], axis=-1), y)

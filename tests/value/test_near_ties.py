@@ -109,7 +109,7 @@ def test_all_ranks(path, name, dtype):
 
 
 @pytest.mark.parametrize("name", SCENES)
-@pytest.mark.every(7)
+@pytest.mark.every(14)
 def test_the_nearest(path, name):
     arguments = draw(name)
     exact = expected(arguments, jaxsel.value.loo_weights(N, K)).mean(0)

@@ -56,6 +56,7 @@ def test_values_sum_to_the_probability_of_the_right_class(data, k, function):
 
 
 @pytest.mark.parametrize("k", [1, 5, N])
+@pytest.mark.every(3)
 def test_regression_values_sum_to_the_squared_error(data, k):
     from sklearn.neighbors import KNeighborsRegressor
 

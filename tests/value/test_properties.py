@@ -93,6 +93,7 @@ def test_values_follow_their_rows(method, data, k, seed):
 @each_averaged
 @examples(15)
 @given(data=tied(), k=ks, seed=st.integers(0, 99))
+@pytest.mark.every(3)
 def test_averaged_values_follow_their_rows_through_ties(method, data, k, seed):
     order = np.random.default_rng(seed).permutation(data.n)
     call = lambda data: method.call(data, k, ties="average", reduce=None).values

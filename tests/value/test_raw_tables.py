@@ -26,7 +26,7 @@ def test_the_reference_is_the_optimum_of_scikit_learn():
 
 
 @pytest.mark.parametrize("name", raw.NAMES)
-@pytest.mark.every(10)
+@pytest.mark.left_out
 def test_log_losses_of_raw_tables(name):
     assert raw.gaps(name).max() < 1e-3
 
@@ -42,7 +42,7 @@ def test_leaving_out_each_sample_of_a_raw_table():
 
 @pytest.mark.parametrize("name", ["income, 3 classes", "a column of 1e9"])
 @pytest.mark.parametrize("l2", [1e-8, 1e6])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_small_and_large_penalties(name, l2):
     table = raw.table(name)
     subsets = raw.masks(len(table.y))[[0, 6, 8]]
@@ -177,7 +177,7 @@ def test_ridge_regression_of_raw_tables():
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("d", [3, 20])
-@pytest.mark.every(4)
+@pytest.mark.left_out
 def test_models_that_do_not_converge_are_told(classes, d, monkeypatch):
     """Whichever way they are trained; what they have reached is measured."""
     from jaxsel.value._learners import _double, _newton, _softmax

@@ -300,7 +300,7 @@ LABELS = np.arange(12) % 2
 
 
 @pytest.mark.parametrize("estimate", [tmc_shapley, banzhaf])
-@pytest.mark.every(2)
+@pytest.mark.left_out
 def test_checkpoints_of_other_data_are_refused(estimate, tmp_path):
     options = {"key": KEY, "stop": MaxSamples(4), "checkpoint": tmp_path}
     first = estimate(utility_of(LABELS), **options)

@@ -131,7 +131,7 @@ def test_second_run_traces_nothing(name):
 
 
 @each
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_resumes_bit_by_bit(name, tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "SAVE_EVERY", 0.0)
     options = {"stop": MaxSamples(2500 if name in ("banzhaf", "groups") else 250)}

@@ -191,6 +191,7 @@ def test_no_points_are_worth_what_labels_alone_tell():
         np.testing.assert_allclose(utility(np.zeros((1, N))), [wanted], rtol=1e-6)
 
 
+@pytest.mark.left_out
 def test_an_estimator_as_it_is_equals_a_wrapped_one():
     task, key = cases.blobs(2, N), cases.KEY
     bare, wrapped = (

@@ -100,7 +100,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("what", OPTIONS)
-@pytest.mark.every(6)
+@pytest.mark.left_out
 def test_options(what, steps):
     arguments, given = points(), {"k": 3, **OPTIONS[what]}
     found = jaxsel.knn_shapley(*arguments, mesh=make_mesh(), split="training", **given)
@@ -139,8 +139,8 @@ MESHES = {
 }
 
 
-@pytest.mark.every(4)
 @pytest.mark.parametrize("where", MESHES)
+@pytest.mark.left_out
 def test_meshes(where, steps):
     shape, axis, size = MESHES[where]
     mesh, arguments = make_mesh(*shape), points()
@@ -157,6 +157,7 @@ def test_one_device_has_nothing_to_split(steps):
 
 
 @pytest.mark.parametrize("reduce", ["mean", "max"])
+@pytest.mark.every(2)
 def test_values_left_on_the_devices(reduce):
     mesh, arguments = make_mesh((4, 2), ("rows", "b"), AxisType.Explicit), points(24)
     options = {"k": 3, "reduce": reduce}
@@ -196,7 +197,7 @@ def kept(monkeypatch):
 @pytest.mark.parametrize("where", SPREAD)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("offset", [0, 1000])
-@pytest.mark.every(12)
+@pytest.mark.left_out
 def test_features_that_are_spread_already(where, kind, offset, steps, kept):
     spec, n = SPREAD[where]
     mesh = make_mesh((4, 2), ("rows", "b"), kind)
@@ -265,6 +266,7 @@ def test_options_that_are_refused(name):
         FUNCTIONS[name](split="both", mesh=make_mesh())
 
 
+@pytest.mark.left_out
 def test_the_same_points_twice_are_warned_of():
     mesh = make_mesh()
     x, y, *_ = points(24)
@@ -324,9 +326,9 @@ def test_near_ties_of_regression(path, name):
     close(jaxsel.knn_regression_shapley(x, t, x_val, t_val, **find).values, exact)
 
 
-@pytest.mark.every(8)
 @pytest.mark.parametrize("weights", [None, lambda distances: 1 / (1 + distances)])
 @pytest.mark.parametrize("offset", [3.4, 1000.0])
+@pytest.mark.left_out
 def test_points_on_the_border_of_a_ball(path, weights, offset):
     """Half of them are in it, half beyond: float32 distances can't tell which."""
     rng = np.random.default_rng(0)
