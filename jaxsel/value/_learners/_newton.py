@@ -55,7 +55,7 @@ def fit_two_classes(
     """
     diagonal = jnp.arange(x.shape[1])
     diagonal = diagonal * (diagonal + 3) // 2
-    used = weights > 0
+    used = jnp.sign(weights)  # a product with it is faster than a choice by it
     signs = 2 * positive[:, None] - 1
 
     def step(state: _State) -> _State:
@@ -67,7 +67,7 @@ def fit_two_classes(
         hessian = dot(products, weights * (wrong * (1 - wrong)))
         hessian = hessian.at[diagonal].add(penalty[:, None])
         delta = solve_packed(hessian, gradient)
-        change = jnp.where(used, jnp.abs(dot(x, delta)), 0).max(0)
+        change = jnp.abs(used * dot(x, delta)).max(0)
         # A system that is singular in float32 stops where it is.
         sound = jnp.isfinite(change)
         go = sound & (state.status == _GOING)
