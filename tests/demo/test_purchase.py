@@ -112,7 +112,7 @@ def test_a_single_seed_claims_nothing(purchase):
 
 @pytest.mark.slow
 def test_the_demo_writes_its_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(_run, "texts_ready", lambda: False)  # test_proxies has them
+    monkeypatch.setattr(_run, "texts_ready", lambda: False)  # test_demo_texts has them
     html, numbers, summary = run_demo(tmp_path / "demo", seeds=(3,), progress=False)
     assert html.stat().st_size > 50_000
     accuracy = json.loads(numbers.read_text())["chapters"][0]["data"]["accuracy"]

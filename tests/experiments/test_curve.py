@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 from commands import experiment
-from test_proxies import encoded, few_tries
+from invented import encoded
+from test_proxies import few_tries
 
 from experiments.selectformer import sources
 from experiments.selectformer.curve import command, run
