@@ -76,14 +76,21 @@ def blend(
     return Blended(probs, each, f"{about}, powers {weights}")
 
 
-def likelier_metric(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Metric:
-    """Choose the distance by which neighbours predict some of the labels better."""
+def likelier_metric(
+    x: np.ndarray, codes: np.ndarray, n_classes: int
+) -> tuple[Metric, Near | None]:
+    """Choose the distance by which neighbours predict some of the labels better.
+
+    Returns:
+        The distance, and each sample's nearest others by it where all were tried.
+    """
     rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
-    loss: dict[Metric, float] = {}
+    tried: dict[Metric, tuple[float, Near]] = {}
     for metric in METRICS:
         near = nearest_others(x, max(NEIGHBOURS), metric=metric, rows=rows)
-        loss[metric] = _best_votes(near, codes, n_classes, rows)[0]
-    return min(loss, key=lambda metric: loss[metric])
+        tried[metric] = _best_votes(near, codes, n_classes, rows)[0], near
+    best = min(tried, key=lambda metric: tried[metric][0])
+    return best, tried[best][1] if len(rows) == len(codes) else None
 
 
 def _best_votes(

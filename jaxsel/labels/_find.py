@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from jaxsel import value
 from jaxsel._aligned import check_row_order, row_index
-from jaxsel._checks import check_choice, check_features, check_positive
+from jaxsel._checks import check_choice, check_count, check_features, check_positive
 from jaxsel._doubts import doubt, doubt_columns
 from jaxsel._fingerprint import plain_repr
 from jaxsel._frames import foreign_columns, gapped_columns
@@ -127,6 +127,7 @@ def find_label_errors(
     names = check_rankings(rank_by)
     check_filter(filter_by, min_per_class, noise_share)
     check_choice("metric", metric, (None, *METRICS))
+    k = check_count("k", k)
     if duplicates is not None:
         check_positive("duplicates", duplicates, zero=True)
     if pred_probs is not None and learner is not None:
@@ -281,9 +282,12 @@ class _Table(NamedTuple):
             if k is not None:
                 _LOG.info("too many samples to look for neighbours and duplicates")
             return cls(samples, rows, fold, metric or "l2", None)
+        near = None
         if metric is None:
-            metric = likelier_metric(flat, codes, int(codes.max()) + 1)
-        near = nearest_others(flat, k, metric=metric, progress=progress)
+            metric, near = likelier_metric(flat, codes, int(codes.max()) + 1)
+        if near is None or near.indices.shape[1] < min(k, len(flat) - 1):
+            near = nearest_others(flat, k, metric=metric, progress=progress)
+        near = Near(near.distances[:, :k], near.indices[:, :k])
         return cls(samples, rows, fold, metric, near)
 
 

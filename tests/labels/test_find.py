@@ -339,6 +339,7 @@ def test_hostile_labels_stay_on_one_line(tmp_path):
         ({"metric": "l1"}, "metric must be one of"),
         ({"duplicates": -1}, "duplicates must be"),
         ({"folds": 1}, "folds must be at least 2"),
+        ({"k": 0}, "k must be at least 1, got 0"),
         ({"classes": ["a", "b"]}, "classes are for the columns of pred_probs"),
         ({"pred_probs": np.full((40, 2), 2.0)}, "between 0 and 1"),
         (

@@ -71,9 +71,9 @@ def test_the_likelier_metric():
     angle = y + 0.1 * rng.normal(size=120)
     length = np.exp(2 * rng.normal(size=120))
     rays = length[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
-    assert _blend.likelier_metric(rays, y, 2) == "cosine"
+    assert _blend.likelier_metric(rays, y, 2)[0] == "cosine"
     rings = (1 + y)[:, None] * np.stack([np.cos(10 * length), np.sin(10 * length)], 1)
-    assert _blend.likelier_metric(rings, y, 2) == "l2"
+    assert _blend.likelier_metric(rings, y, 2)[0] == "l2"
 
 
 def test_hinges():
