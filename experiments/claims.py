@@ -257,6 +257,13 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
     )
 
 
+def averaged(n_seeds: int) -> str:
+    """Say what a table's cells are; one seed alone has no standard error."""
+    if n_seeds == 1:
+        return "of one seed"
+    return f"mean ± standard error over {n_seeds} paired seeds"
+
+
 def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table:
     """Show each claim on each data set, with what was measured, its test and verdict.
 

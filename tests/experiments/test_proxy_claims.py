@@ -90,6 +90,14 @@ def test_what_the_guard_refuses_is_not_the_papers():
     assert two.where == "Movie polarity, 400 samples, 20 labels first"
 
 
+def test_one_seed_has_no_standard_error():
+    for seeds, says in ((1, "of one seed."), (6, "± standard error over 6 paired")):
+        chapter = proxies_chapter(invented_result(seeds), {}, {})
+        tables = [block for block in chapter.blocks if hasattr(block, "rows")]
+        gains = next(t for t in tables if "beyond one that is trained" in t.caption)
+        assert says in gains.caption
+
+
 def test_costs_are_those_of_the_phases():
     found = invented_result()
     one = prices(found, "movie_polarity", points(full=False))["spu-cheetah"]

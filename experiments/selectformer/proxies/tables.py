@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments.claims import averaged
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import NAMES, kind
 from jaxsel.demo.words import standard_error
@@ -122,8 +123,7 @@ def accuracy(result: Proxies, points: Mapping[str, Point]) -> Table:
         rows=rows,
         formats=("", *["+.2f"] * (len(result.pools) + 1)),
         caption="Points of test accuracy of a linear model beyond one that is trained "
-        f"on a random {BUDGETS[0]:.0%}, mean ± standard error over "
-        f"{len(result.seeds)} paired seeds.",
+        f"on a random {BUDGETS[0]:.0%}, {averaged(len(result.seeds))}.",
     )
 
 
@@ -198,7 +198,7 @@ def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
         "a search on the other seeds: the schedule that was found most often, its "
         f"hours on {ENGINE} for {ROWS:,} samples, the overlap that the other seeds "
         "promised and that of the seed itself, and points of accuracy beyond a random "
-        f"{BUDGETS[0]:.0%}, mean ± standard error.",
+        f"{BUDGETS[0]:.0%}, {averaged(len(result.seeds))}.",
     )
 
 
@@ -234,8 +234,8 @@ def finals(
         rows=rows,
         formats=("", "", "+.2f", "+.2f"),
         caption="Points of test accuracy beyond a random fifth: of linear models on "
-        "public features, and of the target, fine-tuned on the same purchase. Mean "
-        f"± standard error over {len(result.seeds)} paired seeds.",
+        "public features, and of the target, fine-tuned on the same purchase, "
+        f"{averaged(len(result.seeds))}.",
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.claims import claim_table, matrix, tally
+from experiments.claims import averaged, claim_table, matrix, tally
 from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
@@ -165,8 +165,8 @@ def _gains(result: Accuracy) -> Table:
         rows=rows,
         formats=("", "", *(["+.2f"] * (len(names) + 1))),
         caption="Points of test accuracy beyond a random purchase of "
-        f"{BUDGETS[0]:.0%}, mean ± standard error over {len(result.seeds)} paired "
-        "seeds. In secret: whether a manifest and a choice can express it.",
+        f"{BUDGETS[0]:.0%}, {averaged(len(result.seeds))}. In secret: whether a "
+        "manifest and a choice can express it.",
     )
 
 
@@ -249,9 +249,9 @@ def _pool(name: str, pool: Purchases, result: Accuracy) -> Table:
         columns=("Way", *(f"{b:.0%}" for b in BUDGETS), "Rare classes"),
         rows=rows,
         formats=("", *(["+.2f"] * len(BUDGETS)), ".0%"),
-        caption=f"{name}: points beyond a random purchase of as many, mean ± standard "
-        f"error over {len(result.seeds)} seeds, and the share of what {BUDGETS[0]:.0%} "
-        "buy that is not of the kept class.",
+        caption=f"{name}: points beyond a random purchase of as many, "
+        f"{averaged(len(result.seeds))}, and the share of what {BUDGETS[0]:.0%} buy "
+        "that is not of the kept class.",
     )
 
 
