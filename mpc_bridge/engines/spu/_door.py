@@ -34,7 +34,7 @@ PIECE = 1 << 18  # bytes
 OUT_OF_FILES = errno.EMFILE, errno.ENFILE
 _MOST = 256  # connections of strangers
 _FEWEST_FREE = 64  # descriptors, of which strangers get a quarter
-_BESIDES = 2  # more for networks of peers: that quarter, divided by this
+_BESIDES = 2  # what strangers get, divided by this, is for networks of peers alone
 _BURST = 64  # connections that are accepted before any is served
 _LIFE = 0.5  # seconds that a stranger has for its handshake under a flood, on average
 _SILENT = 0.3  # seconds after which a peer would have sent something
@@ -98,7 +98,8 @@ class Door:
     Args:
         context: Of TLS, which accepts peers only.
         welcome: Called with the streams of each connection that it accepts.
-        most: Connections of strangers that may be open at once.
+        most: Connections of strangers that may be open at once, besides half as many
+            from networks in which peers listen.
 
     Attributes:
         refused: How many handshakes have failed.
