@@ -34,8 +34,12 @@ def cholesky(matrix: jax.Array, *, symmetrize_input: bool = True) -> jax.Array:
 
 
 def clone_key(key: jax.Array) -> jax.Array:
-    """Return a key for the same draws again: `jax.random.clone`."""
-    return jax.random.clone(key)
+    """Return a key for the same draws again: `jax.random.clone`, where it is asked for.
+
+    Elsewhere it would cost a tenth of a millisecond for nothing.
+    """
+    watched: bool = jax.config.jax_debug_key_reuse  # pyright: ignore
+    return jax.random.clone(key) if watched else key
 
 
 def compiled(**options: Any) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:

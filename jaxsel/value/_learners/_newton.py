@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
+from jaxsel._typed import barrier
+
 from ._arrays import dot
 from ._solve import solve_packed
 
@@ -60,9 +62,10 @@ def fit_two_classes(
 
     def step(state: _State) -> _State:
         theta = state.theta
-        # The chance of the wrong class, to as many digits where it is tiny.
+        # The chance of the wrong class, to as many digits where it is tiny. Without the
+        # barrier XLA would compute it twice.
         z = signs * dot(x, theta)
-        wrong = jax.nn.sigmoid(-z)
+        wrong = barrier(jax.nn.sigmoid(-z))
         gradient = dot(x.T, -signs * weights * wrong) + penalty[:, None] * theta
         hessian = dot(products, weights * (wrong * (1 - wrong)))
         hessian = hessian.at[diagonal].add(penalty[:, None])
