@@ -112,7 +112,7 @@ def _tmc(
             ),
         ],
         targets=[
-            *([faster("jaxsel", "pyDVL", "must", 100)] if small else []),
+            *([faster("jaxsel", "pyDVL", "must", 450)] if small else []),
             faster("jaxsel", "pyDVL", "goal", 500 if small else 50),
         ],
         rounds=5 if small else 3,
