@@ -46,7 +46,7 @@ def cases(*, quick: bool = False) -> list[Case]:
 
 
 def _instead(classes: int) -> str:
-    """Say so where the ten classes are not those of the digits."""
+    """Name what replaces the digits where scikit-learn is not installed."""
     if classes < 10 or _retrain.has_digits():
         return ""
     return " (Gaussian, as there is no scikit-learn)"

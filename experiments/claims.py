@@ -94,7 +94,7 @@ class Stated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured on one data set for a claim.
+    """A measurement for a claim on one data set.
 
     Attributes:
         key: Of the claim.
@@ -236,7 +236,7 @@ def _whole(rows: Sequence[Claim]) -> str:
 
 
 def matrix(claims: Sequence[Claim], caption: str) -> Table:
-    """Show in how many settings each claim holds; what opens a chapter."""
+    """Tabulate in how many settings each claim holds, to open a chapter."""
     table: list[list[object]] = []
     for text, rows in by_claim(claims).items():
         verdicts = [row.verdict for row in rows]
@@ -258,14 +258,14 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
 
 
 def averaged(n_seeds: int) -> str:
-    """Say what a table's cells are; one seed alone has no standard error."""
+    """Describe the cells of a table; one seed alone has no standard error."""
     if n_seeds == 1:
         return "of one seed"
     return f"mean ± standard error over {n_seeds} paired seeds"
 
 
 def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table:
-    """Show each claim on each data set, with what was measured, its test and verdict.
+    """Tabulate each claim on each data set with its measurement, test and verdict.
 
     Claims that are tested nowhere are left to `untested_table`.
 
@@ -322,7 +322,7 @@ def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
 
 
 def differs_table(stated: Mapping[str, Stated], caption: str) -> Table:
-    """Show by what each claim is judged, and what differs from the paper."""
+    """Tabulate the test of each claim, and its differences from the paper."""
     return Table(
         columns=("Claim", "In the paper", "Judged by", "What differs here"),
         rows=[

@@ -121,7 +121,7 @@ def test_a_refitted_score_follows_logits_that_have_moved(ready):
     again = refit_score(moved, x, mask, key=KEY, n_points=300_000)
     after = monotonicity(again.scores(again.logits(x, mask)), exact)
     assert before + 0.1 < after
-    assert after > 0.8
+    assert after > 0.85
     np.testing.assert_array_equal(again.logits(x, mask), logits)
     spec = Spec(1, 2, secure="exact")
     exact_score = Proxy(described(spec, TEXT), proxy.params | {"score": {}})

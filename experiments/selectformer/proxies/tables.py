@@ -1,4 +1,4 @@
-"""Tables on proxies: fidelity, accuracy, cost, and what else goes with each."""
+"""Tables on proxies: fidelity, accuracy, cost, failures and leakage."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def budgets(result: Proxies, points: Mapping[str, Point]) -> Table:
 
 
 def searched(result: Proxies, found: Mapping[str, SearchedPool]) -> Table:
-    """Show what schedules of a search choose and buy, in seeds that it did not see."""
+    """Tabulate choices and purchases of searched schedules in unseen seeds."""
     rows: list[list[object]] = []
     for j, pick in enumerate(PICKS):
         for name, pool in found.items():
@@ -244,7 +244,7 @@ def cost(
     prices: Mapping[str, Mapping[str, Price]],
     shares: Mapping[str, float],
 ) -> Table:
-    """Show what each point costs in secret, by engine."""
+    """Tabulate the cost of each point in secret, by engine."""
     engines = [*prices]
     rows = [
         [
@@ -277,7 +277,7 @@ def cost(
 
 
 def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
-    """Show what else is to know of each candidate, mean of the pools and seeds."""
+    """Tabulate fidelity, failures and leakage of each candidate, over all seeds."""
     pools = [*result.pools.values()]
     rows: list[list[object]] = []
     for k, name in enumerate(result.candidates):
