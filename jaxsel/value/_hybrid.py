@@ -19,7 +19,7 @@ from jaxsel.neighbors._exact import slacks
 from ._semivalue import reverse_sum, tie_average
 from ._weights import RankTable, check_table, difference
 
-HEAD = 256
+HEAD = 384
 LEVELS = 448
 EPSILON = 1.2e-7  # float32
 
