@@ -18,17 +18,16 @@ from ._evaluator import Evaluator
 from ._sampling import prefix_masks
 
 _PARAMS = PART + "params_"
-_SAVED = ("found", "ended", "lanes", "at", "block", "fewest")
+_SAVED = ("found", "ended", "lanes", "at", "block", "rows")
 
 
 @dataclasses.dataclass
 class Walk:
     """Permutations that advance together until each of them ends.
 
-    So many sizes are taken at a time as fill a call. When three quarters of the
-    permutations have ended, the others move together, and calls shrink to a quarter,
-    then take more sizes: each other width would be one more program to compile. A
-    permutation's result does not depend on any of that.
+    A call takes as many sizes as fill it. When three quarters of the permutations have
+    ended, the others move together, and calls take more sizes: calls of another width
+    would be one more program to compile. A permutation's result does not depend on it.
 
     Attributes:
         found: The utility by size, `[count, n + 1]`, NaN where not computed.
@@ -36,7 +35,7 @@ class Walk:
         lanes: Which permutation is in each lane, -1 for none.
         at: The next size.
         block: How many sizes a call has.
-        fewest: Coalitions that a call has at least.
+        rows: Coalitions of a call.
         params: Of the models of the last call, or None.
         origin: In which row of these each lane's largest prefix is.
     """
@@ -46,7 +45,7 @@ class Walk:
     lanes: np.ndarray
     at: int
     block: int
-    fewest: int
+    rows: int
     params: Any = None
     origin: np.ndarray | None = None
 
@@ -72,9 +71,9 @@ class Walk:
         found[:, 0], found[:, -1] = ends
         wanted = np.arange(lanes)
         wanted[count:] = -1
-        block = first_rows(lanes, work.rows, sizes) // lanes
+        rows = first_rows(lanes, work.rows, sizes)
         ended = np.full(count, work.n)
-        return cls(found, ended, wanted, sizes[0], block, lanes * block // 4)
+        return cls(found, ended, wanted, sizes[0], rows // lanes, rows)
 
     def done(self, sizes: tuple[int, int]) -> bool:
         """Return whether all have ended, or the largest prefix wanted is known."""
@@ -130,7 +129,7 @@ class Walk:
             places = np.pad(alive, (0, width - len(alive)))
             lanes = np.pad(lanes[alive], (0, width - len(alive)), constant_values=-1)
         self.lanes, self.origin = lanes, places * block + block - 1
-        self.at, self.block = at + block, max(block, self.fewest // len(lanes))
+        self.at, self.block = at + block, self.rows // len(lanes)
 
     def arrays(self) -> State:
         """Return what `restored` goes on from; nothing where models can't be saved."""
@@ -157,7 +156,7 @@ class Walk:
         if (
             not saved
             or saved["found"].shape != self.found.shape
-            or int(saved["fewest"]) != self.fewest
+            or int(saved["rows"]) != self.rows
             or structure.num_leaves != len(leaves)
         ):
             return self
