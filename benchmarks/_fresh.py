@@ -56,7 +56,7 @@ def _tmc(classes: int, quick: bool) -> tuple[Callable[[], Any], Callable[[Any], 
         ends = utility(np.stack([np.zeros(n, bool), np.ones(n, bool)]))
         return abs(float(found.values.sum()) - float(ends[1] - ends[0]))
 
-    # As docs/retraining.md calls it: the first batch and the others are two programs.
+    # As docs/retraining.md calls it.
     return lambda: jaxsel.tmc_shapley(utility, key=key, stop=stop), wrong
 
 
