@@ -39,11 +39,11 @@ _TIMES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """Seconds of a program, linear in what goes through it at once.
+    """Seconds of a program as a piecewise linear function of its batch size.
 
     Attributes:
-        sizes: What went through, ascending.
-        seconds: How long each took.
+        sizes: Batch sizes, ascending.
+        seconds: Measured at each size.
     """
 
     sizes: tuple[int, ...]
@@ -64,11 +64,11 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What this machine takes.
+    """Measured seconds of a run's parts on this machine.
 
     Attributes:
         engine: The engine.
-        phases: Of each phase, a batch of samples.
+        phases: Scoring a batch of samples, by phase.
         compare: A pass of comparisons.
         started: Seconds of making keys and of compiling, once a session.
         switch: A layer of switches, of engines whose scores go through such.

@@ -19,7 +19,7 @@ _LONGEST_FILE = 1 << 16  # bytes
 
 
 class CertificateError(ConfigError):
-    """A certificate, key or folder that can't be used; says what to do."""
+    """An unusable certificate, key or folder; the message names the remedy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def check_dates(one: Certificate) -> None:
 
 
 def renewal(one: Certificate) -> str:
-    """Return what replaces a certificate that ends."""
+    """Describe how to replace an expiring certificate."""
     if one.path.name == CERTIFICATE:
         return (
             "python -m mpc_bridge certs own --force makes a new one, which the others "
@@ -187,7 +187,7 @@ def utc_now() -> datetime.datetime:
 
 
 def require() -> None:
-    """Raise ImportError, with what to install, if `cryptography` is missing."""
+    """Raise an ImportError that names the package if `cryptography` is missing."""
     try:
         import cryptography  # noqa: F401
     except ImportError as error:

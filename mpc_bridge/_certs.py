@@ -48,7 +48,7 @@ DAYS, MOST_DAYS = 90, 825
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """What a party needs to be known by its peers, and to know them."""
+    """A party's certificate and key, and the certificates of its trusted peers."""
 
     own: Certificate
     key: Path
@@ -196,7 +196,7 @@ def trust(
 
 
 def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
-    """Read and check what a party needs for a session.
+    """Read and check a party's credentials for a session.
 
     Args:
         folder: As `make` and `trust` left it.
@@ -245,7 +245,7 @@ def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
 
 
 def problems(folder: str | Path) -> list[str]:
-    """Return what is wrong with a folder, and what to do; empty if all is well."""
+    """List a folder's defects with their remedies; empty if it is valid."""
     found = []
     try:
         credentials = load(folder)

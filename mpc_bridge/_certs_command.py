@@ -14,7 +14,7 @@ _HELP = "make this party's key and certificate, and trust those of others"
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `python -m mpc_bridge`."""
+    """Add the `certs` command to the parser of `python -m mpc_bridge`."""
     certs = commands.add_parser("certs", help=_HELP, description=_HELP)
     actions = certs.add_subparsers(dest="action", metavar="ACTION", required=True)
 

@@ -1,4 +1,4 @@
-"""`run.toml`: what both parties agree on, and what each of them keeps to itself."""
+"""`run.toml`: shared terms of a session, and each party's private settings."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ def _inputs(at: Table) -> Inputs:
 
 
 def _private(at: Table) -> dict[str, Any]:
-    """Return what the parts of both parties have."""
+    """Read the private settings that both parties have."""
     part = {
         "output": at.path_of(at.text("output")),
         "memory": at.take("memory", as_size, default=2 * GIB),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_config(config: Config) -> None:
-    """Check what its parts must have in common.
+    """Check that the parts of a configuration are consistent.
 
     Raises:
         ConfigError: If a phase leaves no fewer rows, or a party has not one entry for

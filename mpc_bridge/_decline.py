@@ -1,4 +1,4 @@
-"""A party whose run.toml can't be used tells those who wait for it."""
+"""Tell waiting peers that this party's run.toml is invalid."""
 
 from __future__ import annotations
 

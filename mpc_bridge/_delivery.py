@@ -207,7 +207,7 @@ def traffic(config: Config, manifest: Manifest, parties: int) -> Traffic:
 
 
 def _open(part: DataOwner) -> dict[str, np.ndarray]:
-    """Open the files that are delivered, by default those of the last phase."""
+    """Open the files to deliver, by default the inputs of the last phase."""
     files = [(path.stem, path) for path in part.deliver]
     if not files:
         last = part.inputs[-1]

@@ -27,7 +27,7 @@ _doing: Callable[[], str] = lambda: ""
 
 
 def set_doing(doing: Callable[[], str]) -> None:
-    """Set what tells what this role is doing, for its last words."""
+    """Set the function that describes this role's current step in its last message."""
     global _doing
     _doing = doing
 

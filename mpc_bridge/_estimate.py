@@ -1,4 +1,4 @@
-"""Tables for people: what a run will send, and what one has sent."""
+"""Tables of a run's traffic and time: estimated before it, and measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DAY = 24.0  # hours
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A part of a run: what it is, what it sends, and how long it computes."""
+    """A part of a run: its name, traffic and seconds of computing."""
 
     name: str
     traffic: Traffic
@@ -41,7 +41,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a run takes on an engine.
+    """Estimated traffic and time of a run on an engine.
 
     Attributes:
         engine: Its name.
@@ -78,7 +78,7 @@ def estimates(
     network: Network | None = None,
     calibration: Calibration | None = None,
 ) -> Estimate:
-    """Return what a run takes.
+    """Estimate a run's traffic and time.
 
     Args:
         config: Of the run; its public part is enough.
@@ -156,7 +156,7 @@ def estimate(
     calibrated: bool = False,
     reveals: bool = True,
 ) -> str:
-    """Return what a run will send and give away, and how long it takes: tables.
+    """Tabulate the estimated traffic, time and leakage of a run.
 
     Args:
         config: Of the run; its public part is enough.
@@ -214,7 +214,7 @@ def estimate(
 
 
 def _wild(config: Config, public: Public) -> str:
-    """Return what cutting back products makes of some of them, in a sentence."""
+    """Describe in a sentence the expected number of wrongly truncated products."""
     from ._programs import wild_expected
 
     engine, left, wild = engine_of(config.session.engine), len(public.pool), 0.0
@@ -290,7 +290,7 @@ def check_hours(config: Config, public: Public | None = None) -> None:
 
 
 def _cheaper(config: Config, public: Public, found: Estimate) -> str:
-    """Return what would take less."""
+    """Suggest engines and settings that would cost less."""
     ways: list[str] = []
     network = found.network
     messages = sum(
@@ -375,7 +375,7 @@ def _line(found: Estimate, step: Step) -> list[str]:
 
 
 def summary(result: Result) -> str:
-    """Return a result as a table: what was chosen, and what each phase took."""
+    """Tabulate a result: the choice, and each phase's traffic and time."""
     header = ["", "rounds", "MB", "third party's MB", "seconds"]
     lines = []
     for i, phase in enumerate(result.phases):
@@ -432,7 +432,7 @@ def summary(result: Result) -> str:
 
 
 def _told(reveal: Reveal) -> str:
-    """Return what a phase opened, and what that gave away, in sentences."""
+    """Describe a phase's openings and their leakage."""
     basis = "" if reveal.basis == "nothing" else f" ({BASES[reveal.basis]})"
     name = reveal.phase.capitalize()
     return f"{name} opened {reveal.opened}.\nThe proxy: {reveal.verdict}{basis}."

@@ -192,7 +192,7 @@ class Goods:
 
 
 def receive(offer: Offer, rows: np.ndarray, take: Receive) -> dict[str, np.ndarray]:
-    """Receive the chosen rows, and check that they are those of the commitment.
+    """Receive the chosen rows, and check them against the commitment.
 
     Args:
         offer: On which the parties agreed before the choice.

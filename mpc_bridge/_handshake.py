@@ -73,7 +73,7 @@ def agree(engine: Engine, terms: Terms, offers: Terms) -> list[Terms]:
 
 
 def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
-    """Return what differs among parties, with all values unless they are hashes.
+    """List the terms in which parties differ, with values unless they are hashes.
 
     Args:
         parties: Terms of each.
@@ -99,7 +99,7 @@ def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
 
 
 def disagreement(mine: Terms, theirs: Any, ranks: Sequence[int]) -> str | None:
-    """Return what is wrong with what a peer says when two meet; None if nothing is.
+    """Describe how a peer's greeting contradicts this party's terms, or None.
 
     Args:
         mine: What must be the same, by name.
@@ -120,13 +120,13 @@ def disagreement(mine: Terms, theirs: Any, ranks: Sequence[int]) -> str | None:
 
 
 def printable(text: str, longest: int = _SHOWN) -> str:
-    """Return a peer's text without what a terminal obeys, and not too long."""
+    """Replace unprintable characters of a peer's text, and shorten it."""
     shown = "".join(c if c.isprintable() else " " for c in text[: longest + 1])
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def _exchange(engine: Engine, kind: str, content: Terms) -> list[dict[str, Any]]:
-    """Send a message, and return those of all parties by rank."""
+    """Send a message, and return the messages of all parties by rank."""
     document = {"protocol": PROTOCOL, "kind": kind, **content}
     mine = json.dumps(document, allow_nan=False).encode()
     if len(mine) > _LONGEST:

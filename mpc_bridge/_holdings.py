@@ -183,7 +183,7 @@ def read_own_weights(
 
 
 def open_samples(config: Config, public: Public) -> list[Callable[[np.ndarray], Read]]:
-    """Check the data owner's files and return, for each phase, what reads of them.
+    """Check the data owner's files, and return a reader for each phase.
 
     Each maps rows of the pool to a reader of slices of these rows.
 
@@ -218,7 +218,7 @@ def open_own_samples(config: Config, public: Public) -> list[Any]:
 
 
 def digest_samples(readers: Sequence[Any], pool: np.ndarray) -> list[str]:
-    """Hash what each phase reads of the pool.
+    """Hash the inputs that each phase reads from the pool.
 
     Args:
         readers: Of each phase, of `open_samples`.

@@ -84,7 +84,7 @@ def prepare_bounded(manifest: Manifest, x: Any, mask: Any = None) -> Any:
 
 
 def shapes_of(manifest: Manifest, n: int) -> tuple[Unseen, ...]:
-    """Return the shapes of what `prepare` returns for n samples."""
+    """Return the shapes of the arrays that `prepare` returns for n samples."""
     inputs = manifest.inputs
     width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
     rows = (width,) if inputs.kind == "features" else (inputs.length, width)

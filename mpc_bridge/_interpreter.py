@@ -1,4 +1,4 @@
-"""The Python that plays the roles: this one, or that of another environment."""
+"""The Python interpreter of the roles: this process's, or another environment's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE = 300.0  # seconds, for imports on a busy machine
 
 
 def check_python(python: str | os.PathLike[str] | None, engine: str) -> str:
-    """Return the interpreter of a role's process, once it has what a role needs.
+    """Return the interpreter of a role's process after checking its packages.
 
     Args:
         python: Path or name of the interpreter of an environment that has this version
@@ -76,7 +76,7 @@ def check_python(python: str | os.PathLike[str] | None, engine: str) -> str:
 
 
 def foreign_environment() -> dict[str, str]:
-    """Return this process's environment without what names its own interpreter."""
+    """Return the environment without variables that name this interpreter."""
     foreign = dict(os.environ)
     for name in ("PYTHONHOME", "__PYVENV_LAUNCHER__"):
         foreign.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a party keeps on disk while a session runs, so that a killed one goes on.
+"""A party's journal on disk, from which a killed session resumes.
 
 After each batch of scores a party writes its own shares of them, and after each opening
 what was opened: entries in an order that is the same for all parties. When all start
@@ -161,7 +161,7 @@ class Journal:
         return made
 
     def opening(self, opened: Opened) -> None:
-        """Note on disk what is about to be opened, before anything of it is sent.
+        """Record an opening on disk before any share of it is sent.
 
         Raises:
             SessionError: If the party's limit forbids it.
@@ -212,7 +212,7 @@ class Journal:
         self._at += 1
 
     def _check_same(self, made: np.ndarray) -> None:
-        """Refuse an opening that is not what this party saw before it was cut."""
+        """Raise if an opening differs from the one seen before the interruption."""
         path = self._before(self._at)
         if not path.exists():
             return

@@ -121,7 +121,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def step(self, place: str, name: str) -> Iterator[None]:
-        """Count what happens inside as one step."""
+        """Count the traffic and time of the block as one step."""
         before, start = self.engine.count(), time.perf_counter()
         yield
         spent = Spent(

@@ -1,4 +1,4 @@
-"""What an owner answers at most, by its own decision, whatever another party asks."""
+"""An owner's limits on its answers, which no request can widen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """A party's own limits on what is opened, over all sessions of one output folder.
+    """A party's limits on openings, over all sessions of one output folder.
 
     A session that was cut and resumes is one session. It is another one where something
     was opened before, and a party comes back with another pool, other weights or other

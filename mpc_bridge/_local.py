@@ -182,7 +182,7 @@ def _check_no_result(output: Path, *, force: bool) -> None:
 def _on_loopback(
     config: Config, engine: type[Engine], folder: Path, addresses: list[str]
 ) -> Config:
-    """Return a configuration whose parties meet at `addresses` of loopback."""
+    """Return the configuration with its parties at `addresses` of loopback."""
     session = config.session
     if session.engine == "published":
         raise ConfigError(
@@ -242,7 +242,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class _Role:
-    """A process and the end of what it says."""
+    """A process and the tail of its standard error."""
 
     def __init__(
         self, role: str, config: Path, options: list[str], *, shown: bool, python: str
@@ -272,7 +272,7 @@ class _Role:
                     sys.stderr.flush()
 
     def end(self) -> None:
-        """End the process if it runs; hear what it has said."""
+        """Terminate the process if it runs, and drain its standard error."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

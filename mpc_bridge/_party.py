@@ -1,4 +1,4 @@
-"""A party that computes: what it checks, offers, computes and writes."""
+"""A computing party: its checks, offers, computation and results."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Party:
         self._check_absent(cut=(part.output / FOLDER).exists())
 
     def prepare(self) -> None:
-        """Check what this party has, and read it once.
+        """Read this party's files once, and check them.
 
         Raises:
             Refused: If something does not fit.
@@ -129,7 +129,7 @@ class Party:
             raise ConfigError(f"{self.path} exists: --force replaces it")
 
     def _choice_warnings(self) -> list[str]:
-        """Return what the sizes of the phases imply."""
+        """Return the public facts that follow from the sizes of the phases."""
         if self.engine.published:
             return []
         found, left = [], len(self.public.pool)
@@ -159,7 +159,7 @@ class Party:
         )
 
     def _work(self) -> dict[str, Any]:
-        """Return what makes this work another one: terms, and this party's files."""
+        """Return the journal's key: the terms, and digests of this party's files."""
         found: dict[str, Any] = dict(self.public.terms(self.config))
         found["engine"] = self.config.session.engine
         found["versions"] = self.versions()
@@ -176,7 +176,7 @@ class Party:
         return found
 
     def terms(self, engine: Engine) -> dict[str, Any]:
-        """Return what must be the same for all parties, by name."""
+        """Return the terms that all parties must share, by name."""
         return {
             **{f"version of {name}": each for name, each in self.versions().items()},
             "session.engine": self.config.session.engine,
@@ -185,7 +185,7 @@ class Party:
         }
 
     def offers(self, engine: Engine) -> dict[str, Any]:
-        """Return what this party proposes: the smallest of each is taken."""
+        """Return this party's proposals by name; of all parties' the least is taken."""
         sizes = [
             phase.batch_size
             or engine.batch_for(Forward(manifest).schedule(), self.part.memory)
@@ -303,7 +303,7 @@ class Party:
         return openings_of(self.record.discarded(ledger.opened))
 
     def measured(self, result: Result) -> Result:
-        """Add to a result what it gave away, as this party can tell, on its own.
+        """Add to a result the leakage that this party can measure alone.
 
         Takes up to a minute a phase: after the session, when nobody waits.
         """
@@ -332,7 +332,7 @@ class Party:
         return of_nobody(self.answers, "this party has neither samples nor weights")
 
     def close(self) -> None:
-        """Leave what was done to a later run."""
+        """Keep the journal, so that a later run resumes."""
         if hasattr(self, "journal"):
             self.journal.close()
 

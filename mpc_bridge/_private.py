@@ -99,7 +99,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def write_private(path: Path, data: bytes | Callable[[IO[bytes]], object]) -> None:
-    """Write a file for its owner alone; after a crash it is whole, or as it was before.
+    """Write a file that only its owner can read, atomically and durably.
 
     Args:
         path: The file.

@@ -1,4 +1,4 @@
-"""What is computed on shares, for every engine: scores, comparisons, sums."""
+"""Programs on shares, for every engine: scores, comparisons, sums."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class Rows(Program):
         yield
 
     def rows_of(self, opened: np.ndarray, fraction_bits: int) -> np.ndarray:
-        """Return the rows of what was opened, ascending."""
+        """Decode opened keys into rows, ascending."""
         keys = opened * 2.0 ** (fraction_bits + self.bits - self.ring)
         return np.sort(-np.round(keys).astype(np.int64) % 2**self.bits)
 

@@ -1,4 +1,4 @@
-"""All that a party has ever opened in an output folder, also what no result counts.
+"""A record of all openings in an output folder, discarded attempts included.
 
 A line is on disk before the opening that it tells of is sent or received, and no line
 is ever removed. So a session that is cut and begun again with another pool is known for
@@ -39,7 +39,7 @@ Opened = tuple[str, str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What the parties start from.
+    """The common starting point of the parties.
 
     Attributes:
         work: Hash of this party's terms and files.
@@ -178,7 +178,7 @@ class Record:
     def start(
         self, engine: Engine, start: Start, limits: Limits, *, asked: bool
     ) -> str | None:
-        """Note a start once all parties can go on with it; return what is to be told.
+        """Record a start that all parties accept, and return the messages for the user.
 
         Args:
             engine: That connects the parties.
@@ -325,7 +325,7 @@ class Record:
 
 
 def count_of(offer: Mapping[str, Any], name: str) -> int:
-    """Return a whole number of what a party offers.
+    """Read a whole number from a party's offer.
 
     Raises:
         SessionError: If it is none.

@@ -85,7 +85,7 @@ BASES: dict[Basis, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reveal:
-    """What one phase opened, and what the best attacks make of it.
+    """Openings of one phase, and the success of the best attacks on them.
 
     Attributes:
         phase: "phase 1", ...

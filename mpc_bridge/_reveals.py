@@ -1,4 +1,4 @@
-"""What a session's answer gives away, as far as each party can tell from what it has.
+"""Leakage of a session's answer, as far as each party can measure it.
 
 No protocol hides its own answer (`docs/leakage.md`). After the session, and on its own,
 the data owner attacks the proxies with the answer on its own rows; the model owner
@@ -54,7 +54,7 @@ class Answer:
 
 
 def opened(answer: Answer) -> str:
-    """Return in words what a phase has opened to all parties."""
+    """Describe the values that a phase opened to all parties."""
     phase = answer.phase
     rows = f"the {phase.kept:,} rows that are left"
     if phase.outside is not None:
@@ -147,14 +147,14 @@ def of_model_owner(
 
 
 def of_nobody(answers: Sequence[Answer], why: str) -> tuple[Reveal, ...]:
-    """Say what was opened, and why nothing was attacked."""
+    """Describe the openings, and why no attack was run."""
     return tuple(_none(i, answer, why) for i, answer in enumerate(answers))
 
 
 def expected_reveal(
     manifest: Manifest, n: int, keep: int, *, leak: Leak = "rank"
 ) -> Leakage:
-    """Return what a choice by a linear probe should leak, at least, of public sizes.
+    """Estimate the least leakage of a linear probe's choice from public sizes.
 
     Of no more rows than `attacked_rows` says, so that it takes seconds.
     """
@@ -166,7 +166,7 @@ def expected_reveal(
 def expected_table(
     manifests: Sequence[Manifest], keeps: Sequence[int], n: int, leak: Leak
 ) -> str:
-    """Return what each phase's answer should give away, before a run: a table."""
+    """Tabulate the expected leakage of each phase's answer before a run."""
     header = ["rank correlation", 'leak = "rank"', 'leak = "set"']
     lines: list[list[str]] = []
     for i, (manifest, keep) in enumerate(zip(manifests, keeps, strict=True)):

@@ -33,7 +33,7 @@ Read = Callable[[slice], tuple[Any, Any]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SecureProxy:
-    """A proxy whose weights are shared: the model owner has them, no other.
+    """A proxy with secret-shared weights, which only the model owner holds.
 
     Attributes:
         manifest: Its architecture.

@@ -1,4 +1,4 @@
-"""A selection in phases run in secret: what the parties hold in, a `Selection` out."""
+"""Run a multi-phase selection in secret: the parties' inputs in, a `Selection` out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run_selection(
     notice: bool = True,
     python: str | os.PathLike[str] | None = None,
 ) -> Selection:
-    """Choose in secret what a selection in phases would choose in the clear.
+    """Choose in secret the samples that a multi-phase selection would choose.
 
     By default all roles run here, as processes on loopback, for trials. With `role`
     that party runs here, and meets the others: SPU's at the addresses of `parties`,
@@ -236,7 +236,7 @@ def run_selection(
 def _parts(
     phased: Phased | Prepared | Published,
 ) -> tuple[Published, tuple[Proxy, ...] | None]:
-    """Return what is public of phases, and the proxies if they are there."""
+    """Return the public part of phases, and the proxies if they were passed."""
     if isinstance(phased, Phased):
         phased = phased.prepared
     if isinstance(phased, Prepared):
@@ -275,7 +275,7 @@ def _write_weights(proxies: tuple[Proxy, ...] | None, folder: Path) -> tuple[Pat
 def _write_inputs(
     published: Published, pool: Samples | None, base: Target | None, folder: Path
 ) -> tuple[Inputs, ...]:
-    """Write what each phase reads of the pool; phases that read the same share it."""
+    """Write each phase's inputs from the pool; equal inputs are written once."""
     if pool is None:
         raise ValueError("pool must be given on the data owner's side, got None")
     if len(pool) != published.n:
@@ -299,7 +299,7 @@ def _write_inputs(
 
 
 def _write_arrays(arrays: bool | Mapping[str, Any], folder: Path) -> tuple[Path, ...]:
-    """Write what is delivered beside what the phases read."""
+    """Write the arrays to deliver beside the inputs of the phases."""
     if isinstance(arrays, bool):
         return ()
     (folder / "delivery").mkdir()

@@ -237,7 +237,7 @@ def meeting_of(
 
 
 def _hello(engine: type[Engine]) -> dict[str, Any]:
-    """Return what roles compare when they meet, before any other message."""
+    """Return the terms that roles compare before any other message."""
     from jaxsel import __version__
 
     versions = {"jaxsel": __version__, **engine.versions()}

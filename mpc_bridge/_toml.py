@@ -1,4 +1,4 @@
-"""TOML tables read strictly: every error names the field and what is allowed."""
+"""Strict reading of TOML tables: errors name the field and the allowed values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _RENDEZVOUS = re.compile(r"tcp://([\w.\-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")
 
 
 class ConfigError(ValueError):
-    """A run.toml that can't be used; names the field, its value and what is allowed."""
+    """An invalid run.toml; names the field, its value and the allowed values."""
 
 
 REQUIRED: Any = object()
 
 
 class Table:
-    """A TOML table whose fields are taken one by one; what is left is unknown."""
+    """A TOML table with fields to be taken one by one; leftovers are errors."""
 
     def __init__(self, values: dict[str, Any], place: str, folder: Path):
         self.left, self.place, self.folder = dict(values), place, folder
@@ -34,7 +34,7 @@ class Table:
     def take(
         self, field: str, parse: Callable[[Any], Any], *, default: Any = REQUIRED
     ) -> Any:
-        """Return a field; `parse` raises ConfigError with what is allowed."""
+        """Take a field; `parse` raises a ConfigError that names the allowed values."""
         self.known.append(field)
         if field not in self.left:
             if default is not REQUIRED:
@@ -79,7 +79,7 @@ class Table:
         return self.folder / Path(text).expanduser()
 
     def done(self) -> None:
-        """Refuse what was not asked for."""
+        """Raise if fields are left that nothing has read."""
         for field in self.left:
             allowed = ", ".join(map(self.name, self.known))
             raise ConfigError(f"{self.name(field)} is unknown: there are {allowed}")

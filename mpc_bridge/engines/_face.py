@@ -1,4 +1,4 @@
-"""The face of an engine: what a secure session asks of it, and nothing else.
+"""The interface of an engine: the operations that a secure session uses.
 
 An engine is one party's side of a protocol. It shares arrays, runs programs on shares,
 reveals results and counts what it sends. Sessions, choices, appraisals, ledgers and
@@ -76,7 +76,7 @@ class Program(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Count:
-    """What a party has sent and received so far.
+    """A party's messages and bytes so far.
 
     Attributes:
         rounds: Messages that it waited for, or calls of CrypTen's communicator.
@@ -176,7 +176,7 @@ class Engine(abc.ABC):
     def connect(
         cls, rank: int, meeting: Meeting
     ) -> contextlib.AbstractContextManager[Engine]:
-        """Meet the other parties; what was set up is taken down at the end.
+        """Connect to the other parties, and disconnect at the end.
 
         Raises:
             SessionError: If there is no meeting.
@@ -190,7 +190,7 @@ class Engine(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def explain(cls, rank: int, error: BaseException) -> str | None:
-        """Return what an error of the wire means to a role; None of any other error."""
+        """Explain a transport error to a role; None for any other error."""
 
     @classmethod
     @abc.abstractmethod
@@ -199,7 +199,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def exchange(self, message: bytes) -> list[bytes]:
-        """Send a public message to all others; return those of all parties by rank.
+        """Send a public message to all; return the messages of all parties by rank.
 
         Raises:
             ValueError: If what arrives is no such message.
@@ -241,7 +241,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def load(self, data: bytes) -> Secret:
-        """Return the secret whose shares `dump` returned; all parties do so at once.
+        """Restore a secret from the shares of `dump`; all parties call it together.
 
         Raises:
             ValueError: If the bytes are no such shares.
@@ -261,7 +261,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def count(self) -> Count:
-        """Return what was sent and received since the engine was made."""
+        """Return the traffic since the engine was made."""
 
     @classmethod
     @abc.abstractmethod
@@ -292,7 +292,7 @@ class Engine(abc.ABC):
 
     @classmethod
     def batch_of(cls, n: int, most: int, lanes: int) -> int:
-        """Return how many of n samples go through at once, at most so many."""
+        """Return the batch size for n samples, at most `most`."""
         del lanes
         return min(n, most)
 
@@ -303,9 +303,9 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def terms(self) -> dict[str, Any]:
-        """Return what must be the same for all parties, by name."""
+        """Return the terms that all parties must share, by name."""
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Hold what a run needs, such as switched off gradients."""
+        """Enter the context of a run, such as switched off gradients."""
         yield

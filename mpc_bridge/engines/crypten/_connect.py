@@ -1,4 +1,4 @@
-"""CrypTen's parties meet: its communicator, its dealer, and what its errors mean."""
+"""Connecting CrypTen's parties: communicator, dealer, and explained errors."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _LATE = re.compile(r"[Tt]imed? ?out")
 
 
 def explain(rank: int, error: BaseException) -> str | None:
-    """Return what an error of the wire means for this role; None of another error."""
+    """Explain a transport error to this role; None for any other error."""
     if not isinstance(error, RuntimeError) or not _BROKEN.search(str(error)):
         return None
     other = f"the {ROLES[1 if rank == MODEL_OWNER else 0]}"

@@ -1,4 +1,4 @@
-"""CrypTen's roles meet: a store at the rendezvous, where each says what it is about.
+"""Rendezvous of CrypTen's roles: a store in which each publishes its terms.
 
 The model owner serves torch's `TCPStore`, at the rendezvous' own address: at a loopback
 address nobody else can reach it, where torch by itself listens on all interfaces. Each
@@ -109,7 +109,7 @@ class _Board:
         self._store, self.rank = store, rank
 
     def write(self, name: str, text: str) -> str:
-        """Write what nobody has written yet; return what is there."""
+        """Write an entry unless it exists, and return the stored text."""
         return self._store.compare_set(f"jaxsel/{name}", "", text).decode(
             errors="replace"
         )
@@ -164,7 +164,7 @@ def _meet(
 
 
 def _compare(board: _Board, hello: dict[str, Any]) -> list[int] | str:
-    """Return the ranks that are there, or what differs."""
+    """Return the ranks that have arrived, or a description of differing terms."""
     there = []
     for rank in range(len(ROLES)):
         text = None if rank == board.rank else board.read(f"hello {rank}")

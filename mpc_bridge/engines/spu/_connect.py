@@ -19,7 +19,7 @@ from ._watch import Watch
 
 
 class Connected(NamedTuple):
-    """A link, and what watches calls in which it is used."""
+    """A link, and the watchdog of calls that use it."""
 
     link: Any
     watch: Watch | None
@@ -27,7 +27,7 @@ class Connected(NamedTuple):
 
 @contextlib.contextmanager
 def connected(rank: int, parties: int, meeting: Meeting) -> Iterator[Connected]:
-    """Yield a link to all parties; at its end all of them have what was sent."""
+    """Yield a link to all parties, and flush it at the end."""
     spu = import_spu()
     with tunnel_of(rank, parties, meeting) as tunnel:
         if meeting.declines:
@@ -107,14 +107,14 @@ def _watched(tunnel: Tunnel, meeting: Meeting) -> Iterator[Watch | None]:
 
 
 class WireError(RuntimeError):
-    """An error of the wire whose text says what it means."""
+    """A transport error with an explanation as its text."""
 
 
 _BROKEN = re.compile(r"recv|send|link|channel|connect|timed? ?out|Get data", re.I)
 
 
 def explain(error: BaseException) -> str | None:
-    """Return what an error of the wire means; None of another error."""
+    """Explain a transport error; None for any other error."""
     if isinstance(error, WireError):
         return str(error)
     if isinstance(error, SessionError) or not isinstance(error, RuntimeError):

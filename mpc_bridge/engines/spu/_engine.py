@@ -258,7 +258,7 @@ class SpuEngine(Engine):
     def _prepared(
         self, program: Program, operands: Sequence[Any]
     ) -> tuple[Any, list[SpuSecret]]:
-        """Return a program compiled for these operands, and what it needs kept."""
+        """Return a program compiled for these operands, and secrets to keep alive."""
         names, described_, public, kept = [], [], [], []
         for i, operand in enumerate(operands):
             secret = isinstance(operand, SpuSecret)
@@ -362,7 +362,7 @@ class SpuEngine(Engine):
 
     @contextlib.contextmanager
     def _sent_by(self, rank: int) -> Iterator[None]:
-        """Say whose message it is that can't be read inside."""
+        """Name the sender of a message that can't be read in the block."""
         try:
             yield
         except ValueError as error:
@@ -380,7 +380,7 @@ class SpuEngine(Engine):
         return message
 
     def _gather(self, message: bytes, ranks: Iterable[int]) -> list[bytes]:
-        """Send a message to all others, and return those of all parties by rank."""
+        """Send a message to all others; return the messages of all parties by rank."""
         others = [rank for rank in ranks if rank != self.rank]
         for rank in others:
             self._send(rank, message)

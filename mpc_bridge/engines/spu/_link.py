@@ -141,7 +141,7 @@ def quiet(libspu: Any, log: str | Path = os.devnull) -> None:
 
 
 def one_sentence(error: BaseException) -> str:
-    """Return what an error of the engine says, without places in its source."""
+    """Return the text of an engine's error, without places in its source."""
     text = str(error).split("\nstacktrace")[0].removeprefix("what:").strip()
     if text.startswith("["):
         text = text.partition("] ")[2]

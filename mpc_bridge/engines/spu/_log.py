@@ -1,4 +1,4 @@
-"""What SPU sends, read from its log: its extension has no counters of its own."""
+"""Traffic of SPU, read from its log: its extension has no counters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Traffic:
         self.programs = 0
 
     def read(self, *, at_once: bool = False) -> None:
-        """Add what was logged since the last call.
+        """Add the traffic logged since the last call.
 
         Args:
             at_once: Whether the programs that ended since then ran at the same time.

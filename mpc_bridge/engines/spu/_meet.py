@@ -37,7 +37,7 @@ def greeting(hello: Mapping[str, Any]) -> bytes:
 
 
 def said_in(line: bytes) -> Any:
-    """Return what a peer says in its greeting; None if it is none of this version."""
+    """Parse a peer's greeting; None if it isn't one of this version."""
     if not line.startswith(VERSION) or not line.endswith(b"\n"):
         return None
     try:
@@ -47,7 +47,7 @@ def said_in(line: bytes) -> Any:
 
 
 class Board:
-    """What one party tells those who look at it, and what it has seen of them.
+    """One party's published state, and the states of its peers.
 
     Lives in the tunnel's event loop.
 
@@ -98,7 +98,7 @@ class Board:
         self._told.add(rank)
 
     async def watch(self, rank: int, reader: asyncio.StreamReader) -> str | None:
-        """Note what a peer says that this party looks at, until it leaves.
+        """Record the messages of a watched peer until it leaves.
 
         Returns:
             Why it ended; None if it did not say.

@@ -171,7 +171,7 @@ class Openings:
 
 
 class _Words:
-    """The words of a share, apart from what SPU's messages have around them.
+    """The words of a share, without the framing of SPU's messages.
 
     Attributes:
         meta: Type and shape, as SPU writes them.

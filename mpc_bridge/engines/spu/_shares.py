@@ -69,7 +69,7 @@ _CONTENT = 3 << 3 | 2  # tag of the third field, bytes
 
 
 def hidden(bits: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Split bits, `[n]`, in two: what the other party gets, and what this one keeps.
+    """Split bits, `[n]`, into two shares: the other party's, and this one's.
 
     Each part alone is noise of the system's source: the bits are where they differ.
 

@@ -1,4 +1,4 @@
-"""TLS between parties with Python's `ssl`: who is accepted, and what went wrong."""
+"""TLS between parties with Python's `ssl`: accepted peers, explained errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown_by(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
 def explain(
     error: Exception, peer: Certificate, host: str, port: int, *, timeout: float
 ) -> SessionError:
-    """Return what an error of a connection to a peer means.
+    """Explain an error of a connection to a peer.
 
     A certificate that is not accepted is fetched once more, to say whose it is.
     """

@@ -39,7 +39,7 @@ class Watch:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Watch what is called inside."""
+        """Watch the calls in the block."""
         self._since = time.monotonic()
         try:
             yield
