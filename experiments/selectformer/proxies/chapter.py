@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.claims import claim_table, matrix, tally, untested_table
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import HOLDS
@@ -25,9 +32,10 @@ from jaxsel.report import (
 )
 
 from . import tables
-from .claims import OURS, TWO, judged, labels_first
+from .claims import CLAIMS, judged
 from .costs import ENGINE, ROWS, Price, prices, search
 from .finals import FinalPool
+from .measured import OURS, TWO, labels_first
 from .points import SEARCHED, Point, points
 from .run import Proxies
 from .searched import SearchedPool
@@ -143,6 +151,7 @@ def proxies_chapter(
                 claims, "The paper's claims, and ours.", n_seeds=len(result.seeds)
             ),
             *([] if untested is None else [untested]),
+            differs_table(CLAIMS, "By what each claim is judged."),
             Heading("What else goes with a proxy"),
             tables.beside(result, known),
             Heading("Proxies as models"),
@@ -248,10 +257,7 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
         f"{ranks('bootstrap probe')}, and distilled on those of another source "
         f"{ranks('probe, other')}. {tables.BY_CONSTRUCTION}",
     ]
-    held: dict[str, int] = {}
-    for claim in judged(result):
-        if claim.verdict == HOLDS:
-            held[claim.text] = held.get(claim.text, 0) + 1
+    held = Counter(c.text for c in judged(result) if c.verdict == HOLDS)
     told = listed([f"“{text}” in {count}" for text, count in held.items()] or ["none"])
     return [*lines, f"Claims that hold, of {len(pools)} pools and their mean: {told}."]
 
