@@ -14,7 +14,7 @@ from experiments.store import remembered
 from jaxsel.demo.seeds import stacked
 
 from .choice import RUNS, choose, installed
-from .claims import claimed
+from .measured import claimed
 from .paper import LENGTHS, ROWS, SHARE
 from .purchase import MOST, prepared, purchase
 from .ways import ENGINES, Counted, counted, manifests, selections
@@ -75,7 +75,7 @@ class Purchases:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureCosts:
-    """What came of all.
+    """Counts and real runs.
 
     Attributes:
         seeds: Of the real runs, `[S]`.

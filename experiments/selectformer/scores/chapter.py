@@ -219,7 +219,7 @@ def _about(pool: Purchases) -> str:
 
 
 def _pool(name: str, pool: Purchases, result: Accuracy) -> Table:
-    """Tabulate points beyond a random choice at each budget, and rare classes bought."""
+    """Tabulate points beyond a random choice by budget, and rare classes bought."""
     rows: list[list[object]] = []
     for i, way in enumerate(WAYS.values()):
         cells: list[object] = [way.says]
