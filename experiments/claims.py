@@ -243,8 +243,9 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
         known = [v for v in verdicts if v in (HOLDS, FAILS, OPEN)]
         counts = [known.count(v) if known else None for v in (HOLDS, FAILS, OPEN)]
         note = rows[0].measured if SHARE in verdicts else ""
-        if not known and not note:
-            note = UNTESTED
+        missing = sum(verdict.startswith(UNTESTED) for verdict in verdicts)
+        if not note and missing:
+            note = f"in {missing}" if known else UNTESTED
         table.append([text, rows[0].place, *counts, note])
     notes = any(row[-1] for row in table)
     columns = ("Claim", "In the paper", "Holds in", "Fails in", "Open in", "No verdict")

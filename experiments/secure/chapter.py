@@ -37,7 +37,7 @@ from .ways import BATCH, ENGINES, selections
 
 
 def secure_chapter(result: SecureCosts) -> Chapter:
-    """Show counts beside the paper's figures, and what real runs took."""
+    """Show counts beside the paper's figures, and the cost of real runs."""
     target, claims = "DistilBERT", judged(result)
     untested = untested_table(claims)
     return Chapter(

@@ -128,20 +128,20 @@ def on_claims(result: SecureCosts) -> Iterator[Measured]:
         for length, where in zip(LENGTHS, lengths, strict=True):
             count = result.claims[length][key]
             far = np.array([not near(count, figure.value)])
-            said = f"{count:{figure.format}} counted"
-            yield Measured(key=key, where=where, values=far, said=said)
+            shown = f"{count:{figure.format}} counted"
+            yield Measured(key=key, where=where, values=far, said=shown)
     ratios = [_delays(result, length) for length in LENGTHS]
     for key in ratios[0]:
         counts = np.array([of[key] for of in ratios])
-        said = listed([f"{count:.3g}" for count in counts])
-        yield Measured(key=key, where=listed(lengths), values=counts, said=said)
+        shown = listed([f"{count:.3g}" for count in counts])
+        yield Measured(key=key, where=listed(lengths), values=counts, said=shown)
     for engine, of in result.purchases.items():
-        for name, one in of.items():
-            secret, clear, _ = one.accuracy.T
+        for name, bought in of.items():
+            secret, clear, _ = bought.accuracy.T
             yield Measured(
                 key="accuracy",
                 where=f"{NAMES[name]}, {engine}",
-                scale=f"{one.n.mean():,.0f} samples, a linear model",
+                scale=f"{bought.n.mean():,.0f} samples, a linear model",
                 values=secret - clear,
                 said=gap("secret", secret, "clear", clear),
             )

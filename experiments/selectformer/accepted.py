@@ -22,13 +22,13 @@ def where_accepted(
         scale: How much of it, and by what models.
     """
     known = values[np.isfinite(values)]
-    refused, said, other = len(values) - len(known), "", ""
+    refused, text, other = len(values) - len(known), "", ""
     if len(known):
         error = f" ± {standard_error(known):.2f}" if len(known) > 1 else ""
-        said = f"{known.mean():+.2f}{error} {unit}".rstrip()
-        said += f" (refused in {refused} of {len(values)} seeds)" if refused else ""
+        text = f"{known.mean():+.2f}{error} {unit}".rstrip()
+        text += f" (refused in {refused} of {len(values)} seeds)" if refused else ""
     else:
         other = "the guard refused a proxy with every setting in all seeds"
     return Measured(
-        key=key, where=where, scale=scale, values=known, said=said, other=other
+        key=key, where=where, scale=scale, values=known, said=text, other=other
     )

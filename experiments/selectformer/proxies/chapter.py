@@ -105,7 +105,7 @@ def proxies_chapter(
     searched: Mapping[str, SearchedPool],
     finals: Mapping[str, FinalPool],
 ) -> Chapter:
-    """Tell how each point ranks and what its choice trains, beside its secure cost.
+    """Show the rank correlation, purchases and secure cost of each point.
 
     Args:
         result: Of all pools.
@@ -126,7 +126,7 @@ def proxies_chapter(
         for name in result.pools
     }
     claims = judged(result)
-    untested = untested_table(claims)
+    untested = untested_table(claims, "Claims on which these pools do not bear.")
     return Chapter(
         title="Proxies: fidelity, accuracy, and what they cost in secret",
         blocks=[
@@ -217,7 +217,7 @@ def _introduction() -> str:
 def _shares(
     by_pool: Mapping[str, Mapping[str, Mapping[str, Price]]],
 ) -> dict[str, float]:
-    """Return each point's bytes over those of the paper's two phases, mean of pools."""
+    """Divide each point's bytes by the paper's two phases', and average over pools."""
     each = [engines["crypten"] for engines in by_pool.values()]
     return {
         name: float(np.mean([of[name].bytes / of[TWO].bytes for of in each]))
@@ -226,7 +226,7 @@ def _shares(
 
 
 def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
-    """Say what came out, worded by what was measured."""
+    """State fidelity, accuracy and cost of the main points, and claims that hold."""
     pools = [*result.pools.values()]
     at = {name: i for i, name in enumerate(result.points)}
 

@@ -36,15 +36,15 @@ def on_claims(result: Proxies) -> Iterator[Measured]:
         for name, pool in result.pools.items()
     ]
     more = (*BUDGETS, *LARGER).index(RANDOM)
-    for where, some in (*settings, (f"mean of {len(pools)} pools", pools)):
-        bought = np.mean([pool.beyond(pool.bought) for pool in some], axis=0)
-        ranks = np.mean([pool.spearman for pool in some], axis=0)
-        ideal = np.mean([pool.beyond(pool.ideal)[:, 0, 0] for pool in some], axis=0)
+    for where, group in (*settings, (f"mean of {len(pools)} pools", pools)):
+        bought = np.mean([pool.beyond(pool.bought) for pool in group], axis=0)
+        ranks = np.mean([pool.spearman for pool in group], axis=0)
+        ideal = np.mean([pool.beyond(pool.ideal)[:, 0, 0] for pool in group], axis=0)
         gain = dict(zip(result.points, bought[:, 0].T, strict=True))
         rank = dict(zip(result.points, ranks.T, strict=True))
         points = {"random": gain[TWO]}
-        if some is not pools:
-            usual = some[0].random.mean(axis=2)
+        if group is not pools:
+            usual = group[0].random.mean(axis=2)
             points |= {
                 "budget": bought[:, -1, result.points.index(TWO)],
                 "more": gain[TWO] - 100 * (usual[:, more] - usual[:, 0]),
@@ -52,7 +52,7 @@ def on_claims(result: Proxies) -> Iterator[Measured]:
                 "phases": gain[TWO] - gain[ONE],
                 **{peer: gain[TWO] - gain[peer] for peer in PEERS},
             }
-        where += f", {labels_first(some)} first"
+        where += f", {labels_first(group)} first"
         for point in OURS:
             points |= {
                 f"{point}, random": gain[point],

@@ -82,26 +82,27 @@ def verdicts(result: Accuracy) -> list[str]:
     """
     claims = judged(result)
     rows = dict(zip(WAYS, by_claim(claims).values(), strict=True))
-    counts = [sum(claim.verdict == HOLDS for claim in some) for some in rows.values()]
+    counts = [sum(c.verdict == HOLDS for c in tests) for tests in rows.values()]
     pools = [*result.pools.values()]
     means = 100 * np.mean([pool.gains[:, 0].mean(axis=0) for pool in pools], axis=0)
     order = np.lexsort((-means, -np.array(counts)))
     names = [*WAYS]
-    told = [
+    shares = [
         f"“{names[i]}” in {counts[i]}, by {means[i]:+.1f} points on average"
         for i in order
     ]
     secret = [names[i] for i in order if WAYS[names[i]].secret]
+    best, worst = (counts[names.index(name)] for name in (secret[0], secret[-1]))
     lines = [
         f"At a budget of {BUDGETS[0]:.0%}, above a random choice (5 %, corrected for "
-        f"all {len(claims)} tests), of {len(pools)} pools: {listed(told)}.",
+        f"all {len(claims)} tests), of {len(pools)} pools: {listed(shares)}.",
         f"Of the scores that run in secret as they are, “{secret[0]}” is above in "
-        f"most pools, and “{secret[-1]}” in fewest.",
+        f"most pools, and “{secret[-1]}” in fewest: {best} and {worst}.",
     ]
     losses = [
         f"“{name}” on {claim.where} ({claim.measured})"
-        for name, some in rows.items()
-        for claim in some
+        for name, tests in rows.items()
+        for claim in tests
         if claim.verdict == FAILS
     ]
     if losses:
