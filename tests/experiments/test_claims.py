@@ -104,6 +104,8 @@ def test_what_nothing_bears_on():
     assert tally(found) == "2 hold in each setting and 2 are not tested here"
     assert [row[0] for row in untested_table(found).rows] == ["b", "c"]
     assert [row[0] for row in claim_table(found, "", n_seeds=6).rows] == ["a", "a", "d"]
+    notes = {row[0]: row[-1] for row in matrix(found, "").rows}
+    assert notes == {"a": "in 1", "b": UNTESTED, "c": UNTESTED, "d": ""}
     assert untested_table(judge({"a": stated()}, rows[:1])) is None
     with pytest.raises(ValueError, match=r"stated claims, got \['x'\]"):
         judge(claims, [measured("x", 1.0)])
