@@ -243,8 +243,9 @@ def matrix(claims: Sequence[Claim], caption: str) -> Table:
         known = [v for v in verdicts if v in (HOLDS, FAILS, OPEN)]
         counts = [known.count(v) if known else None for v in (HOLDS, FAILS, OPEN)]
         note = rows[0].measured if SHARE in verdicts else ""
-        if not known and not note:
-            note = UNTESTED
+        missing = sum(verdict.startswith(UNTESTED) for verdict in verdicts)
+        if not note and missing:
+            note = f"in {missing}" if known else UNTESTED
         table.append([text, rows[0].place, *counts, note])
     notes = any(row[-1] for row in table)
     columns = ("Claim", "In the paper", "Holds in", "Fails in", "Open in", "No verdict")
@@ -275,6 +276,11 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
         n_seeds: How many seeds; one alone has no standard error.
     """
     error = " ± is one standard error." if n_seeds > 1 else ""
+    tests = (
+        "t-tests are two-sided and paired by seed, at 5 % for all that is tested on "
+        f"one family of claims (Holm; p is adjusted).{error}"
+    )
+    tested = any(c.p is not None for c in claims)
     return Table(
         columns=("Claim", "Data", "Measured", "Test", "p", "Verdict"),
         rows=[
@@ -290,9 +296,8 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
             for c in rows
             if _whole(rows) != _UNTESTED
         ],
-        caption=f"{caption} t-tests are two-sided and paired by seed, at 5 % for all "
-        f"that is tested on one family of claims (Holm; p is adjusted).{error} A "
-        "verdict is about the data, sizes and models of its row.",
+        caption=f"{caption} {tests if tested else 'Nothing was tested.'} A verdict is "
+        "about the data, sizes and models of its row.",
     )
 
 

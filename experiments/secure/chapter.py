@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.claims import (
+    by_claim,
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from experiments.selectformer.sources import NAMES
+from experiments.values.judge import FAILS, Claim
 from jaxsel.demo.seeds import spread
 from jaxsel.demo.words import listed
 from jaxsel.report import (
@@ -20,33 +30,32 @@ from jaxsel.report import (
 )
 
 from .choice import RUNS, WIDTH
-from .paper import BANDWIDTH, CLAIMS, HOURS, LATENCY, LENGTHS, MPCFORMER, ONE_PHASE
+from .claims import CLAIMS, FIGURES, judged
+from .paper import BANDWIDTH, HOURS, LATENCY, LENGTHS, MPCFORMER
 from .run import SecureCosts
 from .ways import BATCH, ENGINES, selections
 
-_CLOSE = 1.25
-"""A count is near the paper's figure if neither is this many times the other."""
-
 
 def secure_chapter(result: SecureCosts) -> Chapter:
-    """Show counts beside the paper's figures, and what real runs took."""
-    target = "DistilBERT"
+    """Show counts beside the paper's figures, and the cost of real runs."""
+    target, claims = "DistilBERT", judged(result)
+    untested = untested_table(claims)
     return Chapter(
         title="The cost of choosing in secret",
         blocks=[
+            matrix(claims, "The paper's claims; for counts, a setting is a length."),
+            _figure(result, target),
             "Two parties choose a fifth of 42,000 texts without showing each other the "
             "texts or the model. The paper evaluates proxies of the model on CrypTen, "
             "over a link of 100 MB/s and 100 ms. Costs here are counted from the "
             "proxies' manifests (`jaxsel.proxy.cost`): messages alone, without "
             "computing.",
-            Heading(
-                f"{len(CLAIMS) - len(_far(result))} of the paper's {len(CLAIMS)} "
-                "figures on parts of a model are reproduced"
-            ),
-            _claims_table(result),
-            _figure(result, target),
-            _claims_words(result),
+            Heading(f"Of the paper's claims {tally(claims)}"),
+            claim_table(claims, "Counts are on CrypTen.", n_seeds=len(result.seeds)),
+            *_far(claims),
+            differs_table(CLAIMS, "By what each claim is judged."),
             Heading("A whole selection"),
+            *([] if untested is None else [untested]),
             *(_table(result, target, length) for length in LENGTHS),
             _words(result, target),
             Heading("A choice that was made"),
@@ -59,10 +68,9 @@ def secure_chapter(result: SecureCosts) -> Chapter:
             "seeds": result.seeds,
             "rows": result.rows,
             "keep": result.keep,
-            "paper": {
-                name: dataclasses.asdict(claim) for name, claim in CLAIMS.items()
-            },
-            "claims": {str(n): dict(found) for n, found in result.claims.items()},
+            "paper": {key: figure._asdict() for key, figure in FIGURES.items()},
+            "claims": {str(n): dict(counts) for n, counts in result.claims.items()},
+            "judged": [dataclasses.asdict(claim) for claim in claims],
             "hours": {**HOURS, "MPCFormer over the paper": MPCFORMER},
             "selections": {
                 str(length): {
@@ -88,51 +96,14 @@ def secure_chapter(result: SecureCosts) -> Chapter:
     )
 
 
-def near(found: float, paper: float) -> bool:
-    """Return whether a count lies near a figure of the paper."""
-    return 1 / _CLOSE <= found / paper <= _CLOSE
-
-
-def _claims_table(result: SecureCosts) -> Table:
-    rows: list[list[object]] = []
-    for name, claim in CLAIMS.items():
-        found = [result.claims[length][name] for length in LENGTHS]
-        cells = [format(value, claim.format) for value in (claim.value, *found)]
-        verdict = "yes" if any(near(one, claim.value) for one in found) else "no"
-        rows.append([claim.says, claim.where, *cells, verdict])
-    return Table(
-        columns=(
-            "CrypTen, BERT's sizes",
-            "In the paper",
-            "Paper",
-            *(f"{length} tokens" for length in LENGTHS),
-            "Near",
-        ),
-        rows=rows,
-        formats=("",) * (4 + len(LENGTHS)),
-        caption="The paper's figures on CrypTen beside our counts. Nothing is drawn at "
-        f"random, and nothing tested: near is a count within {_CLOSE - 1:.0%}, a bound "
-        "of ours, for one of the lengths at least.",
-    )
-
-
-def _far(result: SecureCosts) -> list[str]:
-    return [
-        claim.says
-        for name, claim in CLAIMS.items()
-        if not any(near(result.claims[n][name], claim.value) for n in LENGTHS)
+def _far(claims: Sequence[Claim]) -> list[str]:
+    """Name the claims that fail in each setting, if there are any."""
+    far = [
+        f"“{text}”"
+        for text, rows in by_claim(claims).items()
+        if all(row.verdict == FAILS for row in rows)
     ]
-
-
-def _claims_words(result: SecureCosts) -> str:
-    far = _far(result)
-    text = (
-        "The paper says neither how long its texts are nor how it counts; lengths are "
-        "ours. "
-    )
-    if not far:
-        return text + "All of its figures are near a count."
-    return text + f"Not reproduced: {listed(far)}."
+    return [f"Not reproduced: {listed(far)}."] if far else []
 
 
 def _table(result: SecureCosts, target: str, length: int) -> Table:
@@ -198,24 +169,16 @@ def _figure(result: SecureCosts, target: str) -> Figure:
 
 def _words(result: SecureCosts, target: str) -> str:
     engine, length = next(iter(ENGINES)), LENGTHS[-1]
-    found = result.selections[length][target]
-    at = {name: engines[engine].hours for name, engines in found.items()}
-    bert = result.selections[length]["BERT"]
-    slower = bert["MPCFormer"][engine].hours / bert["paper"][engine].hours
-    saved = 1 - at["paper"] / at["paper, 1 phase"]
-    less = found["paper"][engine].bytes / found["probe, 1 layer"][engine].bytes
-    low, high = ONE_PHASE
-    fewer, theirs = at["exact target"] / at["paper"], HOURS["exact target"]
+    sent = {
+        way: engines[engine].bytes
+        for way, engines in result.selections[length][target].items()
+    }
     return (
-        f"Counted on {engine}, texts of {length} tokens. The paper's two phases take "
-        f"{fewer:,.0f} times fewer hours than the target itself (the paper: "
-        f"{theirs / HOURS['paper']:,.0f} times). With MPCFormer's parts a selection "
-        f"for BERT takes {slower:.2g} times as long as with the paper's (the paper: "
-        f"{MPCFORMER:.0f} times). A first phase saves {saved:.0%} of the hours of the "
-        f"last one alone (the paper: {low:.0%} to {high:.0%}). A linear probe first, "
-        f"then one layer with linear attention sends {less:.2g} times fewer bytes than "
-        "the paper's two phases, in part because its products are folded; how well "
-        "each ranks is another matter, see `python -m experiments selectformer`."
+        f"On {engine}, with texts of {length} tokens, a linear probe first, then one "
+        "layer with linear attention sends "
+        f"{sent['paper'] / sent['probe, 1 layer']:.2g} times fewer bytes than the "
+        "paper's two phases, in part because its products are folded; how well each "
+        "ranks is another matter, see `python -m experiments selectformer`."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a secure choice costs: counts for each way and engine, and real runs."""
+"""Costs of a secure choice: counts for each way and engine, and real runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.store import remembered
 from jaxsel.demo.seeds import stacked
 
 from .choice import RUNS, choose, installed
-from .claims import claimed
+from .measured import claimed
 from .paper import LENGTHS, ROWS, SHARE
 from .purchase import MOST, prepared, purchase
 from .ways import ENGINES, Counted, counted, manifests, selections
@@ -75,7 +75,7 @@ class Purchases:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureCosts:
-    """What came of all.
+    """Counts and real runs.
 
     Attributes:
         seeds: Of the real runs, `[S]`.
@@ -103,7 +103,7 @@ def run_secure(
     full: bool = False,
     progress: bool = False,
 ) -> SecureCosts:
-    """Count what selections cost, and make the choice of a linear probe in secret.
+    """Count the cost of selections, and make the choice of a linear probe in secret.
 
     Args:
         folder: Where each real run's figures are kept, and read if they are there.
@@ -174,7 +174,7 @@ def run_secure(
 
 
 def count_all(length: int) -> dict[str, dict[str, dict[str, Counted]]]:
-    """Return counts by target, way and engine, for texts of so many tokens."""
+    """Return counts by target, way and engine, for texts of `length` tokens."""
     return {
         target: {
             name: {engine: counted(manifests(way, sizes), engine) for engine in ENGINES}

@@ -24,7 +24,11 @@ from experiments.claims import (
     untested_table,
 )
 from experiments.filter.claims import CLAIMS as FILTER, OURS
+from experiments.secure.claims import CLAIMS as SECURE
 from experiments.selectformer.cells.chapter import CLAIMS as CELL
+from experiments.selectformer.curve.claims import CLAIMS as CURVE
+from experiments.selectformer.proxies.claims import CLAIMS as PROXIES
+from experiments.selectformer.scores.claims import CLAIMS as SCORES
 from experiments.values.claims import CLAIMS as STUDY
 from experiments.values.judge import FAILS, HOLDS, OPEN, UNTESTED, Claim, holm
 
@@ -100,6 +104,8 @@ def test_what_nothing_bears_on():
     assert tally(found) == "2 hold in each setting and 2 are not tested here"
     assert [row[0] for row in untested_table(found).rows] == ["b", "c"]
     assert [row[0] for row in claim_table(found, "", n_seeds=6).rows] == ["a", "a", "d"]
+    notes = {row[0]: row[-1] for row in matrix(found, "").rows}
+    assert notes == {"a": "in 1", "b": UNTESTED, "c": UNTESTED, "d": ""}
     assert untested_table(judge({"a": stated()}, rows[:1])) is None
     with pytest.raises(ValueError, match=r"stated claims, got \['x'\]"):
         judge(claims, [measured("x", 1.0)])
@@ -138,7 +144,9 @@ def test_shares_have_an_interval_and_no_verdict():
     assert low < 30 < high < low + 0.6
 
 
-@pytest.mark.parametrize("claims", [FILTER, OURS, STUDY, CELL])
+@pytest.mark.parametrize(
+    "claims", [FILTER, OURS, STUDY, CELL, SECURE, PROXIES, SCORES, CURVE]
+)
 def test_every_claim_names_its_place_measure_and_test_or_why_not(claims):
     for one in claims.values():
         assert one.text

@@ -13,9 +13,11 @@ from test_proxies import few_tries
 from experiments.selectformer import sources
 from experiments.selectformer.curve import command, run
 from experiments.selectformer.curve.chapter import curve_chapter, summary
+from experiments.selectformer.curve.claims import judged
 from experiments.selectformer.proxies import targets, tries
 from experiments.selectformer.proxies.points import Candidate, candidates
 from experiments.selectformer.sources import Source
+from experiments.values.judge import HOLDS, OPEN, UNTESTED
 from jaxsel.proxy import ProbeSpec, Training
 from jaxsel.report import Report
 
@@ -81,10 +83,53 @@ def test_the_chapter_says_what_is_refused():
     assert "3,521" in lines[-1]
     assert "by construction" in lines[-1]
     tables = [b for b in curve_chapter(found).blocks if hasattr(b, "rows")]
-    rows = {row[0]: row[1:] for row in tables[0].rows}
+    shown = [table for table in tables if "would choose" in table.caption]
+    rows = {row[0]: row[1:] for row in shown[0].rows}
     assert rows[run.WAYS["paper"].says] == ["refused"] * 3
     assert rows[run.WAYS["refitted"].says][0].endswith("1 refused")
-    assert len(tables) == len(run.HEADS)
+    assert len(shown) == len(run.HEADS)
+
+
+def test_claims_are_of_each_head_and_size():
+    """The labels probe leads by .1, and by .3 where the head is a probe itself."""
+    plain = curve(6)
+    at = plain.ways.index("labels probe")
+    cells = {}
+    for (head, size), cell in plain.cells.items():
+        values = cell.spearman.copy()
+        lead = 0.3 if head == "linear" else 0.1
+        values[:, at] += lead + 0.001 * np.arange(6) * (size != 600)
+        cells[head, size] = dataclasses.replace(cell, spearman=values)
+    claims = judged(dataclasses.replace(plain, cells=cells))
+    rows = {}
+    for claim in claims:
+        rows.setdefault(claim.text, []).append(claim)
+    by = {text.split(":")[-1].strip(): some for text, some in rows.items()}
+    leads = by[run.WAYS["labels probe"].says]
+    assert [c.verdict for c in leads] == [HOLDS] * 6
+    assert {c.where for c in leads} == {
+        f"{size} labels, {head} head" for size in run.QUICK for head in run.HEADS
+    }
+    assert [c.verdict for c in by[run.WAYS["refitted"].says]] == [OPEN] * 6
+    sub_model = by[run.WAYS["sub-model"].says]
+    assert [c.verdict for c in sub_model] == [f"{UNTESTED}, because it takes --full"]
+    assert ", Holm of 35" in leads[0].test  # 5 ways, 2 heads, 3 sizes; 2 and 3 more
+    (built,) = [some for text, some in rows.items() if "began as one" in text]
+    assert [(c.verdict, c.measured[:5]) for c in built] == [(HOLDS, "+0.20")] * 3
+    (labels,) = [some for text, some in rows.items() if "more labels" in text]
+    assert [c.verdict for c in labels] == [OPEN] * 2
+
+
+def test_the_chapter_opens_with_claims_and_their_picture():
+    blocks = curve_chapter(curve(refused={"paper": 3})).blocks
+    matrix, figure = blocks[:2]
+    assert "Holds in" in matrix.columns
+    assert hasattr(figure, "plot")
+    refused = [row for row in matrix.rows if row[0].startswith("Above")]
+    assert {row[-1] for row in refused} == {UNTESTED}
+    untested = next(b for b in blocks if "does not bear" in getattr(b, "caption", ""))
+    why = {row[2] for row in untested.rows}
+    assert "the guard refused a proxy with every setting in all seeds" in why
 
 
 def test_the_command_writes_a_report(tmp_path, monkeypatch, capsys):

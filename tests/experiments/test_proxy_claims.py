@@ -2,11 +2,13 @@
 
 import dataclasses
 import importlib.util
+from collections import Counter
 
 import numpy as np
 import pytest
 from commands import experiment
 from invented import invented_result
+from scipy.stats import ttest_1samp
 from test_purchases import purchases
 
 from experiments.selectformer import command, sources
@@ -25,8 +27,9 @@ from experiments.selectformer.proxies.points import (
 )
 from experiments.selectformer.proxies.searched import PICKS, run_searched
 from experiments.selectformer.scores import run as scores_run
+from experiments.selectformer.scores.trial import BUDGETS, LARGER
 from experiments.selectformer.scores.ways import WAYS
-from experiments.values.judge import FAILS, HOLDS, UNTESTED
+from experiments.values.judge import FAILS, HOLDS, UNTESTED, holm
 from jaxsel.demo.scenes.texts import LAYERS
 
 
@@ -63,12 +66,56 @@ def test_verdicts_are_of_what_was_measured(lead, gain, expected):
     assert [claim.verdict for claim in above] == [expected] * 2
 
 
+def test_families_are_the_papers_and_ours():
+    """Holm's factors: 6 claims and the mean of the paper's, 12 and their means of ours.
+
+    How much a random choice needs is a family of its own.
+    """
+    found = invented_result()
+    claims = judged(found)
+    families = Counter(claim.test.partition(", Holm of ")[2] for claim in claims)
+    assert families == {"7": 7, "24": 24, "": 1 + 5}
+    pool, at = found.pools["movie_polarity"], {n: i for i, n in enumerate(found.points)}
+    gain = pool.beyond(pool.bought)
+    two = gain[:, 0, at["paper, 2 phases"]]
+    theirs = [
+        two,
+        two,
+        gain[:, -1, at["paper, 2 phases"]],
+        two - pool.beyond(pool.ideal)[:, 0, 0] + 0.5,
+        *(two - gain[:, 0, at[n]] for n in ("paper, 1 phase", "MPCFormer", "Bolt")),
+    ]
+    expected = holm([ttest_1samp(values, 0).pvalue for values in theirs])
+    judged_together = [c.p for c in claims if c.test.endswith("Holm of 7")]
+    np.testing.assert_allclose(judged_together, expected)
+    more = next(
+        c for c in claims if c.text.startswith("With 20 % they are above a random")
+    )
+    values = two - 100 * (pool.random[:, 4] - pool.random[:, 0]).mean(axis=1)
+    assert more.p == pytest.approx(ttest_1samp(values, 0).pvalue)
+    assert (*BUDGETS, *LARGER)[4] == 0.7
+    assert more.place.startswith("Table 7")
+
+
+def test_the_chapter_opens_with_claims_and_their_picture():
+    blocks = proxies_chapter(invented_result(), {}, {}).blocks
+    matrix, figure = blocks[:2]
+    assert "Holds in" in matrix.columns
+    assert hasattr(figure, "plot")
+    shown = [b for b in blocks if hasattr(b, "columns")]
+    differs = next(b for b in shown if b.columns[-1] == "What differs here")
+    assert {row[0] for row in differs.rows} < {row[0] for row in matrix.rows}
+    untested = next(b for b in shown if "Not tested here, because" in b.columns)
+    assert len(untested.rows) == 5
+
+
 def test_what_the_guard_refuses_is_not_the_papers():
     """Neither in a verdict nor in a table nor in the summary; its cost is counted."""
     found = invented_result(refused=("d=2",))
     claims = {claim.text: claim for claim in judged(found)}
     two = claims["The linear probe is above the paper's two phases"]
     assert two.verdict.startswith(UNTESTED)
+    assert two.place == "ours"
     assert "refused a proxy with every setting" in two.verdict
     assert claims["The linear probe is above a random choice"].verdict == HOLDS
     chapter = proxies_chapter(found, {}, {})

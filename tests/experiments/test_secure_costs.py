@@ -9,10 +9,11 @@ import pytest
 from commands import experiment
 
 from experiments.secure import choice, run
-from experiments.secure.chapter import near, secure_chapter, summed_up
+from experiments.secure.chapter import secure_chapter, summed_up
 from experiments.secure.choice import Pool, in_the_clear, pool_of, probe_of
-from experiments.secure.claims import claimed
-from experiments.secure.paper import BERT, CLAIMS, LENGTHS
+from experiments.secure.claims import CLAIMS, FIGURES, judged, near
+from experiments.secure.measured import claimed
+from experiments.secure.paper import BERT, LENGTHS
 from experiments.secure.purchase import purchase
 from experiments.secure.run import Choices, Purchases, count_all, run_secure
 from experiments.secure.ways import (
@@ -23,9 +24,10 @@ from experiments.secure.ways import (
     selections,
 )
 from experiments.selectformer.sources import Source
+from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel import proxy
 from jaxsel.proxy import choice_cost, cost, probe_manifest
-from jaxsel.report import Report
+from jaxsel.report import Heading, Report
 
 needs_spu = pytest.mark.skipif(
     importlib.util.find_spec("spu") is None, reason="SPU is not installed"
@@ -35,7 +37,7 @@ needs_spu = pytest.mark.skipif(
 def test_claims_are_counted_as_the_guide_has_them():
     """docs/secure-cost.md, beside the paper's figures."""
     short, long = (claimed(length) for length in LENGTHS)
-    assert set(short) == set(CLAIMS)
+    assert set(short) == {*FIGURES, "scheduling"}
     for found in (short, long):
         assert (found["comparison rounds"], found["comparison bytes"]) == (8, 432)
     assert (short["softmax rounds"], long["softmax rounds"]) == (116, 136)
@@ -46,7 +48,7 @@ def test_claims_are_counted_as_the_guide_has_them():
     assert (round(short["scheduling"], 2), round(long["scheduling"], 2)) == (1.32, 1.05)
     # An MLP for the norm takes more, not less.
     assert short["norm by MLP"] < 1
-    near_ones = [name for name in CLAIMS if near(long[name], CLAIMS[name].value)]
+    near_ones = [name for name in FIGURES if near(long[name], FIGURES[name].value)]
     assert {"BERT GB", "BERT rounds", "softmax by MLP"} <= set(near_ones)
     assert "norm by MLP" not in near_ones
 
@@ -161,7 +163,7 @@ def fake(monkeypatch):
         asked.append((engine, n, keep, options["full"], options["seed"]))
         return dict(FOUND)
 
-    counts, claims = count_all(8), {name: one.value for name, one in CLAIMS.items()}
+    counts, claims = count_all(8), {name: one.value for name, one in FIGURES.items()}
 
     def bought(engine, source, seed):
         assert source == "read"
@@ -174,7 +176,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(run, "choose", made)
     monkeypatch.setattr(run, "installed", lambda engine: engine != "spu-aby3")
     monkeypatch.setattr(run, "count_all", lambda length: counts)
-    claims["norm by MLP"] = 0.05
+    claims |= {"norm by MLP": 0.05, "scheduling": 1.32}
     monkeypatch.setattr(run, "claimed", lambda length: claims)
     return asked
 
@@ -189,7 +191,7 @@ def test_the_report_has_counts_and_runs(fake, tmp_path, capsys):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "because SPU is not installed here: spu-aby3" in page
     assert "99.988%" in page
-    assert "Not reproduced: the norm" in page
+    assert "Not reproduced: “The norm sends 8.25 times the bytes of its MLP”." in page
     # .01 of a standard error of (2 x .7 x .3 / 1000)^.5 = .0205
     assert "the models that are trained on both differ by 0.5 standard errors" in page
     assert "99.00% of what was bought in secret" in page
@@ -206,6 +208,41 @@ def test_the_report_has_counts_and_runs(fake, tmp_path, capsys):
     assert fake[2:] == [(engine, 42_000, 8400, True, 0)]
 
 
+def test_figures_are_judged_at_each_length(fake, tmp_path):
+    """Near at one length of two holds in one setting of two, and no t-test is said."""
+    result = run_secure(tmp_path / "runs", seeds=(0, 1))
+    counts = {128: dict(result.claims[128]), 512: dict(result.claims[512])}
+    counts[128]["BERT GB"] = 33.0
+    result = dataclasses.replace(result, claims=counts)
+    rows = {}
+    for claim in judged(result):
+        rows.setdefault(claim.text, []).append(claim)
+    verdicts = {text: [c.verdict for c in some] for text, some in rows.items()}
+    gigabytes = rows["BERT sends 245 GB for a batch of 4"]
+    assert [(c.where, c.measured, c.verdict, c.test) for c in gigabytes] == [
+        ("128 tokens", "33 counted", FAILS, "none, counted"),
+        ("512 tokens", "245 counted", HOLDS, "none, counted"),
+    ]
+    assert verdicts["The norm sends 8.25 times the bytes of its MLP"] == [FAILS] * 2
+    (secret,) = rows["A choice in secret costs at most 0.5 points of accuracy"]
+    assert (secret.where, secret.verdict) == ("Tweets, spu-cheetah", HOLDS)
+    assert "+1.0 ± 0.0 points" in secret.measured
+    # Delays have no verdict, and their figures are shown.
+    delays = [c for c in judged(result) if c.verdict.startswith(UNTESTED)]
+    assert len(delays) == len(CLAIMS) - len(FIGURES) - 1 == 4
+    assert {c.where for c in delays} == {"128 tokens and 512 tokens"}
+    assert next(c for c in delays if "1.3 to 1.4" in c.text).measured == "1.32 and 1.32"
+    chapter = secure_chapter(result)
+    matrix, figure = chapter.blocks[:2]
+    assert "Holds in" in matrix.columns
+    assert hasattr(figure, "plot")
+    headings = [b.text for b in chapter.blocks if isinstance(b, Heading)]
+    assert headings[0] == (
+        "Of the paper's claims 7 hold in each setting, 1 holds in some settings, "
+        "1 holds in none and 4 are not tested here"
+    )
+
+
 def test_nothing_to_run(fake, monkeypatch, tmp_path):
     monkeypatch.setattr(run, "installed", lambda engine: False)
     result = run_secure(tmp_path / "runs")
@@ -213,6 +250,11 @@ def test_nothing_to_run(fake, monkeypatch, tmp_path):
     chapter = secure_chapter(result)
     html, _ = Report(title="T", summary="", chapters=[chapter]).save(tmp_path)
     assert "not installed here: spu-cheetah and spu-aby3" in html.read_text()
+    counted = next(b for b in chapter.blocks if "CrypTen." in getattr(b, "caption", ""))
+    assert "Nothing was tested" in counted.caption
+    assert "t-test" not in counted.caption
+    untested = {c.text: c for c in judged(result) if c.verdict.startswith(UNTESTED)}
+    assert "A choice in secret costs at most 0.5 points of accuracy" in untested
     with pytest.raises(ValueError, match="seeds must hold at least one seed"):
         run_secure(tmp_path, seeds=())
 

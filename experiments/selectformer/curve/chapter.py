@@ -6,11 +6,19 @@ import dataclasses
 
 import numpy as np
 
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from experiments.selectformer.proxies.tables import BY_CONSTRUCTION, accepted_mean
 from experiments.selectformer.sources import NAMES
 from jaxsel.demo.words import standard_error
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
 
+from .claims import CLAIMS, judged
 from .run import HEADS, POOL, WAYS, Curve
 
 _MARKS = {"linear": "o-", "hidden": "s--"}
@@ -18,13 +26,20 @@ _MARKS = {"linear": "o-", "hidden": "s--"}
 
 def curve_chapter(result: Curve) -> Chapter:
     """Show how each way ranks by the number of labels, for both kinds of heads."""
+    claims = judged(result)
+    untested = untested_table(claims, "Claims on which this run does not bear.")
     return Chapter(
         title="Proxies by the number of labels bought first",
         blocks=[
-            *summary(result),
+            matrix(claims, "Claims of ours, by kind of head and number of labels."),
             _figure(result),
+            *summary(result),
             Heading("Rank correlation with the target"),
             *(_table(result, head) for head in HEADS),
+            Heading(f"Of the claims {tally(claims)}"),
+            claim_table(claims, "Claims of ours.", n_seeds=len(result.seeds)),
+            *([] if untested is None else [untested]),
+            differs_table(CLAIMS, "By what each claim is judged."),
             Heading("How it was measured"),
             _method(result),
         ],
@@ -32,6 +47,7 @@ def curve_chapter(result: Curve) -> Chapter:
             "seeds": result.seeds,
             "sizes": result.sizes,
             "ways": result.ways,
+            "claims": [dataclasses.asdict(claim) for claim in claims],
             "cells": {
                 f"{head}, {size}": dataclasses.asdict(cell)
                 for (head, size), cell in result.cells.items()
@@ -59,6 +75,7 @@ def summary(result: Curve) -> list[str]:
 
 
 def _values(result: Curve, head: str, size: int, way: str) -> np.ndarray:
+    """Return rank correlations with the target, `[S]`; NaN where a proxy is refused."""
     return result.cells[head, size].spearman[:, result.ways.index(way)]
 
 
@@ -68,6 +85,7 @@ def _rank(result: Curve, head: str, size: int, way: str) -> str:
 
 
 def _table(result: Curve, head: str) -> Table:
+    """Tabulate rank correlation and overlap by way and number of labels."""
     rows: list[list[object]] = []
     for way in result.ways:
         cells: list[object] = []
@@ -96,6 +114,7 @@ def _table(result: Curve, head: str) -> Table:
 
 
 def _figure(result: Curve) -> Figure:
+    """Draw rank correlation against labels for the paper's phase and two probes."""
     figure = new_figure(8.0, 4.0)
     with style():
         ax = figure.subplots()

@@ -78,7 +78,7 @@ WAYS = {
     "distilled": Way("the paper's, distilled on own samples", "distilled, d=16"),
     "labels probe": Way("linear probe of the bootstrap set's labels", "bootstrap"),
     "distilled probe": Way("linear probe, distilled on own samples", "probe"),
-    "margin probe": Way("the same, ranked by its margin", "probe, margin"),
+    "margin probe": Way("the distilled probe, ranked by its margin", "probe, margin"),
 }
 
 

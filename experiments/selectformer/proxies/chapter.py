@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.claims import claim_table, matrix, tally, untested_table
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import HOLDS
@@ -25,9 +32,10 @@ from jaxsel.report import (
 )
 
 from . import tables
-from .claims import OURS, TWO, judged, labels_first
+from .claims import CLAIMS, judged
 from .costs import ENGINE, ROWS, Price, prices, search
 from .finals import FinalPool
+from .measured import OURS, TWO, labels_first
 from .points import SEARCHED, Point, points
 from .run import Proxies
 from .searched import SearchedPool
@@ -97,7 +105,7 @@ def proxies_chapter(
     searched: Mapping[str, SearchedPool],
     finals: Mapping[str, FinalPool],
 ) -> Chapter:
-    """Tell how each point ranks and what its choice trains, beside its secure cost.
+    """Show the rank correlation, purchases and secure cost of each point.
 
     Args:
         result: Of all pools.
@@ -118,7 +126,7 @@ def proxies_chapter(
         for name in result.pools
     }
     claims = judged(result)
-    untested = untested_table(claims)
+    untested = untested_table(claims, "Claims on which these pools do not bear.")
     return Chapter(
         title="Proxies: fidelity, accuracy, and what they cost in secret",
         blocks=[
@@ -143,6 +151,7 @@ def proxies_chapter(
                 claims, "The paper's claims, and ours.", n_seeds=len(result.seeds)
             ),
             *([] if untested is None else [untested]),
+            differs_table(CLAIMS, "By what each claim is judged."),
             Heading("What else goes with a proxy"),
             tables.beside(result, known),
             Heading("Proxies as models"),
@@ -208,7 +217,7 @@ def _introduction() -> str:
 def _shares(
     by_pool: Mapping[str, Mapping[str, Mapping[str, Price]]],
 ) -> dict[str, float]:
-    """Return each point's bytes over those of the paper's two phases, mean of pools."""
+    """Divide each point's bytes by the paper's two phases', and average over pools."""
     each = [engines["crypten"] for engines in by_pool.values()]
     return {
         name: float(np.mean([of[name].bytes / of[TWO].bytes for of in each]))
@@ -217,7 +226,7 @@ def _shares(
 
 
 def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
-    """Say what came out, worded by what was measured."""
+    """State fidelity, accuracy and cost of the main points, and claims that hold."""
     pools = [*result.pools.values()]
     at = {name: i for i, name in enumerate(result.points)}
 
@@ -248,10 +257,7 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
         f"{ranks('bootstrap probe')}, and distilled on those of another source "
         f"{ranks('probe, other')}. {tables.BY_CONSTRUCTION}",
     ]
-    held: dict[str, int] = {}
-    for claim in judged(result):
-        if claim.verdict == HOLDS:
-            held[claim.text] = held.get(claim.text, 0) + 1
+    held = Counter(c.text for c in judged(result) if c.verdict == HOLDS)
     told = listed([f"“{text}” in {count}" for text, count in held.items()] or ["none"])
     return [*lines, f"Claims that hold, of {len(pools)} pools and their mean: {told}."]
 

@@ -6,30 +6,31 @@ import dataclasses
 
 import numpy as np
 
-from experiments.claims import averaged, claim_table, matrix, tally
-from experiments.values.judge import FAILS, HOLDS, Claim, Finding, above, settle
+from experiments.claims import (
+    averaged,
+    by_claim,
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+)
+from experiments.selectformer.sources import NAMES
+from experiments.values.judge import FAILS, HOLDS
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
+from .claims import CLAIMS, judged
 from .run import Accuracy, Purchases
 from .trial import BOOTSTRAP, BUDGETS, DRAWS, LARGER, LEARNER, MODEL
 from .ways import WAYS
 
-NAMES = {
-    "movie_polarity": "Movie polarity",
-    "tweets": "Tweets",
-    "reuters_r8": "Reuters R8",
-    "newsgroups": "20 Newsgroups",
-    "fashion_mnist": "Fashion-MNIST",
-}
-_ORACLE = "Table 1, Oracle and Random"
 PAPER = 2.41
 """Points by which the paper's own choice is above Random on average, in its Table 1
 without CIFAR-100, at 20 %, by fine-tuned transformers."""
 
 
 def accuracy_chapter(result: Accuracy) -> Chapter:
-    """Tell what each way of choosing gains on a random choice, and what that needs."""
+    """Show accuracy beyond a random choice, by way to choose, budget and pool."""
     claims = judged(result)
     blocks: list[str | Heading | Figure | Table] = [
         matrix(claims, "Each way to choose, pool by pool."),
@@ -49,6 +50,7 @@ def accuracy_chapter(result: Accuracy) -> Chapter:
         *verdicts(result),
         Heading(f"Of the claims {tally(claims)}"),
         claim_table(claims, f"At {BUDGETS[0]:.0%}.", n_seeds=len(result.seeds)),
+        differs_table(CLAIMS, "By what each claim is judged."),
         Heading("What a random choice needs to be as good"),
         _needs(result),
     ]
@@ -71,59 +73,36 @@ def accuracy_chapter(result: Accuracy) -> Chapter:
     )
 
 
-def judged(result: Accuracy) -> list[Claim]:
-    """Test that each way is above a random choice at the first budget, on each pool."""
-    findings: list[Finding] = []
-    for name, pool in result.pools.items():
-        for i, way in enumerate(WAYS.values()):
-            gains = 100 * pool.gains[:, 0, i]
-            findings.append(
-                Finding(
-                    family="above random",
-                    text=f"{way.says} is above a random choice at {BUDGETS[0]:.0%}",
-                    where=NAMES[name],
-                    scale=f"{pool.n.mean():,.0f} samples, a linear target",
-                    measured=_points(gains),
-                    evidence=above(gains),
-                    place=_ORACLE
-                    if way.kind == "entropy" and not way.diverse
-                    else "ours",
-                )
-            )
-    return settle(findings)
-
-
 def verdicts(result: Accuracy) -> list[str]:
-    """Say which way to take, worded by what was measured."""
-    pools = [*result.pools.values()]
-    means = 100 * np.array([pool.gains[:, 0].mean(axis=0) for pool in pools])
+    """Rank the ways by the pools in which each is above a random choice.
+
+    Returns:
+        A sentence on all ways, one on those that run in secret, and, where a random
+        choice is better than a way, one on that.
+    """
     claims = judged(result)
-    counts = np.array(
-        [
-            sum(
-                claim.verdict == HOLDS
-                for claim in claims[i :: len(WAYS)]  # a pool after the other
-            )
-            for i in range(len(WAYS))
-        ]
-    )
-    names, of = [*WAYS], f"of {len(pools)} pools"
-    order = np.lexsort((-means.mean(axis=0), -counts))
-    told = [
-        f"“{names[i]}” in {counts[i]}, by {means[:, i].mean():+.1f} points on average"
+    rows = dict(zip(WAYS, by_claim(claims).values(), strict=True))
+    counts = [sum(c.verdict == HOLDS for c in tests) for tests in rows.values()]
+    pools = [*result.pools.values()]
+    means = 100 * np.mean([pool.gains[:, 0].mean(axis=0) for pool in pools], axis=0)
+    order = np.lexsort((-means, -np.array(counts)))
+    names = [*WAYS]
+    shares = [
+        f"“{names[i]}” in {counts[i]}, by {means[i]:+.1f} points on average"
         for i in order
     ]
-    secret = [i for i in order if WAYS[names[i]].secret]
-    best = secret[0]
+    secret = [names[i] for i in order if WAYS[names[i]].secret]
+    best, worst = (counts[names.index(name)] for name in (secret[0], secret[-1]))
     lines = [
         f"At a budget of {BUDGETS[0]:.0%}, above a random choice (5 %, corrected for "
-        f"all {len(claims)} tests), {of}: {listed(told)}.",
-        f"Of the scores that run in secret as they are, “{names[best]}” is above in "
-        f"most pools, and “{names[secret[-1]]}” in fewest.",
+        f"all {len(claims)} tests), of {len(pools)} pools: {listed(shares)}.",
+        f"Of the scores that run in secret as they are, “{secret[0]}” is above in "
+        f"most pools, and “{secret[-1]}” in fewest: {best} and {worst}.",
     ]
     losses = [
-        f"“{names[i % len(WAYS)]}” on {claim.where} ({claim.measured})"
-        for i, claim in enumerate(claims)
+        f"“{name}” on {claim.where} ({claim.measured})"
+        for name, tests in rows.items()
+        for claim in tests
         if claim.verdict == FAILS
     ]
     if losses:
@@ -131,17 +110,14 @@ def verdicts(result: Accuracy) -> list[str]:
     return lines
 
 
-def _points(gains: np.ndarray) -> str:
-    error = f" ± {standard_error(gains):.2f}" if len(gains) > 1 else ""
-    return f"{gains.mean():+.2f}{error} points"
-
-
 def _cell(gains: np.ndarray) -> tuple[float, float | None]:
+    """Return the mean and its standard error, None of one seed."""
     error = float(standard_error(gains)) if len(gains) > 1 else None
     return float(gains.mean()), error
 
 
 def _gains(result: Accuracy) -> Table:
+    """Tabulate points beyond a random choice at the first budget, by pool."""
     rows: list[list[object]] = []
     for i, way in enumerate(WAYS.values()):
         gains = [100 * pool.gains[:, 0, i] for pool in result.pools.values()]
@@ -150,14 +126,14 @@ def _gains(result: Accuracy) -> Table:
                 way.says,
                 "yes" if way.secret else "no",
                 *map(_cell, gains),
-                float(np.mean([each.mean() for each in gains])),
+                float(np.mean([of_pool.mean() for of_pool in gains])),
             ]
         )
     whole = [
         100 * (pool.pool - pool.random[:, 0].mean(axis=1))
         for pool in result.pools.values()
     ]
-    mean = float(np.mean([each.mean() for each in whole]))
+    mean = float(np.mean([of_pool.mean() for of_pool in whole]))
     rows.append(["All of the pool", None, *map(_cell, whole), mean])
     names = [NAMES[name] for name in result.pools]
     return Table(
@@ -171,6 +147,7 @@ def _gains(result: Accuracy) -> Table:
 
 
 def _figure(result: Accuracy) -> Figure:
+    """Draw points beyond a random choice at the first budget, a bar a way and pool."""
     figure = new_figure(8.8, 3.6)
     width = 0.8 / len(WAYS)
     with style():
@@ -206,7 +183,10 @@ def _figure(result: Accuracy) -> Figure:
 
 
 def _needs(result: Accuracy) -> Table:
-    """Return the budget at which a random choice reaches each way's mean accuracy."""
+    """Tabulate the least budget at which a random choice is as good as each way.
+
+    Means over seeds are compared; budgets are those that were bought at random.
+    """
     budgets = np.array([*BUDGETS, *LARGER, 1.0])
     rows: list[list[object]] = []
     for i, way in enumerate(WAYS.values()):
@@ -229,6 +209,7 @@ def _needs(result: Accuracy) -> Table:
 
 
 def _about(pool: Purchases) -> str:
+    """Describe a pool and the accuracy of models that need no choice."""
     usual = pool.random[:, 0].mean()
     return (
         f"{pool.n.mean():,.0f} samples are offered, {pool.rare_offered.mean():.0%} of "
@@ -239,6 +220,7 @@ def _about(pool: Purchases) -> str:
 
 
 def _pool(name: str, pool: Purchases, result: Accuracy) -> Table:
+    """Tabulate points beyond a random choice by budget, and rare classes bought."""
     rows: list[list[object]] = []
     for i, way in enumerate(WAYS.values()):
         cells: list[object] = [way.says]
