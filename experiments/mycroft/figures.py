@@ -14,7 +14,7 @@ from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 from . import paper
 from .cases import RETRAINED
 from .choosing import PUBLISHED, SELECTORS, SPACES
-from .claims import TITLES, stripes
+from .measured import TITLES, stripes
 from .ranking import METHODS, OFFERS
 from .run import Mycroft
 from .spurious import Spurious

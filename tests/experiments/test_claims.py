@@ -24,6 +24,8 @@ from experiments.claims import (
     untested_table,
 )
 from experiments.filter.claims import CLAIMS as FILTER, OURS
+from experiments.mycroft.claims import CLAIMS as MYCROFT, OURS as BESIDE_MYCROFT
+from experiments.mycroft.spaces import CLAIMS as SPACES
 from experiments.selectformer.cells.chapter import CLAIMS as CELL
 from experiments.values.claims import CLAIMS as STUDY
 from experiments.values.judge import FAILS, HOLDS, OPEN, UNTESTED, Claim, holm
@@ -77,6 +79,12 @@ def test_a_family_is_corrected_together_and_no_other():
     found = [claim.p for claim in judge(claims, rows)]
     np.testing.assert_allclose(found, [*holm(raw[:2]), raw[2]])
     assert found[1] > raw[1]
+
+
+def test_without_seeds_nothing_can_be_told():
+    """Seeds in which a figure is undefined are left out, all of them if need be."""
+    (claim,) = judge({"a": stated()}, [measured("a", 1.0, n=0)])
+    assert (claim.verdict, claim.p) == (OPEN, 1.0)
 
 
 def test_what_nothing_bears_on():
@@ -138,7 +146,9 @@ def test_shares_have_an_interval_and_no_verdict():
     assert low < 30 < high < low + 0.6
 
 
-@pytest.mark.parametrize("claims", [FILTER, OURS, STUDY, CELL])
+@pytest.mark.parametrize(
+    "claims", [FILTER, OURS, MYCROFT, BESIDE_MYCROFT, SPACES, STUDY, CELL]
+)
 def test_every_claim_names_its_place_measure_and_test_or_why_not(claims):
     for one in claims.values():
         assert one.text
