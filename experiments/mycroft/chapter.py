@@ -35,10 +35,9 @@ from .figures import (
     retrained_table,
     spurious_figures,
     starved_figures,
-    title,
     variant_table,
 )
-from .measured import LARGEST, stripes, useful_settings
+from .measured import LARGEST, stripes, title, useful_settings
 from .ranking import METHODS
 from .run import Mycroft
 from .spurious import Spurious

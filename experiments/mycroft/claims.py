@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from experiments.claims import ABOVE, BELOW, SeedTest, Stated, judge
@@ -16,7 +17,6 @@ from .variants import ANSWERS, HARD
 _WITHIN = SeedTest("within", NEAR / 100)
 _POINTS = f"within {NEAR} points"
 _ACCURACY = "accuracy on held-out hard samples"
-_CHECKPOINTS = "useful samples by GradMatch, after the first cycle less at the end"
 _IMAGES = "small networks from scratch; stripes, or digits of another source"
 _STRIPES = "small networks from scratch, on stripes"
 _SPOILT = "all of the owner's samples are spoilt; the authors' code spared chosen ones"
@@ -66,7 +66,7 @@ CLAIMS: Mapping[str, Stated] = {
     "checkpoint": Stated(
         text="An earlier checkpoint gives gradient matching more useful samples",
         where="Section 4.3, Figure 6",
-        measure=_CHECKPOINTS,
+        measure="useful samples by GradMatch, after the first cycle less at the end",
         test=ABOVE,
         differs=_STRIPES,
         family="design",
@@ -105,32 +105,28 @@ CLAIMS: Mapping[str, Stated] = {
 """The paper's claims."""
 
 
-def _image(text: str, measure: str) -> Stated:
-    return Stated(
-        text=text, where="ours", measure=measure, test=ABOVE, family="ours, images"
-    )
+def _ours(kind: str, text: str, measure: str, test: SeedTest = ABOVE) -> Stated:
+    family = f"ours, {kind}"
+    return Stated(text=text, where="ours", measure=measure, test=test, family=family)
 
 
-def _stripes(text: str, measure: str, test: SeedTest = ABOVE) -> Stated:
-    return Stated(
-        text=text, where="ours", measure=measure, test=test, family="ours, stripes"
-    )
-
+_images = functools.partial(_ours, "images")
+_stripes = functools.partial(_ours, "stripes")
 
 OURS: Mapping[str, Stated] = {
-    "func_feat": _image(
+    "func_feat": _images(
         "FuncFeat whose distances bear on the choice is above the paper's",
         f"mean {_ACCURACY} over budgets: ours less the paper's",
     ),
-    "retrieve, random": _image(
+    "retrieve, random": _images(
         "Retrieval in the features of the owner's model is above random",
         f"mean {_ACCURACY} over budgets: retrieval less random",
     ),
-    "retrieve, Mycroft": _image(
+    "retrieve, Mycroft": _images(
         "Retrieval in the features of the owner's model is above Mycroft",
         f"mean {_ACCURACY} over budgets: retrieval less Mycroft",
     ),
-    "one source": _image(
+    "one source": _images(
         "Mycroft is above random where owner and trainer share a source",
         f"mean {_ACCURACY} over budgets: Mycroft less random",
     ),

@@ -24,7 +24,6 @@ from .tabular.measured import on_other_paths, on_other_rows, on_paths, on_rows
 from .tabular.select import OURS
 from .variants import ALL, ANSWERS, WAYS
 
-TITLES = {"fashion_mnist": "Fashion-MNIST", "mnist": "MNIST"}
 NEAR, ENOUGH = 5, 83
 """Bounds of words: points by which accuracies differ little, and the per cent of full
 information's accuracy that the paper reaches with its largest budget."""
@@ -121,7 +120,7 @@ def useful_settings(result: Mycroft) -> Iterator[Setting]:
 
 def _starved_settings(result: Mycroft) -> Iterator[Setting]:
     for name, one in result.starved.items():
-        yield Setting(TITLES.get(name, name), _scale(result.sizes), one)
+        yield Setting(title(name), _scale(result.sizes), one)
 
 
 def _choice(setting: Setting) -> Iterator[Measured]:
@@ -261,10 +260,15 @@ def _on_stripes(result: Mycroft) -> Iterator[Measured]:
         yield compared(f"answer, {name}", lost, "spoilt less as it is", **main)
 
 
+def title(data: str) -> str:
+    """Name a data set for a reader."""
+    return {"fashion_mnist": "Fashion-MNIST", "mnist": "MNIST"}.get(data, data)
+
+
 def stripes(result: Mycroft) -> str:
     """Name the data of a trainer that lacks some backgrounds."""
     name = next(iter(result.starved))
-    return f"{TITLES.get(name, name)} before stripes"
+    return f"{title(name)} before stripes"
 
 
 def _about(result: Mycroft, amount: str) -> dict[str, str]:

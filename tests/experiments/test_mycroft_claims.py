@@ -269,7 +269,8 @@ def test_the_tree_must_beat_each_of_the_papers_classifiers(tables):
             for field in dataclasses.fields(tabular)
             if field.name in ("seeds", "everything", "f1", "hits", "before")
         }
-        one = dataclasses.replace(tabular, classifiers=names, by_classifier=f1, **many)
+        many |= {"classifiers": names, "settings": names, "by_classifier": f1}
+        one = dataclasses.replace(tabular, **many)
         assert verdicts(made(tabular=one), part) == [expected]
     (without,) = verdicts(made(), part)
     assert without == (
