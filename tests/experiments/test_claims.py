@@ -188,3 +188,9 @@ def test_pages_count_their_claims_as_reports_do(page, parts):
         claims = [claim for i in some for claim in tables[i]]
         assert by_claim(claims)
         assert tally(claims).replace(", and", " and") in text
+
+
+def test_no_other_page_counts_claims_by_hand():
+    counts = re.compile(r"\d+ holds? in (each|some|none)")
+    counted = {p.name for p in DOCS.glob("*.md") if counts.search(p.read_text())}
+    assert counted == {"study.md", "mycroft.md"}

@@ -202,7 +202,11 @@ def classifier_table(result: Tabular) -> Table:
     return Table(
         columns=("Classifier", "Settings", "Everything", "Binning", "Random"),
         rows=[
-            (name.capitalize(), settings, *(spread(f1[:, c, i]) for i in range(3)))
+            (
+                name[0].upper() + name[1:],
+                settings,
+                *(spread(f1[:, c, i]) for i in range(3)),
+            )
             for c, (name, settings) in enumerate(
                 zip(result.classifiers, result.settings, strict=True)
             )

@@ -22,7 +22,7 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
     """Find each classifier's best settings in `GRID`.
 
     They are judged as classifiers are compared: by the mean F1 with five samples by
-    Mycroft, on the held-out rows of the deal. It took 30 s of processor time on Adult.
+    Mycroft, on the held-out rows of the deal. It took 40 s of processor time on Adult.
 
     Args:
         table: Any table.
