@@ -6,7 +6,13 @@ import dataclasses
 
 import numpy as np
 
-from experiments.claims import claim_table, matrix, tally, untested_table
+from experiments.claims import (
+    claim_table,
+    differs_table,
+    matrix,
+    tally,
+    untested_table,
+)
 from jaxsel.demo.scenes.owner import CHECKPOINT, NAMES
 from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence
@@ -15,12 +21,7 @@ from jaxsel.report import Chapter, Heading, Table
 from . import paper
 from .case_words import label_words, model_words, noise_words, ranking_words
 from .choosing import SELECTORS, SPACES
-from .claims import (
-    own_claims,
-    paper_claims,
-    stripes,
-    useful_settings,
-)
+from .claims import CLAIMS, own_claims, paper_claims
 from .figures import (
     answer_table,
     case_table,
@@ -34,17 +35,15 @@ from .figures import (
     retrained_table,
     spurious_figures,
     starved_figures,
-    title,
     variant_table,
 )
+from .measured import LARGEST, stripes, title, useful_settings
 from .ranking import METHODS
 from .run import Mycroft
 from .spurious import Spurious
 from .starved import Starved
 from .tabular.chapter import tabular_blocks
 from .words import known_mean, trend
-
-_COMPARED = 128  # the paper's largest budget
 
 DIFFERENCES = (
     (
@@ -131,18 +130,18 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "samples and those it got, and is measured on hard samples that no owner sees.",
         matrix(claims, "The paper's claims, by the paper's own methods."),
         pictures[0],
+        *([] if untested is None else [untested]),
+        matrix(ours, "What the paper does not speak of."),
         Heading("What was measured for each claim"),
         claim_table(
             claims, "The paper's claims, by the paper's own methods.", n_seeds=n
         ),
-        *([] if untested is None else [untested]),
+        claim_table(ours, "What the paper does not speak of.", n_seeds=n),
         first_table(result),
         _beside(result),
-        Heading("Our own methods, and other settings"),
-        matrix(ours, "What the paper does not speak of."),
-        claim_table(ours, "What the paper does not speak of.", n_seeds=n),
         Heading("What differs from the paper"),
         _differences(),
+        differs_table(CLAIMS, "By what each claim is judged."),
         Heading("Starved classes"),
         _starved_words(result),
         *starved_figures(result),
@@ -216,7 +215,7 @@ def _beside(result: Mycroft) -> str:
     ]
     ours += [f"{_lead(s.found):+.1f} on {s.where}" for s in useful_settings(result)]
     return (
-        f"With budgets up to {_COMPARED} the paper's lead of Mycroft over random is "
+        f"With budgets up to {LARGEST} the paper's lead of Mycroft over random is "
         f"{100 * lead:.0f} points on average on food and dogs, and {100 * dogs:.0f} on "
         f"Dogs & Wolves. Ours is {listed(ours)}. With the first two, owner and trainer "
         "draw from one source, so that any sample of the right class is of use; the "
@@ -226,7 +225,7 @@ def _beside(result: Mycroft) -> str:
 
 def _lead(one: Starved | Spurious) -> float:
     """Return Mycroft's mean lead over random in points, at budgets of the paper."""
-    some = one.budgets <= _COMPARED
+    some = one.budgets <= LARGEST
     ahead = one.published[:, some, 0] - one.accuracy[:, -1, some, 0]
     return 100 * float(ahead.mean())
 
@@ -242,7 +241,7 @@ def _starved_words(result: Mycroft) -> str:
         f"The trainer's {sizes.val} validation samples are not trained on."
     ]
     for name, one in result.starved.items():
-        some = one.budgets <= _COMPARED
+        some = one.budgets <= LARGEST
         accuracy = one.accuracy[:, :, some, 0].mean(2)
         published = one.published[:, some, 0].mean(1)
         last = one.accuracy[:, :, some][:, :, -1, 1].mean(0)
@@ -254,7 +253,7 @@ def _starved_words(result: Mycroft) -> str:
             f"{one.n_held_out.min()} to {one.n_held_out.max()} hard samples are held "
             "out. "
             + sentence(
-                f"with budgets up to {_COMPARED}, on average, "
+                f"with budgets up to {LARGEST}, on average, "
                 + compared("FuncFeat", accuracy[:, 0], "random", accuracy[:, -1]),
                 compared("FuncFeat as published", published, "random", accuracy[:, -1]),
                 compared("GradMatch", accuracy[:, 1], "random", accuracy[:, -1]),

@@ -14,7 +14,7 @@ from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 from . import paper
 from .cases import RETRAINED
 from .choosing import PUBLISHED, SELECTORS, SPACES
-from .claims import TITLES, stripes
+from .measured import stripes, title
 from .ranking import METHODS, OFFERS
 from .run import Mycroft
 from .spurious import Spurious
@@ -23,10 +23,6 @@ from .variants import ALL, ANSWERS, WAYS
 from .words import known_mean
 
 AS_PUBLISHED = "FuncFeat as published"
-
-
-def title(data: str) -> str:
-    return TITLES.get(data, data)
 
 
 def first_table(result: Mycroft) -> Table:

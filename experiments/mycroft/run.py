@@ -25,7 +25,7 @@ from .starved import FOREIGN, Starved, starved_seed
 from .tabular.paths import Paths, join_paths, paths_seed
 from .tabular.run import Tabular, join_tabular, tabular_seed
 from .tabular.select import OURS
-from .tabular.trainer import classifiers_here
+from .tabular.tuning import searched
 from .variants import Variants, requests, variants_seed
 
 DATA = ("fashion_mnist", "mnist")
@@ -114,7 +114,7 @@ def run_mycroft(
             "full": full,
             "data": _SPLIT,
             "sizes": None if size is None else dataclasses.asdict(size),
-            **({"classifiers": classifiers_here()} if name == "tabular" else {}),
+            **({"classifiers": searched()} if name == "tabular" else {}),
         }
 
     found = each_seed(

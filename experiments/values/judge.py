@@ -185,13 +185,14 @@ def above(differences: np.ndarray, bound: float = 0.0) -> Evidence:
     """Test that a mean of differences is above a bound, by Student's t.
 
     Args:
-        differences: `[seeds]`. A single one decides nothing.
+        differences: `[seeds]`. Fewer than two decide nothing.
         bound: A mean exactly at it decides nothing.
     """
     from scipy.stats import t
 
-    n, gap = len(differences), float(np.mean(differences)) - bound
-    if n < 2 or gap == 0:
+    n = len(differences)
+    gap = float(np.mean(differences)) - bound if n > 1 else 0.0
+    if gap == 0:
         return Evidence(1.0, 1.0, n=n)
     error = standard_error(differences)
     p = 2 * float(t.sf(abs(gap) / error, n - 1)) if error else 0.0

@@ -24,6 +24,8 @@ from experiments.claims import (
     untested_table,
 )
 from experiments.filter.claims import CLAIMS as FILTER, OURS
+from experiments.mycroft.claims import CLAIMS as MYCROFT, OURS as BESIDE_MYCROFT
+from experiments.mycroft.spaces import CLAIMS as SPACES
 from experiments.secure.claims import CLAIMS as SECURE
 from experiments.selectformer.cells.chapter import CLAIMS as CELL
 from experiments.selectformer.curve.claims import CLAIMS as CURVE
@@ -81,6 +83,12 @@ def test_a_family_is_corrected_together_and_no_other():
     found = [claim.p for claim in judge(claims, rows)]
     np.testing.assert_allclose(found, [*holm(raw[:2]), raw[2]])
     assert found[1] > raw[1]
+
+
+def test_without_seeds_nothing_can_be_told():
+    """Seeds in which a figure is undefined are left out, all of them if need be."""
+    (claim,) = judge({"a": stated()}, [measured("a", 1.0, n=0)])
+    assert (claim.verdict, claim.p) == (OPEN, 1.0)
 
 
 def test_what_nothing_bears_on():
@@ -144,9 +152,11 @@ def test_shares_have_an_interval_and_no_verdict():
     assert low < 30 < high < low + 0.6
 
 
-@pytest.mark.parametrize(
-    "claims", [FILTER, OURS, STUDY, CELL, SECURE, PROXIES, SCORES, CURVE]
-)
+_ALL = (FILTER, OURS, MYCROFT, BESIDE_MYCROFT, SPACES, STUDY, CELL)
+_ALL += (SECURE, PROXIES, SCORES, CURVE)
+
+
+@pytest.mark.parametrize("claims", _ALL)
 def test_every_claim_names_its_place_measure_and_test_or_why_not(claims):
     for one in claims.values():
         assert one.text
@@ -186,3 +196,9 @@ def test_pages_count_their_claims_as_reports_do(page, parts):
         claims = [claim for i in some for claim in tables[i]]
         assert by_claim(claims)
         assert tally(claims).replace(", and", " and") in text
+
+
+def test_no_other_page_counts_claims_by_hand():
+    counts = re.compile(r"\d+ holds? in (each|some|none)")
+    counted = {p.name for p in DOCS.glob("*.md") if counts.search(p.read_text())}
+    assert counted == {"study.md", "mycroft.md"}

@@ -11,26 +11,22 @@ from scipy.stats import ttest_1samp
 from experiments.claims import SHARE, claim_table, untested_table
 from experiments.mycroft.cases import Cases
 from experiments.mycroft.chapter import mycroft_chapters
-from experiments.mycroft.claims import (
-    NONE,
-    UNTESTED,
-    own_claims,
-    paper_claims,
-    rank_correlation,
-)
+from experiments.mycroft.claims import CLAIMS, own_claims, paper_claims
+from experiments.mycroft.measured import rank_correlation
 from experiments.mycroft.ranking import Owners
 from experiments.mycroft.run import Mycroft
 from experiments.mycroft.spurious import Spurious
 from experiments.mycroft.starved import Starved
-from experiments.mycroft.tabular import claims as tabular_claims
 from experiments.mycroft.tabular.paths import WAYS, join_paths, paths_of
 from experiments.mycroft.tabular.run import join_tabular, run_seed
 from experiments.mycroft.tabular.select import SELECTORS
 from experiments.mycroft.variants import ALL, Variants
-from experiments.values.judge import COUNTED, FAILS, HOLDS, OPEN, TESTED
+from experiments.values.judge import COUNTED, FAILS, HOLDS, NONE, OPEN, TESTED, holm
 from jaxsel.demo.scenes.trainer import Sizes
+from jaxsel.report import Figure, Heading, Table
 
 N, BUDGETS = 5, np.array([8, 32, 128])
+UNTESTED = sum(one.test is None for one in CLAIMS.values())
 PAGE = Path(__file__).parents[2] / "docs" / "mycroft.md"
 
 
@@ -224,6 +220,75 @@ def test_families_are_corrected_by_themselves():
             assert other[text] == claim
 
 
+def by_t(values, bound=0.0):
+    """One two-sided p-value for a mean above a bound, and one against."""
+    _, p = ttest_1samp(values, bound)
+    return (p, 1.0) if values.mean() > bound else (1.0, p)
+
+
+def test_p_values_are_those_of_tests_by_hand(tables):
+    """A handful of rows, each with the correction of its family."""
+    tabular, paths = tables
+    result = made(0.02, tabular=tabular, paths=paths)
+    rows = {(c.text, c.where): c for c in paper_claims(result)}
+    ps = lambda part: [c.p or 0 for (text, _), c in rows.items() if part in text]
+    assert result.foreign
+    raw, choice = [], (result.spurious, result.foreign)
+    for one in choice:
+        leads = (one.published[..., 0] - one.accuracy[:, 3, :, 0]).T
+        each = [by_t(lead) for lead in leads]
+        raw.append(min(max(p for p, _ in each), 3 * min(q for _, q in each)))
+    for one in choice:
+        raw.append(min(by_t(one.published[:, 2, 0] - 0.83 * one.everything[:, 0])))
+    np.testing.assert_allclose(ps("every budget") + ps("83 %"), holm(raw))
+    cases, useful = result.cases, result.spurious.useful_by_checkpoint[:, 1, :, 1]
+    near = [
+        cases.tuned[:, 1, 0] - cases.retrained[:, 1, 0],
+        cases.other_model[:, 1, 0] - cases.by_spoiling[:, 0, 1, 0],
+    ]
+    raw = [min(by_t(useful[:, 1] - useful[:, -1]))]
+    raw += [max(by_t(d, -0.05)[0], by_t(-d, -0.05)[0]) for d in near]
+    design = ps("An earlier") + ps("Fine-tuning is") + ps("Another architecture")
+    np.testing.assert_allclose(design, holm(raw))
+    families = {c.text: c.test.rpartition("Holm of ")[2] for c in rows.values()}
+    first = [families[one.text] for one in CLAIMS.values() if one.text in families]
+    n = 9 + ("XGBoost" in tabular.classifiers)
+    assert first[:12] == [*"44", *"4444", *"333", "t-test, 5 seeds", f"{n}", f"{n}"]
+    assert families["Mycroft is above samples of the same decision path"] == "4"
+
+
+def test_the_tree_must_beat_each_of_the_papers_classifiers(tables):
+    tabular, _ = tables
+    names = "decision tree", "random forest", "gradient boosting", "XGBoost"
+    f1 = noise(4, 2, 5, 3)[:3] + np.array([0.5, 0.2, 0.9, 0.3])[:, None, None, None]
+    part = "before XGBoost and random forests"
+    for worst, expected in ((0.3, HOLDS), (0.8, FAILS)):
+        f1[:, 3] += worst - f1[:, 3].mean()
+        many = {
+            field.name: np.concatenate([getattr(tabular, field.name)] * 2)[:3]
+            for field in dataclasses.fields(tabular)
+            if field.name in ("seeds", "everything", "f1", "hits", "before")
+        }
+        many |= {"classifiers": names, "settings": names, "by_classifier": f1}
+        one = dataclasses.replace(tabular, **many)
+        assert verdicts(made(tabular=one), part) == [expected]
+    (without,) = verdicts(made(), part)
+    assert without == (
+        "not tested here, because XGBoost is not installed (`pip install xgboost-cpu`)"
+    )
+
+
+def test_another_largest_budget_does_not_bear_on_the_papers():
+    """The paper's share of full information is for its own largest budget."""
+    result = made()
+    fewer = {
+        name: dataclasses.replace(getattr(result, name), budgets=np.array([8, 32, 64]))
+        for name in ("spurious", "foreign")
+    }
+    (verdict,) = verdicts(made(**fewer), "83 % of the accuracy")
+    assert verdict == "not tested here, because no budget here is 128"
+
+
 def test_our_own_methods_decide_nothing_of_the_papers():
     foreign = starved()
     result, better = made(), made(foreign=foreign)
@@ -335,7 +400,7 @@ def test_every_row_says_its_test_or_why_there_is_none(tables):
         assert (claim.p is None) == (kind(claim) != TESTED)
     without = [claim for claim in claims if claim.test == NONE]
     absent = "XGBoost" not in tables[0].classifiers
-    assert len(without) == len(UNTESTED) + len(tabular_claims.UNTESTED) + absent
+    assert len(without) == UNTESTED + absent
     rows = claim_table(claims, "Claims.", n_seeds=N).rows
     assert len(rows) == len(claims) - len(without)
     assert {COUNTED} < {row[3] for row in rows}
@@ -376,9 +441,15 @@ def test_the_chapter_tells_the_claims():
     chapter, *rest = mycroft_chapters(made())
     assert not rest
     text = " ".join(block for block in chapter.blocks if isinstance(block, str))
-    none = len(UNTESTED) + len(tabular_claims.UNTESTED) + 1  # no table, no XGBoost
-    assert f"{none} are not tested here" in chapter.title
+    assert f"{UNTESTED + 1} are not tested here" in chapter.title  # and no XGBoost
     assert "stripes" in text
+    # First what holds, the picture, and what is not tested; figures come after.
+    kinds = [type(block) for block in chapter.blocks]
+    assert kinds[:6] == [str, Table, Figure, Table, Table, Heading]
+    columns = [block.columns for block in chapter.blocks if isinstance(block, Table)]
+    assert columns[0][2:5] == ("Holds in", "Fails in", "Open in")
+    assert "Not tested here, because" in columns[1]
+    assert "What differs here" in [c for names in columns for c in names]
     assert [c["text"] for c in chapter.data["own_claims"]] == [
         claim.text for claim in own_claims(made())
     ]

@@ -1,5 +1,6 @@
 import dataclasses
 import importlib.util
+import json
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ from planted_tables import SIZES, planted
 from sklearn.metrics import f1_score
 from sklearn.tree import DecisionTreeClassifier
 
-from experiments.mycroft.tabular import run as runs
+from experiments.mycroft.tabular import run as runs, tuning
 from experiments.mycroft.tabular.chapter import tabular_blocks
 from experiments.mycroft.tabular.figures import measure
 from experiments.mycroft.tabular.kinds import (
@@ -16,7 +17,7 @@ from experiments.mycroft.tabular.kinds import (
     adult_occupations,
     load_table,
 )
-from experiments.mycroft.tabular.market import deal, mixtures
+from experiments.mycroft.tabular.market import deal, dealt, mixtures
 from experiments.mycroft.tabular.run import join_tabular, run_seed, run_tabular
 from experiments.mycroft.tabular.select import (
     AUTHORS,
@@ -33,9 +34,14 @@ from experiments.mycroft.tabular.select import (
 )
 from experiments.mycroft.tabular.trainer import (
     CLASSIFIERS,
+    GRID,
+    TREE,
     Retrainer,
     classifiers_here,
+    first_models,
+    in_words,
 )
+from experiments.mycroft.tabular.tuning import DEAL, held_pairs, search, searched
 from jaxsel.data import Dataset
 from jaxsel.report import Chapter, Figure, Report, Table
 from jaxsel.retrieve import retrieve_binned, retrieve_nearest
@@ -260,7 +266,10 @@ def test_xgboost_is_said_to_be_absent(result, monkeypatch):
     classifiers_here.cache_clear()
     some = result.classifiers[:3]
     absent = dataclasses.replace(
-        result, classifiers=some, by_classifier=result.by_classifier[:, :3]
+        result,
+        classifiers=some,
+        settings=result.settings[:3],
+        by_classifier=result.by_classifier[:, :3],
     )
     blocks, _ = tabular_blocks(absent)
     text = " ".join(block for block in blocks if isinstance(block, str))
@@ -316,12 +325,76 @@ def test_retrainer_gives_the_f1_of_scikit_learn():
     )
     test = market.test[0]
     expected = f1_score(table.positive[test], tree.predict(table.x[test]))
-    jobs = [(0, received, c) for c in range(3)] + [(0, received[:0], 0)]
+    models = first_models()[:3]
+    jobs = [(0, received, model) for model in models] + [(0, received[:0], TREE)]
     scores = Retrainer(table, market, 7)(jobs)
     assert 0 < expected < 1
     assert scores[0] == pytest.approx(expected)
     assert scores[3] == 0
     assert all(0 <= score <= 1 for score in scores)
+    balanced = DecisionTreeClassifier(
+        random_state=7, min_samples_leaf=8, class_weight="balanced"
+    ).fit(table.x[rows], table.positive[rows])
+    expected = f1_score(table.positive[test], balanced.predict(table.x[test]))
+    settings = {"min_samples_leaf": 8, "max_features": 1.0, "balanced": True}
+    (score,) = Retrainer(table, market, 7)([(0, received, (TREE[0], settings))])
+    assert score == pytest.approx(expected)
+    assert score != scores[0]
+
+
+def test_every_classifier_gets_as_many_tries_on_the_same_deal(monkeypatch):
+    """None is compared by settings that were searched longer, or nearer to results."""
+    table, tries = planted(), []
+
+    def scored(self, jobs):
+        jobs = [*jobs]
+        tries.append((jobs, self._seed))
+        name, settings = jobs[0][2]
+        return [GRID[name].index(settings) == 5] * len(jobs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Retrainer, "__call__", scored)
+        patch.setattr(tuning, "STEP", 1)
+        models = search(table, SIZES)
+    assert models == [(name, GRID[name][5]) for name in classifiers_here()]
+    n = len(GRID["XGBoost"])
+    assert {len(settings) for settings in GRID.values()} == {n}
+    assert {len({*map(str, settings)}) for settings in GRID.values()} == {n}
+    by_name = [jobs[0][2][0] for jobs, _ in tries]
+    assert by_name == list(np.repeat(classifiers_here(), n))
+    assert {seed for _, seed in tries} == {DEAL}
+    market, shares, _ = dealt(DEAL, table, SIZES)
+    pairs = held_pairs(shares, 1)
+    for jobs, _ in tries:
+        assert [p for p, _, _ in jobs] == [p for p, _ in pairs]
+        for (_, rows, _), (_, o) in zip(jobs, pairs, strict=True):
+            assert len(rows) == 5
+            assert np.isin(rows, market.offered[o]).all()
+
+
+def test_the_best_settings_are_those_of_the_highest_f1(monkeypatch):
+    table, name = planted(), TREE[0]
+    monkeypatch.setattr(tuning, "classifiers_here", lambda: (name,))
+    ((_, best),) = search(table, SIZES)
+    market, shares, lots = dealt(DEAL, table, SIZES)
+    ((p, o),) = held_pairs(shares, tuning.STEP)
+    known, hard = table.known(market.offered[o]), table.known(market.hard[p])
+    offer = prepare_offer(known, table.x[market.beside[o]], table.categorical, seed=0)
+    rows = market.offered[o][rank("binning distance", offer, hard, 5, lots[p, o])]
+    jobs = [(p, rows, (name, settings)) for settings in GRID[name]]
+    scores = Retrainer(table, market, DEAL)(jobs)
+    assert best == GRID[name][int(np.argmax(scores))]
+    assert np.ptp(scores) > 0.2
+
+
+def test_results_of_another_search_are_others(monkeypatch):
+    facts = json.dumps(searched())
+    monkeypatch.setitem(GRID, "decision tree", GRID["decision tree"][:2])
+    assert json.dumps(searched()) != facts
+
+
+def test_settings_in_words():
+    assert in_words(TREE) == "min_samples_leaf 1, max_features 1, balanced 0"
 
 
 def test_result_on_a_planted_table(result):
@@ -424,25 +497,6 @@ def test_blocks_make_a_chapter_and_tell_what_was_measured(result, tmp_path):
     assert [row[0] for row in tables[2].rows] == [s.capitalize() for s in SELECTORS]
 
 
-def test_words_follow_the_numbers(result):
-    at = SELECTORS.index("confidence")
-    for change, verdict in ((0.5, "better: confidence"), (-0.5, "worse: confidence")):
-        f1 = np.full_like(result.f1, 0.5)
-        f1[:, :, :, at] += change
-        blocks, _ = tabular_blocks(dataclasses.replace(result, f1=f1))
-        text = " ".join(block for block in blocks if isinstance(block, str))
-        assert verdict in text
-        assert "as good: random" in text
-
-
-def test_one_seed_cannot_tell(result):
-    first = {name: getattr(result, name)[:1] for name in runs._BY_SEED}
-    blocks, _ = tabular_blocks(dataclasses.replace(result, **first))
-    text = " ".join(block for block in blocks if isinstance(block, str))
-    assert "One seed cannot tell whether others are better" in text
-    assert "as good:" not in text
-
-
 def test_causes_are_named_where_they_were_measured(result):
     useless = 0 * result.everything
     for reached, share in ((0.0, "100%"), (-0.5, "0%")):
@@ -477,8 +531,17 @@ def test_seeds_are_independent_and_reproducible(result):
 def test_run_tabular_runs_each_seed(result, monkeypatch):
     monkeypatch.setattr(runs, "tables", lambda name: (planted(), None))
     monkeypatch.setitem(runs.SIZES, "digits", SIZES)
+    best = [(name, GRID[name][9]) for name in classifiers_here()]
+    monkeypatch.setattr(runs, "search", lambda *_: best)
+    runs._searched.cache_clear()
     run = run_tabular((0,), table="digits")
+    runs._searched.cache_clear()
     np.testing.assert_array_equal(run.f1[0], result.f1[0])
+    # Classifiers are compared by what the search found, and by nothing else.
+    assert run.settings == tuple(map(in_words, best))
+    assert not np.array_equal(
+        run.by_classifier[0], result.by_classifier[0], equal_nan=True
+    )
     np.testing.assert_array_equal(run.seeds, [0])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.demo.words import listed, significant_sign
+from jaxsel.demo.words import listed
 from jaxsel.report import Figure, Heading, Table
 
 from .figures import (
@@ -71,7 +71,10 @@ def tabular_blocks(
         _found(result, m),
         Heading("Other ways to choose, and other classifiers"),
         selector_table(result, m),
-        _selectors(result, m),
+        "In the paper, decision paths are slightly better than random choice and worse "
+        "than Mycroft, mixtures are no improvement, and other distances are worse. All "
+        "distances take the least; where “covering” is added, all spread their choice "
+        "over the hard samples, the binning distance too.",
         *([] if more is None else [more]),
         classifier_table(result),
         _classifiers(result),
@@ -218,32 +221,6 @@ def _found(result: Tabular, m: Measures) -> str:
     return f"{text} {pairs}"
 
 
-def _selectors(result: Tabular, m: Measures) -> str:
-    if len(result.seeds) < 2:
-        text = (
-            "One seed cannot tell whether others are better than the binning distance."
-        )
-    else:
-        f1 = dict(zip(result.selectors, m.f1[:, :, 0].T, strict=True))
-        base = f1.pop("binning distance")
-        groups: dict[int, list[str]] = {1: [], 0: [], -1: []}
-        for name, scores in f1.items():
-            groups[significant_sign(scores - base)].append(name)
-        verdicts = zip(("better", "as good", "worse"), groups.values(), strict=True)
-        text = (
-            "Against the binning distance, by mean F1, where what a paired t-test at 5 "
-            "% over seeds does not tell apart is as good: "
-            + "; ".join(f"{word}: {listed(names)}" for word, names in verdicts if names)
-            + "."
-        )
-    return (
-        f"{text} In the paper, decision paths are slightly better than random choice "
-        "and worse than Mycroft, mixtures are no improvement, and other distances are "
-        "worse. All distances take the least; where “covering” is added, all spread "
-        "their choice over the hard samples, the binning distance too."
-    )
-
-
 def _classifiers(result: Tabular) -> str:
     best = int(np.argmax(classifier_means(result)[..., 1].mean(axis=0)))
     paper = ", as in the paper" if best == 0 else "; in the paper, the decision tree"
@@ -278,6 +255,7 @@ def _numbers(result: Tabular, m: Measures) -> dict[str, Any]:
         "useful_owners_found": m.found,
         "in_order": m.ordered,
         "classifiers": result.classifiers,
+        "settings": result.settings,
         "f1_by_classifier": result.by_classifier,
         "groups": result.groups,
         "f1_by_group": result.by_group,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -130,3 +130,19 @@ def deal(
         offered=np.stack(offered),
         beside=np.stack(beside),
     )
+
+
+def dealt(
+    seed: int, table: KindTable, sizes: Mapping[str, int]
+) -> tuple[TableMarket, np.ndarray, np.ndarray]:
+    """Deal a seed's rows out.
+
+    Returns:
+        The market; the share of each kind in each owner's positives, `[O, P]`; and
+        numbers at random, `[P, O, n_owner]`, of each trainer and owner's candidate.
+    """
+    key, shares = jax.random.key(seed), mixtures(len(table.kinds))
+    market = deal(table, shares, key=jax.random.fold_in(key, 0), **sizes)
+    shape = len(market.hard), len(shares), market.offered.shape[1]
+    lot = jax.random.uniform(jax.random.fold_in(key, 1), shape)
+    return market, shares, np.asarray(lot)

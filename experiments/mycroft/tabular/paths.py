@@ -12,9 +12,10 @@ from jaxsel._checks import check_choice, check_count
 from jaxsel.demo.seeds import stacked
 
 from .kinds import TABLES, KindTable
-from .run import SIZES, dealt, tables
+from .market import dealt
+from .run import SIZES, tables
 from .select import AUTHORS, TREES, Offer, prepare_offer, rank
-from .trainer import Retrainer
+from .trainer import TREE, Retrainer
 
 WAYS = ("Mycroft", "same path", "other paths", "random")
 """Who is sent: by binning distance, those of the decision path of a hard sample, those
@@ -120,7 +121,7 @@ def paths_of(
             nearest = rank("binning distance", offer, hard, max(SPLITS), lots[p, o])
             for name, at, chosen in _choices(nearest, same, lots[p, o]):
                 sent.append((name, (p, o, *at), rows[chosen]))
-    scores = Retrainer(table, market, seed)((at[0], rows, 0) for _, at, rows in sent)
+    scores = Retrainer(table, market, seed)((at[0], rows, TREE) for _, at, rows in sent)
     for (name, at, rows), score in zip(sent, scores, strict=True):
         found[name][at] = score
         if name == "alone":

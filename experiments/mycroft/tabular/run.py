@@ -13,9 +13,10 @@ from jaxsel._checks import check_choice, check_count
 from jaxsel._progress import track
 
 from .kinds import TABLES, KindTable, load_table
-from .market import TableMarket, deal, mixtures
-from .select import SELECTORS, choose_all
-from .trainer import Retrainer, classifiers_here
+from .market import deal, dealt
+from .select import FIRST, SELECTORS, choose_all
+from .trainer import TREE, Model, Retrainer, first_models, in_words
+from .tuning import STEP, held_pairs, search
 
 USEFUL = 0.5
 """An owner is useful where the trainer's F1 reaches this, as in the paper."""
@@ -24,8 +25,6 @@ SIZES = {
     "adult": {"n_own": 400, "n_test": 250, "n_owner": 300},
     "digits": {"n_own": 200, "n_test": 80, "n_owner": 70},
 }
-_FIRST = 5
-_FEW = 7
 _BY_SEED = (
     "seeds",
     "before",
@@ -58,8 +57,8 @@ class Tabular:
         everything: F1 with all of an owner's data, `[S, P, O]`.
         f1: F1 with what a selector chose, `[S, P, O, K, B]`; NaN where not run.
         hits: Share of the trainer's kind in what was chosen, of the same shape.
-        classifiers: C names, those of `classifiers_here`; the first gave all of the
-            above.
+        classifiers: C names, those of `classifiers_here`; the above is by `TREE`.
+        settings: The settings of each, in words, C texts.
         by_classifier: F1 with everything, and with the least budget chosen by the
             first two selectors, `[S, C, P, O, 3]`; NaN where not run.
         groups: Natural groups of the table, G names, or none.
@@ -82,6 +81,7 @@ class Tabular:
     f1: np.ndarray
     hits: np.ndarray
     classifiers: tuple[str, ...]
+    settings: tuple[str, ...]
     by_classifier: np.ndarray
     groups: tuple[str, ...]
     by_group: np.ndarray
@@ -161,23 +161,13 @@ def tabular_seed(seed: int, *, table: str = "adult", full: bool = False) -> Tabu
     """Run one seed; see `run_tabular`. Results of several go into `join_tabular`."""
     check_choice("table", table, TABLES)
     seed = check_count("seed", seed, minimum=0)
-    return run_seed(seed, table, *tables(table), SIZES[table], full=full)
+    models = _searched(table)
+    return run_seed(seed, table, *tables(table), SIZES[table], full=full, models=models)
 
 
-def dealt(
-    seed: int, table: KindTable, sizes: Mapping[str, int]
-) -> tuple[TableMarket, np.ndarray, np.ndarray]:
-    """Deal a seed's rows out.
-
-    Returns:
-        The market; the share of each kind in each owner's positives, `[O, P]`; and
-        numbers at random, `[P, O, n_owner]`, of each trainer and owner's candidate.
-    """
-    key, shares = jax.random.key(seed), mixtures(len(table.kinds))
-    market = deal(table, shares, key=jax.random.fold_in(key, 0), **sizes)
-    shape = len(market.hard), len(shares), market.offered.shape[1]
-    lot = jax.random.uniform(jax.random.fold_in(key, 1), shape)
-    return market, shares, np.asarray(lot)
+@functools.cache
+def _searched(table: str) -> list[Model]:
+    return search(tables(table)[0], SIZES[table])
 
 
 def run_seed(
@@ -188,19 +178,23 @@ def run_seed(
     sizes: Mapping[str, int],
     *,
     full: bool,
+    models: Sequence[Model] | None = None,
 ) -> Tabular:
-    """Run `tabular_seed` on any table, with any sizes (those that `deal` takes)."""
+    """Run `tabular_seed` on any table, with any sizes (those that `deal` takes).
+
+    Classifiers are compared by `models`, the first settings of each if None.
+    """
     market, shares, lot = dealt(seed, table, sizes)
     n_owner = market.offered.shape[1]
     # Never all that an owner has: constraint C.2 of the paper.
-    budgets = _FIRST * 2 ** np.arange(12)
+    budgets = FIRST * 2 ** np.arange(12)
     budgets = budgets[budgets < n_owner]
     chosen = {}
 
     def jobs():
         for at, rows in choose_all(table, market, lot, budgets, seed, full=full):
             chosen[at] = rows
-            yield at[0], rows, 0
+            yield at[0], rows, TREE
 
     retrain = Retrainer(table, market, seed)
     everything = retrain.with_all_pairs()
@@ -211,14 +205,12 @@ def run_seed(
         f1[at] = score
         hits[at] = np.mean(table.kind[rows] == at[0])
 
-    classifiers = classifiers_here()
-    by_classifier = np.full((len(classifiers), *everything.shape, 3), np.nan)
-    asked = np.zeros(len(shares), bool)
-    asked[:: 1 if full else _FEW] = True
-    pairs = [(int(p), int(o)) for p, o in np.argwhere((shares.T > 0) & asked)]
-    for c in range(len(classifiers)):
+    models = first_models() if models is None else models
+    by_classifier = np.full((len(models), *everything.shape, 3), np.nan)
+    pairs = held_pairs(shares, 1 if full else STEP)
+    for c, model in enumerate(models):
         scores = retrain(
-            (p, rows, c)
+            (p, rows, model)
             for p, o in pairs
             for rows in (market.everything(o), *(chosen[p, o, k, 0] for k in range(2)))
         )
@@ -232,7 +224,7 @@ def run_seed(
             groups, deal(groups, alone, key=key, **sizes), seed
         ).with_all_pairs()
     nothing = np.empty(0, int)
-    before = retrain([(p, nothing, 0) for p in range(len(market.hard))])
+    before = retrain([(p, nothing, TREE) for p in range(len(market.hard))])
     return Tabular(
         table=name,
         seeds=np.array([seed]),
@@ -248,7 +240,8 @@ def run_seed(
         everything=everything[None],
         f1=f1[None],
         hits=hits[None],
-        classifiers=classifiers,
+        classifiers=tuple(name for name, _ in models),
+        settings=tuple(map(in_words, models)),
         by_classifier=by_classifier[None],
         groups=() if groups is None else groups.kinds,
         by_group=by_group[None],

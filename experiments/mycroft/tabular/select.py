@@ -14,6 +14,9 @@ from jaxsel.retrieve import coverage, retrieve_binned
 from .kinds import KindTable, Known
 from .market import TableMarket
 
+FIRST = 5
+"""The least budget."""
+
 COVERING = ", covering"
 """Ends the names of rankings that cover the hard samples (Algorithm 3 of the paper)."""
 
