@@ -89,7 +89,7 @@ def paper_claims(result: Mycroft) -> list[Claim]:
 
     Claims that the miniature does not bear on come last, with the reason for a verdict.
     """
-    found = [one for s in useful_settings(result) for one in _choice(s)]
+    found = [one for s in useful_settings(result) for one in choice_findings(s)]
     found += _noise(result) + _design(result) + [_ranking(result)]
     if result.tabular is not None:
         found += table_findings(result.tabular)
@@ -115,7 +115,7 @@ def own_claims(result: Mycroft) -> list[Claim]:
     found: list[Finding] = []
     alike = [*_starved_settings(result)]
     for setting in (*useful_settings(result), *alike):
-        found += _own(setting)
+        found += own_findings(setting)
     for setting in alike:
         found.append(
             compare(
@@ -164,7 +164,7 @@ def _starved_settings(result: Mycroft) -> Iterator[Setting]:
         yield Setting(TITLES.get(name, name), _scale(result.sizes), one)
 
 
-def _choice(setting: Setting) -> list[Finding]:
+def choice_findings(setting: Setting) -> list[Finding]:
     where, scale, found = setting
     ahead = setting.ahead()
     said = ", ".join(
@@ -394,7 +394,7 @@ def _on_stripes(result: Mycroft) -> list[Finding]:
     ]
 
 
-def _own(setting: Setting) -> list[Finding]:
+def own_findings(setting: Setting) -> list[Finding]:
     where, scale, found = setting
     pairs: Mapping[str, tuple[np.ndarray, str]] = {
         "FuncFeat whose distances bear on the choice is above the paper's": (

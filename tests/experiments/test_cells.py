@@ -25,7 +25,7 @@ from experiments.selectformer.cells.grid import (
     cuts,
     ways,
 )
-from experiments.selectformer.cells.reading import read_cell
+from experiments.reading import read_cell
 from experiments.selectformer.cells.run import CellResult
 from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel.models import EncoderConfig
@@ -105,8 +105,8 @@ def test_refuses(here, capsys, tmp_path_factory):
         ("pairs", elsewhere / "none", "config.json"),
         ("pairs", bare, "weights must be one safetensors"),
         ("pairs", lone, "there is no tokenizer.json"),
-        ("pairs", here.vit, "must hold one image for a target of images"),
-        ("photos", here.bert, "must hold one text, or two, for a target of texts"),
+        ("pairs", here.vit, "must hold one image in each sample"),
+        ("photos", here.bert, "must hold one text, or two in each sample"),
         ("unlabelled", here.bert, "must have a class for each sample"),
         ("whole", here.bert, "labelled samples to test on, in test or validation"),
         ("secret", here.bert, "labelled samples to test on"),

@@ -1,0 +1,108 @@
+"""Cells of filtering, of the study of values and of Mycroft, on tiny prepared sets."""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import cells
+import numpy as np
+import pytest
+from commands import experiment, refuse_experiment as refuse
+
+pytest.importorskip("safetensors", reason="comes with the text extra")
+pytest.importorskip("tokenizers", reason="comes with the text extra")
+
+from experiments.filter.cells import run as filtering
+from experiments.mycroft.cells import run as mycroft
+from experiments.reading import channels_alike, read_images
+from experiments.values.cells import run as values
+from jaxsel.demo.scenes.valuations import Samples
+
+FEW = Samples(permutations=2, passes=2, coalitions=8, bags=4)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cells")
+    cells.photos(root / "data", n=600)
+    cells.photos(root / "data", "others", n=240, grey=True)
+    cells.pairs(root / "data", n=600)
+    return SimpleNamespace(
+        data=root / "data",
+        bert=cells.target(root / "bert", "bert"),
+        distilbert=cells.target(root / "distilbert", "distilbert"),
+        vit=cells.target(root / "vit", "vit", side=24),
+    )
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(made.data))
+    return made
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Shrink the experiments, and what `--paper` makes of them."""
+    few = {"clean": 60, "test": 30, "clients": 6, "rounds": 2, "fit": 5, "side": 6}
+    tiny = dataclasses.replace(filtering.SIZES, **few, evaluate_every=1, folds=2)
+    monkeypatch.setattr(filtering, "SIZES", tiny)
+    cnn = dataclasses.replace(tiny, net="cnn", channels=(2, 4), ratios=(0.5,))
+    monkeypatch.setattr(filtering, "PAPER", cnn)
+    sizes = dataclasses.replace(
+        *(values.SIZES,),
+        **{"n": 30, "n_val": 15, "n_test": 30, "pool": 60, "rounds": 1, "width": 3},
+        **{"samples": FEW, "bayes": FEW, "two": FEW},
+    )
+    monkeypatch.setattr(values, "SIZES", sizes)
+    monkeypatch.setattr(values, "_OTHER", 20)
+    few = {"budgets": (4, 8), "main": 4, "shared": 4, "held_out": 4, "min_steps": 4}
+    short = {"first": 4, "cycles": (1, 2), "channels": (2, 4), "epochs": 1, "side": 8}
+    for name in ("SIZES", "PAPER"):
+        base = dataclasses.replace(getattr(mycroft, name), **few, **short)
+        monkeypatch.setattr(mycroft, name, base)
+    stripes = {"own": 40, "val": 90, "test": 30, "offered": 80, "shared": 4}
+    stripes = dataclasses.replace(mycroft.STRIPES, **stripes)
+    monkeypatch.setattr(mycroft, "STRIPES", stripes)
+    monkeypatch.setattr(mycroft, "_STRIPED", 2 * 120 + 120)
+
+
+def numbers(folder):
+    return json.loads((Path(folder) / "report.json").read_text())["chapters"][0]["data"]
+
+
+def test_images_are_of_one_size_and_as_many_channels(here):
+    read, x = read_images("photos", side=7)
+    assert x.shape == (630, 7, 7, 3)
+    assert (len(read.train.y), len(read.test.y), read.n_classes) == (600, 30, 3)
+    assert 0 <= x.min() < x.max() <= 1
+    bright = x.mean(axis=(1, 2, 3))
+    y = np.concatenate([read.train.y, read.test.y])
+    assert bright[y == 1].min() > bright[y != 1].max()
+    few, grey = read_images("others", side=7, tested=False, most=50)
+    assert (grey.shape, len(few.test.y)) == ((50, 7, 7, 1), 0)
+    alike = channels_alike([x, grey])
+    assert [part.shape[-1] for part in alike] == [3, 3]
+    np.testing.assert_array_equal(alike[1], np.repeat(grey, 3, axis=-1))
+    assert few.digest != read.digest
+
+
+def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
+    cell = "filter", "--data", "photos", "--others", "others", "--seeds", 2
+    experiment(*cell)
+    assert "6 clients have 60 clean samples; 30 are tested on" in capsys.readouterr().out
+    folder = "repro-filter-photos-others"
+    found = numbers(folder)
+    assert found["others"] == ["others"]
+    assert np.shape(found["noise"]["open"]["accuracy"]) == (2, 2, 4, 2)
+    assert np.shape(found["clean"]["ideal"]) == (2, 2)
+    assert found["sizes"]["server_rate"] is None
+    page = (Path(folder) / "report.html").read_text()
+    assert "photos, open-set noise, 3 : 1" in page
+    # What is kept is read.
+    monkeypatch.setattr(filtering, "noise_seed", None)
+    monkeypatch.setattr(filtering, "clean_seed", None)
+    experiment(*cell, "--force")
+    assert numbers(folder) == found
