@@ -16,10 +16,9 @@ pytest.importorskip("tokenizers", reason="comes with the text extra")
 from experiments.filter.cells import run as filtering
 from experiments.mycroft.cells import run as mycroft
 from experiments.reading import channels_alike, read_images
+from experiments.values import cases
 from experiments.values.cells import run as values
-from jaxsel.demo.scenes.valuations import Samples
-
-FEW = Samples(permutations=2, passes=2, coalitions=8, bags=4)
+from jaxsel.demo.scenes.valuations import KNN, RETRAINED, knn_methods
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +50,8 @@ def small(monkeypatch):
     monkeypatch.setattr(filtering, "SIZES", tiny)
     cnn = dataclasses.replace(tiny, net="cnn", channels=(2, 4), ratios=(0.5,))
     monkeypatch.setattr(filtering, "PAPER", cnn)
-    sizes = dataclasses.replace(
-        *(values.SIZES,),
-        **{"n": 30, "n_val": 15, "n_test": 30, "pool": 60, "rounds": 1, "width": 3},
-        **{"samples": FEW, "bayes": FEW, "two": FEW},
-    )
-    monkeypatch.setattr(values, "SIZES", sizes)
+    few = {"n": 30, "n_val": 15, "n_test": 30, "pool": 60, "rounds": 1, "width": 3}
+    monkeypatch.setattr(values, "SIZES", dataclasses.replace(values.SIZES, **few))
     monkeypatch.setattr(values, "_OTHER", 20)
     few = {"budgets": (4, 8), "main": 4, "shared": 4, "held_out": 4, "min_steps": 4}
     short = {"first": 4, "cycles": (1, 2), "channels": (2, 4), "epochs": 1, "side": 8}
@@ -67,6 +62,15 @@ def small(monkeypatch):
     stripes = dataclasses.replace(mycroft.STRIPES, **stripes)
     monkeypatch.setattr(mycroft, "STRIPES", stripes)
     monkeypatch.setattr(mycroft, "_STRIPED", 2 * 120 + 120)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let a closed form stand in for values that train models again."""
+    value = knn_methods()["KNN-Banzhaf"]
+    stand_in = lambda learner, samples: dict.fromkeys(RETRAINED, value)
+    monkeypatch.setattr(cases, "retrained_methods", stand_in)
+    monkeypatch.setattr(cases, "_BUYS", (KNN[0], "KNN-LOO"))
 
 
 def numbers(folder):
@@ -89,6 +93,7 @@ def test_images_are_of_one_size_and_as_many_channels(here):
     assert few.digest != read.digest
 
 
+@pytest.mark.slow
 def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
     cell = "filter", "--data", "photos", "--others", "others", "--seeds", 2
     experiment(*cell)
@@ -106,3 +111,40 @@ def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
     monkeypatch.setattr(filtering, "clean_seed", None)
     experiment(*cell, "--force")
     assert numbers(folder) == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["vit", "distilbert"])
+def test_values_of_a_targets_features(here, small, quick, kind, capsys):
+    data = "pairs" if kind == "distilbert" else "photos"
+    cell = ["values", "--data", data, "--seeds", 1, "--target", getattr(here, kind)]
+    if kind == "vit":
+        cell += ["--others", "others"]
+    experiment(*cell)
+    assert "30 are valued, 15 validate" in capsys.readouterr().out
+    end = {"vit": "-vit-others", "distilbert": "-distilbert"}[kind]
+    found = numbers(f"repro-values-{data}{end}")
+    expected = {"noisy", "summary", "acquisition"}
+    expected |= set() if kind == "distilbert" else {"pattern"}
+    expected |= {"instance"} if kind == "vit" else set()
+    assert {*found["applications"]} == expected
+    auc = found["applications"]["noisy"]["summary"]["KNN-Shapley"]["auc"]
+    assert 0 <= auc[0] <= 1
+    texts = {claim["text"] for claim in found["claims"]}
+    assert "KNN-Shapley finds more wrong labels than KNN-LOO" in texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["networks", "vit"])
+def test_mycroft_by_networks_and_on_a_targets_features(here, small, kind, capsys):
+    cell = ["mycroft", "--data", "photos", "--seeds", 1]
+    if kind == "vit":
+        cell += ["--target", here.vit, "--paper"]
+    experiment(*cell)
+    found = numbers("repro-mycroft-photos" + ("-vit" if kind == "vit" else ""))
+    assert np.shape(found["starved classes"]["accuracy"]) == (1, 4, 2, 2)
+    assert np.shape(found["stripes"]["useful"]) == (1, 4, 2)
+    assert np.shape(found["permuted"]) == (1, 2, 2, 2)
+    assert found["sizes"]["own"] == (63 if kind == "vit" else 21)
+    said = capsys.readouterr().out
+    assert "Mycroft as published less random" in said

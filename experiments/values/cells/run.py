@@ -132,7 +132,8 @@ def run_cell(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     sizes, names = PAPER if paper else SIZES, tuple(others or ())
-    read = read_samples(data, target, names, sizes, progress)
+    most = FOREIGN[0] if paper and names else sizes.n
+    read = read_samples(data, target, names, sizes, most=most, progress=progress)
     jobs, balanced = applications(read, sizes, paper=paper)
     _log.info(
         "%s",
@@ -219,15 +220,29 @@ def _embedded(
 
 
 def read_samples(
-    data: str, target: str | None, others: Sequence[str], sizes: Sizes, progress: bool
+    data: str,
+    target: str | None,
+    others: Sequence[str],
+    sizes: Sizes,
+    *,
+    most: int,
+    progress: bool = False,
 ) -> Read:
     """Read a set, the others, and make what values see of them.
+
+    Args:
+        data: Name of the set.
+        target: Folder of a target, or None.
+        others: Names of other sets.
+        sizes: How large the applications are.
+        most: Training points of the largest.
+        progress: Show bars.
 
     Raises:
         FileNotFoundError: If a set is not prepared, or the folder lacks a file.
         ValueError: If a set can't serve, or is too small.
     """
-    three = max(sizes.n, FOREIGN[0] if others else 0) + sizes.n_val + sizes.n_test
+    three = most + sizes.n_val + sizes.n_test
     needed = _OTHER + max(three, START + sizes.pool + sizes.n_test)
     options: Any = {"tested": False, "most": 3 * needed, "progress": progress}
     if target is None:
