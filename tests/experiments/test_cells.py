@@ -14,6 +14,7 @@ from commands import experiment, refuse_experiment as refuse
 pytest.importorskip("safetensors", reason="comes with the text extra")
 pytest.importorskip("tokenizers", reason="comes with the text extra")
 
+from experiments.reading import read_cell
 from experiments.selectformer.cells import trial
 from experiments.selectformer.cells.chapter import cell_chapter, cell_claims
 from experiments.selectformer.cells.grid import (
@@ -25,7 +26,6 @@ from experiments.selectformer.cells.grid import (
     cuts,
     ways,
 )
-from experiments.reading import read_cell
 from experiments.selectformer.cells.run import CellResult
 from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel.models import EncoderConfig
@@ -43,6 +43,7 @@ def made(tmp_path_factory):
     return SimpleNamespace(
         data=root / "data",
         bert=cells.target(root / "bert", "bert"),
+        distilbert=cells.target(root / "distilbert", "distilbert"),
         vit=cells.target(root / "vit", "vit"),
     )
 
@@ -120,7 +121,7 @@ def test_refuses(here, capsys, tmp_path_factory):
     for option in (("--full",), ("--workers", "2"), ("--executor", "ray")):
         message = refuse(capsys, *cell, *option)
         assert f"{option[0]} does not go with --data" in message
-    assert "no option --data" in refuse(capsys, "values", "--data", "pairs")
+    assert "no option --data" in refuse(capsys, "secure", "--data", "pairs")
 
 
 def test_the_grid_is_the_papers():
@@ -302,13 +303,16 @@ def test_a_refused_proxy_is_no_defeat(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cell_runs_and_goes_on(here, short, monkeypatch, capsys):
-    cell = "selectformer", "--data", "pairs", "--target", here.bert, "--seeds", 1
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "vit"])
+def test_a_cell_runs_and_goes_on(here, short, monkeypatch, capsys, kind):
+    data, n, bought = ("photos", 62, 12) if kind == "vit" else ("pairs", 89, 18)
+    cell = "selectformer", "--data", data, "--target", getattr(here, kind)
+    cell = (*cell, "--seeds", 1)
     experiment(*cell)
-    out = Path("repro-selectformer-pairs-bert")
+    out = Path(f"repro-selectformer-{data}-{kind}")
     said = capsys.readouterr().out
-    assert "89 samples are offered, 30 tested on" in said
-    assert "purchase 4 of 4: probe, 18 samples" in said
+    assert f"{n} samples are offered, 30 tested on" in said
+    assert f"purchase 4 of 4: probe, {bought} samples" in said
     numbers = json.loads((out / "report.json").read_text())["chapters"][0]["data"]
     accuracy = np.array(numbers["accuracy"], float)
     assert accuracy.shape == (1, 4)

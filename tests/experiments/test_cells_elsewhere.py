@@ -97,7 +97,9 @@ def test_images_are_of_one_size_and_as_many_channels(here):
 def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
     cell = "filter", "--data", "photos", "--others", "others", "--seeds", 2
     experiment(*cell)
-    assert "6 clients have 60 clean samples; 30 are tested on" in capsys.readouterr().out
+    assert (
+        "6 clients have 60 clean samples; 30 are tested on" in capsys.readouterr().out
+    )
     folder = "repro-filter-photos-others"
     found = numbers(folder)
     assert found["others"] == ["others"]
@@ -114,6 +116,7 @@ def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:all 100 values are 0")  # of four distinct texts
 @pytest.mark.parametrize("kind", ["vit", "distilbert"])
 def test_values_of_a_targets_features(here, small, quick, kind, capsys):
     data = "pairs" if kind == "distilbert" else "photos"
@@ -148,3 +151,104 @@ def test_mycroft_by_networks_and_on_a_targets_features(here, small, kind, capsys
     assert found["sizes"]["own"] == (63 if kind == "vit" else 21)
     said = capsys.readouterr().out
     assert "Mycroft as published less random" in said
+
+
+def test_values_see_small_images_where_there_is_no_target(here, small):
+    sizes = values.SIZES
+    read = values.read_samples("photos", None, ("others",), sizes, most=30)
+    assert read.part.x.shape[1:] == read.foreign.shape[1:] == (32, 32, 3)
+    assert len(read.part.other_x) == 20
+    assert read.foreign.shape[0] == 240
+    seen = read.embed(read.part.x[:4])
+    assert seen.shape == (4, 8 * 8 * 3)
+    blocks = read.part.x[:4].reshape(4, 8, 4, 8, 4, 3).mean((2, 4))
+    np.testing.assert_allclose(seen, blocks.reshape(4, -1), atol=1e-6)
+    jobs, balanced = values.applications(read, sizes, paper=False)
+    assert [*jobs] == ["noisy", "summary", "acquisition", "pattern", "instance"]
+    assert balanced
+    lone = dataclasses.replace(read, foreign=None)
+    assert "instance" not in values.applications(lone, sizes, paper=True)[0]
+    rare = np.flatnonzero(read.part.y != 0)
+    part = dataclasses.replace(read.part, y=np.append(read.part.y[rare], 0))
+    few = dataclasses.replace(read, part=part)
+    assert not values.applications(few, sizes, paper=False)[1]
+
+
+def test_sizes_fit_the_set():
+    y = np.arange(1000) % 10
+    images = np.zeros((1000, 2, 2)), y
+    offered = [(np.zeros((300, 2, 2)), y[:300])]
+    one = filtering.fitted("x", images, offered, filtering.SIZES, most=2000)
+    assert one.test == 200
+    assert one.clean == 100  # the others have three for each
+    plenty = [(np.zeros((5000, 2, 2)), np.arange(5000) % 10)]
+    few = dataclasses.replace(filtering.SIZES, clients=50)
+    two = filtering.fitted("x", images, plenty, few, most=None)
+    assert 4.1 * two.clean + two.test <= 1000 < 4.1 * (two.clean + 2) + two.test
+    assert filtering.fitted("x", images, plenty, few, most=70).clean == 70
+    with pytest.raises(ValueError, match="--data 'x' and --others must hold enough"):
+        filtering.fitted("x", images, offered, filtering.PAPER, most=50)
+    many = np.zeros((1000, 2, 2)), np.arange(1000) % 101
+    with pytest.raises(ValueError, match="at most 100 classes, .* got 101"):
+        filtering.fitted("x", many, plenty, filtering.SIZES, most=50)
+
+    y = np.arange(50_000) % 10
+    paper, _ = mycroft.fitted("x", y, mycroft.PAPER, paper=True)
+    few, stripes = mycroft.fitted("x", y, mycroft.SIZES, paper=False)
+    assert (paper.own, paper.offered, paper.weak) == (1500, 15_000, 3)
+    assert paper.val + paper.test == 20_000
+    assert paper.budgets == (8, 16, 32, 64, 128)
+    assert (few.own, few.offered, few.val, few.test) == (130, 6000, 8000, 1000)
+    assert (stripes.own, stripes.offered) == (250, 2000)
+    with pytest.raises(
+        ValueError, match="100 samples or more of each of its 2 classes"
+    ):
+        mycroft.fitted("x", np.arange(150) % 2, mycroft.SIZES, paper=False)
+
+
+def test_a_cell_without_hard_samples_leaves_out_stripes(here, small, monkeypatch):
+    def refused(*data, **options):
+        raise ValueError("val must have hard samples")
+
+    done = {"accuracy": np.zeros((2, 2, 2))}
+    fields = [field.name for field in dataclasses.fields(mycroft.Starved)]
+    shapes = {"accuracy": (4, 2, 2), "published": (2, 2), "sent": (4, 2)}
+    starved = {n: np.zeros(shapes.get(n, 2)) for n in fields if n != "budgets"}
+    monkeypatch.setattr(mycroft, "spurious_seed", refused)
+    monkeypatch.setattr(mycroft, "permuted_seed", lambda *_: done)
+    monkeypatch.setattr(mycroft, "starved_seed", lambda *_: starved)
+    experiment("mycroft", "--data", "photos", "--seeds", 2)
+    page = Path("repro-mycroft-photos/report.html").read_text()
+    assert "Stripes are left out: val must have hard samples." in page
+    monkeypatch.setattr(mycroft, "starved_seed", refused)
+    cell = {"data": "photos", "seeds": (7,)}
+    with pytest.raises(ValueError, match="--data 'photos' is too small: val must"):
+        mycroft.run_cell("runs", **cell)
+
+
+def test_refuses(here, capsys):
+    for cell, message in (
+        (("filter", "--data", "emnist"), "--data 'emnist' is not prepared in"),
+        (("filter", "--data", "photos"), "jaxsel data prepare fashion_mnist"),
+        (("filter", "--data", "pairs"), "must hold one image in each sample"),
+        (("filter", "--target", "x"), "no option --target: clients train a model from"),
+        (("filter", "--others", "x"), "a cell needs --data: --data is missing"),
+        (("filter", "--data", "photos", "--full"), "--full does not go with --data"),
+        (("values", "--paper"), "a cell needs --data: --data is missing"),
+        (("values", "--data", "pairs"), "must hold one image in each sample"),
+        (("values", "--data", "photos"), "must hold 2,700 training samples"),
+        (
+            ("values", "--data", "pairs", "--target", here.bert, "--others", "photos"),
+            "'pairs' is read as texts by this target",
+        ),
+        (("mycroft", "--others", "x"), "no option --others: owner and trainer share"),
+        (
+            ("mycroft", "--data", "pairs", "--target", here.bert),
+            "must be a target of images, such as a ViT, got one of texts",
+        ),
+        (
+            ("selectformer", "--data", "pairs"),
+            "a cell needs --data and --target: --target is missing",
+        ),
+    ):
+        assert message in refuse(capsys, *cell), cell

@@ -174,10 +174,10 @@ def _method(result: CellResult) -> str:
     return (
         f"Clean samples, {sizes.test:,} test samples and a benchmark set of "
         f"{sizes.benchmark:.0%} of the clean ones are dealt anew by each seed, from "
-        f"the training split. Open-set noise is drawn from {listed([*result.others])}; a "
-        "class there counts as the task's of the same number, modulo the number of "
+        f"the training split. Open-set noise is drawn from {listed([*result.others])}; "
+        "a class there counts as the task's of the same number, modulo the number of "
         "classes. Each client has one class; it takes 10 steps a round on 8 % of its "
         f"samples, over {sizes.rounds} rounds, and the server averages, as in the "
-        "paper. The text of the paper that is at hand does not name pixels, rounds, rates, "
-        "ratios of noise or the size of the benchmark set: these are ours."
+        "paper. The text of the paper that is at hand does not name pixels, rounds, "
+        "rates, ratios of noise or the size of the benchmark set: these are ours."
     )

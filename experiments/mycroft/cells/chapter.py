@@ -217,8 +217,8 @@ def _method(result: CellResult) -> str:
     parts = [
         f"The trainer has {sizes.own} samples of each class, but "
         f"{max(1, round(sizes.kept * sizes.own))} of each of {sizes.weak} classes, "
-        f"drawn by each seed; the owner has {sizes.offered:,} of all classes, of the same "
-        f"source, where the paper's has another. Of {sizes.val:,} validation samples, "
+        f"drawn by each seed; the owner has {sizes.offered:,} of all classes, of the "
+        f"same source, where the paper's has another. Of {sizes.val:,} validation samples, "
         f"those of the starved classes that the trainer's model fails on are the hard "
         f"ones: {sizes.shared} are shared, the others held out. Permuted labels are 70 "
         "% of the owner's. Training and test splits are dealt together."

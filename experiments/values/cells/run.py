@@ -252,15 +252,15 @@ def read_samples(
         cell = read_cell(data, target, **options)
         config = cell.target.config
         y, digest, side, kind = cell.y, cell.digest, config.side, config.kind
-    if len(y) < needed:
-        raise ValueError(
-            f"--data {data!r} must hold {needed:,} training samples with classes, got "
-            f"{len(y):,}"
-        )
     if kind == "text" and others:
         raise ValueError(
             f"--others names images to plant among images, but --data {data!r} is read "
             "as texts by this target"
+        )
+    if len(y) < needed:
+        raise ValueError(
+            f"--data {data!r} must hold {needed:,} training samples with classes, got "
+            f"{len(y):,}"
         )
     embed: Embed = averaged
     if target is not None and kind == "text":
