@@ -69,7 +69,7 @@ def own_claims(result: CellResult) -> list[Claim]:
 def cell_chapter(result: CellResult) -> Chapter:
     """Show what each way to choose trains, beside the paper's figures."""
     claims, ours, n = paper_claims(result), own_claims(result), len(result.seeds)
-    shown = {"starved classes": result.starved}
+    shown: dict[str, Starved | Spurious] = {"starved classes": result.starved}
     if result.spurious is not None:
         shown["stripes"] = result.spurious
     return Chapter(
@@ -218,9 +218,9 @@ def _method(result: CellResult) -> str:
         f"The trainer has {sizes.own} samples of each class, but "
         f"{max(1, round(sizes.kept * sizes.own))} of each of {sizes.weak} classes, "
         f"drawn by each seed; the owner has {sizes.offered:,} of all classes, of the "
-        f"same source, where the paper's has another. Of {sizes.val:,} validation samples, "
-        f"those of the starved classes that the trainer's model fails on are the hard "
-        f"ones: {sizes.shared} are shared, the others held out. Permuted labels are 70 "
+        f"same source, where the paper's has another. Of {sizes.val:,} validation "
+        "samples, those of the starved classes that the trainer's model fails on are "
+        f"the hard ones: {sizes.shared} are shared, the others held out. Permuted labels are 70 "
         "% of the owner's. Training and test splits are dealt together."
     ]
     if result.target:

@@ -125,14 +125,7 @@ def run_cell(
     sizes, backgrounds = fitted(data, read.y, base, paper=paper)
     x, encode = read.images, None
     if read.encode is not None:
-        made = lambda: {"x": read.encode(read.images)}
-        raw = remembered(folder / "features.npz", {"read": read.digest}, made)["x"]
-        # Features come in units of their own, which one rate would not suit.
-        mean, scale = raw.mean(0), raw.std(0) + 1e-6
-        x, encode = (
-            (raw - mean) / scale,
-            lambda part: (read.encode(part) - mean) / scale,
-        )
+        x, encode = _scaled(read, read.encode, folder)
     _log.info(
         "%s",
         f"Trainers have {sizes.own} samples of a class, owners {sizes.offered:,} in "
@@ -266,6 +259,17 @@ def fitted(
 
 _FEWEST = 10  # samples of a class that a trainer has
 _STRIPED = 2 * (STRIPES.own + STRIPES.offered) + STRIPES.val + STRIPES.test
+
+
+def _scaled(read: Read, raw: Encode, folder: Path) -> tuple[np.ndarray, Encode]:
+    """Return features whose columns have one scale, and what makes them of images.
+
+    Features come in units of their own, which one rate would not suit.
+    """
+    facts = {"read": read.digest}
+    made = remembered(folder / "features.npz", facts, lambda: {"x": raw(read.images)})
+    mean, scale = made["x"].mean(0), made["x"].std(0) + 1e-6
+    return (made["x"] - mean) / scale, lambda images: (raw(images) - mean) / scale
 
 
 def _largest(y: np.ndarray) -> tuple[int, int]:

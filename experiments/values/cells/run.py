@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.reading import channels_alike, read_cell, read_images, unit
+from experiments.reading import Cell, channels_alike, read_cell, read_images, unit
 from experiments.seeds import free_programs
 from experiments.store import remembered
 from experiments.values.cases import (
@@ -245,11 +245,13 @@ def read_samples(
     three = most + sizes.n_val + sizes.n_test
     needed = _OTHER + max(three, START + sizes.pool + sizes.n_test)
     options: Any = {"tested": False, "most": 3 * needed, "progress": progress}
-    if target is None:
+    x: Any = None
+    embed: Embed = averaged
+    cell = None if target is None else read_cell(data, target, **options)
+    if cell is None:
         one, x = read_images(data, side=PIXELS, **options)
         y, digest, side, kind = one.train.y, one.digest, PIXELS, "image"
     else:
-        cell = read_cell(data, target, **options)
         config = cell.target.config
         y, digest, side, kind = cell.y, cell.digest, config.side, config.kind
     if kind == "text" and others:
@@ -262,18 +264,12 @@ def read_samples(
             f"--data {data!r} must hold {needed:,} training samples with classes, got "
             f"{len(y):,}"
         )
-    embed: Embed = averaged
-    if target is not None and kind == "text":
-        x = cell.target.features(cell.inputs)
-        embed = project(x[:_OTHER], sizes.width)
-    elif target is not None:
-        x = cell.images()
-        components = project(cell.encoded(x[:_OTHER]), sizes.width)
-        embed = lambda images: components(cell.encoded(images))
+    if cell is not None:
+        x, embed = _seen_by(cell, sizes.width)
     foreign = None
     if others:
-        most = {**options, "most": _FOREIGN}
-        read = [read_images(name, side=side, **most) for name in others]
+        options["most"] = _FOREIGN
+        read = [read_images(name, side=side, **options) for name in others]
         x, *some = channels_alike([x, *(images for _, images in read)])
         foreign = np.concatenate(some)
         if x.dtype == np.uint8:
@@ -282,6 +278,16 @@ def read_samples(
     y = np.asarray(y, int)
     part = Part(x[_OTHER:], y[_OTHER:], x[:_OTHER], y[:_OTHER])
     return Read(part, foreign, embed, kind, digest)
+
+
+def _seen_by(cell: Cell, width: int) -> tuple[np.ndarray, Embed]:
+    """Return features of texts, or images, and what makes components of them."""
+    if cell.target.config.kind == "text":
+        x = cell.target.features(cell.inputs)
+        return x, project(x[:_OTHER], width)
+    x = cell.images()
+    components = project(cell.encoded(x[:_OTHER]), width)
+    return x, lambda images: components(cell.encoded(images))
 
 
 def averaged(images: np.ndarray) -> np.ndarray:
