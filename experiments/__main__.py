@@ -120,7 +120,7 @@ def _add_cell(parser: Parser, command: Any) -> None:
 
 
 class _Lacking(argparse.Action):
-    """An option that other papers have: names what to give in its place."""
+    """Refuse an option that only other papers have, with a replacement."""
 
     def __call__(
         self,
@@ -204,7 +204,7 @@ def _cell(args: argparse.Namespace, command: Any) -> dict[str, Any]:
 def _named(
     data: str, target: str | None = None, others: Sequence[str] | None = None
 ) -> tuple[str, str]:
-    """Return the words for a cell, and what ends the name of its folder."""
+    """Return a description of a cell, and the suffix of its folder."""
     words, parts = data, [data]
     if target is not None:
         words += f", with the target in {target}"

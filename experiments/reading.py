@@ -245,7 +245,7 @@ def channels_alike(x: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _builder(data: str) -> Any:
-    """Return what reads a prepared set, without TensorFlow."""
+    """Return the builder of a prepared set, which reads it without TensorFlow."""
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.

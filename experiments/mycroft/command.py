@@ -48,7 +48,7 @@ def make(folder: Path, **options: Any) -> tuple[Report, str]:
 
 
 def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
-    """Run a cell of the paper and return its report, and what came of it."""
+    """Run a cell of the paper and return its report, and a summary."""
     from .cells.chapter import cell_chapter
     from .cells.run import run_cell
 

@@ -32,12 +32,12 @@ _LINES = (
 def cases(result: CellResult) -> Iterator[Case]:
     """Yield each kind and ratio of noise."""
     ideal, bench = result.clean["ideal"][:, -1], result.clean["benchmark"]
-    for kind, found in result.noise.items():
+    for kind, measures in result.noise.items():
         for r, ratio in enumerate(result.sizes.ratios):
             yield Case(
                 f"{result.data}, {WORDS[kind]} noise, {ratio:g} : 1",
                 _scale(result),
-                found["accuracy"][:, r, :, -1],
+                measures["accuracy"][:, r, :, -1],
                 ideal,
                 bench,
             )
@@ -50,7 +50,7 @@ def cell_claims(result: CellResult) -> list[Claim]:
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show what clients learn by each way to filter, and what is removed."""
+    """Show accuracies by filter, and the shares that each filter removes."""
     claims, n = cell_claims(result), len(result.seeds)
     return Chapter(
         title=f"Filtering by loss on {result.data}",
@@ -103,7 +103,7 @@ def _figure(result: CellResult) -> Figure:
         ax.invert_yaxis()
         ax.set_xlabel("Test accuracy, %")
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    told = "; ".join(
+    lines = "; ".join(
         f"{_noise(case)}: "
         + ", ".join(
             f"{name} {100 * line.mean():.1f} %"
@@ -114,7 +114,7 @@ def _figure(result: CellResult) -> Figure:
     return Figure(
         plot=figure,
         caption="Test accuracy after the last round by kind of noise, mean over seeds.",
-        alt=f"Test accuracy. {told}.",
+        alt=f"Test accuracy. {lines}.",
     )
 
 
@@ -123,11 +123,13 @@ def _noise(case: Case) -> str:
 
 
 def _words(result: CellResult) -> str:
-    told = [
+    lines = [
         f"{_noise(case)}: {100 * (case.paper - case.none).mean():+.1f}"
         for case in cases(result)
     ]
-    return f"The paper's rule less no selection, points of accuracy. {'; '.join(told)}."
+    return (
+        f"The paper's rule less no selection, points of accuracy. {'; '.join(lines)}."
+    )
 
 
 def _accuracies(result: CellResult) -> Table:
@@ -147,9 +149,9 @@ def _filters(result: CellResult) -> Table:
     rows = [
         (
             f"{WORDS[kind]} noise, {ratio:g} : 1",
-            *(spread(found[what][:, r, f]) for f in (0, 1) for what in _SHARES),
+            *(spread(measures[what][:, r, f]) for f in (0, 1) for what in _SHARES),
         )
-        for kind, found in result.noise.items()
+        for kind, measures in result.noise.items()
         for r, ratio in enumerate(result.sizes.ratios)
     ]
     heads = [

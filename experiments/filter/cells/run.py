@@ -33,7 +33,7 @@ _log = logging.getLogger("experiments")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of a cell, for each of S seeds.
+    """Results of a cell, for each of S seeds.
 
     Attributes:
         data: Name of the task's set.
@@ -94,7 +94,7 @@ def run_cell(
         f"{1 + 4 * len(KINDS) * len(sizes.ratios)} times {sizes.rounds} rounds",
     )
     about = {"sizes": dataclasses.asdict(sizes), "sets": [data, *names, *digests]}
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    results: dict[str, list[Mapping[str, Any]]] = {}
     for seed in seeds:
         for kind in (*KINDS, "clean"):
 
@@ -105,7 +105,7 @@ def run_cell(
 
             file = Path(folder) / f"{kind}-{seed}.npz"
             result = remembered(file, {**about, "seed": int(seed)}, run)
-            found.setdefault(kind, []).append(result)
+            results.setdefault(kind, []).append(result)
             free_programs()
             _log.info("seed %d: %s is done", seed, kind)
     return CellResult(
@@ -113,8 +113,8 @@ def run_cell(
         others=names,
         seeds=np.asarray(seeds),
         sizes=sizes,
-        noise={kind: stacked(found[kind]) for kind in KINDS},
-        clean=stacked(found["clean"]),
+        noise={kind: stacked(results[kind]) for kind in KINDS},
+        clean=stacked(results["clean"]),
     )
 
 

@@ -38,21 +38,23 @@ _ONE_SOURCE = "owner and trainer share the samples of one set"
 
 def paper_claims(result: CellResult) -> list[Claim]:
     """Judge the paper's claims: on the choice before stripes, on permuted labels."""
-    found = _noise(result)
+    findings = _noise(result)
     if result.spurious is None:
         for text in ("Mycroft is above random at every budget",):
             evidence = untested(f"before stripes {result.because}")
-            found.append(Finding("choice", text, "", "", "", evidence, NONE))
+            findings.append(Finding("choice", text, "", "", "", evidence, NONE))
     else:
-        found += choice_findings(_stripes(result, result.spurious))
-    return settle([dataclasses.replace(one, place=PLACES[one.family]) for one in found])
+        findings += choice_findings(_stripes(result, result.spurious))
+    return settle(
+        [dataclasses.replace(one, place=PLACES[one.family]) for one in findings]
+    )
 
 
 def own_claims(result: CellResult) -> list[Claim]:
-    """Judge what the paper does not speak of."""
+    """Judge claims of ours, on methods and settings that the paper lacks."""
     alike = _starved(result)
-    found = [one for setting in _settings(result) for one in own_findings(setting)]
-    found.append(
+    findings = [one for setting in _settings(result) for one in own_findings(setting)]
+    findings.append(
         compare(
             "ours, images",
             "Mycroft is above random where owner and trainer share a source",
@@ -63,11 +65,11 @@ def own_claims(result: CellResult) -> list[Claim]:
             "Mycroft less random, all budgets",
         )
     )
-    return settle(found)
+    return settle(findings)
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show what each way to choose trains, beside the paper's figures."""
+    """Show accuracies by the way to choose, beside the paper's figures."""
     claims, ours, n = paper_claims(result), own_claims(result), len(result.seeds)
     shown: dict[str, Starved | Spurious] = {"starved classes": result.starved}
     if result.spurious is not None:
@@ -142,7 +144,7 @@ def _settings(result: CellResult) -> Iterator[Setting]:
 
 
 def _noise(result: CellResult) -> list[Finding]:
-    """Test what permuted labels of the owner's cost, on held-out hard samples."""
+    """Test the loss by permuted labels of the owner's, on held-out hard samples."""
     (right, right_random), (wrong, wrong_random) = result.permuted[..., 0].transpose(
         1, 2, 0
     )
@@ -174,7 +176,7 @@ def _noise(result: CellResult) -> list[Finding]:
 
 
 def _words(result: CellResult) -> str:
-    told = [
+    lines = [
         f"{setting.where}: {100 * setting.ahead().mean():+.1f}"
         for setting in _settings(result)
     ]
@@ -182,8 +184,8 @@ def _words(result: CellResult) -> str:
     lead = 100 * sum(a - b for a, b in theirs) / len(theirs)
     return (
         "Mycroft as published less random, mean over budgets, points of accuracy on "
-        f"held-out hard samples. {'; '.join(told)}; {lead:+.1f} in the paper's Table 1 "
-        "on food and dogs, where the owner has another source than the trainer."
+        f"held-out hard samples. {'; '.join(lines)}; {lead:+.1f} in the paper's Table "
+        "1 on food and dogs, where the owner has another source than the trainer."
     )
 
 
@@ -220,8 +222,8 @@ def _method(result: CellResult) -> str:
         f"drawn by each seed; the owner has {sizes.offered:,} of all classes, of the "
         f"same source, where the paper's has another. Of {sizes.val:,} validation "
         "samples, those of the starved classes that the trainer's model fails on are "
-        f"the hard ones: {sizes.shared} are shared, the others held out. Permuted labels are 70 "
-        "% of the owner's. Training and test splits are dealt together."
+        f"the hard ones: {sizes.shared} are shared, the others held out. Permuted "
+        "labels are 70 % of the owner's. Training and test splits are dealt together."
     ]
     if result.target:
         parts.append(

@@ -46,7 +46,7 @@ _log = logging.getLogger("experiments")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of a cell, for each of S seeds.
+    """Results of a cell, for each of S seeds.
 
     Attributes:
         data: Name of the set.
@@ -145,7 +145,7 @@ def run_cell(
     }
     about = {"read": read.digest, "sizes": dataclasses.asdict(sizes)}
     about["backgrounds"] = dataclasses.asdict(backgrounds)
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
+    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     because = ""
     for seed in map(int, seeds):
         for name, job in jobs.items():
@@ -161,7 +161,7 @@ def run_cell(
                     ) from error
                 because = str(error)
                 continue
-            found[name].append(result)
+            results[name].append(result)
             free_programs()
             _log.info("seed %d: %s is done", seed, name)
     spurious = None
@@ -169,7 +169,7 @@ def run_cell(
         spurious = Spurious(
             budgets=np.asarray(backgrounds.budgets),
             steps=np.cumsum([0, *backgrounds.cycles]),
-            **stacked(found["spurious"]),
+            **stacked(results["spurious"]),
         )
     return CellResult(
         data=data,
@@ -177,8 +177,10 @@ def run_cell(
         seeds=np.asarray(seeds),
         sizes=sizes,
         backgrounds=backgrounds,
-        starved=Starved(budgets=np.asarray(sizes.budgets), **stacked(found["starved"])),
-        permuted=stacked(found["permuted"])["accuracy"],
+        starved=Starved(
+            budgets=np.asarray(sizes.budgets), **stacked(results["starved"])
+        ),
+        permuted=stacked(results["permuted"])["accuracy"],
         spurious=spurious,
         because=because,
     )
@@ -262,14 +264,14 @@ _STRIPED = 2 * (STRIPES.own + STRIPES.offered) + STRIPES.val + STRIPES.test
 
 
 def _scaled(read: Read, raw: Encode, folder: Path) -> tuple[np.ndarray, Encode]:
-    """Return features whose columns have one scale, and what makes them of images.
+    """Return features with columns of one scale, and their encoder.
 
     Features come in units of their own, which one rate would not suit.
     """
     facts = {"read": read.digest}
-    made = remembered(folder / "features.npz", facts, lambda: {"x": raw(read.images)})
-    mean, scale = made["x"].mean(0), made["x"].std(0) + 1e-6
-    return (made["x"] - mean) / scale, lambda images: (raw(images) - mean) / scale
+    kept = remembered(folder / "features.npz", facts, lambda: {"x": raw(read.images)})
+    mean, scale = kept["x"].mean(0), kept["x"].std(0) + 1e-6
+    return (kept["x"] - mean) / scale, lambda images: (raw(images) - mean) / scale
 
 
 def _largest(y: np.ndarray) -> tuple[int, int]:

@@ -32,13 +32,13 @@ _NETWORK = "the study trains {} again, not a logistic regression"
 def cell_claims(result: CellResult) -> list[Claim]:
     """Judge the study's claims on this cell, by its own methods."""
     measured = [*_measured(result)]
-    some = {one.key for one in measured}
-    stated = {key: claim for key, claim in CLAIMS.items() if key in some}
+    shown = {one.key for one in measured}
+    stated = {key: claim for key, claim in CLAIMS.items() if key in shown}
     return judge(stated, measured)
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show what each value finds and trains, and which claims hold."""
+    """Show claims with their verdicts, and the figures of each value."""
     claims, n = cell_claims(result), len(result.seeds)
     shown = [name for name in TITLES if name in result.applications]
     return Chapter(
@@ -120,29 +120,29 @@ def _figure(result: CellResult, name: str) -> Figure:
 
 def _words(result: CellResult) -> str:
     auc = result.applications["noisy"].summary
-    told = [f"{named(m)} {auc[m]['auc'].mean():.3f}" for m in METHODS if m in auc]
-    return f"Wrong labels, area under the curve: {', '.join(told)}."
+    parts = [f"{named(m)} {auc[m]['auc'].mean():.3f}" for m in METHODS if m in auc]
+    return f"Wrong labels, area under the curve: {', '.join(parts)}."
 
 
 def _table(
     result: CellResult, names: tuple[str, ...], measure: str, form: str, caption: str
 ) -> Table:
-    some = {n: result.applications[n] for n in names if n in result.applications}
+    shown = {n: result.applications[n] for n in names if n in result.applications}
     rows = [
         (
             named(m),
             *(
                 spread(c.summary[m][measure]) if m in c.summary else None
-                for c in some.values()
+                for c in shown.values()
             ),
         )
         for m in METHODS
-        if any(m in c.summary for c in some.values())
+        if any(m in c.summary for c in shown.values())
     ]
     return Table(
-        columns=("Values", *(TITLES[name] for name in some)),
+        columns=("Values", *(TITLES[name] for name in shown)),
         rows=rows,
-        formats=("", *[form] * len(some)),
+        formats=("", *[form] * len(shown)),
         caption=f"{caption}; mean ± standard deviation over seeds.",
     )
 

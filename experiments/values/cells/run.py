@@ -53,7 +53,7 @@ _log = logging.getLogger("experiments")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of a cell.
+    """Results of a cell.
 
     Attributes:
         data: Name of the set.
@@ -80,12 +80,12 @@ class CellResult:
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """Samples that are valued, and what values see of them.
+    """Samples to value, with the function that embeds them.
 
     Attributes:
         part: Images, or features of texts.
         foreign: Images of other sets, of the shape of these, `[m, ...]`, or None.
-        embed: From samples to what values see.
+        embed: From samples to the features of all values, `[n, d]`.
         kind: "text" or "image".
         digest: Of what was read.
     """
@@ -141,7 +141,7 @@ def run_cell(
         f"seed, of {len(seeds)}: {sizes.n:,} are valued, {sizes.n_val:,} validate",
     )
     about = {"sizes": dataclasses.asdict(sizes), "read": read.digest, "paper": paper}
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
+    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     for seed in seeds:
         for number, (name, job) in enumerate(jobs.items()):
             key = jax.random.fold_in(jax.random.key(int(seed)), number)
@@ -150,7 +150,7 @@ def run_cell(
                 {**about, "seed": int(seed)},
                 lambda job=job, key=key: packed(job(key)),
             )
-            found[name].append(result)
+            results[name].append(result)
             free_programs()
             _log.info("seed %d: %s is done", seed, name)
     return CellResult(
@@ -162,7 +162,7 @@ def run_cell(
         seeds=np.asarray(seeds),
         sizes=sizes,
         balanced=balanced,
-        applications={name: unpacked(runs) for name, runs in found.items()},
+        applications={name: unpacked(runs) for name, runs in results.items()},
     )
 
 
@@ -172,17 +172,17 @@ def applications(
     """Return each application of a key, by name, and if the summary is balanced."""
     part, embed = read.part, read.embed
     counts = np.bincount(part.y)
-    some = sizes.two if len(counts) == 2 else sizes.samples
-    sizes = dataclasses.replace(sizes, samples=some)
+    samples = sizes.two if len(counts) == 2 else sizes.samples
+    sizes = dataclasses.replace(sizes, samples=samples)
     three = sizes.n + sizes.n_val + sizes.n_test
     balanced = three <= counts.min() * len(counts)
-    seen: Any = {"embed": embed, "embed_learner": True}
+    options: Any = {"embed": embed, "embed_learner": True}
     jobs: dict[str, Callable[[jax.Array], Curves]] = {
         "noisy": lambda key: noisy(part, sizes, key, embed=embed),
         "summary": lambda key: summary(
-            part, sizes, key, samples=some, balanced=balanced, **seen
+            part, sizes, key, samples=samples, balanced=balanced, **options
         ),
-        "acquisition": lambda key: bought(part, sizes, key, **seen),
+        "acquisition": lambda key: bought(part, sizes, key, **options),
     }
     if read.kind == "text":
         return jobs, balanced
@@ -215,7 +215,7 @@ def _embedded(
     y_test: np.ndarray,
     key: jax.Array,
 ) -> float:
-    """Train a logistic regression on what values see, and return its accuracy."""
+    """Train a logistic regression on embedded samples, and return its accuracy."""
     return EXACT(embed(x), y, embed(x_test), y_test, key)
 
 
@@ -228,7 +228,7 @@ def read_samples(
     most: int,
     progress: bool = False,
 ) -> Read:
-    """Read a set, the others, and make what values see of them.
+    """Read a set and the others, and choose the embedding of their samples.
 
     Args:
         data: Name of the set.
@@ -270,8 +270,8 @@ def read_samples(
     if others:
         options["most"] = _FOREIGN
         read = [read_images(name, side=side, **options) for name in others]
-        x, *some = channels_alike([x, *(images for _, images in read)])
-        foreign = np.concatenate(some)
+        x, *images = channels_alike([x, *(pixels for _, pixels in read)])
+        foreign = np.concatenate(images)
         if x.dtype == np.uint8:
             foreign = np.round(255 * foreign).astype(np.uint8)
         digest += "".join(one.digest for one, _ in read)
@@ -281,7 +281,7 @@ def read_samples(
 
 
 def _seen_by(cell: Cell, width: int) -> tuple[np.ndarray, Embed]:
-    """Return features of texts, or images, and what makes components of them."""
+    """Return features of texts, or images, with the embedding by components."""
     if cell.target.config.kind == "text":
         x = cell.target.features(cell.inputs)
         return x, project(x[:_OTHER], width)
