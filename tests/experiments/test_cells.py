@@ -95,6 +95,11 @@ def test_refuses(here, capsys, tmp_path_factory):
     rows = [{"text": "good", "label": 0}] * 3
     for name, kinds, splits in (
         ("unlabelled", text, {"train": [{"text": "good"}]}),
+        (
+            "scores",
+            text | {"label": np.float32},
+            {"train": [{**rows[0], "label": 0.5}]},
+        ),
         ("whole", text | label, {"train": rows}),
         ("secret", text | label, {"train": rows, "test": [{"text": "a", "label": -1}]}),
         ("single", text | label, {"train": rows, "test": rows}),
@@ -109,6 +114,7 @@ def test_refuses(here, capsys, tmp_path_factory):
         ("pairs", here.vit, "must hold one image in each sample"),
         ("photos", here.bert, "must hold one text, or two in each sample"),
         ("unlabelled", here.bert, "must have a class for each sample"),
+        ("scores", here.bert, "must have a class for each sample"),
         ("whole", here.bert, "labelled samples to test on, in test or validation"),
         ("secret", here.bert, "labelled samples to test on"),
         ("single", here.bert, "must have two classes at least, got one"),

@@ -95,6 +95,7 @@ def test_images_are_of_one_size_and_as_many_channels(here):
 
 @pytest.mark.slow
 def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
+    monkeypatch.setattr(filtering, "RATES", (1e-9, 0.2))
     cell = "filter", "--data", "photos", "--others", "others", "--seeds", 2
     experiment(*cell)
     assert (
@@ -106,6 +107,7 @@ def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
     assert np.shape(found["noise"]["open"]["accuracy"]) == (2, 2, 4, 2)
     assert np.shape(found["clean"]["ideal"]) == (2, 2)
     assert found["sizes"]["server_rate"] is None
+    assert found["sizes"]["rate"] == filtering.RATES[1]
     page = (Path(folder) / "report.html").read_text()
     assert "photos, open-set noise, 3 : 1" in page
     # What is kept is read.
@@ -233,6 +235,14 @@ def test_refuses(here, capsys):
         (("filter", "--data", "pairs"), "must hold one image in each sample"),
         (("filter", "--target", "x"), "no option --target: clients train a model from"),
         (("filter", "--others", "x"), "a cell needs --data: --data is missing"),
+        (
+            ("filter", "--data", "photos", "--others", "photos"),
+            "other sets than --data",
+        ),
+        (
+            ("values", "--data", "photos", "--others", "photos"),
+            "other sets than --data",
+        ),
         (("filter", "--data", "photos", "--full"), "--full does not go with --data"),
         (("values", "--paper"), "a cell needs --data: --data is missing"),
         (("values", "--data", "pairs"), "must hold one image in each sample"),

@@ -25,6 +25,10 @@ SIZES = dataclasses.replace(FilterSizes(), **PLAIN)
 """Clients average plainly, as in the paper."""
 PAPER = dataclasses.replace(SIZES, net="cnn", side=32, channels=(16, 32), rounds=100)
 """With `--paper`: its kind of model. Its pixels and rounds are not at hand."""
+RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Steps of the clients' SGD to choose from, by clean samples alone."""
+SEARCHED = 100
+"""The seed whose deal they are chosen on."""
 BUILT_IN = ("fashion_mnist", "mnist")
 """Where open-set noise comes from, unless it is named."""
 
@@ -84,6 +88,8 @@ def run_cell(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     names = tuple(others or (name for name in BUILT_IN if name != data))
+    if data in names:
+        raise ValueError(f"--others must be other sets than --data, got {data!r}")
     sizes = PAPER if paper else SIZES
     task, noise, digests = _read(data, names, sizes.side, progress)
     sizes = fitted(data, task, noise, sizes, most=None if paper else sizes.clean)
@@ -93,6 +99,15 @@ def run_cell(
         f"are tested on. Each seed, of {len(seeds)}, trains clients for "
         f"{1 + 4 * len(KINDS) * len(sizes.ratios)} times {sizes.rounds} rounds",
     )
+    facts = {"sizes": dataclasses.asdict(sizes), "sets": [data, *names, *digests]}
+    tried = remembered(
+        Path(folder) / "rates.npz",
+        {**facts, "rates": RATES, "seed": SEARCHED},
+        lambda: {"accuracy": searched(task, noise, sizes)},
+    )
+    rate = RATES[int(np.argmax(tried["accuracy"]))]
+    _log.info("a rate of %g is the best of %d on clean samples", rate, len(RATES))
+    sizes = dataclasses.replace(sizes, rate=rate)
     about = {"sizes": dataclasses.asdict(sizes), "sets": [data, *names, *digests]}
     results: dict[str, list[Mapping[str, Any]]] = {}
     for seed in seeds:
@@ -116,6 +131,16 @@ def run_cell(
         noise={kind: stacked(results[kind]) for kind in KINDS},
         clean=stacked(results["clean"]),
     )
+
+
+def searched(task: Samples, noise: Sequence[Samples], sizes: FilterSizes) -> np.ndarray:
+    """Return the last accuracy with clean samples alone at each of `RATES`."""
+    last = []
+    for rate in RATES:
+        start = begin(task, noise, dataclasses.replace(sizes, rate=rate), SEARCHED)
+        scene = start.scene("open", max(sizes.ratios))
+        last.append(start.learn(scene, scene.clean)[0].scores[-1])
+    return np.nan_to_num(np.array(last), nan=-1.0)
 
 
 def clean_seed(

@@ -132,6 +132,8 @@ def run_cell(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     sizes, names = PAPER if paper else SIZES, tuple(others or ())
+    if data in names:
+        raise ValueError(f"--others must be other sets than --data, got {data!r}")
     most = FOREIGN[0] if paper and names else sizes.n
     read = read_samples(data, target, names, sizes, most=most, progress=progress)
     jobs, balanced = applications(read, sizes, paper=paper)
