@@ -25,7 +25,7 @@ from jaxsel.demo.scenes.valuations import KNN, RETRAINED, knn_methods
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("cells")
     cells.photos(root / "data", n=600)
-    cells.photos(root / "data", "others", n=240, grey=True)
+    cells.photos(root / "data", "others", n=240, grey=True, classes=5)
     cells.pairs(root / "data", n=600)
     return SimpleNamespace(
         data=root / "data",
@@ -45,15 +45,23 @@ def here(made, tmp_path, monkeypatch):
 @pytest.fixture
 def small(monkeypatch):
     """Shrink the experiments, and what `--paper` makes of them."""
-    few = {"clean": 60, "test": 30, "clients": 6, "rounds": 2, "fit": 5, "side": 6}
-    tiny = dataclasses.replace(filtering.SIZES, **few, evaluate_every=1, folds=2)
+    few = {
+        "clean": 60,
+        "test": 30,
+        "clients": 6,
+        "rounds": 8,
+        "fit": 5,
+        "side": 6,
+        "ratios": (2.0,),
+    }
+    tiny = dataclasses.replace(filtering.SIZES, **few, evaluate_every=4, folds=2)
     monkeypatch.setattr(filtering, "SIZES", tiny)
-    cnn = dataclasses.replace(tiny, net="cnn", channels=(2, 4), ratios=(0.5,))
+    cnn = dataclasses.replace(tiny, net="cnn", channels=(2, 4))
     monkeypatch.setattr(filtering, "PAPER", cnn)
     few = {"n": 30, "n_val": 15, "n_test": 30, "pool": 60, "rounds": 1, "width": 3}
     monkeypatch.setattr(values, "SIZES", dataclasses.replace(values.SIZES, **few))
     monkeypatch.setattr(values, "_OTHER", 20)
-    few = {"budgets": (4, 8), "main": 4, "shared": 4, "held_out": 4, "min_steps": 4}
+    few = {"budgets": (4,), "main": 4, "shared": 4, "held_out": 4, "min_steps": 4}
     short = {"first": 4, "cycles": (1, 2), "channels": (2, 4), "epochs": 1, "side": 8}
     for name in ("SIZES", "PAPER"):
         base = dataclasses.replace(getattr(mycroft, name), **few, **short)
@@ -91,6 +99,11 @@ def test_images_are_of_one_size_and_as_many_channels(here):
     assert [part.shape[-1] for part in alike] == [3, 3]
     np.testing.assert_array_equal(alike[1], np.repeat(grey, 3, axis=-1))
     assert few.digest != read.digest
+    task, noise, _ = filtering._read("photos", ("others",), 7, False)
+    assert task[0].shape[1:] == noise[0][0].shape[1:] == (7, 7, 3)
+    np.testing.assert_array_equal(np.bincount(noise[0][1]), [96, 96, 48])  # modulo 3
+    alone, _, _ = filtering._read("others", (), 7, False)
+    assert alone[0].shape == (240, 7, 7)
 
 
 @pytest.mark.slow
@@ -104,12 +117,12 @@ def test_filtering_takes_other_sets_as_noise(here, small, capsys, monkeypatch):
     folder = "repro-filter-photos-others"
     found = numbers(folder)
     assert found["others"] == ["others"]
-    assert np.shape(found["noise"]["open"]["accuracy"]) == (2, 2, 4, 2)
+    assert np.shape(found["noise"]["open"]["accuracy"]) == (2, 1, 4, 2)
     assert np.shape(found["clean"]["ideal"]) == (2, 2)
     assert found["sizes"]["server_rate"] is None
     assert found["sizes"]["rate"] == filtering.RATES[1]
     page = (Path(folder) / "report.html").read_text()
-    assert "photos, open-set noise, 3 : 1" in page
+    assert "photos, open-set noise, 2 : 1" in page
     # What is kept is read.
     monkeypatch.setattr(filtering, "noise_seed", None)
     monkeypatch.setattr(filtering, "clean_seed", None)
@@ -147,8 +160,8 @@ def test_mycroft_by_networks_and_on_a_targets_features(here, small, kind, capsys
         cell += ["--target", here.vit, "--paper"]
     experiment(*cell)
     found = numbers("repro-mycroft-photos" + ("-vit" if kind == "vit" else ""))
-    assert np.shape(found["starved classes"]["accuracy"]) == (1, 4, 2, 2)
-    assert np.shape(found["stripes"]["useful"]) == (1, 4, 2)
+    assert np.shape(found["starved classes"]["accuracy"]) == (1, 4, 1, 2)
+    assert np.shape(found["stripes"]["useful"]) == (1, 4, 1)
     assert np.shape(found["permuted"]) == (1, 2, 2, 2)
     assert found["sizes"]["own"] == (63 if kind == "vit" else 21)
     said = capsys.readouterr().out
@@ -214,7 +227,7 @@ def test_a_cell_without_hard_samples_leaves_out_stripes(here, small, monkeypatch
 
     done = {"accuracy": np.zeros((2, 2, 2))}
     fields = [field.name for field in dataclasses.fields(mycroft.Starved)]
-    shapes = {"accuracy": (4, 2, 2), "published": (2, 2), "sent": (4, 2)}
+    shapes = {"accuracy": (4, 1, 2), "published": (1, 2), "sent": (4, 1)}
     starved = {n: np.zeros(shapes.get(n, 2)) for n in fields if n != "budgets"}
     monkeypatch.setattr(mycroft, "spurious_seed", refused)
     monkeypatch.setattr(mycroft, "permuted_seed", lambda *_: done)
