@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import cells
+import jax
 import numpy as np
 import pytest
 from commands import experiment, refuse_experiment as refuse
@@ -15,7 +16,8 @@ pytest.importorskip("tokenizers", reason="comes with the text extra")
 
 from experiments.filter.cells import run as filtering
 from experiments.mycroft.cells import run as mycroft
-from experiments.reading import channels_alike, read_images
+from experiments.mycroft.spurious import draw_backgrounds, on_background
+from experiments.reading import channels_alike, read_cell, read_images
 from experiments.values import cases
 from experiments.values.cells import run as values
 from jaxsel.demo.scenes.valuations import KNN, RETRAINED, knn_methods
@@ -104,6 +106,38 @@ def test_images_are_of_one_size_and_as_many_channels(here):
     np.testing.assert_array_equal(np.bincount(noise[0][1]), [96, 96, 48])  # modulo 3
     alone, _, _ = filtering._read("others", (), 7, False)
     assert alone[0].shape == (240, 7, 7)
+
+
+def test_a_target_encodes_images_as_it_reads_them(here):
+    cell = read_cell("photos", str(here.vit), kind="image", most=8, tested=False)
+    whole = cell.images()
+    assert (whole.shape, whole.dtype) == ((8, 24, 24, 3), np.uint8)
+    features = cell.target.features(cell.take(np.arange(8)))
+    for images in (whole, whole / np.float32(255)):
+        np.testing.assert_allclose(cell.encoded(images), features, atol=1e-6)
+
+
+def test_stripes_behind_images_of_any_kind():
+    x = np.random.default_rng(0).integers(0, 256, (6, 14, 14)).astype(np.uint8)
+    args = np.arange(6) % 2 == 0, jax.random.key(0)
+    grey = on_background(x / np.float32(255), *args)
+    assert (grey >= x / np.float32(255)).all()
+    np.testing.assert_allclose(on_background(x, *args), grey, atol=1e-6)
+    colour = on_background(np.repeat(x[..., None], 3, axis=-1), *args)
+    np.testing.assert_allclose(colour, np.repeat(grey[..., None], 3, -1), atol=1e-6)
+
+
+def test_networks_see_stripes_through_an_encoder():
+    rng = np.random.default_rng(0)
+    data = rng.random((400, 8, 8)), rng.integers(0, 2, 400)
+    sizes = mycroft.Sizes(
+        net="linear", own=20, val=80, test=20, offered=40, shared=4, held_out=4, first=4
+    )
+    encode = lambda x: x.reshape(len(x), -1)[:, :5]
+    key = jax.random.key(0)
+    scene = draw_backgrounds(data, sizes, key, pair=(0, 1), encode=encode)
+    parts = scene.natural, scene.spurious, scene.plain, scene.trainer.held_out
+    assert {part[0].shape[1:] for part in parts} == {(5,)}
 
 
 @pytest.mark.slow
