@@ -130,7 +130,8 @@ def run_cell(
         "%s",
         f"Trainers have {sizes.own} samples of a class, owners {sizes.offered:,} in "
         f"all, {sizes.val:,} validate. Each seed, of {len(seeds)}, trains "
-        f"{5 * len(sizes.budgets) + 6} networks, and as many before stripes",
+        f"{5 * len(sizes.budgets) + 6} networks for starved classes, 11 for permuted "
+        "labels, and as many before stripes as for starved classes",
     )
     jobs: dict[str, Callable[[int], Mapping[str, Any]]] = {
         "starved": functools.partial(starved_seed, (x, read.y), sizes),
