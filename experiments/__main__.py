@@ -15,6 +15,7 @@ from jaxsel.cli import (
     run_command,
     write_report,
 )
+from jaxsel.demo.words import listed
 
 from .filter import command as filtering
 from .mycroft import command as mycroft
@@ -45,12 +46,15 @@ examples:
   python -m experiments mycroft
   python -m experiments mycroft --full --force
   python -m experiments mycroft --executor processes --workers 4
+  python -m experiments mycroft --data food101 --target vit --paper
   python -m experiments selectformer
   python -m experiments selectformer --data glue/sst2 --target distilbert --paper
   python -m experiments selectformer-curve
   python -m experiments secure
   python -m experiments values
-  python -m experiments filter --out repro-filter-2"""
+  python -m experiments values --data cifar10 --target vit
+  python -m experiments filter --out repro-filter-2
+  python -m experiments filter --data cifar10 --others cifar100 --paper"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +81,7 @@ def make_parser() -> Parser:
         if command.SPREAD:
             _add_workers(paper)
         if hasattr(command, "CELL"):
-            _add_cell(paper, command.CELL)
+            _add_cell(paper, command)
     return parser
 
 
@@ -97,16 +101,35 @@ def _add_workers(parser: Parser) -> None:
     )
 
 
-def _add_cell(parser: Parser, about: str) -> None:
-    group = parser.add_argument_group("the paper's own cells", about)
+def _add_cell(parser: Parser, command: Any) -> None:
+    group = parser.add_argument_group("the paper's own cells", command.CELL)
     group.add_argument("--data", metavar="NAME", help="a prepared set of TFDS")
-    group.add_argument("--target", metavar="FOLDER", help="a folder of Hugging Face")
+    for name, about in command.CELL_OPTIONS.items():
+        metavar, many = ("NAME", "+") if name == "others" else ("FOLDER", None)
+        group.add_argument(f"--{name}", metavar=metavar, nargs=many, help=about)
+    for name, why in command.CELL_LACKS.items():
+        group.add_argument(
+            f"--{name}", action=_Lacking, help=argparse.SUPPRESS, const=why
+        )
     group.add_argument(
         "--paper",
         action="store_true",
         dest="grid",
-        help="the whole grid of the paper's tables",
+        help=command.CELL_PAPER,
     )
+
+
+class _Lacking(argparse.Action):
+    """Refuse an option that only other papers have, with a replacement."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        parser.error(f"there is no option {option_string}: {self.const}")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -119,13 +142,12 @@ def _run(args: argparse.Namespace) -> None:
         lasts = command.LASTS_FULL
     if command.SPREAD:
         options["workers"] = Workers(args.executor, args.workers)
-    if _is_cell(args):
-        options = {"data": args.data, "target": args.target, "paper": args.grid}
-        cell = {"data": args.data, "target": args.target, "grid": args.grid}
-        config = {"paper": args.paper, **cell}
+    cell = _cell(args, command)
+    if cell:
+        options = {**cell, "paper": args.grid}
+        config = {"paper": args.paper, **cell, "grid": args.grid}
         make, lasts = command.make_cell, command.LASTS_CELL
-        what = f"{args.data}, with the target in {args.target}"
-        suffix = f"-{args.data}-{Path(args.target).resolve().name}".replace("/", "-")
+        what, suffix = _named(**cell)
     if args.out is None:
         args.out = f"repro-{args.paper}{suffix}"
     if args.seeds is None:
@@ -148,20 +170,23 @@ def _run(args: argparse.Namespace) -> None:
     write_report(args, write, config=config)
 
 
-def _is_cell(args: argparse.Namespace) -> bool:
-    """Return whether a cell of the paper is asked for.
+def _cell(args: argparse.Namespace, command: Any) -> dict[str, Any]:
+    """Return the options of a cell of the paper; none if no cell is asked for.
 
     Raises:
         ValueError: If only a part of it is named, or what does not go with it.
     """
-    data, target = getattr(args, "data", None), getattr(args, "target", None)
-    if data is None and target is None and not getattr(args, "grid", False):
-        return False
-    if data is None or target is None:
-        missing = "--data" if data is None else "--target"
+    if not hasattr(command, "CELL"):
+        return {}
+    cell = {name: getattr(args, name) for name in ("data", *command.CELL_OPTIONS)}
+    if not args.grid and all(value is None for value in cell.values()):
+        return {}
+    needed = ("data", *command.CELL_NEEDS)
+    missing = [f"--{name}" for name in needed if cell[name] is None]
+    if missing:
         raise ValueError(
-            f"--data and --target name a cell together, and --paper is of one: "
-            f"{missing} is missing"
+            f"a cell needs {listed([f'--{name}' for name in needed])}: {missing[0]} is "
+            "missing"
         )
     for option, value in (
         ("--full", args.full),
@@ -173,7 +198,21 @@ def _is_cell(args: argparse.Namespace) -> bool:
                 f"{option} does not go with --data: a cell has sizes of its own, and "
                 "its seeds run one after the other"
             )
-    return True
+    return cell
+
+
+def _named(
+    data: str, target: str | None = None, others: Sequence[str] | None = None
+) -> tuple[str, str]:
+    """Return a description of a cell, and the suffix of its folder."""
+    words, parts = data, [data]
+    if target is not None:
+        words += f", with the target in {target}"
+        parts.append(Path(target).resolve().name)
+    if others is not None:
+        words += f", with others of {listed([*others])}"
+        parts += others
+    return words, "".join(f"-{part}" for part in parts).replace("/", "-")
 
 
 def _counted(seeds: Sequence[int]) -> str:

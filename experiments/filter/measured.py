@@ -32,16 +32,21 @@ RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
 def on_claims(result: Filtering) -> Iterator[Measured]:
     """Yield what was measured on the paper's claims, by its own rule."""
     for case in _by_averaging(result):
-        about = _about(case)
-        for key, (name, a), (other, b) in (
-            ("harm", ("clean alone", case.ideal), ("all data", case.none)),
-            ("all data", ("selection", case.paper), ("all data", case.none)),
-            ("benchmark", ("selection", case.paper), ("benchmark model", case.bench)),
-            ("ideal", ("selection", case.paper), ("clean alone", case.ideal)),
-        ):
-            yield _compared(key, name, a, other, b, **about)
+        yield from on_case(case)
     yield from _sizes(result)
     yield from _time(result)
+
+
+def on_case(case: Case) -> Iterator[Measured]:
+    """Yield what one case says on the paper's claims about accuracies in the end."""
+    about = _about(case)
+    for key, (name, a), (other, b) in (
+        ("harm", ("clean alone", case.ideal), ("all data", case.none)),
+        ("all data", ("selection", case.paper), ("all data", case.none)),
+        ("benchmark", ("selection", case.paper), ("benchmark model", case.bench)),
+        ("ideal", ("selection", case.paper), ("clean alone", case.ideal)),
+    ):
+        yield _compared(key, name, a, other, b, **about)
 
 
 def on_ours(result: Filtering) -> Iterator[Measured]:

@@ -20,6 +20,16 @@ LASTS = "17 minutes on two cores that were busy, with eight"
 LASTS_FULL = "59 minutes with five, before two experiments were added"
 SPREAD = True
 
+CELL = """\
+Any prepared set of images and classes: `--data food101`, by CNNs from scratch, or with
+`--target FOLDER` by linear heads on the features of a ViT. It wants a GPU."""
+CELL_OPTIONS = {"target": "a folder of a ViT of Hugging Face; CNNs without it"}
+CELL_NEEDS = ()
+CELL_LACKS = {"others": "owner and trainer share the samples of --data"}
+CELL_PAPER = "the paper's budgets, and all samples that the set has"
+SEEDS_CELL = 8
+LASTS_CELL = "not timed; what there is to do is counted once data and target are read"
+
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:
     """Run the experiments and return their report, and nothing more to say."""
@@ -35,3 +45,18 @@ def make(folder: Path, **options: Any) -> tuple[Report, str]:
         chapters=mycroft_chapters(result),
     )
     return report, ""
+
+
+def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
+    """Run a cell of the paper and return its report, and a summary."""
+    from .cells.chapter import cell_chapter
+    from .cells.run import run_cell
+
+    chapter = cell_chapter(run_cell(folder, **options))
+    report = Report(
+        title=chapter.title,
+        summary="Which samples of an owner's a trainer of this data set gains from, "
+        "where it lacks some classes, or has seen each before one background only.",
+        chapters=[chapter],
+    )
+    return report, next(block for block in chapter.blocks if isinstance(block, str))

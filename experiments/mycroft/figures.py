@@ -70,7 +70,7 @@ def starved_figures(result: Mycroft) -> list[Figure]:
     if result.foreign is not None:
         shown["MNIST, the owner's digits from another source"] = result.foreign
     return [
-        _budget_figure(
+        budget_figure(
             one,
             f"{name}: accuracy on held-out hard samples against the budget; bands are "
             "one standard deviation over seeds.",
@@ -131,7 +131,7 @@ def matched_figure(result: Mycroft) -> Figure:
 
 def spurious_figures(result: Mycroft) -> list[Figure]:
     one = result.spurious
-    accuracy = _budget_figure(
+    accuracy = budget_figure(
         one,
         "Backgrounds: accuracy on held-out hard samples, all natural, against the "
         "budget.",
@@ -390,7 +390,7 @@ def _headed(how: str) -> str:
     return NAMES[how][0].upper() + NAMES[how][1:]
 
 
-def _budget_figure(one: Starved | Spurious, caption: str) -> Figure:
+def budget_figure(one: Starved | Spurious, caption: str) -> Figure:
     budgets, accuracy = one.budgets, one.accuracy[..., 0]
     curves = {AS_PUBLISHED: one.published[..., 0]}
     curves |= {NAMES[how]: accuracy[:, i] for i, how in enumerate(SELECTORS)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Setting(NamedTuple):
 def on_claims(result: Mycroft) -> Iterator[Measured]:
     """Yield what was measured on the paper's claims, by its own methods."""
     for setting in useful_settings(result):
-        yield from _choice(setting)
+        yield from on_choice(setting)
     yield from _noise(result)
     yield from _design(result)
     yield _ranking(result)
@@ -74,21 +74,9 @@ def on_ours(result: Mycroft) -> Iterator[Measured]:
     """Yield what was measured on our own methods, and in other settings."""
     alike = [*_starved_settings(result)]
     for setting in (*useful_settings(result), *alike):
-        retrieved, published = setting.by("retrieve"), setting.found.published[..., 0]
-        for key, differences, what in (
-            ("func_feat", setting.by("func_feat") - published, "ours less the paper's"),
-            (
-                "retrieve, random",
-                retrieved - setting.by("random"),
-                "retrieval less random",
-            ),
-            ("retrieve, Mycroft", retrieved - published, "retrieval less Mycroft"),
-        ):
-            mean, what = differences.mean(axis=1), f"{what}, all budgets"
-            yield compared(key, mean, what, **setting.about())
+        yield from on_methods(setting)
     for setting in alike:
-        mean, what = setting.ahead().mean(axis=1), "Mycroft less random, all budgets"
-        yield compared("one source", mean, what, **setting.about())
+        yield on_one_source(setting)
     yield from _on_stripes(result)
     if result.tabular is not None:
         yield from on_other_rows(result.tabular)
@@ -97,6 +85,28 @@ def on_ours(result: Mycroft) -> Iterator[Measured]:
     if result.grown_paths is not None:
         yield from on_paths(result.grown_paths, OURS)
         yield on_other_paths(result.grown_paths, OURS)
+
+
+def on_methods(setting: Setting) -> Iterator[Measured]:
+    """Yield mean differences over budgets between our methods and the paper's."""
+    retrieved, published = setting.by("retrieve"), setting.found.published[..., 0]
+    for key, differences, what in (
+        ("func_feat", setting.by("func_feat") - published, "ours less the paper's"),
+        (
+            "retrieve, random",
+            retrieved - setting.by("random"),
+            "retrieval less random",
+        ),
+        ("retrieve, Mycroft", retrieved - published, "retrieval less Mycroft"),
+    ):
+        mean, what = differences.mean(axis=1), f"{what}, all budgets"
+        yield compared(key, mean, what, **setting.about())
+
+
+def on_one_source(setting: Setting) -> Measured:
+    """Measure Mycroft's lead where owner and trainer share a source."""
+    mean, what = setting.ahead().mean(axis=1), "Mycroft less random, all budgets"
+    return compared("one source", mean, what, **setting.about())
 
 
 def useful_settings(result: Mycroft) -> Iterator[Setting]:
@@ -123,7 +133,8 @@ def _starved_settings(result: Mycroft) -> Iterator[Setting]:
         yield Setting(title(name), _scale(result.sizes), one)
 
 
-def _choice(setting: Setting) -> Iterator[Measured]:
+def on_choice(setting: Setting) -> Iterator[Measured]:
+    """Yield Mycroft's lead at each budget, and what the largest one reaches."""
     one, leads = setting.found, setting.ahead().T
     words = ", ".join(
         f"{points(line)} with {budget}"
@@ -146,30 +157,44 @@ def _choice(setting: Setting) -> Iterator[Measured]:
 
 
 def _noise(result: Mycroft) -> Iterator[Measured]:
-    """Yield losses, and what remains of the lead: a choice near zero loses little."""
-    cases = result.cases
-    ours = 100 * cases.published[..., 0]
-    random = 100 * cases.by_spoiling[:, :, SELECTORS.index("random"), 0]
+    cases, clean = result.cases, SPOILT.index("clean")
+    ours = cases.published[..., 0]
+    random = cases.by_spoiling[:, :, SELECTORS.index("random"), 0]
     about = _about(result, "all of the owner's samples spoilt")
     for state in paper.DROPS:
-        clean, i = SPOILT.index("clean"), SPOILT.index(state)
-        lost, lost_by_random = (
-            ours[:, clean] - ours[:, i],
-            random[:, clean] - random[:, i],
-        )
-        yield compared(
-            f"cost, {state}",
-            (lost - lost_by_random) / 100,
-            f"losses {lost.mean():.1f} of {ours[:, clean].mean():.1f} and "
-            f"{lost_by_random.mean():.1f} of {random[:, clean].mean():.1f}; difference",
-            **about,
-        )
-        yield compared(
-            f"lead, {state}",
-            (ours - random)[:, i] / 100,
-            f"{ours[:, i].mean():.1f} and {random[:, i].mean():.1f}; difference",
-            **about,
-        )
+        pair = [clean, SPOILT.index(state)]
+        yield from on_noise(state, ours[:, pair], random[:, pair], **about)
+
+
+def on_noise(
+    state: str, ours: np.ndarray, random: np.ndarray, **about: Any
+) -> Iterator[Measured]:
+    """Yield losses, and what remains of the lead: a choice near zero loses little.
+
+    Args:
+        state: How the owner's samples are spoilt, a key of `paper.DROPS`.
+        ours: Accuracies by Mycroft with clean samples and with spoilt ones, `[S, 2]`.
+        random: By a random choice, `[S, 2]`.
+        **about: Further fields of `Measured`.
+    """
+    lost, by_random = (
+        100 * (ours[:, 0] - ours[:, 1]),
+        100 * (random[:, 0] - random[:, 1]),
+    )
+    means, of_random = 100 * ours.mean(axis=0), 100 * random.mean(axis=0)
+    yield compared(
+        f"cost, {state}",
+        (lost - by_random) / 100,
+        f"losses {lost.mean():.1f} of {means[0]:.1f} and {by_random.mean():.1f} of "
+        f"{of_random[0]:.1f}; difference",
+        **about,
+    )
+    yield compared(
+        f"lead, {state}",
+        ours[:, 1] - random[:, 1],
+        f"{means[1]:.1f} and {of_random[1]:.1f}; difference",
+        **about,
+    )
 
 
 def _design(result: Mycroft) -> Iterator[Measured]:

@@ -30,10 +30,7 @@ from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
 from .choosing import PUBLISHED, choose, look
 from .comparing import compared
-from .spurious import PAIR, SIZES, draw_backgrounds, mixed
-
-Encode = Callable[[np.ndarray], np.ndarray]
-"""From images `[n, h, w]` to features `[n, d]`."""
+from .spurious import PAIR, SIZES, Encode, draw_backgrounds, mixed
 
 SPACES = ("encoder", "pixels", "owner")
 """A pretrained encoder, the images themselves, and the owner's own network."""

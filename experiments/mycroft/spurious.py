@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -13,6 +14,9 @@ from jaxsel.demo.scenes.trainer import Samples, Sizes, Trainer, hire, joined, ta
 
 from .choosing import PUBLISHED, SPACES, View, choose, look
 from .sizes import FULL
+
+Encode = Callable[[np.ndarray], np.ndarray]
+"""From images to features `[n, d]`."""
 
 PAIR = (0, 3)
 """The classes of Fashion-MNIST that play dogs and wolves: T-shirts and dresses."""
@@ -75,15 +79,23 @@ class Spurious:
 
 
 def on_background(x: np.ndarray, vertical: np.ndarray, key: jax.Array) -> np.ndarray:
-    """Put stripes behind grey images `[n, side, side]`, vertical or horizontal.
+    """Put stripes behind images, vertical or horizontal, where these are darker.
 
     Each image has an offset of its own.
+
+    Args:
+        x: Images in 0..1 or bytes, `[n, side, side]`, or `[n, side, side, c]`.
+        vertical: Which stripes are vertical, `[n]`.
+        key: Of the offsets.
     """
+    if x.dtype == np.uint8:
+        x = x / np.float32(255)
     n, side = x.shape[:2]
     width = max(1, side // 7)
     offset = np.asarray(jax.random.randint(key, (n, 1), 0, 2 * width))
     line = 0.6 * ((np.arange(side) + offset) // width % 2)
     behind = np.where(vertical[:, None, None], line[:, None, :], line[:, :, None])
+    behind = behind.reshape(behind.shape + (1,) * (x.ndim - 3))
     return np.maximum(x, behind).astype(np.float32)
 
 
@@ -107,7 +119,12 @@ class Backgrounds:
 
 
 def draw_backgrounds(
-    data: Samples, sizes: Sizes, key: jax.Array, *, pair: tuple[int, int] = PAIR
+    data: Samples,
+    sizes: Sizes,
+    key: jax.Array,
+    *,
+    pair: tuple[int, int] = PAIR,
+    encode: Encode | None = None,
 ) -> Backgrounds:
     """Deal samples of two classes out, none of them twice.
 
@@ -115,9 +132,17 @@ def draw_backgrounds(
     of the second before horizontal ones. Its validation samples, in which it finds the
     hard ones, are the other way round. Pools for owners have both classes in halves.
 
+    Args:
+        data: Images and classes.
+        sizes: How large the experiment is.
+        key: Of all draws.
+        pair: The two classes.
+        encode: From images to what networks see; the images themselves if None.
+
     Raises:
         ValueError: If there are too few samples.
     """
+    see = (lambda images: images) if encode is None else encode
     x, y = take(data, np.flatnonzero(np.isin(data[1], pair)))
     y = (y == pair[1]).astype(y.dtype)
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), len(y)))
@@ -132,7 +157,8 @@ def draw_backgrounds(
     stripes = jax.random.fold_in(key, 2)
 
     def before(rows: np.ndarray, natural: np.ndarray | bool) -> Samples:
-        return on_background(x[rows], (y[rows] == 0) ^ natural, stripes), y[rows]
+        striped = on_background(x[rows], (y[rows] == 0) ^ natural, stripes)
+        return see(striped), y[rows]
 
     trainer = hire(
         before(own, False),
@@ -150,7 +176,7 @@ def draw_backgrounds(
         trainer=trainer,
         natural=before(pools[0], True),
         spurious=before(pools[1], False),
-        plain=(x[pools[0]], y[pools[0]]),
+        plain=(see(x[pools[0]]), y[pools[0]]),
         before=np.array([natural, spurious]),
     )
 
@@ -169,10 +195,14 @@ def spurious_seed(
     *,
     pair: tuple[int, int] = PAIR,
     share: float = 0.1,
+    encode: Encode | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run the experiment once; the fields of `Spurious` without their first axis."""
+    """Run the experiment once; the fields of `Spurious` without their first axis.
+
+    With `encode`, what stands for pixels is what it returns.
+    """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
-    scene = draw_backgrounds(data, sizes, keys[0], pair=pair)
+    scene = draw_backgrounds(data, sizes, keys[0], pair=pair, encode=encode)
     trainer = scene.trainer
     offer, is_natural = mixed(scene, sizes.offered, share)
     owner = new_owner(offer, 2, sizes, keys[1])

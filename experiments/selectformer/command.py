@@ -32,6 +32,10 @@ CELL = """\
 Any prepared set of TFDS and any BERT, DistilBERT, RoBERTa or ViT, by the paper's own
 recipe: `--data glue/sst2 --target FOLDER`. The folder holds config.json,
 model.safetensors and, for texts, tokenizer.json. It wants a GPU."""
+CELL_OPTIONS = {"target": "a folder of Hugging Face"}
+CELL_NEEDS = ("target",)
+CELL_LACKS = {"others": "the pool is of --data alone"}
+CELL_PAPER = "the whole grid of the paper's tables"
 SEEDS_CELL = 5
 LASTS_CELL = "not timed; what there is to do is counted once data and target are read"
 

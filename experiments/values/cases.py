@@ -37,6 +37,8 @@ from .methods import PENALTY, Exact, PaddedUtility, logistic
 from .words import posts, posts_there
 
 Job = Callable[[int], Mapping[str, Any]]
+Embed = Callable[[np.ndarray], np.ndarray]
+Learner = Callable[..., float]
 
 EXACT = Exact(value.LogisticRegression(l2=PENALTY))
 BAYES = value.GaussianNB(var_smoothing=0.05)
@@ -112,8 +114,8 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
     # Without its margin, as the digits of scikit-learn are.
     close = functools.cache(lambda: pictures("mnist", crop=2))
     jobs: dict[str, Callable[[int, jax.Array], Curves]] = {
-        "noisy-fashion_mnist": lambda s, key: _noisy(fashion(), sizes, key),
-        "noisy-digits": lambda s, key: _noisy(
+        "noisy-fashion_mnist": lambda s, key: noisy(fashion(), sizes, key),
+        "noisy-digits": lambda s, key: noisy(
             eights(),
             sizes,
             key,
@@ -121,26 +123,20 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             learner=BAYES,
             samples=sizes.bayes,
         ),
-        "pattern-fashion_mnist": lambda s, key: _pattern(fashion(), sizes, key),
-        "instance-mnist": lambda s, key: instance_watermark_detection(
-            mnist().x,
-            mnist().y,
-            fashion().x[:2000],
-            _methods(logistic(), sizes.samples, foreign=True),
-            rate=0.1,
-            learner=EXACT,
-            seeds=1,
-            key=key,
-            **_three(sizes),
+        "pattern-fashion_mnist": lambda s, key: marked(fashion(), sizes, key),
+        "instance-mnist": lambda s, key: planted(
+            mnist(), fashion().x[:2000], sizes, key
         ),
-        "summary-adult": lambda s, key: _summary(adult(), sizes, key),
-        "acquisition-mnist": lambda s, key: _acquisition(mnist(), sizes, key),
+        "summary-adult": lambda s, key: summary(
+            adult(), sizes, key, embed=project(adult().other_x, sizes.width)
+        ),
+        "acquisition-mnist": lambda s, key: bought(mnist(), sizes, key),
         "mnist-digits": lambda s, key: _adaptation(close(), eights(), sizes, key),
         "digits-mnist": lambda s, key: _adaptation(eights(), close(), sizes, key),
     }
     if posts_there():
         adverts = functools.cache(posts)
-        jobs["noisy-words"] = lambda s, key: _noisy(
+        jobs["noisy-words"] = lambda s, key: noisy(
             adverts(),
             sizes,
             key,
@@ -150,17 +146,20 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
         )
     # The word needs more pixels than values see.
     whole = functools.cache(lambda: pictures("fashion_mnist", 28))
-    jobs["pattern-test"] = lambda s, key: _pattern(whole(), sizes, key, "text")
+    small = lambda x: shrink(x, SIDE).reshape(len(x), -1)
+    jobs["pattern-test"] = lambda s, key: marked(
+        whole(), sizes, key, pattern="text", embed=small
+    )
     if sizes == FULL:
-        jobs["pattern-mnist"] = lambda s, key: _pattern(mnist(), sizes, key)
+        jobs["pattern-mnist"] = lambda s, key: marked(mnist(), sizes, key)
     if accelerated():
-        jobs["noisy-network"] = lambda s, key: _noisy(
+        jobs["noisy-network"] = lambda s, key: noisy(
             fashion(), sizes, key, learner=perceptron(10)
         )
     if with_texts:
         valued = max(VALUED_TEXTS, sizes.n + sizes.n_val)
         read = functools.cache(lambda: texts(valued=valued)["MiniLM"])
-        jobs["noisy-texts"] = lambda s, key: _noisy(
+        jobs["noisy-texts"] = lambda s, key: noisy(
             read(),
             sizes,
             key,
@@ -207,7 +206,7 @@ def _three(sizes: Sizes) -> dict[str, Any]:
     return {"n": sizes.n, "n_val": sizes.n_val, "n_test": sizes.n_test}
 
 
-def _noisy(
+def noisy(
     part: Part,
     sizes: Sizes,
     key: jax.Array,
@@ -215,8 +214,9 @@ def _noisy(
     share: float = 0.1,
     learner: value.Learner | None = None,
     samples: Samples | None = None,
-    embed: Callable[[np.ndarray], np.ndarray] | None = None,
+    embed: Embed | None = None,
 ) -> Curves:
+    """Find wrong labels by all values, once."""
     learner = logistic() if learner is None else learner
     return noisy_labels(
         part.x,
@@ -231,43 +231,81 @@ def _noisy(
     )
 
 
-def _pattern(
+def marked(
     part: Part,
     sizes: Sizes,
     key: jax.Array,
+    *,
     pattern: Literal["corner", "text"] = "corner",
+    size: int = 2,
+    learner: Learner | None = None,
+    embed: Embed | None = None,
 ) -> Curves:
-    embed = lambda x: shrink(x, SIDE).reshape(len(x), -1)
+    """Find samples with a mark by all values, once."""
     return pattern_watermark_detection(
         part.x,
         part.y,
         _methods(logistic(), sizes.samples, foreign=True),
         rate=0.1,
         pattern=pattern,
-        size=2,
-        embed=embed if pattern == "text" else None,
-        learner=retrain_mlp(),
+        size=size,
+        embed=embed,
+        learner=retrain_mlp() if learner is None else learner,
         seeds=1,
         key=key,
         **_three(sizes),
     )
 
 
-def _summary(part: Part, sizes: Sizes, key: jax.Array) -> Curves:
+def planted(
+    part: Part,
+    foreign: np.ndarray,
+    sizes: Sizes,
+    key: jax.Array,
+    *,
+    rate: float = 0.1,
+    learner: Learner = EXACT,
+    embed: Embed | None = None,
+) -> Curves:
+    """Find samples of another source by all values, once."""
+    return instance_watermark_detection(
+        part.x,
+        part.y,
+        foreign,
+        _methods(logistic(), sizes.samples, foreign=True),
+        rate=rate,
+        learner=learner,
+        embed=embed,
+        seeds=1,
+        key=key,
+        **_three(sizes),
+    )
+
+
+def summary(
+    part: Part,
+    sizes: Sizes,
+    key: jax.Array,
+    *,
+    samples: Samples | None = None,
+    **options: Any,
+) -> Curves:
+    """Remove the lowest values of each kind, once."""
     return summarisation(
         part.x,
         part.y,
-        _methods(logistic(), sizes.two),
+        _methods(logistic(), sizes.two if samples is None else samples),
         remove=np.arange(11) / 20,
         learner=EXACT,
-        embed=project(part.other_x, sizes.width),
         seeds=1,
         key=key,
         **_three(sizes),
+        **options,
     )
 
 
-def _acquisition(part: Part, sizes: Sizes, key: jax.Array) -> Curves:
+def bought(part: Part, sizes: Sizes, key: jax.Array, **options: Any) -> Curves:
+    """Buy by predicted values, once."""
     capacity = 100 + 50 * sizes.rounds
 
     def retrained(
@@ -299,6 +337,7 @@ def _acquisition(part: Part, sizes: Sizes, key: jax.Array) -> Curves:
         learner=EXACT,
         seeds=1,
         key=key,
+        **options,
     )
 
 

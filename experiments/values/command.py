@@ -22,6 +22,19 @@ LASTS = "about twelve minutes on two cores with ten"
 LASTS_FULL = "38 minutes before three experiments were added"
 SPREAD = True
 
+CELL = """\
+Any prepared set of images, on pixels or as a ViT in a folder sees them: `--data cifar10
+--target FOLDER`; or of texts, as a BERT, DistilBERT or RoBERTa does. It wants a GPU."""
+CELL_OPTIONS = {
+    "target": "a folder of Hugging Face, whose features are valued; pixels without it",
+    "others": "prepared sets of images to plant among those of --data",
+}
+CELL_NEEDS = ()
+CELL_LACKS = {}
+CELL_PAPER = "the study's numbers of points"
+SEEDS_CELL = 10
+LASTS_CELL = "not timed; what there is to do is counted once data and target are read"
+
 
 def make(folder: Path, **options: Any) -> tuple[Report, str]:
     """Run the experiments and return their report, and how many claims hold."""
@@ -38,3 +51,18 @@ def make(folder: Path, **options: Any) -> tuple[Report, str]:
         chapters=[study_chapter(result)],
     )
     return report, f"Of the study's claims {study_tally(result)}"
+
+
+def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
+    """Run a cell of the study and return its report, and a summary."""
+    from .cells.chapter import cell_chapter
+    from .cells.run import run_cell
+
+    chapter = cell_chapter(run_cell(folder, **options))
+    report = Report(
+        title=chapter.title,
+        summary="What values of data find and train on this data set: wrong labels, "
+        "watermarks, a summary, an acquisition; which of the study's claims hold.",
+        chapters=[chapter],
+    )
+    return report, next(block for block in chapter.blocks if isinstance(block, str))

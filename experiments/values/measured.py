@@ -42,7 +42,7 @@ def on_applications(result: Study) -> Iterator[Measured]:
     """Yield what was measured on claims about applications."""
     for name, curves in result.applications.items():
         about = {"where": TITLES[name], "scale": application_scale(name, result)}
-        yield from _application(name, curves, about)
+        yield from on_application(name, curves, about)
 
 
 def application_scale(name: str, result: Study) -> str:
@@ -63,10 +63,20 @@ def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
     return {m: found[measure] for m, found in curves.summary.items()}
 
 
-def _application(
-    name: str, curves: Curves, about: Mapping[str, Any]
+def on_application(
+    name: str, curves: Curves, about: Mapping[str, Any], *, other: str | None = None
 ) -> Iterator[Measured]:
-    kind, other = name.split("-")[0], OTHER_MODEL.get(name, "")
+    """Yield what one application says on the study's claims.
+
+    Args:
+        name: What it finds or trains, in front of a "-".
+        curves: Of all values.
+        about: On which data, and how large it was.
+        other: Why values that train a model again can't speak for the study's; what
+            `OTHER_MODEL` has, if None.
+    """
+    kind = name.split("-")[0]
+    other = OTHER_MODEL.get(name, "") if other is None else other
     some = {**about, "other": other}
     if kind == "noisy":
         auc = _theirs(name, curves, "auc")

@@ -59,7 +59,7 @@ def pairs(data_dir, name="pairs", n=160, hidden_test=True):
     prepare(data_dir, name, {**text, "label": label, "idx": np.int32}, splits)
 
 
-def photos(data_dir, name="photos", n=150):
+def photos(data_dir, name="photos", n=150, grey=False, classes=3):
     """Images of uneven sizes, as Food-101's, brighter in the second class."""
     rng = np.random.default_rng(0)
 
@@ -67,35 +67,39 @@ def photos(data_dir, name="photos", n=150):
         for i in range(n):
             shape = (4 + i % 5, 5 + i % 3, 3)
             image = rng.integers(0, 120, shape) + 120 * (i % 3 == 1)
+            image = image[:, :, 0] if grey else image
             file = io.BytesIO()
             Image.fromarray(image.astype(np.uint8)).save(file, format="PNG")
-            yield {"image": file.getvalue(), "label": i % 3}
+            yield {"image": file.getvalue(), "label": i % classes}
 
     structure = {
-        "image": features.Image(),
-        "label": features.ClassLabel(names=["a", "b", "c"]),
+        "image": features.Image(shape=(None, None, 1 if grey else 3)),
+        "label": features.ClassLabel(num_classes=classes),
     }
     splits = {"train": [*rows(n)], "test": [*rows(30)]}
     prepare(data_dir, name, structure, splits, keys=("image", "label"))
 
 
-def target(folder, kind):
-    """Write a tiny BERT or ViT with random weights."""
+def target(folder, kind, side=SIDE):
+    """Write a tiny BERT, DistilBERT or ViT with random weights."""
     from safetensors.numpy import save_file
 
     folder.mkdir()
     rng = np.random.default_rng(0)
-    shapes = _bert() if kind == "bert" else _vit()
-    scale = {"hidden_size": HIDDEN, "intermediate_size": WIDE, "hidden_act": "relu"}
+    shapes = {"bert": _bert, "distilbert": _distilbert, "vit": lambda: _vit(side)}
+    shapes = shapes[kind]()
+    distilled = kind == "distilbert"
     config = {
         "model_type": kind,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        **scale,
+        "n_layers" if distilled else "num_hidden_layers": LAYERS,
+        "n_heads" if distilled else "num_attention_heads": HEADS,
+        "dim" if distilled else "hidden_size": HIDDEN,
+        "hidden_dim" if distilled else "intermediate_size": WIDE,
+        "activation" if distilled else "hidden_act": "relu",
         "vocab_size": len(WORDS),
         "max_position_embeddings": POSITIONS,
-        "image_size": SIDE,
-        "patch_size": 2,
+        "image_size": side,
+        "patch_size": side // 3,
     }
     (folder / "config.json").write_text(json.dumps(config))
     tensors = {
@@ -107,19 +111,19 @@ def target(folder, kind):
         for name, shape in shapes.items()
     }
     save_file(tensors, folder / "model.safetensors")
-    if kind == "bert":
+    if kind != "vit":
         _tokenizer(folder / "tokenizer.json")
     return folder
 
 
-def _layers(names):
+def _layers(names, stem="encoder.layer"):
     rows = [HIDDEN] * 5 + [WIDE] + [HIDDEN] * 2
     shapes = {}
     for i in range(LAYERS):
         for j, (name, out) in enumerate(zip(names.split(), rows, strict=True)):
             wide = (out, WIDE if j == 6 else HIDDEN)
-            shapes[f"encoder.layer.{i}.{name}.weight"] = (out,) if j in (4, 7) else wide
-            shapes[f"encoder.layer.{i}.{name}.bias"] = (out,)
+            shapes[f"{stem}.{i}.{name}.weight"] = (out,) if j in (4, 7) else wide
+            shapes[f"{stem}.{i}.{name}.bias"] = (out,)
     return shapes
 
 
@@ -138,12 +142,25 @@ def _bert():
     }
 
 
-def _vit():
-    patches = (SIDE // 2) ** 2
+def _distilbert():
+    embeddings = {
+        name: shape
+        for name, shape in _bert().items()
+        if name.startswith("embeddings") and "token_type" not in name
+    }
+    names = (
+        "attention.q_lin attention.k_lin attention.v_lin attention.out_lin "
+        "sa_layer_norm ffn.lin1 ffn.lin2 output_layer_norm"
+    )
+    return {**embeddings, **_layers(names, "transformer.layer")}
+
+
+def _vit(side):
+    patch = side // 3
     return {
         "embeddings.cls_token": (1, 1, HIDDEN),
-        "embeddings.position_embeddings": (1, 1 + patches, HIDDEN),
-        "embeddings.patch_embeddings.projection.weight": (HIDDEN, 3, 2, 2),
+        "embeddings.position_embeddings": (1, 1 + 3 * 3, HIDDEN),
+        "embeddings.patch_embeddings.projection.weight": (HIDDEN, 3, patch, patch),
         "embeddings.patch_embeddings.projection.bias": (HIDDEN,),
         "layernorm.weight": (HIDDEN,),
         "layernorm.bias": (HIDDEN,),

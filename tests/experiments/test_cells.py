@@ -14,6 +14,7 @@ from commands import experiment, refuse_experiment as refuse
 pytest.importorskip("safetensors", reason="comes with the text extra")
 pytest.importorskip("tokenizers", reason="comes with the text extra")
 
+from experiments.reading import read_cell
 from experiments.selectformer.cells import trial
 from experiments.selectformer.cells.chapter import cell_chapter, cell_claims
 from experiments.selectformer.cells.grid import (
@@ -25,7 +26,6 @@ from experiments.selectformer.cells.grid import (
     cuts,
     ways,
 )
-from experiments.selectformer.cells.reading import read_cell
 from experiments.selectformer.cells.run import CellResult
 from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel.models import EncoderConfig
@@ -43,6 +43,7 @@ def made(tmp_path_factory):
     return SimpleNamespace(
         data=root / "data",
         bert=cells.target(root / "bert", "bert"),
+        distilbert=cells.target(root / "distilbert", "distilbert"),
         vit=cells.target(root / "vit", "vit"),
     )
 
@@ -94,6 +95,11 @@ def test_refuses(here, capsys, tmp_path_factory):
     rows = [{"text": "good", "label": 0}] * 3
     for name, kinds, splits in (
         ("unlabelled", text, {"train": [{"text": "good"}]}),
+        (
+            "scores",
+            text | {"label": np.float32},
+            {"train": [{**rows[0], "label": 0.5}]},
+        ),
         ("whole", text | label, {"train": rows}),
         ("secret", text | label, {"train": rows, "test": [{"text": "a", "label": -1}]}),
         ("single", text | label, {"train": rows, "test": rows}),
@@ -105,9 +111,10 @@ def test_refuses(here, capsys, tmp_path_factory):
         ("pairs", elsewhere / "none", "config.json"),
         ("pairs", bare, "weights must be one safetensors"),
         ("pairs", lone, "there is no tokenizer.json"),
-        ("pairs", here.vit, "must hold one image for a target of images"),
-        ("photos", here.bert, "must hold one text, or two, for a target of texts"),
+        ("pairs", here.vit, "must hold one image in each sample"),
+        ("photos", here.bert, "must hold one text, or two in each sample"),
         ("unlabelled", here.bert, "must have a class for each sample"),
+        ("scores", here.bert, "must have a class for each sample"),
         ("whole", here.bert, "labelled samples to test on, in test or validation"),
         ("secret", here.bert, "labelled samples to test on"),
         ("single", here.bert, "must have two classes at least, got one"),
@@ -120,7 +127,7 @@ def test_refuses(here, capsys, tmp_path_factory):
     for option in (("--full",), ("--workers", "2"), ("--executor", "ray")):
         message = refuse(capsys, *cell, *option)
         assert f"{option[0]} does not go with --data" in message
-    assert "no option --data" in refuse(capsys, "values", "--data", "pairs")
+    assert "no option --data" in refuse(capsys, "secure", "--data", "pairs")
 
 
 def test_the_grid_is_the_papers():
@@ -302,13 +309,16 @@ def test_a_refused_proxy_is_no_defeat(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cell_runs_and_goes_on(here, short, monkeypatch, capsys):
-    cell = "selectformer", "--data", "pairs", "--target", here.bert, "--seeds", 1
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "vit"])
+def test_a_cell_runs_and_goes_on(here, short, monkeypatch, capsys, kind):
+    data, n, bought = ("photos", 62, 12) if kind == "vit" else ("pairs", 89, 18)
+    cell = "selectformer", "--data", data, "--target", getattr(here, kind)
+    cell = (*cell, "--seeds", 1)
     experiment(*cell)
-    out = Path("repro-selectformer-pairs-bert")
+    out = Path(f"repro-selectformer-{data}-{kind}")
     said = capsys.readouterr().out
-    assert "89 samples are offered, 30 tested on" in said
-    assert "purchase 4 of 4: probe, 18 samples" in said
+    assert f"{n} samples are offered, 30 tested on" in said
+    assert f"purchase 4 of 4: probe, {bought} samples" in said
     numbers = json.loads((out / "report.json").read_text())["chapters"][0]["data"]
     accuracy = np.array(numbers["accuracy"], float)
     assert accuracy.shape == (1, 4)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.reading import Cell, read_cell
 from jaxsel.demo.seeds import stacked
 
 from .grid import Cut, Way, called, cuts, ways
-from .reading import Cell, read_cell
 from .trial import RATES, TUNING, deal, trial
 
 _log = logging.getLogger("experiments")

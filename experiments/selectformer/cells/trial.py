@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments.reading import Cell
 from experiments.seeds import free_programs
 from experiments.selectformer.sources import KEPT
 from experiments.store import remembered
@@ -34,7 +35,6 @@ from jaxsel.proxy import (
 )
 
 from .grid import PROBE, TYPICAL, Cut, Way, cuts
-from .reading import Cell
 
 BOOTSTRAP = 0.05
 POINTS = 5_120_000

@@ -70,10 +70,12 @@ def new_net(
     hidden: int = 128,
     rate: float = 3e-3,
 ) -> Net:
-    """Return an untrained "cnn", or an "mlp" with one layer of `hidden` units."""
+    """Return an untrained "cnn", an "mlp" with `hidden` units, or a "linear" model."""
     rngs = nnx.Rngs(key)
     if kind == "cnn":
         model = CNN(shape, n_classes, channels=channels, rngs=rngs)
+    elif kind == "linear":
+        model = MLP(int(np.prod(shape)), n_classes, rngs=rngs)
     else:
         model = MLP(int(np.prod(shape)), hidden, n_classes, rngs=rngs)
     return Net(*nnx.split(model, nnx.Param), rate)

@@ -24,7 +24,7 @@ class Sizes:
     """Sizes of an experiment.
 
     Attributes:
-        net: Model of trainer and owners, "cnn" or "mlp".
+        net: Model of trainer and owners, "cnn", "mlp" or "linear".
         channels: Channels of a CNN's blocks.
         side: Pixels along a side: larger images are averaged down to it.
         own: The trainer's samples of a class that is not starved.

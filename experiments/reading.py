@@ -1,4 +1,4 @@
-"""Reading one cell: a prepared set of TFDS, as a target of Hugging Face takes it."""
+"""Reading prepared sets of TFDS for cells, with or without a target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,14 @@ import numpy as np
 from flax import nnx
 
 from jaxsel._progress import track
+from jaxsel.data import available
 from jaxsel.models import Target, load_target, tokenize
 
 LENGTH = 128
 """Tokens of a text at most; the paper does not say how many it takes."""
 
 _CHUNK = 1024
+_BLOCK = 256  # images that are encoded at once
 _TESTS = ("test", "validation", "validation_matched")
 
 
@@ -56,9 +58,28 @@ class Cell:
         if config.kind == "text":
             return jax.tree.map(lambda array: array[rows], self.inputs)
         pixels = np.stack([_resized(self.inputs[row], config.side) for row in rows])
-        if pixels.shape[-1] < config.channels:
-            pixels = np.repeat(pixels, config.channels, axis=-1)
-        return ((pixels / np.float32(255) - self.mean) / self.scale).astype(np.float32)
+        return self.scaled(pixels / np.float32(255))
+
+    def scaled(self, images: np.ndarray) -> np.ndarray:
+        """Return images in 0..1, `[n, side, side, c]`, as the target reads them."""
+        if images.shape[-1] < self.target.config.channels:
+            images = np.repeat(images, self.target.config.channels, axis=-1)
+        return ((images - self.mean) / self.scale).astype(np.float32)
+
+    def images(self) -> np.ndarray:
+        """Return all images at the target's size, `[n, side, side, c]` of bytes."""
+        side = self.target.config.side
+        return np.stack(channels_alike([_resized(one, side) for one in self.inputs]))
+
+    def encoded(self, images: np.ndarray) -> np.ndarray:
+        """Return the mean row of the target's last layer, `[n, H]`.
+
+        Args:
+            images: `[n, side, side, c]`, in 0..1 or bytes.
+        """
+        parts = [images[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
+        features = self.target.features
+        return np.concatenate([features(self.scaled(unit(part))) for part in parts])
 
 
 class Split(NamedTuple):
@@ -68,69 +89,163 @@ class Split(NamedTuple):
     y: np.ndarray
 
 
-def read_cell(data: str, target: str, *, progress: bool = False) -> Cell:
-    """Read the training and test samples of a set, as a target takes them.
+class Prepared(NamedTuple):
+    """Labelled samples of a set.
+
+    Attributes:
+        train: To train on.
+        test: To test on; none if they were not asked for.
+        n_classes: C; classes are 0 to C - 1.
+        digest: Of what was read.
+    """
+
+    train: Split
+    test: Split
+    n_classes: int
+    digest: str
+
+
+def read_prepared(
+    data: str,
+    kind: str,
+    *,
+    side: int | None = None,
+    tested: bool = True,
+    most: int | None = None,
+    progress: bool = False,
+) -> Prepared:
+    """Read the labelled samples of a prepared set.
 
     Test samples are those of "test", or of "validation" where the classes of "test"
-    are kept secret, as in GLUE. Texts of two parts are joined by the tokenizer's
-    separator.
+    are kept secret, as in GLUE.
 
     Args:
         data: Name of a prepared set of TFDS, such as "glue/sst2".
-        target: Folder with `config.json`, `model.safetensors` and, for texts,
-            `tokenizer.json`.
+        kind: "text" or "image".
+        side: Pixels along a side at most: larger images are resized. Any if None.
+        tested: Whether to read test samples, too.
+        most: Training samples to read at most; TFDS has shuffled them. All if None.
         progress: Show bars.
 
     Raises:
-        FileNotFoundError: If the set is not prepared, or the folder lacks a file.
-        ValueError: If the set has no classes, or no splits to train and to test on, or
-            does not hold what the target reads.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If the set has no classes, only one of them, no splits to train and
+            to test on, or does not hold what is read.
     """
-    # The folder first: it is checked in a second, and a set may take minutes.
-    config = load_target(target).config
     builder = _builder(data)
-    names, label = _features(data, builder.info, config.kind)
-    side = config.side if config.kind == "image" else None
+    names, label = _features(data, builder.info, kind)
 
-    def read(split: str) -> Split:
-        return _read(builder, split, names, label, side, progress)
+    def read(split: str, most: int | None = None) -> Split:
+        if split not in builder.info.splits:
+            return Split([], np.zeros(0))
+        one = _read(builder, split, names, label, side, most, progress)
+        rows = np.flatnonzero(one.y >= 0)
+        return Split([one.x[row] for row in rows], one.y[rows])
 
-    train = read("train") if "train" in builder.info.splits else Split([], np.zeros(0))
-    tests = (read(name) for name in _TESTS if name in builder.info.splits)
-    test = next((one for one in tests if (one.y >= 0).any()), Split([], np.zeros(0)))
+    train, test = read("train", most), Split([], np.zeros(0, int))
+    if tested:
+        test = next((one for one in map(read, _TESTS) if len(one.y)), test)
     for use, split in (("train", train), ("test", test)):
-        if not (split.y >= 0).any():
+        if (use == "train" or tested) and not len(split.y):
             raise ValueError(
                 f"--data {data!r} must have labelled samples to {use} on, in "
                 f"{'train' if use == 'train' else ' or '.join(_TESTS)}; its splits are "
                 f"{', '.join(sorted(builder.info.splits)) or 'none'}"
             )
-    known = [split.y >= 0 for split in (train, test)]
-    y = np.concatenate([s.y[k] for s, k in zip((train, test), known, strict=True)])
-    n_classes = int(y.max()) + 1
-    if n_classes < 2:
+    y = np.concatenate([train.y, test.y])
+    if len(np.unique(y)) < 2:
         raise ValueError(f"--data {data!r} must have two classes at least, got one")
-    model = load_target(target, n_classes=n_classes, read="mean", rngs=nnx.Rngs(0))
-    x = [
-        one
-        for split, keep in zip((train, test), known, strict=True)
-        for one, kept in zip(split.x, keep, strict=True)
-        if kept
-    ]
+    facts = f"{builder.data_dir} {kind} {side} {most}"
+    digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return Prepared(train, test, int(y.max()) + 1, digest)
+
+
+def read_cell(
+    data: str,
+    target: str,
+    *,
+    kind: str | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Cell:
+    """Read the training and test samples of a set, as a target takes them.
+
+    Texts of two parts are joined by the tokenizer's separator.
+
+    Args:
+        data: Name of a prepared set of TFDS, such as "glue/sst2".
+        target: Folder with `config.json`, `model.safetensors` and, for texts,
+            `tokenizer.json`.
+        kind: "text" or "image", where a target must be of that kind.
+        progress: Show bars.
+        **options: See `read_prepared`.
+
+    Raises:
+        FileNotFoundError: If the set is not prepared, or the folder lacks a file.
+        ValueError: If the set can't serve, see `read_prepared`, or the target is of
+            another kind.
+    """
+    # The folder first: it is checked in a second, and a set may take minutes.
+    config = load_target(target).config
+    if kind not in (None, config.kind):
+        raise ValueError(
+            f"--target {target} must be a target of {kind}s, such as a "
+            f"{'ViT' if kind == 'image' else 'BERT'}, got one of {config.kind}s"
+        )
+    side = config.side if config.kind == "image" else None
+    read = read_prepared(data, config.kind, side=side, progress=progress, **options)
+    model = load_target(target, n_classes=read.n_classes, read="mean", rngs=nnx.Rngs(0))
+    x = [*read.train.x, *read.test.x]
     return Cell(
         name=data,
         inputs=_tokens(x, model, target) if config.kind == "text" else x,
-        y=y.astype(np.int32),
-        train=int(known[0].sum()),
-        n_classes=n_classes,
+        y=np.concatenate([read.train.y, read.test.y]).astype(np.int32),
+        train=len(read.train.y),
+        n_classes=read.n_classes,
         target=model,
-        digest=_digest(Path(target), str(builder.data_dir)),
+        digest=_digest(Path(target), read.digest),
         **(_scaling(Path(target)) if config.kind == "image" else {}),
     )
 
 
+def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.ndarray]:
+    """Read images of one size, whatever their own is.
+
+    Args:
+        data: Name of a prepared set of TFDS.
+        side: Pixels along a side: images are resized, without regard to proportions.
+        **options: See `read_prepared`.
+
+    Returns:
+        What was read, and the images in 0..1, test samples last, `[n, side, side, c]`,
+        of one channel if all are grey, else of three.
+
+    Raises:
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If the set can't serve, see `read_prepared`.
+    """
+    read = read_prepared(data, "image", side=side, **options)
+    x = [_resized(one, side) for one in (*read.train.x, *read.test.x)]
+    return read, np.stack(channels_alike(x)) / np.float32(255)
+
+
+def unit(images: np.ndarray) -> np.ndarray:
+    """Return images in 0..1, float32, from such or from bytes."""
+    scale = 255 if images.dtype == np.uint8 else 1
+    return images.astype(np.float32) / np.float32(scale)
+
+
+def channels_alike(x: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Give images `[..., c]` one channel if all have one, else three."""
+    if all(one.shape[-1] == 1 for one in x):
+        return [*x]
+    return [
+        np.repeat(one, 3, axis=-1) if one.shape[-1] == 1 else one[..., :3] for one in x
+    ]
+
+
 def _builder(data: str) -> Any:
-    """Return what reads a prepared set, without TensorFlow."""
+    """Return the builder of a prepared set, which reads it without TensorFlow."""
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.
@@ -152,6 +267,8 @@ def _builder(data: str) -> Any:
 
 
 def _how_to_prepare(data: str) -> str:
+    if data in {one.name for one in available()} - {"digits"}:
+        return f"Prepare it: jaxsel data prepare {data}"
     return (
         'Where there is a network: python -c "import tensorflow_datasets as tfds; '
         f"tfds.builder({data!r}, file_format='array_record').download_and_prepare()\""
@@ -173,10 +290,10 @@ def _features(data: str, info: Any, kind: str) -> tuple[list[str], str]:
     if keys and keys[0] in names:
         names = [keys[0]]
     if not 1 <= len(names) <= (1 if kind == "image" else 2):
-        many = "image" if kind == "image" else "text, or two,"
+        many = "image" if kind == "image" else "text, or two"
         raise ValueError(
-            f"--data {data!r} must hold one {many} for a target of {kind}s, "
-            f"got the features {', '.join(sorted(features))}"
+            f"--data {data!r} must hold one {many} in each sample, got the features "
+            f"{', '.join(sorted(features))}"
         )
     return names, label
 
@@ -187,15 +304,17 @@ def _read(
     names: list[str],
     label: str,
     side: int | None,
+    most: int | None,
     progress: bool,
 ) -> Split:
     source = builder.as_data_source(split=split)
+    size = min(len(source), most or len(source))
     x: list[Any] = []
     y: list[int] = []
     for start in track(
-        range(0, len(source), _CHUNK), progress=progress, label=f"Reading {split}"
+        range(0, size, _CHUNK), progress=progress, label=f"Reading {split}"
     ):
-        stop = min(start + _CHUNK, len(source))
+        stop = min(start + _CHUNK, size)
         for row in source.__getitems__(list(range(start, stop))):
             parts = [row[name] for name in names]
             x.append(tuple(parts) if side is None else _within(parts[0], side))

@@ -1,0 +1,1 @@
+"""Filtering on any prepared set of images, with other sets as noise."""

@@ -1,0 +1,1 @@
+"""Mycroft on any prepared set of images, by networks or on a target's features."""

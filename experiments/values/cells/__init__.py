@@ -1,0 +1,1 @@
+"""The study's applications on any prepared set of images or texts."""
