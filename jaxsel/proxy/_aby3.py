@@ -77,12 +77,12 @@ _ROWWISE: dict[int, dict[str, tuple[int, int, int, int, int, int]]] = {
 
 
 def traffic(operation: Operation, samples: int, ring: int = 64) -> Traffic:
-    """Return what an operation on a batch sends.
+    """Return the traffic of an operation on a batch.
 
     Args:
         operation: Of `owned_schedule`.
-        samples: Of the batch.
-        ring: Its bits, 64 or 128.
+        samples: Samples of the batch.
+        ring: Bits of the ring, 64 or 128.
     """
     kind, words = operation.kind, _WORDS[ring]
     if kind == "zero":
@@ -140,9 +140,9 @@ def _even(total: float, messages: float, waits: float) -> Traffic:
 
 
 def _shared(words: int, calls: int = 1) -> Traffic:
-    """Return what it takes for the data owner's numbers to become shares.
+    """Return the traffic of turning the data owner's numbers into shares.
 
-    Beside a product they are on the way while others work.
+    Without latency: beside a product these messages overlap with others.
     """
     size = 8 * words
     return Traffic(2 * calls / 3, 0.0, (0, 2 * size, 0), (size, 0, size))

@@ -38,12 +38,12 @@ def leakage_of_answer(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Attack a secret proxy with what a choice by it has answered.
+    """Attack a secret proxy with the answer of a choice by it.
 
-    What a data owner can do after a run, with what it has: its samples, the manifest,
-    and what was opened. Some samples are held out, as many of the chosen as of the
-    others; the attacks are fitted to the answer on the rest, and judged by how they
-    rank the held-out samples against what was opened of them. No weights are needed,
+    A data owner can run this after a choice, on its samples, the manifest, and the
+    answer. Some samples are held out, the same share of the chosen as of the others;
+    the attacks are fitted to the answer on the rest, and judged by how they rank the
+    held-out samples against the answer on these. No weights are needed,
     and none are returned. `leakage` tells the model owner the same beforehand.
 
     Args:
@@ -54,15 +54,15 @@ def leakage_of_answer(
         mask: `[n, L]`, which rows are no padding; all if None.
         levels: How many pivots each score lies above, `[n]`, see `places`; None where
             only the set was opened.
-        features: What the attacks read instead of x, `[n, d]`.
+        features: Features that the attacks read instead of x, `[n, d]`.
         held_out: Share of the samples that attacks are judged by.
-        seed: Of what is held out, and of random starts.
+        seed: Seed of the held-out split, and of random starts.
         steps: As for `leakage`.
         enough: As for `leakage`.
 
     Returns:
-        What the best attacks recovered, judged by the answer: without cosines. It costs
-        what `leakage` does.
+        The recoveries of the best attacks, judged by the answer: without cosines. The
+        cost is that of `leakage`.
 
     Raises:
         TypeError: If an argument has the wrong type.

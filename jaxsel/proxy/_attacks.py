@@ -1,4 +1,4 @@
-"""Attacks on a proxy by a data owner who knows its samples and what a choice declared.
+"""Attacks on a proxy by a data owner, from its samples and the answer of a choice.
 
 Each is a surrogate of the scores, of features that the data owner has, fitted to the
 samples' places among the pivots (see `declare`) by ordinal logistic regression: with
@@ -69,14 +69,14 @@ def attack(
     steps: int,
     seed: int,
 ) -> Iterator[Surrogate]:
-    """Yield surrogates of a proxy's scores, fitted to what was declared.
+    """Yield surrogates of a proxy's scores, fitted to the declared levels.
 
-    A monotone one; from several starts one that scores as a linear probe does; and for
+    A linear score; from several starts one with the readout of a linear probe; and for
     proxies with a hidden layer, and for transformers, a small network.
 
     Args:
-        features: Standardised, `[n, d]` float32: a probe's own, else what stands for
-            the samples.
+        features: Standardised, `[n, d]` float32: a probe's own, else those of
+            `attacked_features`.
         levels: `[n]`, whole numbers from 0, see `Declared`; bools for a set.
         manifest: The proxy's.
         steps: L-BFGS steps of a fit, at most; each is a few passes over the features.
@@ -118,7 +118,7 @@ def fit_levels(
     l2: float,
     steps: int,
 ) -> Probe:
-    """Return the probe whose scores tell the levels best, from a start.
+    """Fit a probe to levels by ordinal logistic regression, from a start.
 
     Args:
         x: Standardised features, `[n, d]`.
@@ -159,7 +159,7 @@ def fit_levels(
 
 
 def _padded(n_levels: int) -> int:
-    """Return for how many thresholds to compile: whatever the number of passes."""
+    """Return the number of thresholds, padded so that few programs are compiled."""
     return 1 if n_levels == 1 else 32 * -(-n_levels // 32)
 
 

@@ -78,7 +78,7 @@ class KeyShare:
     key: a break is seen, and must not be answered by another try without a reason.
 
     Args:
-        role: Whose half it is.
+        role: The party that this half belongs to.
 
     References:
         Blum, Coin flipping by telephone, CRYPTO 1981. The commitment is SHA-256 of 256

@@ -198,7 +198,7 @@ def _worst(
 
 
 def _check_ties(manifest: Manifest, scores: np.ndarray, *, strict: bool) -> None:
-    """Tell of scores that differ, and are equal once they are rounded."""
+    """Warn, or raise if `strict`, where rounding ties scores that differ."""
     bits = manifest.fixed_point.fraction_bits
     factor = scale_head(manifest, fraction_bits=bits)[2]
     clear = np.unique(np.asarray(scores, np.float64))

@@ -126,7 +126,7 @@ def target_manifest(
         target: The target: sizes are taken from its architecture.
         n_classes: Classes.
         length: Padded length of a text; images have their patches.
-        score: What samples are ranked by.
+        score: Score that ranks the samples.
 
     Raises:
         ValueError: If the target has fewer layers or heads, or a text no length.
@@ -260,7 +260,7 @@ def _head(model: Any, manifest: Manifest) -> Probe:
 
 
 def exactly(manifest: Manifest) -> Manifest:
-    """Return a manifest with every emulator undone: what the emulators imitate.
+    """Return the manifest with the exact function in place of each emulator.
 
     Args:
         manifest: Of a proxy.
@@ -291,21 +291,21 @@ def emulate(
     backbone: Proxy | None = None,
     seeds: int = 1,
 ) -> list[Proxy]:
-    """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
+    """Fit proxies' emulators ex vivo, each to its inputs in the exact model.
 
     Those with a closed form are fitted by it; the MLPs of all proxies are trained in
     one loop. Samples go through each proxy in batches, so that not all of their
     attention scores are in memory.
 
     Args:
-        proxies: Those of `prune`, or probes.
+        proxies: Proxies of `prune`, or probes.
         x: Embedded samples of the bootstrap set, `[n, L, H]`, or features: then, for
             emulators of the score, of all samples that are known.
         mask: `[n, L]`; all rows if None.
-        key: Of the MLPs.
+        key: For the MLPs' initial weights and batches.
         ids: Their token ids `[n, L]`, for proxies of one-hot words.
-        source: What MLPs are trained on, see `train_mlps`.
-        n_points: Likewise.
+        source: Training samples of the MLPs, see `train_mlps`.
+        n_points: As in `train_mlps`.
         backbone: A model of at least as many layers, such as `prune` makes of all heads
             with feed-forward parts: emulators are fitted to its activations, as in the
             paper to those of the sub-model M_g. None: each to those of its own proxy.
@@ -378,7 +378,7 @@ def _emulate(
     key: jax.Array,
     jobs: list[tuple[int, Nonlinearity, Params, str]],
 ) -> Proxy:
-    """Fit what has a closed form, and note the MLPs with the places they go to."""
+    """Fit emulators of closed form; append MLPs and where they go to `jobs`."""
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
     seen = Observed(backbone.params, exactly(backbone.manifest), x, shown)

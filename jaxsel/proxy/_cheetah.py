@@ -92,11 +92,11 @@ _ELEMENTWISE = {
 
 
 def traffic(operation: Operation, samples: int) -> Traffic:
-    """Return what an operation on a batch sends.
+    """Return the traffic of an operation on a batch.
 
     Args:
         operation: Of `owned_schedule`.
-        samples: Of the batch.
+        samples: Samples of the batch.
     """
     kind = operation.kind
     if kind in ("share", "zero"):
@@ -162,7 +162,7 @@ def _gates(gates: _Gates, count: int) -> Traffic:
 
 
 def _asked(ciphertexts: float, replies: float | None = None, by: int = 1) -> Traffic:
-    """Return an exchange in which one party asks, and the other one replies."""
+    """Return the traffic of one party's ciphertexts, and of the other's replies."""
     replies = ciphertexts if replies is None else replies
     sent = [0.0, 0.0]
     sent[by], sent[1 - by] = _QUERY * ciphertexts, _REPLY * replies
@@ -192,18 +192,18 @@ def _squares(count: int) -> Traffic:
 
 
 def _one_way(count: int, owner: int) -> Traffic:
-    """Return a product of numbers with those of one party."""
+    """Return the traffic of an elementwise product with one party's numbers."""
     asked = _asked(_PARTS * math.ceil(count / SLOTS), by=owner)
     return asked + _gates(_CUT, count)
 
 
 def switched(count: int) -> Traffic:
-    """Return a layer of switches, whose settings are shared bits."""
+    """Return the traffic of a layer of switches, set by shared bits."""
     return _gates(_SELECT, count)
 
 
 def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:
-    """Return one product of matrices, before it is cut back."""
+    """Return the traffic of one product of matrices, before it is cut back."""
     left = encrypts_left(m, k, n)
     first, second = owners or (None, None)
     if first is None and second is None:

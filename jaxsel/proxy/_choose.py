@@ -99,7 +99,7 @@ def diverse(
     *,
     budget: int,
 ) -> Int32[jax.Array, " budget"]:
-    """Choose by worth times distance from what is chosen already: a pure kernel.
+    """Choose greedily by worth times distance from earlier choices: a pure kernel.
 
     Args:
         worth: `[n]`, above 0.

@@ -1,4 +1,4 @@
-"""Messages of choosing the highest scores, by engine and by what is opened."""
+"""Messages of choosing the highest scores, by engine and by leak."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chosen(
     *,
     risk: float | None = None,
 ) -> Traffic:
-    """Return what a choice sends, expected or at most.
+    """Return the traffic of a choice: expected, or an upper bound.
 
     Args:
         engine: The engine.
@@ -39,8 +39,8 @@ def chosen(
         k: How many are chosen.
         passes: Batches of comparisons.
         comparisons: In all of them.
-        risk: That more is sent, however comparisons are spread over the passes, and
-            again in what follows them; expected if None.
+        risk: Probability that more is sent, however comparisons are spread over the
+            passes, and again after a second shuffle; None for the expectation.
     """
     if engine == "crypten":
         return Traffic.equal(
@@ -78,7 +78,7 @@ def harmonic(n: int) -> float:
 
 
 def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
-    """Return how many numbers SPU's parties compare: of few lengths, of few programs.
+    """Return how many numbers SPU's parties compare, passes padded to few lengths.
 
     A pass is lengthened to n halved so often, or 7, 6 or 5 eighths of that, but to 64
     at least. Sizes are taken as spread evenly by their logarithm: in between two

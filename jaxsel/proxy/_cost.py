@@ -47,7 +47,7 @@ class Network:
     def wait(self, traffic: Traffic, engine: EngineName = "crypten") -> float:
         """Return how long an engine's messages take, without computing.
 
-        CrypTen's rounds take `one_way_per_round` latencies each; what SPU waits for is
+        CrypTen's rounds take `one_way_per_round` latencies each; SPU's waits are
         counted in latencies.
         """
         each = self.one_way_per_round if engine == "crypten" else 1.0
@@ -58,7 +58,7 @@ class Network:
 @brief
 @dataclasses.dataclass(frozen=True)
 class CostRow:
-    """One operation: what it sends for a full batch, and for all samples."""
+    """The traffic of one operation, for a full batch and for all samples."""
 
     operation: Operation
     one_batch: Traffic
@@ -70,7 +70,7 @@ class CostRow:
 class Cost:
     """The counted forward pass over `n` samples in batches.
 
-    Bytes are payload: what a party sends plus what it receives, as engines count. On
+    Bytes are payload, sent plus received by a party, as engines count them. On
     CrypTen and Cheetah both parties count the same; on ABY3 it is the owner who has
     more, in expectation. The dealer's traffic is not in them, nor the choice of the
     best samples (`choice_cost`).
@@ -78,7 +78,7 @@ class Cost:
     Attributes:
         rows: The operations, in order.
         n: Samples.
-        batch_size: Samples of a batch; the last one has what is left.
+        batch_size: Samples of a batch; the last one has the rest.
         lanes: Batches that run in step, their small operations as one.
         network: The link that `seconds` is for, if any.
         engine: The engine.

@@ -1,4 +1,4 @@
-"""Warnings on what a choice opens by itself, and on rows that a secure run refuses.
+"""Warnings about choices that open too much, and rows that a secure run refuses.
 
 They follow from public sizes, or from what one party holds; nothing is sent.
 """
@@ -39,7 +39,7 @@ def choice_warnings(
     *,
     appraisal: Literal["mean", "threshold", "none"] = "none",
 ) -> tuple[str, ...]:
-    """Return what to know before a choice is opened: sentences, none if all is well.
+    """Return warnings about a choice, before it is opened; none if all is well.
 
     Of public sizes alone; `leakage` measures what these only suggest.
 
@@ -47,7 +47,7 @@ def choice_warnings(
         manifest: Of the phase's proxy.
         n: Rows that the choice is made from.
         keep: Rows that it leaves.
-        appraisal: What both learn of the chosen rows' scores besides.
+        appraisal: Statistic of the chosen rows' scores that both parties learn.
 
     Raises:
         TypeError: If a count is no whole number.
@@ -104,11 +104,11 @@ class PoolChange:
     common: int
 
     def warning(self, *, few: int = 100) -> str | None:
-        """Return a sentence if two choices would open what neither opens alone.
+        """Return a warning if two choices together would open more than each alone.
 
         Args:
-            few: Rows from which on a change is no longer warned of: a difference of
-                two means tells about the scores of as many.
+            few: Number of changed rows from which there is no warning: the difference
+                of two means then depends on the scores of as many.
         """
         changed = self.added + self.removed
         if not self.common or changed >= check_count("few", few):
@@ -136,7 +136,7 @@ def row_digests(
     whether a sample that he guesses is among them. One pass over the rows.
 
     Args:
-        x: What a proxy reads, `[n, ...]`.
+        x: Samples as a proxy reads them, `[n, ...]`.
         mask: Its mask, `[n, L]`, if there is one.
         secret: Key of the digests, up to 64 bytes, the same for all pools to compare.
 
@@ -169,7 +169,7 @@ def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
 
     Args:
         old: Digests of the earlier pool, `[n]`.
-        new: Those of this one, `[m]`.
+        new: Digests of this one, `[m]`.
 
     Returns:
         How many rows came, went and stayed.
@@ -185,8 +185,8 @@ class OutOfBounds:
     """Rows of a pool that a manifest's bound on the inputs refuses.
 
     Attributes:
-        rows: Their numbers in x, `[m]` int64, in the order that was asked for.
-        n: Samples that were looked at.
+        rows: Their indices in x, `[m]` int64, in the order they were checked.
+        n: Samples that were checked.
         bound: The manifest's, on the absolute value.
         largest: The largest finite absolute value among them.
     """
@@ -203,7 +203,7 @@ class OutOfBounds:
 
     @property
     def remedy(self) -> str | None:
-        """A sentence on what to do about them; None if there are none."""
+        """Advice on the refused rows; None if there are none."""
         if not len(self.rows):
             return None
         rows = "row" if len(self.rows) == 1 else "rows"
@@ -226,10 +226,10 @@ def out_of_bounds(
 
     Args:
         manifest: Of the phase's proxy.
-        x: What the proxy reads, `[n, ...]`: numbers, or token ids, whose bounds are
-            the vocabulary's.
-        rows: Which samples to look at, whole numbers `[m]`; all if None. Those that
-            `exclude` names need not fit.
+        x: Samples as the proxy reads them, `[n, ...]`: numbers, or token ids, which
+            the vocabulary bounds.
+        rows: Samples to check, whole numbers `[m]`; all if None. Rows that `exclude`
+            names need not fit.
 
     Raises:
         IndexError: If there is no such row.
@@ -262,7 +262,7 @@ def out_of_bounds(
 def _pieces(
     samples: np.ndarray, asked: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield numbers of rows, and these rows, `[m, -1]`."""
+    """Yield indices of rows, and these rows, flattened to `[m, -1]`."""
     step = max(1, _CHUNK // max(1, samples[:1].nbytes))
     for start in range(0, len(asked), step):
         at = asked[start : start + step]

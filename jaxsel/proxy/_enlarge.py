@@ -180,7 +180,7 @@ def fix_head(manifest: Manifest) -> Manifest:
 
 
 def _rebounded(manifest: Manifest, factors: Mapping[str, float]) -> Manifest:
-    """Return a manifest with bounds times factors, that says of no further scale."""
+    """Return a manifest with bounds times factors, and without the head's limits."""
     bounds = {
         place: bound * factors.get(place, 1.0)
         for place, bound in manifest.fixed_point.bounds.items()

@@ -45,7 +45,7 @@ class Trained:
     """The MLPs of one operation and one width, standardisation folded in.
 
     Attributes:
-        params: What `mlp` takes, with a leading axis of seeds.
+        params: Parameters of `mlp`, with a leading axis of seeds.
         r2: Share of the outputs' variance that is explained, on samples that training
             did not see, `[seeds]`: a fifth of the distinct observed rows, 2048 at most,
             or all where fewer than five differ, and synthesised ones by `source`.
@@ -78,14 +78,14 @@ def train_mlps(
     Inputs and outputs are standardised, the squared error is minimised by Adam with a
     cosine schedule, and the standardisation is folded into the weights. Nothing is
     stored: each step draws its batch by the key and the step's number. A fifth of the
-    distinct rows, 2048 at most, is held out, to tell how well the MLPs do. L-BFGS goes
+    distinct rows, 2048 at most, is held out, to measure the MLPs' R². L-BFGS goes
     on with those of an entropy, in at most half a CPU second each, and is kept where it
-    does better on what is held out.
+    does better on the held-out rows.
 
     Memory: the rows, and a batch times all hidden units.
 
     Args:
-        operations: What to imitate.
+        operations: Operations to imitate.
         widths: Hidden units of the MLPs; each operation gets all of them.
         key: For initial weights and batches.
         seeds: MLPs of each operation and width, which differ in their initial weights.
@@ -237,7 +237,7 @@ def _stack(operations: Sequence[Nonlinearity], source: Source) -> Arrays:
 
 
 def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]:
-    """One batch for every group: inputs `[m, in, batch]`, and masks or None."""
+    """Draw a batch for every group: inputs `[m, in, batch]`, and masks or None."""
     observed = _observed(setup.source, setup.batch)
     synthetic = setup.batch - observed
     key_noise, key_index = jax.random.split(key)
@@ -413,7 +413,7 @@ def _pilot(
 def _initial(
     rng: np.random.Generator, inputs: int, outputs: int, setup: _Setup
 ) -> Arrays:
-    """Normal weights of unit gain."""
+    """Return normal weights of unit gain."""
     fan = np.repeat(setup.widths, np.array(setup.widths) * setup.seeds)
     return {
         "w1": rng.normal(size=(inputs + 1, setup.units)) / inputs**0.5,

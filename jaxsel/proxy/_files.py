@@ -83,7 +83,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 def read_weights(
     folder: str | os.PathLike[str], manifest: Manifest
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a folder of `save_proxy`, whose file is read once.
+    """Return the arrays in a folder of `save_proxy`, from one read of their file.
 
     Args:
         folder: Where it wrote.
@@ -143,14 +143,14 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """Return what a safetensors file says of itself: in its header, a JSON object.
+    """Return the metadata in a safetensors file's header, a JSON object.
 
-    Its length stands in front, in 8 bytes.
+    The header's length stands in front, in 8 bytes.
     """
     length = int.from_bytes(content[:8], "little")
     return dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
 
 
 def _digest(manifest: Manifest) -> str:
-    """Return what ties weights to their manifest: a run may end between two renames."""
+    """Return a manifest's hash: a run may end between the renames of two files."""
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()

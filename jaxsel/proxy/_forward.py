@@ -1,4 +1,4 @@
-"""A proxy's forward pass, driven by its manifest: what the secure run computes too.
+"""A proxy's forward pass, driven by its manifest; the secure run computes the same.
 
 Parameters are a plain pytree:
 
@@ -47,8 +47,8 @@ class Activations:
     Attributes:
         scores: Before the softmax, `[n, heads, rows, L]`; `rows` is 1 in the last layer
             where the classifier reads the first row, else L.
-        variances: Of the rows that the norms centre, `[n, rows]` each: that of the
-            attention, and that of the feed-forward part where there is one.
+        variances: Of the rows that the norms centre, `[n, rows]` each: the attention's,
+            and the feed-forward part's where there is one.
         hidden: The largest absolute value that each sample gives the activation of the
             feed-forward part, `[n]`; None where there is none.
     """

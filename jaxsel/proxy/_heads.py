@@ -42,10 +42,10 @@ def _products(layer: EncoderLayer) -> list[float]:
 def gradient_importance(
     target: Target, inputs: Any, labels: npt.ArrayLike, *, batch_size: int = 16
 ) -> np.ndarray:
-    """Return how much a loss feels each head, `[layers, heads]`.
+    """Return the sensitivity of a loss to each head, `[layers, heads]`.
 
-    The mean over samples of `|∂ loss / ∂ gate|`, where a gate of 1 multiplies what a
-    head gives. One forward and one backward pass for each sample.
+    The mean over samples of `|∂ loss / ∂ gate|`, where a gate of 1 multiplies a
+    head's output. One forward and one backward pass for each sample.
 
     Args:
         target: A target with a head, fine-tuned.

@@ -44,7 +44,7 @@ class ProxyLoss:
 
     Attributes:
         manifest: The proxy's architecture.
-        goal: What the targets are.
+        goal: The kind of targets.
     """
 
     manifest: Manifest
@@ -171,7 +171,7 @@ def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.nda
 def check_ranking(
     proxy: Proxy, logits: np.ndarray, *, min_correlation: float | None
 ) -> None:
-    """Refuse a proxy if emulated and exact entropies of these logits rank otherwise.
+    """Raise if emulated and exact entropies of these logits rank differently.
 
     Nothing is refused where `min_correlation` is None.
     """

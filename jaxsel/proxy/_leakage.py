@@ -1,4 +1,4 @@
-"""Attacks on a proxy by what a secure choice answers, for its owner to run before.
+"""Attacks on a proxy by the answer of a secure choice, for its owner to run before.
 
 No protocol hides its own answer. A data owner knows every sample's features. The rows
 that are chosen, and under `leak="rank"` the outcomes of comparisons with pivots, are
@@ -56,7 +56,7 @@ def leakage(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Attack a proxy with what a secure choice by it would answer.
+    """Attack a proxy with the answer that a secure choice by it would give.
 
     For the model owner, before a run: the choice is simulated in the clear on samples
     that it has, of the kind that the pool holds. The attacker is the data owner: it
@@ -73,18 +73,18 @@ def leakage(
         x: Samples as the proxy reads them, see `Proxy.logits`.
         keep: Rows that the choice leaves, or below 1 their share.
         mask: `[n, L]`, which rows are no padding; all if None.
-        features: What the attacker reads instead, `[n, d]`, such as features of the
-            public base model.
+        features: Features that the attacker reads instead, `[n, d]`, such as those of
+            the public base model.
         held_out: Share of the samples that the choice doesn't see: attacks are judged
             by how they rank these.
-        seed: Public, of the pivots; of what is held out and of random starts as well.
+        seed: Public seed of the pivots, of the held-out split and of random starts.
         leak: "rank": outcomes of all comparisons are declared. "set": only the set.
         steps: L-BFGS steps of a fit, at most.
         enough: The rank correlation at which no further attack is made.
 
     Returns:
-        What the best attacks recovered. For each kind of answer about ten fits, of a
-        few passes a step over the attacker's features, n·d, and some d³.
+        The recoveries of the best attacks. For each kind of answer about ten fits, of
+        a few passes a step over the attacker's features, n·d, and some d³.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -147,10 +147,10 @@ def leakage_by_phase(
     """Attack the proxy of each phase, on samples that stand for the pool.
 
     Phases keep the shares that they keep of the pool, so that the last one is attacked
-    on what the others leave of the samples.
+    on the samples that the others leave.
 
     Args:
-        prepared: The model owner's proxies, and what is public of them.
+        prepared: The model owner's proxies, and their public part.
         samples: Samples of the kind that the pool holds, and as many if there are.
         base: The public base model that embeds them; not needed by probes.
         held_out: As for `leakage`.
@@ -197,7 +197,7 @@ def expected_leakage(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Return what a choice by a linear probe should leak, of its manifest alone.
+    """Return the expected leakage of a choice by a linear probe, from its manifest.
 
     The attacks of `leakage`, on a random probe and standard normal features. Features
     of an encoder vary along few directions, and are recovered from fewer samples: a
@@ -330,7 +330,7 @@ def _directions(head: Probe) -> np.ndarray | None:
 
 
 def _cosine(found: np.ndarray, true: np.ndarray) -> float:
-    """Return the mean cosine of the angles between what two matrices' columns span."""
+    """Return the mean cosine of the principal angles between two column spaces."""
     from scipy import linalg
 
     if found.shape[1] > 1:

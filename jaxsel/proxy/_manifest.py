@@ -70,7 +70,7 @@ class Emulator:
         width: Hidden units of `mlp`, knots of a norm's `hinge`; else None.
         degree: Of `polynomial`, at least 2; else None.
         centre: For attention by powers: see above.
-        bias: Likewise.
+        bias: For attention by powers: see above.
     """
 
     family: str
@@ -216,7 +216,7 @@ class Score:
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedPoint:
-    """Fraction bits of the ring, and bounds on what is computed, as powers of two.
+    """Fraction bits of the ring, and bounds on computed numbers, as powers of two.
 
     Attributes:
         fraction_bits: Fraction bits of a number in the 64-bit ring.
@@ -264,7 +264,7 @@ class Manifest:
     """A proxy's architecture: public, and enough to run and to cost it.
 
     Attributes:
-        inputs: What is shared for each sample.
+        inputs: The data owner's input, shared for each sample.
         layers: The layers, first to last; none for features.
         final_norm: The norm after the last layer of a pre-norm encoder; else None.
         read: The row that the classifier reads: "cls" (the first; then the last layer

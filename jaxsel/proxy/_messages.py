@@ -1,4 +1,4 @@
-"""Messages between the parties of a selection, and what each of them reveals."""
+"""Messages between the parties of a selection, each with the facts that it reveals."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Published:
 
     @staticmethod
     def from_json(text: str) -> Published:
-        """Return what `to_json` wrote.
+        """Return the phases that `to_json` wrote.
 
         Raises:
             ValueError: If it is no JSON, is of another format or version, or has a

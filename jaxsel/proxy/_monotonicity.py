@@ -47,7 +47,7 @@ def check_monotonicity(
     *,
     min_correlation: float = 0.9,
 ) -> float:
-    """Return `monotonicity`, and refuse an emulator that ranks otherwise.
+    """Return `monotonicity`, or raise if it is below `min_correlation`.
 
     An MLP that was trained too briefly can turn the ranking around without any other
     sign: check it on the bootstrap set before the proxy is used.

@@ -36,9 +36,9 @@ class Observed:
 
     Attributes:
         logits: `[n, C]`.
-        variances: Of each layer, those of each of its norms, `[n, rows]`.
+        variances: Before each norm of each layer, `[n, rows]`.
         embedded: The variances before the norm of a secret table's rows, or None.
-        final: Those before the final norm, `[n, rows]`, or None.
+        final: The variances before the final norm, `[n, rows]`, or None.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Observed:
 def largest(
     params: Params, manifest: Manifest, x: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, Any, Seen]:
-    """Return scores `[n]`, and the largest of logits and of what `run` has seen."""
+    """Return scores `[n]`, and the largest absolute logit and activations of `run`."""
     rows = batch_rows(manifest, len(x))
     scores, parts = list[np.ndarray](), list[Any]()
     for chunk in chunk_slices(len(x), rows):

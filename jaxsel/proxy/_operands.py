@@ -48,8 +48,8 @@ class Operation:
         shapes: The shape of each operand; -1 in front stands for the samples of a
             batch, and an operand without it is shared by them (weights).
         degree: The highest power, of `powers`.
-        owners: Of each operand the rank of whose array it is, None of shares; empty
-            where all are.
+        owners: The rank of each operand's owner, None for shares; empty where all are
+            shares.
     """
 
     place: str
@@ -63,9 +63,8 @@ class Operation:
     def coalesced(self) -> bool:
         """True if batches that run in step make this operation as one.
 
-        What has small operands costs rounds rather than bytes: one call for several
-        batches costs them once. What is as large as a layer's rows stays apart, for
-        memory.
+        Small operands cost rounds rather than bytes: one call for several batches
+        costs them once. Operands as large as a layer's rows stay apart, for memory.
         """
         sizes = [math.prod(shape[1:]) for shape in self.shapes if shape[0] == N]
         return max(sizes) <= COALESCED
@@ -104,7 +103,7 @@ def elements(operation: Operation, samples: int) -> int:
 
 
 def joins(length: int) -> int:
-    """Return after how many joins of pairs, all at once, a row is one.
+    """Return how many rounds of pairwise joins reduce a row to one element.
 
     A row of odd length leaves one out, and takes it in by a join of its own.
     """

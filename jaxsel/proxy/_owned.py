@@ -1,4 +1,4 @@
-"""Operands that are shapes alone, and know whose they are: what SPU's engines count.
+"""Operands of a shape and an owner alone, from which SPU's engines are counted.
 
 CrypTen adds and scales shares at no cost. SPU cuts a product with a public number back
 to its digits, which the parties do together; an owner's array that never left them
@@ -16,17 +16,17 @@ from ._shaped import Shaped, broadcast, outcome
 from .families._place import Call, Kind, Shape
 
 Note = Callable[[Kind, Shape, int | None], None]
-"""Gets "scale", "share" or "zero", the shape, and whose array it is."""
+"""Gets "scale", "share" or "zero", the shape, and the owner's rank or None."""
 
 
 class Owned(Shaped):
-    """A shape, and the rank of whose array it is; None of shares.
+    """A shape and its owner's rank; None for a shared array.
 
     Attributes:
         owner: That rank.
-        note: Is told of what costs.
-        factor: The public number that its array has yet to be multiplied by: more of
-            them are one.
+        note: Called with each operation that costs.
+        factor: The public number that its array has yet to be multiplied by: several
+            become one product.
     """
 
     def __init__(self, *shape: int, owner: int | None, note: Note):
@@ -78,13 +78,13 @@ _SMALLEST, _PIECE = -12, 7
 
 
 def public_factors(number: float) -> tuple[float, ...]:
-    """Return what shares are multiplied by in turn, to be multiplied by `number`.
+    """Return `number` as factors that shares are multiplied by in turn.
 
     In fixed point a small number has few digits. It is taken as one of at least a half,
     and a power of two. A factor of 1 is left out.
 
     Args:
-        number: What shares are to be multiplied by; both parties know it.
+        number: Public factor of the shares; both parties know it.
 
     Returns:
         Factors whose product is `number`: none, one, or a fraction and a power of two;
@@ -122,7 +122,7 @@ def cat(parts: Sequence[Owned]) -> Owned:
 
 
 def result_of(call: Call) -> Any:
-    """Return what an operation gives: an owner's alone if all operands are."""
+    """Return the result of an operation: one owner's if all operands are."""
     operands: tuple[Owned, ...] = call.operands
     owners = {operand.owner for operand in operands}
     kept = operands[0].like if len(owners) == 1 else operands[0].shared

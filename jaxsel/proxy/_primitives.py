@@ -1,8 +1,8 @@
 """Rounds and payload of the primitives of stock CrypTen 0.4.1 between two parties.
 
 Counted as its communicator counts: a round is a call of the communicator; the payload
-is what one party sends plus what it receives, 8 bytes each way for every ring element
-that is opened. Sharing an input costs nothing (the masks come from seeds agreed upon
+is sent plus received by one party, 8 bytes each way for every ring element that is
+opened. Sharing an input costs nothing (the masks come from seeds agreed upon
 before), nor does what is linear in secrets: sums, public factors, truncation. What the
 dealer sends is apart.
 

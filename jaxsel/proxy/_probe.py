@@ -74,7 +74,7 @@ def fit_probe(
     steps: int = 200,
     key: jax.Array | None = None,
 ) -> Probe:
-    """Fit a probe to labels, or to what a target says of unlabelled samples.
+    """Fit a probe to labels, or to a target's outputs on unlabelled samples.
 
     Features are standardised, and that is folded into the first layer. Full-batch
     L-BFGS: each step costs a few passes over the features, m·d·(h + C).
@@ -84,7 +84,7 @@ def fit_probe(
         targets: By `loss`.
         loss: "labels": cross-entropy with classes `[m]`. "logits": squared distance
             from the target's logits `[m, C]`, less their mean over classes; distils
-            what it knows of every sample. "ranks": logistic loss over pairs of samples,
+            its outputs on every sample. "ranks": logistic loss over pairs of samples,
             so that the probe's entropies rank as the scores `[m]` do; nothing else of
             the target is learned.
         n_classes: Number of classes C; that of the logits, if they are given.
@@ -168,7 +168,7 @@ def _fit(
     loss: Loss,
     steps: int,
 ) -> Probe:
-    """Minimise a loss by L-BFGS, and return the best weights that it came by."""
+    """Minimise a loss by L-BFGS; return the weights of the lowest loss on the way."""
 
     def objective(probe: Probe) -> jax.Array:
         small = sum(jnp.sum(w**2) for w in probe.weights)

@@ -33,8 +33,8 @@ class Proxy:
     """A proxy that is ready to rank samples.
 
     Attributes:
-        manifest: What it computes: public.
-        params: With which numbers: the model owner's secret. See `proxy_logits`.
+        manifest: The architecture: public.
+        params: The parameters: the model owner's secret. See `proxy_logits`.
     """
 
     manifest: Manifest
@@ -113,7 +113,7 @@ class Proxy:
 
         Args:
             manifest: Its description, see `probe_manifest`.
-            probe: What `fit_probe` returned.
+            probe: The result of `fit_probe`.
         """
         offset = jnp.zeros(manifest.head.n_classes)
         params: Params = {"layers": [], "head": probe, "score": {}, "offset": offset}
@@ -121,7 +121,7 @@ class Proxy:
 
     @staticmethod
     def from_arrays(manifest: Manifest, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
-        """Return the proxy whose `arrays` these are.
+        """Return the proxy that has these `arrays`.
 
         Raises:
             ValueError: If an array is missing, unknown or of another shape than the

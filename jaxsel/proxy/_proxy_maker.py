@@ -42,8 +42,8 @@ class ProxyMaker:
     """Makes the proxies of a plan's phases; all of it is the model owner's secret.
 
     Attributes:
-        owner: Whose target and settings are used.
-        plan: What both parties know.
+        owner: The model owner, with target and settings.
+        plan: The plan, which both parties know.
         sold: The bootstrap set.
         tuned: The target, fine-tuned on it; None if no phase needs it.
     """
@@ -126,7 +126,7 @@ class ProxyMaker:
     def prepare(
         self, *, checkpoint: Folder | None = None, progress: bool = False
     ) -> Prepared:
-        """Make the proxies of all phases: what the secure run takes.
+        """Make the proxies of all phases, for the secure run.
 
         Args:
             checkpoint: Folder in which the state of each training is saved.
@@ -255,14 +255,14 @@ class ProxyMaker:
         return proxy, proxy.logits(seen)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:
-        """Take the prior off the logits, where there is one."""
+        """Subtract the log prior from the logits, if there is one."""
         if self._prior is None:
             return proxy
         offset = log_prior(self._prior, self.plan.n_classes)
         return Proxy(proxy.manifest, proxy.params | {"offset": offset})
 
     def _bounded(self, proxy: Proxy) -> Proxy:
-        """Return a proxy with bounds on its numbers, those of the bootstrap set."""
+        """Return a proxy with bounds on its numbers, measured on the bootstrap set."""
         sold = self.sold.samples
         if not proxy.manifest.layers:
             return with_bounds(proxy, given("features", sold.features))
@@ -282,8 +282,8 @@ class Prepared:
     """The phases that a model owner has prepared for the secure run.
 
     Attributes:
-        published: What the data owner gets to know of it.
-        proxies: That of each phase: their parameters are secret.
+        published: The public part, for the data owner.
+        proxies: The proxy of each phase: their parameters are secret.
     """
 
     published: Published

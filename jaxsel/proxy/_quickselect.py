@@ -1,4 +1,4 @@
-"""QuickSelect over secret scores: what it asks, and what the answers tell."""
+"""QuickSelect over secret scores: its comparisons, and the places that they imply."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def quickselect(
 
     Args:
         n: Scores.
-        k: How many to choose; all n ask nothing.
-        seed: Public, zero or more: of the pivots.
+        k: How many to choose; n takes no comparison.
+        seed: Public seed of the pivots, zero or more.
 
     Returns:
         The rows chosen, `[k]` int64, ascending: the value of its `StopIteration`.
@@ -65,7 +65,7 @@ def quickselect(
 
 
 def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
-    """Return every score's place among the pivots, from what a choice has opened.
+    """Return every score's place among the pivots, from the outcomes of a choice.
 
     Args:
         n: Scores.
@@ -114,12 +114,12 @@ class Declared:
 
 
 def declare(scores: npt.ArrayLike, k: int, *, seed: int) -> Declared:
-    """Return what the secure choice of the k highest of these scores declares.
+    """Return the levels and the set that a secure choice of the k highest declares.
 
     Args:
         scores: `[n]`, in the clear.
         k: How many are chosen.
-        seed: Of the pivots.
+        seed: Seed of the pivots.
 
     Raises:
         ValueError: If the scores are not `[n]` and finite, or as `quickselect` does.

@@ -1,4 +1,4 @@
-"""Results of attacks on a proxy: figures, a table, and what they mean."""
+"""Results of attacks on a proxy: figures, a table, and a verdict."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Leakage:
 
     @property
     def verdict(self) -> str:
-        """A sentence on what these figures mean for the model owner."""
+        """The meaning of these figures for the model owner, as a sentence."""
         found = self.rank_correlation
         which = "fresh" if self.judged_by == "scores" else "held-out"
         said = f"rank correlation {found:.2f} on {self.fresh:,} {which} samples"
@@ -100,7 +100,7 @@ class Leakage:
         )
 
     def table(self) -> str:
-        """Return what each kind of answer gave as a table in Markdown."""
+        """Return a Markdown table of the recoveries by kind of answer."""
         header = ("from", "best attack", "rank correlation", "overlap", "cosine")
         rows = (
             (f"outcomes of {self.passes} passes", self.outcomes),

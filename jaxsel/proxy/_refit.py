@@ -108,7 +108,7 @@ def best_of(
     Args:
         ways: Parameters for standardised inputs and outputs, as of `by_width`.
         scale: Means and deviations, which are folded into the weights.
-        held_out: What to explain.
+        held_out: The samples to explain.
 
     Returns:
         The parameters, and their R², `[seeds]`.

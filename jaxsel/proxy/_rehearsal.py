@@ -1,4 +1,4 @@
-"""Rehearse a selection on samples that one may see: how well does each proxy rank?"""
+"""Rehearsal of a selection on known samples, to measure how well each proxy ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rehearsal:
     """Scores by several proxies, and by the target that they stand in for.
 
     Attributes:
-        candidates: The phases by name, K of them, without what they keep.
+        candidates: The phases by name, K of them, without `keep`.
         manifests: Their proxies' manifests, with bounds, of the last run.
         scores: `[S, K, m]` for S runs and the m samples outside of each run's bootstrap
             set; minus infinity where a proxy overflowed. Where training diverged they
@@ -80,24 +80,24 @@ def rehearse(
     folder: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Rehearsal:
-    """Make every candidate on samples that are at hand, and score the rest with it.
+    """Make every candidate on a share of known samples, and score the rest with it.
 
     Each run draws a bootstrap set, fine-tunes the target on it, makes a proxy of each
-    candidate as a selection would, and scores all other samples. That is what
-    `search_schedule` judges schedules by. Take samples that are like the pool: public
-    ones, or those of an earlier purchase. How well a proxy ranks depends on how many
+    candidate as a selection would, and scores all other samples. `search_schedule`
+    judges schedules by these scores. Take samples that are like the pool: public ones,
+    or those of an earlier purchase. How well a proxy ranks depends on how many
     samples it learned from, so choose `bootstrap` such that there are as many as will
     be bought.
 
     Args:
-        samples: Samples with what the candidates read.
+        samples: Samples with the inputs and features that candidates read.
         labels: Their classes, integers, `[n]`.
         candidates: Phases by name, such as `default_candidates`; `keep` is not read.
         target: The public base model with a head of C classes.
         secret: Key of all that is random.
         seeds: Number of runs.
         bootstrap: Share of the samples that each run learns from.
-        kind: What samples are ranked by, as in `select`.
+        kind: Score that ranks samples, as in `select`.
         distil: Unlabelled samples, as in `select`: not among `samples`.
         tuning: How the target is fine-tuned.
         heads: Which heads a proxy keeps, as in `select`.
@@ -164,7 +164,7 @@ def _plan_all(
     """Return the owner of all candidates, and a plan that has their manifests.
 
     Raises:
-        ValueError: If a candidate can't be made of what there is; it is named.
+        ValueError: If a candidate can't be made of these samples; it is named.
     """
     plans: list[Plan] = []
     for name, phase in phases.items():
@@ -211,7 +211,7 @@ def _run_digest(
     y: np.ndarray,
     secret: jax.Array,
 ) -> str:
-    """Return what tells a rehearsal from others; the number of runs may differ."""
+    """Return a digest of all that a run depends on; the number of runs may differ."""
     target = given("target", owner.target)
     settings = {
         "target": [repr(target.config), target.read],

@@ -22,9 +22,9 @@ def check_ring(
     spare_bits: int = 0,
     exact_cut: bool = True,
 ) -> None:
-    """Refuse a proxy whose ranges do not fit the ring of its secure run.
+    """Raise if a proxy's ranges do not fit the ring of its secure run.
 
-    Its head is scaled as it is there, see `scale_head`.
+    Its head is scaled as in that run, see `scale_head`.
 
     Args:
         manifest: With bounds, see `with_bounds`.

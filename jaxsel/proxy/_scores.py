@@ -61,7 +61,7 @@ def score(
 
 
 def log_prior(prior: npt.ArrayLike, n_classes: int) -> Float[jax.Array, " C"]:
-    """Return what to take from the logits, `[C]`: an offset, free in the secure phase.
+    """Return the log prior `[C]`, to subtract from logits: free in the secure phase.
 
     Args:
         prior: `[C]`, shares of the classes; they need not sum to 1.

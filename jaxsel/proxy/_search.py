@@ -1,4 +1,4 @@
-"""Search for schedules: which phases, leaving how much, rank well for little."""
+"""Search for schedules of phases that rank well at a low cost."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def search_schedule(
     """Find the schedules that no other one beats in hours and in fidelity.
 
     All sequences of up to `max_phases` candidates are tried, each dearer than the one
-    before, leaving any of `shares` of the pool. Fidelity is how much of what a schedule
-    chooses from the rehearsal's samples the target itself would choose (overlap), each
-    phase leaving the same shares of them. Hours are those of the engine's messages on
-    the network for the pool of n, choices included, plus `computing`.
+    before, leaving any of `shares` of the pool. Fidelity is the overlap: the share of
+    a schedule's choice from the rehearsal's samples that the target itself would
+    choose, each phase leaving the same shares of them. Hours are those of the engine's
+    messages on the network for the pool of n, choices included, plus `computing`.
 
     Nothing is trained here. Trying S shares of K candidates in three phases takes about
     K^3 S^2 / 12 counts over the samples of each run.
@@ -65,7 +65,7 @@ def search_schedule(
         max_phases: Phases at most, up to three.
         shares: Shares of the pool that a phase may leave, the bootstrap set counted;
             None takes 12 between the budget and the pool.
-        leak: What a choice opens, as in `choice_cost`.
+        leak: The leak of a choice, as in `choice_cost`.
         batch_sizes: Samples that are scored together, by candidate; 4,096 for a probe
             and 64 for a proxy with layers where it does not say.
         computing: Seconds of computing a sample, by candidate, as `python -m mpc_bridge
@@ -163,7 +163,7 @@ def _usable(rehearsal: Rehearsal) -> tuple[str, ...]:
 def _plans(
     names: tuple[str, ...], keeps: tuple[int, ...], last: int, most: int
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Yield candidates in order of cost, and what each leaves, ever less."""
+    """Yield candidates in order of cost, and the falling numbers of rows they leave."""
     for count in range(1, most + 1):
         for phases in itertools.combinations(names, count):
             for left in itertools.combinations(keeps, count - 1):
@@ -288,6 +288,6 @@ class _Tried:
         return kept
 
     def overlaps(self, phases: tuple[str, ...], keeps: tuple[int, ...]) -> np.ndarray:
-        """Return the share of what is chosen that the target would choose, `[S]`."""
+        """Return the share of chosen samples that the target would choose, `[S]`."""
         chosen = self._left(phases, keeps)
         return (chosen & self.best).sum(axis=1) / self.k

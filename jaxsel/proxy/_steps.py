@@ -43,12 +43,12 @@ def secure_steps(
     Args:
         manifest: The proxy.
         weights: Operands of the engine, by the names of `fold`.
-        inputs: A batch, likewise.
+        inputs: A batch, as operands of the engine.
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
-        spare_bits: What `fold` was given.
-        watch: Whether samples of which a number lies beyond its bound, of those that
-            the inputs do not bound, are given `manifest.outside` as their score.
+        spare_bits: The argument that `fold` was given.
+        watch: Whether samples with a number beyond its bound, of those that the inputs
+            do not bound, are given `manifest.outside` as their score.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
@@ -65,7 +65,7 @@ def secure_steps(
 
 
 def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
-    """Run a forward pass to its end, and return what it returns.
+    """Run a forward pass to its end, and return its result.
 
     Args:
         steps: The generator, of `secure_steps`.
@@ -73,7 +73,7 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
             for "powers" and "max".
 
     Returns:
-        What the pass returns: see `secure_steps`.
+        The result of the pass, see `secure_steps`.
     """
     result = None
     while True:
@@ -85,7 +85,7 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
 
 
 def steps(run: Run, *, logits: bool = False) -> Steps:
-    """Do as `secure_steps`, wherever weights come from."""
+    """Yield the operations of a run, as `secure_steps` does."""
     found = yield from _Forward(run).logits()
     if logits:
         return found

@@ -42,7 +42,7 @@ class Traffic:
 
     @classmethod
     def sum(cls, parts: Iterable[Traffic]) -> Traffic:
-        """Return all of one or more, one after the other."""
+        """Return the sum of one or more, one after the other."""
         return functools.reduce(operator.add, parts)
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -69,7 +69,7 @@ class Traffic:
 
     @property
     def one_way(self) -> float:
-        """Bytes of the direction that has most, of any party."""
+        """The most bytes that a party sends, or receives."""
         return max(*self.sent, *self.received)
 
     @property
@@ -79,7 +79,7 @@ class Traffic:
 
 
 def check_engine(engine: str) -> EngineName:
-    """Return the name of an engine whose costs are known.
+    """Return the name of an engine, or raise if its costs are unknown.
 
     Args:
         engine: Such as "spu-aby3".

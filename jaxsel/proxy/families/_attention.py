@@ -147,11 +147,11 @@ class Attention(abc.ABC):
     def nonlinearity(
         self, batches: Callable[[], Scores], mask: np.ndarray
     ) -> Nonlinearity | None:
-        """Return what the family's MLP is to imitate; None where it has no MLP.
+        """Return the operation that the family's MLP imitates; None without an MLP.
 
         Args:
             batches: As in `fit_batches`.
-            mask: That of all samples, `[n, L]`.
+            mask: The mask of all samples, `[n, L]`.
         """
         del batches, mask
         return None
@@ -181,7 +181,7 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def weights(self, at: AttentionPlace, scores: Any) -> Steps:
-        """Turn scores into weights, but for the mask on them and what divides them."""
+        """Turn scores into weights, before their mask and their division."""
 
     @abc.abstractmethod
     def check(self, ranges: Ranges, params: Arrays) -> None:
@@ -197,7 +197,7 @@ class Attention(abc.ABC):
         return self._masks(at) and at.rows < at.width
 
     def mask(self, at: AttentionPlace) -> Any:
-        """Return what padding is multiplied by, `[n, L]`; None without padding."""
+        """Return the mask, or its share by length, `[n, L]`; None without padding."""
         inputs = at.run.inputs
         return inputs.share if self.by_length else inputs.mask
 
@@ -217,7 +217,7 @@ class Attention(abc.ABC):
         )
 
     def spare(self, at: AttentionPlace | AttentionWeights) -> float:
-        """Return what the four maps are multiplied by, a power of two.
+        """Return the power of two that the four maps are multiplied by.
 
         Weights are small numbers, of which fixed point keeps few digits. Where one row
         is read, products of two maps stay large until the scores and the added row,
@@ -227,7 +227,7 @@ class Attention(abc.ABC):
         return 2.0**bits if self.absorbs(at) else 1.0
 
     def steps(self, at: AttentionPlace, x: Any) -> Steps:
-        """Return what attention adds to the rows, and the head's columns of the rows.
+        """Return attention's output for the residual, and the head's columns of rows.
 
         The added rows have the head's columns behind them. Without any, the second
         result is None.
@@ -267,7 +267,7 @@ class Attention(abc.ABC):
         return (yield from self.attend(at, weights, value))
 
     def mix_rows(self, at: AttentionPlace, query: Any, x: Any) -> Steps:
-        """Return what `mix` does, of the rows themselves: see `absorbs`."""
+        """Return the weighted values as `mix` does, from the rows: see `absorbs`."""
         weight = at.weight("key.weight", at.heads, at.width, at.hidden + 1)
         queries = yield at.call("key", "matmul", at.split(query), weight)
         queries = queries.squeeze(2)

@@ -19,7 +19,7 @@ from ._ranges import LARGEST_EXPONENT, Ranges
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxAttention(Attention):
-    """The softmax itself, over what the mask counts."""
+    """The softmax itself, over the tokens of the mask."""
 
     masked: ClassVar[bool] = False  # padding is taken out before the softmax
 
@@ -50,7 +50,7 @@ class SoftmaxAttention(Attention):
 
 
 def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Return the softmax over what the mask counts; 0 elsewhere.
+    """Return the softmax over the tokens of the mask; 0 elsewhere.
 
     Args:
         scores: `[..., heads, rows, L]`.
@@ -63,7 +63,7 @@ def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def attention_r2(weights: jax.Array, scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return how much better than uniform attention the weights are.
+    """Return the R² of attention weights, relative to uniform attention.
 
     1 is the softmax, 0 no better than equal weights, below 0 worse: 1 - sum of squared
     errors over that of uniform attention, over the rows and columns of tokens.

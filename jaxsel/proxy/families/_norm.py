@@ -43,7 +43,7 @@ class Norm(abc.ABC):
         return {}
 
     def nonlinearity(self, variance: np.ndarray) -> Nonlinearity | None:
-        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        """Return the operation that the family's MLP imitates; None without an MLP."""
         del variance
         return None
 
@@ -72,7 +72,7 @@ class Norm(abc.ABC):
         return {}
 
     def gain(self, params: Arrays, unit: float) -> float:
-        """Return what `factor` leaves to the gain, which is multiplied by it."""
+        """Return the constant of `factor` that goes into the norm's gain."""
         del params, unit
         return 1.0
 
@@ -120,9 +120,9 @@ class Norm(abc.ABC):
 
 
 def variance_unit(at: Place) -> float:
-    """Return what variances are divided by: the public power of two that bounds them.
+    """Return the public power of two that bounds variances, and divides them.
 
-    So fixed-point numbers are of a useful size. 1 where there is no bound.
+    It keeps fixed-point numbers of a useful size. 1 where there is no bound.
     """
     return at.unit("variance", 1.0)
 

@@ -84,5 +84,5 @@ class ExactEntropy(SecureScore):
 
 
 def mask_offset(bound: float) -> int:
-    """Return what takes the largest logit below all others, of a bound on them."""
+    """Return an offset that takes the largest logit below all others, from a bound."""
     return int(4 * bound) + 1
