@@ -92,6 +92,7 @@ def traffic(operation: Operation, samples: int, ring: int = 64) -> Traffic:
         return dataclasses.replace(found, waits=1.0)
     if kind == "matmul":
         batch, left, inner, right = products(operation, samples)
+        # SPU makes the products of a batch one after the other.
         size = words * PRODUCT * batch * left * right
         found = _even(size, 8 * batch, 4 * batch)
         sizes = batch * left * inner, batch * inner * right
@@ -145,4 +146,5 @@ def _shared(words: int, calls: int = 1) -> Traffic:
     Without latency: beside a product these messages overlap with others.
     """
     size = 8 * words
+    # The data owner, rank 1, sends each of the two others a share.
     return Traffic(2 * calls / 3, 0.0, (0, 2 * size, 0), (size, 0, size))

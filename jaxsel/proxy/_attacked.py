@@ -52,6 +52,7 @@ def attacked_features(
     if vocab <= _LARGE:
         table = np.eye(vocab, dtype=np.float32)
     else:
+        # Random projections of the bag of tokens, the same in each call.
         draws = np.random.default_rng(0).normal(size=(vocab, _TABLE))
         table = draws.astype(np.float32)
     return np.stack(

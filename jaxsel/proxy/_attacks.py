@@ -132,6 +132,7 @@ def fit_levels(
 
     n_levels = int(levels.max())
     scores = np.asarray(_jitted_scores(start, x, readout=readout))
+    # Padding is NaN here and 0 in the flat vector; `counted` masks it in the loss.
     thresholds = np.full(_padded(n_levels), np.nan, np.float32)
     shares = [(levels <= level).mean() for level in range(n_levels)]
     thresholds[:n_levels] = np.quantile(scores, shares)
@@ -191,6 +192,7 @@ def _loss(
     lead = score_outputs(probe(x), readout)[:, None] - thresholds
     if readout == "entropy":
         lead = jnp.exp(gain) * lead
+    # A score at level l lies above the first l thresholds.
     above = levels[:, None] > jnp.arange(len(thresholds))
     each = jnp.where(counted, jax.nn.softplus(jnp.where(above, -lead, lead)), 0)
     small = sum(jnp.sum(w**2) for w in probe.weights)
@@ -253,6 +255,8 @@ class _Moments:
 
     def directions(self, rank: int) -> Iterator[tuple[str, np.ndarray]]:
         """Yield names and `[d, rank]`: where high scores vary least, others most."""
+        # Scores are highest near 0 of the logits, so that weighted moments are lowest
+        # along the logits' directions: `eigh` has these first.
         whitened = self._whiten @ self._moment @ self._whiten
         yield "spectral", self._whiten @ np.linalg.eigh(whitened)[1][:, :rank]
         yield "plain spectral", np.linalg.eigh(self._moment)[1][:, :rank]
@@ -270,6 +274,7 @@ class _Moments:
         scale = 1 / np.maximum(along.std(0), 1e-12)
         weights, bias = directions * scale, -along[self.top].mean(0) * scale
         if n_outputs > 1:
+            # A basis of the vectors that sum to 0: classes at the corners of a simplex.
             corners = np.linalg.qr(np.eye(n_outputs) - 1 / n_outputs)[0][:, :-1].T
             corners = corners[: len(bias)]  # there may be fewer features than classes
             weights, bias = weights @ corners, bias @ corners

@@ -149,6 +149,7 @@ def _by_degree(
             return False
         return True
 
+    # The most fraction bits with `margin` for each place: growth must not cost one.
     digits = next((b for b in range(_DIGITS, 7, -1) if fits(places, b)), None)
     if digits is None:
         return places
@@ -183,9 +184,11 @@ def _worst(
             np.abs(np.asarray(arrays[f"head.{i}.{name}"], np.float64))
             for name in ("weight", "bias")
         )
+        # Interval arithmetic; a ReLU enlarges no bound.
         reach = (weight * np.reshape(reach, (-1, 1))).sum(0) + bias
     largest = float(np.max(reach))
     lead = largest + float(np.abs(arrays["offset"]).max())
+    # Scores are powers of the difference of two logits.
     worst = (2 * lead) ** max(family.degree(score.kind), 1)
     if family.emulates:
         emulator = {

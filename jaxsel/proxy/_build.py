@@ -65,6 +65,7 @@ def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     inputs = target.check(inputs)
     graphdef, params = embedder(target)
     n = len(jax.tree.leaves(inputs)[0])
+    # A power of two for few samples, so that few shapes are compiled.
     rows = min(_BATCH, 1 << (n - 1).bit_length())
     parts = [
         _embed(graphdef, params, take_rows(inputs, chunk, rows))

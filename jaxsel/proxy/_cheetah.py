@@ -148,6 +148,7 @@ _NUMBERED = _Gates(138, 2.375, 1)
 
 
 def _gates(gates: _Gates, count: int) -> Traffic:
+    # Threads send messages of their own, and wait for them at the same time.
     threads = min(_THREADS, -(-count // _TILE))
     rounds = gates.transfers * threads + gates.products
     waits = _FOLLOWING * (gates.transfers + gates.products)
@@ -177,7 +178,8 @@ EXCHANGE = _asked(_PARTS)
 
 def _triples(count: int) -> Traffic:
     if count >= 2 * SLOTS:
-        opened = count * 16  # nothing is
+        # Nothing is opened: take off what `_OPENED` has counted.
+        opened = count * 16
         half = _PARTS * math.ceil(count / 2 / SLOTS)
         both = _asked(2 * half, half, by=0) + _asked(2 * half, half, by=1)
         return both + Traffic(-1, -1, (-opened, -opened), (-opened, -opened))
@@ -208,6 +210,7 @@ def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:
     first, second = owners or (None, None)
     if first is None and second is None:
         return _exchange(m, k, n, 0) + _exchange(m, k, n, 1)
+    # The party that has the left operand; the other one has the right one.
     holder = first if first is not None else 1 - (second or 0)
     return _exchange(m, k, n, holder if left else 1 - holder)
 
@@ -282,6 +285,7 @@ def blocks(m: int, k: int, n: int, *, packed: bool) -> tuple[int, int, int]:
             sent = min(down, across) * through + -(-down * across // inner)
             turns = -(-m * n // SLOTS) * inner if packed else 0
             price = sent * 1000.0 + turns + down * through * across / 10.0
+            # Of equal prices SPU takes the last one.
             if price <= least:
                 least, found = price, (rows, inner, columns)
             inner = inner * 2 if packed else inner + 1

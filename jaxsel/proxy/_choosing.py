@@ -63,6 +63,7 @@ def bounds(n: int, risk: float) -> tuple[int, int]:
     passes, comparisons = n, n * (n - 1) // 2  # whatever the draw
     for p in range(1, 65):
         moment = 2 * (1 - 2.0 ** -(p + 1)) / (p + 1)
+        # Markov: n^p moment^m = risk; Minkowski: a geometric series of p-norms.
         m = (p * math.log(n) - math.log(risk)) / -math.log(moment)
         most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
         passes = min(passes, math.ceil(m))
@@ -74,6 +75,7 @@ def harmonic(n: int) -> float:
     """Return 1 + 1/2 + ... + 1/n."""
     if n < 100:
         return sum(1 / i for i in range(1, n + 1))
+    # Euler-Maclaurin: the error is below 1 / (120 n^4).
     return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n * n)
 
 
@@ -93,7 +95,10 @@ def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
     shortest = next((part for part in parts if part >= _SHORTEST), shortest)
     rest, later = comparisons - (n - 1), passes - 1  # the first compares n - 1, as n
     if at_most or n == 2:
+        # A length is at most 5/4 of the size, rounded up, or it is the shortest one.
         return n + 5 / 4 * rest + (shortest + 1) * later
+    # The share of passes below the shortest length, and their mean size,
+    # (shortest - 1) / ln(shortest), both of sizes spread evenly by logarithm.
     later *= math.log(shortest) / math.log(n)
     rest -= later * (shortest - 1) / math.log(shortest)
     return n + _LENGTHENED * max(0.0, rest) + shortest * later
@@ -145,6 +150,7 @@ def _set_of_two(
     sent = chosen(engine, "rank", n, k, passes, comparisons, risk=risk)
     sent += _opened(engine, 1, 8 * k)
     for layers in (switches(n), switches(k)):
+        # Each party shuffles once, and shares a bit for each switch of its network.
         shared = Traffic.equal(2, sum(layers) / 8)
         sent = sum((_cheetah.switched(size) * 2 for size in layers), sent + shared)
     return sent
@@ -173,6 +179,7 @@ def switches(n: int) -> list[int]:
             for half in (size // 2, size - size // 2):
                 halves[half] = halves.get(half, 0) + many
         sizes = halves
+    # The last outward layer is empty: a network of two is one inward switch.
     return inward + outward[-2::-1]
 
 

@@ -220,7 +220,7 @@ def _on_crypten(op: Operation, n: int, batch_size: int, lanes: int) -> CostRow:
     # Every count is linear in the samples.
     one, two = op.count(1), op.count(2)
     slope = two.bytes - one.bytes
-    shared = one.bytes - slope
+    shared = one.bytes - slope  # of weights, once a call
     together = lanes if op.coalesced else 1
     batches = -(-n // batch_size)
     calls = -(-batches // together)

@@ -156,6 +156,7 @@ def row_digests(
         digest = hashlib.blake2b(digest_size=16, key=secret)
         for array in arrays:
             row = np.ascontiguousarray(array[i])
+            # Type and shape tell apart rows of the same bytes.
             digest.update(f"{row.dtype.str}{row.shape}".encode())
             digest.update(row.data)
         found.append(digest.hexdigest())

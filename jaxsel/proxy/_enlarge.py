@@ -78,6 +78,7 @@ def _of_encoder(
     plain, doubled = (
         fold(manifest, arrays | _head(arrays, scale)) for scale in (1.0, 2.0)
     )
+    # Operands are affine in the head: the difference is the part that scales.
     weights = max(float(np.abs(doubled[n] - plain[n]).max()) for n in plain)
     # Columns of the head are products of rows that no norm has scaled yet.
     variances = [v for place, v in bounds.items() if place.endswith("variance")]
@@ -114,6 +115,7 @@ def head_scales(
     depth = 2 if manifest.head.width else 1
     if not degree or "head.logits_products" not in bounds:
         return (1.0,) * depth
+    # The limits of `check_ring` for an operand and for a product.
     weight = 2.0 ** (ring / 2 - 1 - fraction_bits)
     product = 2.0 ** (ring - 2 - 2 * fraction_bits)
     # Four times a logit is taken off, and a difference of two may be squared.

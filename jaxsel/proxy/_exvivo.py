@@ -133,6 +133,7 @@ def train_mlps(
         batch=batch_size,
     )
     bits = np.asarray(jax.random.key_data(key)).ravel()
+    # Hold-outs have a stream of their own: initial weights do not depend on them.
     host, apart = np.random.default_rng(bits), np.random.default_rng([*bits, 1])
     scales: list[Arrays] = []
     starts: list[Arrays] = []
@@ -257,6 +258,7 @@ def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]
                 index = jax.random.randint(key_index, (len(n), setup.batch), 0, n)
             else:
                 index = (draws * n).astype(jnp.int32)  # [m, batch]
+                # In float32 draws * n may round up to n.
                 index = jnp.minimum(index, n - 1)
             if observed:
                 rows = _take(group["rows"], index[:, :observed])
@@ -291,6 +293,7 @@ def _target(
     total = e.sum(1, keepdims=True)
     if kind == "softmax":
         return xp.divide(e, total)
+    # The entropy: log sum e^x less the mean of x under the softmax.
     return xp.log(total) - (e * x).sum(1, keepdims=True) / total
 
 

@@ -132,6 +132,7 @@ class _Folder:
         """Return the head's first weights behind a norm's centring and gain."""
         weight, _ = self.linear("head.0")
         scaled = norm.gain[:, None] * weight
+        # Rows are not centred before: (x - mean x) W = x (W - mean of W's rows).
         return scaled - scaled.mean(0)
 
     def layer(self, index: int, layer: Layer) -> None:
@@ -166,6 +167,7 @@ class _Folder:
         if layer.ffn is None:
             return
         up, up_bias = before(norms[1], self.linear(f"{at}.ffn.up"))
+        # The head's columns of the rows come from `up`, of what is added from `down`.
         zeros = np.zeros(beside.shape[1])
         up = np.hstack([up, beside]), np.append(up_bias, zeros)
         self.put_linear(f"{at}.up", up)
@@ -187,6 +189,7 @@ class _Folder:
         if self.folded and norm is not None and norm.family.normalises:
             if manifest.final_norm is not None:
                 self.out["head.logits_of_rows.weight"] = self.beside(norm)
+            # The norm's offset goes through the head's weights into its bias.
             bias = norm.beta @ weight + bias
         else:
             self.out[f"{name}.weight"] = weight

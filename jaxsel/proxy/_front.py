@@ -123,6 +123,7 @@ class Front:
         hours = np.array([one.schedule.hours for one in tried])
         overlaps = np.array([one.overlaps for one in tried])
         means = np.asarray(overlaps.mean(axis=1))
+        # Of equal hours the best comes first, so that it alone can rise.
         order = np.lexsort((-means, hours))
         on: list[int] = order[_rises(means[order])].tolist()
         return cls(
@@ -268,6 +269,7 @@ def _held_out(
     for s in range(runs):
         others = np.delete(overlaps, s, axis=1).mean(axis=1)[order]
         best = _rises(others)
+        # The last rise among the `within` cheapest schedules.
         chosen = order[best[np.searchsorted(best, within) - 1]]
         found += overlaps[chosen, s] / runs
     return found

@@ -84,6 +84,7 @@ def _pulls(
             model = nnx.merge(graphdef, params)
             for gate, layer in zip(gates, model.encoder.layers, strict=True):
                 kernel = layer.out.kernel[...]
+                # A gate on a head's output is a factor of its rows of W_o.
                 by_row = jnp.repeat(gate, len(kernel) // layer.heads)
                 layer.out.kernel = nnx.Param(kernel * by_row[:, None])
             logits = model(map_leaves(lambda array: array[None], sample))[0]

@@ -62,6 +62,7 @@ class ProxyLoss:
         if self.goal == "labels":
             each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
         elif self.goal == "ranks":
+            # The offset is the log prior, and is not to be learned.
             found = entropy(logits - jax.lax.stop_gradient(params["offset"]))
             apart = found[:, None] - found
             sign = jnp.sign(targets[:, None] - targets)

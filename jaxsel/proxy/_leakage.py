@@ -273,6 +273,7 @@ def _measure(
     """Attack a choice of `keep` of the first n samples; the others are fresh."""
     read, varies, scale = standardised(x, n)
     if directions is not None:
+        # In units of the standardised features, as surrogates have them.
         directions = directions[varies] * scale[varies, None]
     declared = declare(truth[:n], keep, seed=seed)
 

@@ -385,6 +385,7 @@ def power_of_two(value: float) -> float:
     """
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"value must be finite and above zero, got {value}")
+    # The fraction lies in [1/2, 1); a power of two has 1/2.
     fraction, exponent = math.frexp(value)
     return math.ldexp(1.0, exponent - (fraction == 0.5))
 

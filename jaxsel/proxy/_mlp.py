@@ -154,6 +154,7 @@ def hold_out(
     parts = [observed + np.float32(0)]  # -0 and 0 are one number
     if operation.masks is not None:
         parts = [np.where(operation.masks, parts[0], 0), operation.masks]
+    # A polynomial hash of the bits of each row, modulo 2^64.
     code = np.zeros(len(observed), np.uint64)
     for part in parts:
         bits = part.astype(np.float32).view(np.uint32)

@@ -95,6 +95,7 @@ def batch_rows(manifest: Manifest, n: int) -> int:
     """Return how many of n samples go through a proxy at once."""
     heads = sum(layer.heads for layer in manifest.layers)
     most = _ENTRIES // max(heads * manifest.inputs.length**2, 1)
+    # `fit_batches` takes multiples of CHUNK.
     return min(n, max(most // CHUNK, 1) * CHUNK)
 
 

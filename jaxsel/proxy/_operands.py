@@ -107,6 +107,7 @@ def joins(length: int) -> int:
 
     A row of odd length leaves one out, and takes it in by a join of its own.
     """
+    # floor(log2 length) halvings, and a join for each bit beside the first.
     return length.bit_length() + length.bit_count() - 2
 
 

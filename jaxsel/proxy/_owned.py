@@ -57,6 +57,7 @@ class Owned(Shaped):
         found = self.like(*self.shape)
         found.factor = self.factor * number
         if self.owner is None:
+            # Factors in a row are one product: only further parts of it cost.
             more = len(public_factors(found.factor)) - len(public_factors(self.factor))
             for _ in range(more):
                 self.note("scale", self.shape, None)
@@ -93,12 +94,14 @@ def public_factors(number: float) -> tuple[float, ...]:
     fraction, exponent = math.frexp(number)
     if number == 1:
         return ()
+    # Numbers from 1/8 on keep digits enough.
     if number == 0 or exponent > -3:
         return (number,)
     first: tuple[float, ...] = (fraction,)
     if abs(fraction) == 0.5:  # a power of two itself
         first, exponent = (), exponent - 1
     powers: list[float] = []
+    # A power down to 2^_SMALLEST is one factor; others are split by 2^-_PIECE.
     while exponent < (_SMALLEST if not powers else -_PIECE):
         powers.append(2.0**-_PIECE)
         exponent += _PIECE

@@ -89,6 +89,7 @@ def maximum(length: int) -> Count:
         count += (COMPARE + SELECT).on(left // 2)
         left -= left // 2
     count += COMPARE.on(left * (left - 1))
+    # A tree of products: the largest of a row wins all of its comparisons.
     factors = left - 1
     while factors > 1:
         count += MUL.on(left * (factors // 2))

@@ -134,6 +134,7 @@ def fit_probe(
             )
         key = jax.random.key(0)  # not used: the start is 0, and there are no pairs
     mean, scale = x.mean(0), x.std(0)
+    # Constant features are 0 once they are centred, whatever their scale.
     scale = np.where(scale > 1e-6 * scale.max(initial=0), scale, 1)
     sizes = (x.shape[1], hidden, n_classes) if hidden else (x.shape[1], n_classes)
     start = initial_probe(sizes, jax.random.fold_in(key, 0), random=loss == "ranks")
@@ -195,6 +196,7 @@ def _fit(
 
     begin: Any = start
     carry = begin, solver.init(begin), begin, jnp.inf
+    # A step evaluates the weights before its update: one more judges the last ones.
     return lax.scan(step, carry, None, length=steps + 1)[0][2]
 
 

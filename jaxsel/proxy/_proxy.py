@@ -75,6 +75,7 @@ class Proxy:
         if shown is not None and shown.shape != x.shape[:2]:
             raise ValueError(f"mask must have shape {x.shape[:2]}, got {shown.shape}")
         batch_size = check_count("batch_size", batch_size)
+        # A power of two for few samples, so that few shapes are compiled.
         rows = min(batch_size, 1 << (len(x) - 1).bit_length())
         parts = [
             _logits(

@@ -80,6 +80,7 @@ class ProxyMaker:
         After a training that diverged it has the best parameters until then.
         """
         phase = self.owner.schedule[i]
+        # 0 and 1 are for the target's tuning and the emulators ex vivo.
         key = jax.random.fold_in(self.owner.secret, 2 + i)
         if isinstance(phase.proxy, ProbeSpec):
             keys = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
@@ -157,6 +158,7 @@ class ProxyMaker:
         if self.owner.kind != "prior_entropy":
             return None
         y, n_classes = self.sold.labels, self.plan.n_classes
+        # Laplace's rule: a class that the bootstrap set lacks keeps a share.
         return (np.bincount(y, minlength=n_classes) + 1) / (len(y) + n_classes)
 
     @functools.cached_property

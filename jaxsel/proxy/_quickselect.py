@@ -50,6 +50,7 @@ def quickselect(
     left = np.arange(n)
     chosen: list[np.ndarray] = []
     while 0 < wanted < len(left):
+        # Multiply and shift (Lemire 2019): a uniform index up to a bias of n / 2^64.
         pivot = int(left[int(draws.random_raw()) * len(left) >> 64])
         others = left[left != pivot]
         above = yield pivot, others
@@ -140,5 +141,6 @@ def declare(scores: npt.ArrayLike, k: int, *, seed: int) -> Declared:
             pivot, others = steps.send(rank[others] > rank[pivot])
     except StopIteration as end:
         chosen[end.value] = True
+    # A score lies above the pivots of ranks up to its own; a pivot counts itself.
     levels = np.searchsorted(np.sort(pivots), rank, side="right")
     return Declared(levels.astype(np.int32), chosen, len(pivots))

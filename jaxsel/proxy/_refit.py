@@ -75,6 +75,7 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
         hidden = w1.reshape(d, h).T @ x + b1[:, None]
         active = np.maximum(hidden, 0)
         error = w2 @ active + b2 - y[0]
+        # The gradient at the hidden units; `slope` is half of the whole one.
         back = np.where(hidden > 0, np.outer(w2, error), 0)
         last = active @ error, error.sum(keepdims=True)
         slope = np.concatenate([(x @ back.T).ravel(), back.sum(1), *last])

@@ -134,6 +134,7 @@ def rehearse(
     store = Store(folder, _run_digest(owner, phases, samples, y, secret))
     runs: list[dict[str, np.ndarray]] = []
     for i in track(range(seeds), progress=progress, label="Rehearse", total=seeds):
+        # Even numbers are keys of bootstrap sets, odd ones the owner's secrets.
         key, own = (jax.random.fold_in(secret, 2 * i + j) for j in range(2))
         acting = dataclasses.replace(owner, secret=own)
         runs.append(
@@ -194,6 +195,7 @@ def _run(
         if why is not None:
             failures[k] = why
         found = proxy_ranks(proxy, rest, base=owner.target, finite=False)
+        # Samples on which a proxy overflows rank last.
         scores[k] = np.nan_to_num(found, nan=-np.inf, posinf=-np.inf)
         manifests[k] = proxy.manifest.to_json()
     notes = json.dumps({"manifests": manifests, "failures": failures})

@@ -84,6 +84,7 @@ def owned_schedule(
     place, name = "inputs", "x"
 
     def cost(kind: Kind, shape: Shape, owner: int | None) -> None:
+        # The shared zero is made once a run.
         if kind != "zero" or all(each.kind != "zero" for each in operations):
             made = Operation(place, name, kind, (shape,), owners=(owner,))
             operations.append(made)
@@ -101,6 +102,7 @@ def owned_schedule(
         nonlocal place, name
         place, name = call.place, call.name
         owners = tuple(operand.owner for operand in call.operands)
+        # On operands that are all its own an owner computes by itself.
         if owners[0] is None or len(set(owners)) > 1:
             shapes = tuple(operand.shape for operand in call.operands)
             made = Operation(*call[:3], shapes, call.degree, owners)

@@ -91,4 +91,5 @@ def entropy_of_square(values: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:
         Array of the same shape, from 0 to log 2.
     """
     lead = jnp.sqrt(jnp.maximum(-values, 0))
+    # With lead d: log(1 + e^-d) + d / (1 + e^d), of which no term overflows.
     return jnp.log1p(jnp.exp(-lead)) + lead * jax.nn.sigmoid(-lead)

@@ -116,6 +116,7 @@ def search_schedule(
         computing or {},
     )
     tried = _Tried(rehearsal, n - bought, budget - bought)
+    # From cheap to dear, so that combinations are schedules.
     names = tuple(sorted(names, key=lambda k: price.scoring(k, n - bought)[1]))
 
     def judge(phases: tuple[str, ...], left: tuple[int, ...]) -> Judged:
@@ -280,6 +281,7 @@ class _Tried:
             return np.ones_like(self.best)
         before = self.left(phases[:-1], keeps[:-1])
         order = self.orders[phases[-1]]
+        # By this phase's scores: the first of those that are still there.
         there = np.take_along_axis(before, order, axis=1)
         place = np.cumsum(there, axis=1, dtype=np.int32)
         there &= place <= self._rows(keeps[-1])

@@ -100,6 +100,7 @@ def steps(run: Run, *, logits: bool = False) -> Steps:
     at.watch(scores, -most, most)
     inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
     inside = yield at.call("all_inside", "all", inside)
+    # A bit selects score - lowest or 0: samples outside end at the lowest score.
     lowest = run.manifest.outside
     return (yield at.call("bounded", "select", inside, scores + -lowest)) + lowest
 
@@ -220,5 +221,6 @@ class _Forward:
         if self.masked:
             share = self.run.inputs.share.unsqueeze(2)
             factor = yield at.call("mask_scale", "mul", factor, share)
+        # One product scales rows by the norm's factor, and sums them.
         pooled = yield at.call("pool", "matmul", factor.transpose(1, 2), columns)
         return pooled.squeeze(1) / self.length

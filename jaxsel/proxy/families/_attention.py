@@ -274,6 +274,7 @@ class Attention(abc.ABC):
         scores = yield at.call(
             "scores", "matmul", queries[..., : at.hidden], x.transpose(1, 2)
         )
+        # The last column is the query times the key's bias, alike for all rows.
         scores = (scores + queries[..., at.hidden :]).unsqueeze(2)
         if self.spare(at) > 1:
             scores = scores / self.spare(at) ** 2
@@ -323,6 +324,7 @@ class Attention(abc.ABC):
             operands |= named("query", (weights, np.append(spare * query[1], none)))
             operands["key.weight"] = spare * _by_head(given, key).transpose(1, 2, 0)
             operands["value.weight"] = spare * _by_head(given, value).transpose(1, 0, 2)
+            # The output is spare² times as large until `steps` divides it.
             out = spare * out[0], spare**2 * out[1]
         elif given.folded:
             weights = np.hstack([query[0], key[0], value[0], given.beside])

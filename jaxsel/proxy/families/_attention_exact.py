@@ -56,6 +56,7 @@ def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
         scores: `[..., heads, rows, L]`.
         mask: `[..., L]`; None counts all. A sample without any token has weights 0.
     """
+    # Without any token the maximum is -inf and the sum 0: neither may give a NaN.
     m = spread(mask, scores) > 0
     top = jnp.max(scores, axis=-1, keepdims=True, where=m, initial=-jnp.inf)
     e = jnp.where(m, jnp.exp(scores - jnp.where(jnp.isfinite(top), top, 0)), 0)

@@ -160,6 +160,7 @@ def _observe_batches(
             counted = np.broadcast_to(mask[:, None, :rows], (len(mask), heads, rows))
             sample, head, row = np.nonzero(counted)
             if len(sample) > limit:
+                # Drawn of all samples at once: how they are batched does not matter.
                 rng = np.random.default_rng(0)
                 drawn = rng.choice(len(sample), limit, replace=False)
                 sample, head, row = sample[drawn], head[drawn], row[drawn]

@@ -176,6 +176,7 @@ class PowerAttention(Attention):
         key, value = yield from self.mask_rows(at, key, value)
         query, key, value = (at.split(each) for each in (query, key, value))
         # q (KᵀV) for (q Kᵀ) V; one more column for the constant.
+        # Times 0: a public number as an operand of the engine, of this shape.
         ones = key[..., :1] * 0 + 1
         keys = at.run.cat([key, ones]).transpose(2, 3)
         inner = yield at.call("context", "matmul", keys, value)

@@ -31,6 +31,8 @@ class Cubic(Form):
         p2, p1 = c2 / scale**2, c1 / scale
         found: dict[str, list[float]] = {"root": [], "shift": [], "offset": []}
         for monic in zip(c0, p1, p2, np.ones_like(c3), strict=True):
+            # Split off a real root and complete the square. Rounding leaves real roots
+            # small imaginary parts; the root nearest 0 keeps operands small.
             roots = np.polynomial.polynomial.polyroots(monic)
             real = roots[np.abs(roots.imag) <= 1e-6 * (1 + np.abs(roots))].real
             root = -real[np.argmin(np.abs(real))]

@@ -159,6 +159,7 @@ def relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
     """Return the coefficients of `1 / sqrt(v + eps)`, of least relative error."""
     root = np.sqrt(v + eps)
     # A relative error of the factor is an error of the norm's output of that share.
+    # Columns are scaled to one size, since `rcond` is relative to the largest.
     weighted = columns * root[:, None]
     scale: np.ndarray = np.sqrt((weighted**2).mean(0)) + 1e-300
     return np.linalg.lstsq(weighted / scale, np.ones_like(v), rcond=1e-10)[0] / scale

@@ -78,6 +78,7 @@ class PolynomialNorm(Norm):
         shift, scale = params["shift"], params["scale"]
         inner = np.polynomial.Polynomial([-shift * scale, scale * unit])
         terms = np.zeros(len(params["coefficients"]))
+        # NumPy trims leading coefficients of 0.
         found = np.polynomial.Polynomial(params["coefficients"])(inner).coef
         terms[: len(found)] = found
         weight = terms[1:] if self.degree == 1 else terms[1:, None]

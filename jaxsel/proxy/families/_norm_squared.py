@@ -61,6 +61,7 @@ class SquaredNorm(Norm):
         mean: float = v.mean()
         apart, root = v / mean - 1, (v / mean) ** 0.25
         # What the tangent leaves: variances that hardly differ give no slope of theirs.
+        # Relative errors: columns are multiplied by the inverse of what they fit.
         columns = np.column_stack([root, apart * root])
         rest = 1 - (1 - apart / 4) * root
         level, slope = np.linalg.lstsq(columns, rest, rcond=1e-6)[0] + [1, -0.25]

@@ -40,6 +40,7 @@ def fit_heads(
         return _solve(sums, head, chosen, bias)
 
     found, extra = form.fit(solve, spread)
+    # From scores in units of their spread back to scores.
     scale = spread[:, None] ** np.arange(form.degree + 1)
     coefficients = np.array([c[: form.degree + 1] for c, *_ in found]) / scale
     params = {"coefficients": coefficients, **extra}
@@ -112,8 +113,10 @@ def _moments(
     counted = _counted(scores, mask)
     t = (centred(scores, share) if centre else scores) / spread[:, None, None]
     features = [t**power for power in range(form.degree + 1)] + form.candidates(t)
+    # Weights are f(t) m / len: the share belongs to the features.
     x = jnp.stack(features) * (share * counted)  # [f, n, heads, rows, L]
     masked = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
+    # A chunk is filled up with samples of no token, whose softmax would be NaN.
     masked = jnp.where(mask.any(-1)[:, None, None, None], masked, 0)
     y = jax.nn.softmax(masked, axis=-1) * counted
     product = functools.partial(jnp.einsum, precision="highest")
@@ -159,4 +162,5 @@ def _shrunk(table: np.ndarray, n: np.ndarray) -> np.ndarray:
     weight = np.bincount(group.ravel(), n.ravel(), size)
     mean = np.bincount(group.ravel(), (n * table).ravel(), size)
     mean = (mean / np.maximum(weight, 1))[group]
+    # As if each cell had _SHRINK more samples, all at the mean.
     return mean + n / (n + _SHRINK) * (table - mean)
