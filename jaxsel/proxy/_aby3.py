@@ -88,23 +88,23 @@ def traffic(operation: Operation, samples: int, ring: int = 64) -> Traffic:
     if kind == "zero":
         return _even(words * ZERO, 3, 1)
     if kind == "share":
-        found = _shared(words * elements(operation, samples))
-        return dataclasses.replace(found, waits=1.0)
+        total = _shared(words * elements(operation, samples))
+        return dataclasses.replace(total, waits=1.0)
     if kind == "matmul":
-        batch, left, inner, right = products(operation, samples)
+        batch, rows, inner, columns = products(operation, samples)
         # SPU makes the products of a batch one after the other.
-        size = words * PRODUCT * batch * left * right
-        found = _even(size, 8 * batch, 4 * batch)
-        sizes = batch * left * inner, batch * inner * right
+        size = words * PRODUCT * batch * rows * columns
+        total = _even(size, 8 * batch, 4 * batch)
+        sizes = batch * rows * inner, batch * inner * columns
         calls = batch
     else:
         count = elements(operation, samples)
-        found, calls = _of_numbers(operation, count, ring), 1
+        total, calls = _of_numbers(operation, count, ring), 1
         sizes = (count,) * len(operation.shapes)
     for owner, size in zip(operation.owners, sizes, strict=False):
         if owner is not None:
-            found += _shared(words * size, calls)
-    return found
+            total += _shared(words * size, calls)
+    return total
 
 
 def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
@@ -127,9 +127,9 @@ def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
 
 
 def _of_rows(kind: str, rows: int, length: int, ring: int) -> Traffic:
-    each, row, messages, more, waits, longer = _ROWWISE[ring][kind]
+    per_number, per_row, messages, more, waits, longer = _ROWWISE[ring][kind]
     times = length if kind == "max" else math.ceil(math.log2(length))
-    size = (each * length + row) * rows
+    size = (per_number * length + per_row) * rows
     if kind != "max":
         size += _WORDS[ring] * ZERO
     return _even(size, messages + more * times, waits + longer * times)

@@ -88,9 +88,9 @@ def leakage_of_answer(
         read = attacked_features(manifest, x, mask)
         check_finite("x", read)
     else:
-        check_finite("features", given := check_features("features", features))
-        check_same_length("features", given, "chosen", flags)
-        read = np.asarray(given, np.float32)
+        check_finite("features", values := check_features("features", features))
+        check_same_length("features", values, "chosen", flags)
+        read = np.asarray(values, np.float32)
     fitted, judged = _split(flags, held_out, seed)
     order = np.concatenate([fitted, judged])
     n = len(fitted)
@@ -132,15 +132,15 @@ def leakage_of_answer(
 
 
 def _checked_levels(levels: npt.ArrayLike, chosen: np.ndarray) -> np.ndarray:
-    found = np.asarray(levels)
-    if found.dtype.kind not in "iu" or found.shape != chosen.shape:
+    array = np.asarray(levels)
+    if array.dtype.kind not in "iu" or array.shape != chosen.shape:
         raise ValueError(
-            f"levels must be whole numbers of shape {chosen.shape}, got {found.dtype} "
-            f"of shape {found.shape}"
+            f"levels must be whole numbers of shape {chosen.shape}, got {array.dtype} "
+            f"of shape {array.shape}"
         )
-    if chosen.any() and not chosen.all() and found[chosen].min() < found[~chosen].max():
+    if chosen.any() and not chosen.all() and array[chosen].min() < array[~chosen].max():
         raise ValueError("levels must be highest of the chosen rows")
-    return found
+    return array
 
 
 def _ranks(levels: np.ndarray) -> np.ndarray:

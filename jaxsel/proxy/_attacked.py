@@ -100,15 +100,15 @@ def best_recoveries(
     """
 
     def recover(answer: np.ndarray) -> list[Recovery]:
-        found: list[Recovery] = []
+        recoveries: list[Recovery] = []
         for surrogate in attack(read, answer, manifest, steps=steps, seed=seed):
-            found.append(judge(surrogate))
-            if found[-1].rank_correlation >= enough:
+            recoveries.append(judge(surrogate))
+            if recoveries[-1].rank_correlation >= enough:
                 break
-        return found
+        return recoveries
 
-    def best(found: list[Recovery]) -> Recovery:
-        return max(found, key=lambda recovery: recovery.rank_correlation)
+    def best(recoveries: list[Recovery]) -> Recovery:
+        return max(recoveries, key=lambda recovery: recovery.rank_correlation)
 
     of_set = recover(chosen)
     if levels is None:

@@ -144,19 +144,19 @@ def fit_levels(
     y, counted = jnp.asarray(levels), jnp.asarray(np.isfinite(thresholds))
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-        at = point.astype(np.float32)
+        theta = point.astype(np.float32)
         value, slope = _value_and_slope(
-            at, x, y, counted, l2, shapes=shapes, readout=readout
+            theta, x, y, counted, l2, shapes=shapes, readout=readout
         )
         return float(value), np.asarray(slope, np.float64)
 
     options = {"maxiter": steps, "ftol": _FLAT}
     begin = point.astype(np.float64)
     minimize = cast(Any, optimize.minimize)
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
-    if not np.isfinite(found.x).all():  # it diverged
+    result = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
+    if not np.isfinite(result.x).all():  # it diverged
         return start
-    return _rebuilt(jnp.asarray(found.x, jnp.float32), shapes)[0]
+    return _rebuilt(jnp.asarray(result.x, jnp.float32), shapes)[0]
 
 
 def _padded(n_levels: int) -> int:
@@ -194,9 +194,9 @@ def _loss(
         lead = jnp.exp(gain) * lead
     # A score at level l lies above the first l thresholds.
     above = levels[:, None] > jnp.arange(len(thresholds))
-    each = jnp.where(counted, jax.nn.softplus(jnp.where(above, -lead, lead)), 0)
+    losses = jnp.where(counted, jax.nn.softplus(jnp.where(above, -lead, lead)), 0)
     small = sum(jnp.sum(w**2) for w in probe.weights)
-    return jnp.sum(jnp.mean(each, axis=0)) / jnp.sum(counted) + l2 / 2 * small
+    return jnp.sum(jnp.mean(losses, axis=0)) / jnp.sum(counted) + l2 / 2 * small
 
 
 _value_and_slope: Any = jax.jit(

@@ -153,8 +153,8 @@ def _by_degree(
     digits = next((b for b in range(_DIGITS, 7, -1) if fits(places, b)), None)
     if digits is None:
         return places
-    whole = power_of_two(max(places["inputs"], _SMALLEST)) * margin / places["inputs"]
-    for stretch in (whole, margin, margin**0.5, margin**0.25):
+    ratio = power_of_two(max(places["inputs"], _SMALLEST)) * margin / places["inputs"]
+    for stretch in (ratio, margin, margin**0.5, margin**0.25):
         _, larger = _places(proxy, (x * stretch).astype(np.float32), mask)
         wide = {place: max(value, larger[place]) for place, value in places.items()}
         if fits(wide | _units(places), digits):

@@ -350,24 +350,24 @@ def emulate(
     return fitted
 
 
-def _check_part(part: Manifest, whole: Manifest) -> None:
-    """Raise if a proxy's emulators can't be fitted to the activations of `whole`.
+def _check_part(part: Manifest, backbone: Manifest) -> None:
+    """Raise if a proxy's emulators can't be fitted to the activations of `backbone`.
 
     One MLP of a softmax serves all heads; other families have parameters for each head.
     """
-    if len(whole.layers) < len(part.layers) or whole.inputs != part.inputs:
+    if len(backbone.layers) < len(part.layers) or backbone.inputs != part.inputs:
         raise ValueError(
             f"backbone must have at least the {len(part.layers)} layers of a proxy and "
-            f"the same inputs, got {len(whole.layers)} layers of {whole.inputs}"
+            f"the same inputs, got {len(backbone.layers)} layers of {backbone.inputs}"
         )
-    for mine, theirs in zip(part.layers, whole.layers, strict=False):
-        if mine.ffn is not None and theirs.ffn is None:
+    for layer, backbone_layer in zip(part.layers, backbone.layers, strict=False):
+        if layer.ffn is not None and backbone_layer.ffn is None:
             raise ValueError("backbone must have the feed-forward parts of a proxy")
-        by_head = mine.attention.family not in ("mlp", "exact")
-        if by_head and mine.heads != theirs.heads:
+        by_head = layer.attention.family not in ("mlp", "exact")
+        if by_head and layer.heads != backbone_layer.heads:
             raise ValueError(
-                f"backbone must have the {mine.heads} heads of a proxy whose attention "
-                f"is {mine.attention.family!r}, got {theirs.heads}"
+                f"backbone must have the {layer.heads} heads of a proxy whose "
+                f"attention is {layer.attention.family!r}, got {backbone_layer.heads}"
             )
 
 
@@ -382,7 +382,7 @@ def _emulate(
     """Fit emulators of closed form; append MLPs and where they go to `jobs`."""
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
-    seen = Observed(backbone.params, exactly(backbone.manifest), x, shown)
+    observed = Observed(backbone.params, exactly(backbone.manifest), x, shown)
     params = map_leaves(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
@@ -395,26 +395,28 @@ def _emulate(
         else:
             jobs.append((entry.width or 1, job, place, "emulator"))
 
-    for i, (layer, found) in enumerate(
+    for i, (layer, layer_params) in enumerate(
         zip(manifest.layers, params["layers"], strict=True)
     ):
         family = attention_of(layer.attention)
-        scores = functools.partial(seen.scores, i)
+        scores = functools.partial(observed.scores, i)
         job = family.nonlinearity(scores, mask)
         if job is None:
-            found["attention"] = family.fit_batches(scores)
+            layer_params["attention"] = family.fit_batches(scores)
         else:
-            jobs.append((layer.attention.width or 1, job, found, "attention"))
-        norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
+            jobs.append((layer.attention.width or 1, job, layer_params, "attention"))
+        norms = [layer_params["norm"]] + (
+            [layer_params["ffn"]["norm"]] if layer.ffn else []
+        )
         # A backbone's feed-forward parts have norms that a proxy may lack.
-        for norm, variance in zip(norms, seen.variances[i], strict=False):
+        for norm, variance in zip(norms, observed.variances[i], strict=False):
             fit_norm(layer.norm, norm, variance)
     if manifest.inputs.norm is not None:
-        fit_norm(manifest.inputs.norm, params["inputs"]["norm"], seen.embedded)
+        fit_norm(manifest.inputs.norm, params["inputs"]["norm"], observed.embedded)
     if manifest.final_norm is not None:
-        fit_norm(manifest.final_norm, params["final_norm"], seen.final)
+        fit_norm(manifest.final_norm, params["final_norm"], observed.final)
     secure = score_of(manifest.score.secure)
-    logits = seen.logits - np.asarray(params["offset"])
+    logits = observed.logits - np.asarray(params["offset"])
     job = secure.nonlinearity(logits)
     if job is None:
         params["score"] = secure.fit(logits, key=key)

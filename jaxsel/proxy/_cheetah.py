@@ -58,10 +58,10 @@ class _Gates:
 
     def __add__(self, other: _Gates) -> _Gates:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return _Gates(*(one + two for one, two in pairs))
+        return _Gates(*(a + b for a, b in pairs))
 
     def __mul__(self, times: int) -> _Gates:
-        return _Gates(*(each * times for each in dataclasses.astuple(self)))
+        return _Gates(*(value * times for value in dataclasses.astuple(self)))
 
 
 _CUT = _Gates(3, 0.125, 1)
@@ -103,8 +103,8 @@ def traffic(operation: Operation, samples: int) -> Traffic:
         return _NOTHING
     if kind == "matmul":
         batch, m, k, n = products(operation, samples)
-        found = _matmul(m, k, n, operation.owners) + _gates(_CUT, m * n)
-        return found * batch
+        product = _matmul(m, k, n, operation.owners) + _gates(_CUT, m * n)
+        return product * batch
     count = elements(operation, samples)
     holders = [owner for owner in operation.owners if owner is not None]
     if kind == "mul" and len(holders) == 1:
@@ -131,17 +131,17 @@ transfers that only long sessions need: a probe of 57 samples sends 1.7 MB of th
 
 def _rows(kind: str, rows: int, length: int) -> Traffic:
     if kind == "max":
-        found = _gates(_LARGER, rows) * (length - 1)
-        return found + _gates(_SIGN, rows * length) + _gates(_NUMBERED, rows * length)
+        total = _gates(_LARGER, rows) * (length - 1)
+        return total + _gates(_SIGN, rows * length) + _gates(_NUMBERED, rows * length)
     levels = math.ceil(math.log2(length))
     largest = _gates(_LARGER, rows * (length - 1))
     largest = dataclasses.replace(
         largest, rounds=20 * levels, waits=_FOLLOWING * 20 * levels
     )  # in halves
-    found = largest + _gates(_EXP, rows * length)
+    total = largest + _gates(_EXP, rows * length)
     if kind == "softmax":
-        return found + _gates(_RECIPROCAL + _PRODUCT, rows * length)
-    return found + _gates(_LOG, rows)
+        return total + _gates(_RECIPROCAL + _PRODUCT, rows * length)
+    return total + _gates(_LOG, rows)
 
 
 _NUMBERED = _Gates(138, 2.375, 1)
@@ -153,13 +153,13 @@ def _gates(gates: _Gates, count: int) -> Traffic:
     rounds = gates.transfers * threads + gates.products
     waits = _FOLLOWING * (gates.transfers + gates.products)
     sent = gates.up * count, gates.down * count
-    found = Traffic(rounds, waits, sent, sent[::-1])
+    transfers = Traffic(rounds, waits, sent, sent[::-1])
     asked = _NOTHING
     if gates.products:
         asked += _triples(count) * gates.products
     for _ in range(gates.squares):
         asked += _squares(count)
-    return found + asked
+    return transfers + asked
 
 
 def _asked(ciphertexts: float, replies: float | None = None, by: int = 1) -> Traffic:
@@ -206,13 +206,13 @@ def switched(count: int) -> Traffic:
 
 def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:
     """Return the traffic of one product of matrices, before it is cut back."""
-    left = encrypts_left(m, k, n)
+    left_encrypted = encrypts_left(m, k, n)
     first, second = owners or (None, None)
     if first is None and second is None:
         return _exchange(m, k, n, 0) + _exchange(m, k, n, 1)
     # The party that has the left operand; the other one has the right one.
     holder = first if first is not None else 1 - (second or 0)
-    return _exchange(m, k, n, holder if left else 1 - holder)
+    return _exchange(m, k, n, holder if left_encrypted else 1 - holder)
 
 
 def _exchange(m: int, k: int, n: int, by: int) -> Traffic:
@@ -275,7 +275,7 @@ def blocks(m: int, k: int, n: int, *, packed: bool) -> tuple[int, int, int]:
     References:
         SPU, libspu/mpc/cheetah/arith/matmat_prot.cc: GetSubMatShape.
     """
-    least, found = math.inf, (1, 1, 1)
+    least, best = math.inf, (1, 1, 1)
     for rows in range(1, min(SLOTS, m) + 1):
         down, inner = -(-m // rows), 1
         while inner <= k and rows * inner <= SLOTS:
@@ -287,6 +287,6 @@ def blocks(m: int, k: int, n: int, *, packed: bool) -> tuple[int, int, int]:
             price = sent * 1000.0 + turns + down * through * across / 10.0
             # Of equal prices SPU takes the last one.
             if price <= least:
-                least, found = price, (rows, inner, columns)
+                least, best = price, (rows, inner, columns)
             inner = inner * 2 if packed else inner + 1
-    return found
+    return best

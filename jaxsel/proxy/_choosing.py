@@ -93,24 +93,25 @@ def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
         shortest = -(-shortest // 2)
     parts = (-(-shortest * eighths // 8) for eighths in (5, 6, 7))
     shortest = next((part for part in parts if part >= _SHORTEST), shortest)
-    rest, later = comparisons - (n - 1), passes - 1  # the first compares n - 1, as n
+    # The first pass compares n - 1 scores, as n numbers.
+    comparisons_after, passes_after = comparisons - (n - 1), passes - 1
     if at_most or n == 2:
         # A length is at most 5/4 of the size, rounded up, or it is the shortest one.
-        return n + 5 / 4 * rest + (shortest + 1) * later
+        return n + 5 / 4 * comparisons_after + (shortest + 1) * passes_after
     # The share of passes below the shortest length, and their mean size,
     # (shortest - 1) / ln(shortest), both of sizes spread evenly by logarithm.
-    later *= math.log(shortest) / math.log(n)
-    rest -= later * (shortest - 1) / math.log(shortest)
-    return n + _LENGTHENED * max(0.0, rest) + shortest * later
+    passes_after *= math.log(shortest) / math.log(n)
+    comparisons_after -= passes_after * (shortest - 1) / math.log(shortest)
+    return n + _LENGTHENED * max(0.0, comparisons_after) + shortest * passes_after
 
 
 def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     """Return passes of comparisons, however many numbers are in each."""
     compare = Operation("choice", "compare", "nonnegative", ((1,),))
-    one = MODELS[engine].traffic(compare, 1)
-    sent = tuple(size * comparisons for size in one.sent)
-    received = tuple(size * comparisons for size in one.received)
-    return Traffic(one.rounds * passes, one.waits * passes, sent, received)
+    single = MODELS[engine].traffic(compare, 1)
+    sent = tuple(size * comparisons for size in single.sent)
+    received = tuple(size * comparisons for size in single.received)
+    return Traffic(single.rounds * passes, single.waits * passes, sent, received)
 
 
 def outside_count(engine: EngineName, n: int) -> Traffic:

@@ -50,8 +50,8 @@ class Network:
         CrypTen's rounds take `one_way_per_round` latencies each; SPU's waits are
         counted in latencies.
         """
-        each = self.one_way_per_round if engine == "crypten" else 1.0
-        waiting = traffic.waits * self.latency * each
+        latencies = self.one_way_per_round if engine == "crypten" else 1.0
+        waiting = traffic.waits * self.latency * latencies
         return waiting + traffic.one_way / self.bandwidth
 
 
@@ -218,16 +218,16 @@ def cost(
 
 def _on_crypten(op: Operation, n: int, batch_size: int, lanes: int) -> CostRow:
     # Every count is linear in the samples.
-    one, two = op.count(1), op.count(2)
-    slope = two.bytes - one.bytes
-    shared = one.bytes - slope  # of weights, once a call
+    of_one, of_two = op.count(1), op.count(2)
+    slope = of_two.bytes - of_one.bytes
+    shared = of_one.bytes - slope  # of weights, once a call
     together = lanes if op.coalesced else 1
     batches = -(-n // batch_size)
     calls = -(-batches // together)
     return CostRow(
         op,
-        Traffic.equal(one.rounds, (slope * batch_size + shared) / 2),
-        Traffic.equal(one.rounds * calls, (slope * n + shared * calls) / 2),
+        Traffic.equal(of_one.rounds, (slope * batch_size + shared) / 2),
+        Traffic.equal(of_one.rounds * calls, (slope * n + shared * calls) / 2),
     )
 
 
@@ -235,17 +235,17 @@ def _on_spu(
     manifest: Manifest, engine: EngineName, n: int, batch_size: int, lanes: int
 ) -> list[CostRow]:
     model = MODELS[engine]
-    full, left = divmod(n, batch_size)
+    full, remainder = divmod(n, batch_size)
     rows: list[CostRow] = []
     for op in model.schedule(manifest):
         batch = model.traffic(op, batch_size)
-        last = model.traffic(op, left) if left else batch * 0
-        whole = batch * full + last
+        last = model.traffic(op, remainder) if remainder else batch * 0
+        total = batch * full + last
         if op.kind != "share":  # inputs are shared one batch after the other
             together = full % lanes > 0  # the last batch, and a full one
             waits = batch.waits * -(-full // lanes) + (0 if together else last.waits)
-            whole = dataclasses.replace(whole, waits=waits)
-        rows.append(CostRow(op, batch, whole))
+            total = dataclasses.replace(total, waits=waits)
+        rows.append(CostRow(op, batch, total))
     return rows
 
 

@@ -57,36 +57,36 @@ def choice_warnings(
     check_choice("appraisal", appraisal, ("mean", "threshold", "none"))
     if keep > n:
         raise ValueError(f"keep must be at most the {n} rows, got {keep}")
-    found: list[str] = []
+    messages: list[str] = []
     if keep == 1:
         opened = "keep = 1 opens exactly which sample is the best"
         if appraisal == "mean":
             opened += ", and as their mean its exact score"
-        found.append(f"{opened}: keep more, or set the appraisal to none")
+        messages.append(f"{opened}: keep more, or set the appraisal to none")
     if keep == n - 1:
-        found.append(
+        messages.append(
             f"keep = {keep:,} of {n:,} opens exactly which sample is the worst: keep "
             "fewer"
         )
     if is_linear_probe(manifest) and keep < n:
-        found.append(_probe_warning(manifest, n))
-    return tuple(found)
+        messages.append(_probe_warning(manifest, n))
+    return tuple(messages)
 
 
 def _probe_warning(manifest: Manifest, n: int) -> str:
     width = manifest.inputs.width
-    said = f"{n:,} samples of {width:,} features"
+    message = f"{n:,} samples of {width:,} features"
     if n >= ENOUGH * width * (manifest.head.n_classes - 1):
-        said = (
-            f"a linear probe is recovered from its chosen set alone ({said}): no "
+        message = (
+            f"a linear probe is recovered from its chosen set alone ({message}): no "
             "engine hides it from the data owner"
         )
     else:
-        said = (
-            f"a linear probe may be recovered from its answers ({said}): less from "
+        message = (
+            f"a linear probe may be recovered from its answers ({message}): less from "
             "few samples of independent features, but encoders' are not independent"
         )
-    return f'{said}; publish it instead (engine = "published"), which costs nothing'
+    return f'{message}; publish it instead (engine = "published"), which costs nothing'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ def row_digests(
         check_same_length("x", arrays[0], "mask", other)
     if len(secret) > hashlib.blake2b.MAX_KEY_SIZE:
         raise ValueError(f"secret must be of at most 64 bytes, got {len(secret)}")
-    found: list[str] = []
+    digests: list[str] = []
     for i in range(len(arrays[0])):
         digest = hashlib.blake2b(digest_size=16, key=secret)
         for array in arrays:
@@ -159,8 +159,8 @@ def row_digests(
             # Type and shape tell apart rows of the same bytes.
             digest.update(f"{row.dtype.str}{row.shape}".encode())
             digest.update(row.data)
-        found.append(digest.hexdigest())
-    return np.array(found, "U32")
+        digests.append(digest.hexdigest())
+    return np.array(digests, "U32")
 
 
 def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
@@ -175,7 +175,7 @@ def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
     Returns:
         How many rows came, went and stayed.
     """
-    before, now = (np.unique(np.asarray(each)) for each in (old, new))
+    before, now = (np.unique(np.asarray(digests)) for digests in (old, new))
     common = len(np.intersect1d(before, now, assume_unique=True))
     return PoolChange(len(now) - common, len(before) - common, common)
 
@@ -251,13 +251,13 @@ def out_of_bounds(
         bound = float((manifest.inputs.vocab or 1) - 1)
     refused: list[np.ndarray] = []
     largest = 0.0
-    for at, part in _pieces(samples, asked):
+    for indices, part in _pieces(samples, asked):
         size = np.abs(part).astype(np.float64, copy=False)
         inside = (size <= bound) & ((part >= 0) if onehot else True)
-        refused.append(at[~inside.all(1)])  # a NaN is not inside
+        refused.append(indices[~inside.all(1)])  # a NaN is not inside
         largest = max(largest, float(size[np.isfinite(size)].max(initial=0)))
-    found = np.concatenate(refused).astype(np.int64)
-    return OutOfBounds(found, len(asked), float(bound), largest)
+    outside = np.concatenate(refused).astype(np.int64)
+    return OutOfBounds(outside, len(asked), float(bound), largest)
 
 
 def _pieces(
@@ -266,6 +266,6 @@ def _pieces(
     """Yield indices of rows, and these rows, flattened to `[m, -1]`."""
     step = max(1, _CHUNK // max(1, samples[:1].nbytes))
     for start in range(0, len(asked), step):
-        at = asked[start : start + step]
-        part = np.asarray(samples[at])
-        yield at, part.reshape(len(part), -1)
+        indices = asked[start : start + step]
+        part = np.asarray(samples[indices])
+        yield indices, part.reshape(len(part), -1)

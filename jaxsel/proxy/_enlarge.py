@@ -128,7 +128,7 @@ def head_scales(
     if not exact_cut:
         lead = min(lead, _INEXACT)
     scales: list[float] = []
-    whole = 1.0
+    total_scale = 1.0
     if depth == 2:
         hidden = bounds["head.hidden_products"]
         first = min(
@@ -137,13 +137,13 @@ def head_scales(
             lead / bounds["head.logits_products"],
             _LARGEST,
         )
-        whole = _down(first)
-        scales.append(whole)
+        total_scale = _down(first)
+        scales.append(total_scale)
     last = min(
-        weight / (bounds["head.logits_weights"] * whole),
-        lead / (bounds["head.logits_products"] * whole),
+        weight / (bounds["head.logits_weights"] * total_scale),
+        lead / (bounds["head.logits_products"] * total_scale),
     )
-    return (*scales, _down(min(last, _LARGEST / whole)))
+    return (*scales, _down(min(last, _LARGEST / total_scale)))
 
 
 def scale_head(
@@ -161,14 +161,14 @@ def scale_head(
         power of two.
     """
     scales = head_scales(manifest, **limits)
-    whole = math.prod(scales)
-    factor = whole ** max(_degree(manifest), 1)
-    if whole == 1:
+    total_scale = math.prod(scales)
+    factor = total_scale ** max(_degree(manifest), 1)
+    if total_scale == 1:
         return manifest, dict(arrays or {}), 1.0
     changed = dict(arrays or {})
     if arrays is not None:
         changed |= _head(changed, *scales)
-    grown = {"head.logits": whole, "score": factor}
+    grown = {"head.logits": total_scale, "score": factor}
     return _rebounded(manifest, grown), changed, factor
 
 
@@ -194,12 +194,12 @@ def _rebounded(manifest: Manifest, factors: Mapping[str, float]) -> Manifest:
 
 def _head(arrays: Mapping[str, np.ndarray], *scales: float) -> dict[str, np.ndarray]:
     """Return the arrays of a head of ReLUs, each of its maps scaled."""
-    scaled, whole = dict[str, np.ndarray](), 1.0
+    scaled, total_scale = dict[str, np.ndarray](), 1.0
     for i, scale in enumerate(scales):
-        whole *= scale
+        total_scale *= scale
         scaled[f"head.{i}.weight"] = np.asarray(arrays[f"head.{i}.weight"]) * scale
-        scaled[f"head.{i}.bias"] = np.asarray(arrays[f"head.{i}.bias"]) * whole
-    return scaled | {"offset": np.asarray(arrays["offset"]) * whole}
+        scaled[f"head.{i}.bias"] = np.asarray(arrays[f"head.{i}.bias"]) * total_scale
+    return scaled | {"offset": np.asarray(arrays["offset"]) * total_scale}
 
 
 def _degree(manifest: Manifest) -> int:

@@ -161,12 +161,12 @@ def train_mlps(
         params.append(_to_jax(_together([starts[i] for i in group])))
     steps = -(-n_points // batch_size)
     numbers = jnp.int32(steps), jnp.float32(learning_rate)
-    found: list[Arrays] = jax.device_get(_train(data, params, key, *numbers, setup))
+    trained: list[Arrays] = jax.device_get(_train(data, params, key, *numbers, setup))
     results: list[dict[int, Trained]] = [{} for _ in operations]
-    for group, stacked in zip(members, found, strict=True):
+    for group, stacked in zip(members, trained, strict=True):
         for position, index in enumerate(group):
-            own = {name: value[position] for name, value in stacked.items()}
-            for width, adam in by_width(own, setup.parts()).items():
+            mlps = {name: value[position] for name, value in stacked.items()}
+            for width, adam in by_width(mlps, setup.parts()).items():
                 ways = [adam]
                 if operations[index].kind == "entropy":
                     ways.append(refit(adam, *samples[index]))
@@ -312,8 +312,8 @@ def _loss(
     if outputs == 1:
         # All MLPs in one product: its zeros cost less than many small ones would.
         owner = np.repeat(np.arange(setup.mlps), np.repeat(setup.widths, setup.seeds))
-        own = (owner == np.arange(setup.mlps)[:, None]).astype(np.float32)
-        out = jnp.einsum("mkh,mhb->mkb", own * w2[:, None, :, 0], hidden)
+        membership = (owner == np.arange(setup.mlps)[:, None]).astype(np.float32)
+        out = jnp.einsum("mkh,mhb->mkb", membership * w2[:, None, :, 0], hidden)
         return jnp.sum((out + b2[:, :, 0] - y) ** 2) / batch
     total = jnp.zeros(())
     for units, mlps, width in setup.parts():

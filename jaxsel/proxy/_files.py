@@ -110,10 +110,10 @@ def read_weights(
         raise ValueError(f"{path}: no safetensors file ({error})") from None
     shapes = array_shapes(manifest)
     for name in sorted({*shapes, *arrays}):
-        found = arrays[name].shape if name in arrays else None
-        if found != shapes.get(name):
+        shape = arrays[name].shape if name in arrays else None
+        if shape != shapes.get(name):
             raise ValueError(
-                f"{path}: {name} must have shape {shapes.get(name)}, got {found}"
+                f"{path}: {name} must have shape {shapes.get(name)}, got {shape}"
             )
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{path}: {name} must be finite floating-point numbers")
@@ -134,12 +134,12 @@ def read_weights(
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     """Return a hash of arrays: their names, types, shapes and every bit."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         about = json.dumps([name, array.dtype.str, array.shape])
-        found.update(f"{about}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{about}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _metadata(content: bytes) -> dict[str, str]:

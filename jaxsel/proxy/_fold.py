@@ -33,8 +33,8 @@ def fold(
         spare_bits: By how many bits attention's weights are to be larger than they
             are, so that more of their digits are kept; `secure_steps` must know.
     """
-    given = {name: np.asarray(value, np.float64) for name, value in arrays.items()}
-    return _Folder(manifest, given, spare_bits).build()
+    params = {name: np.asarray(value, np.float64) for name, value in arrays.items()}
+    return _Folder(manifest, params, spare_bits).build()
 
 
 class _PlacedNorm(NamedTuple):
@@ -57,9 +57,9 @@ class _PlacedNorm(NamedTuple):
         return self.gain[:, None] * weight, self.beta @ weight + bias
 
     def operands(self) -> Arrays:
-        found = {"norm.gamma": self.gain, "norm.beta": self.beta}
-        found |= self.family.fold(self.params, self.unit)
-        return {f"{self.to}{name}": value for name, value in found.items()}
+        operands = {"norm.gamma": self.gain, "norm.beta": self.beta}
+        operands |= self.family.fold(self.params, self.unit)
+        return {f"{self.to}{name}": value for name, value in operands.items()}
 
 
 class _Folder:
@@ -122,11 +122,11 @@ class _Folder:
 
     def norms(self, index: int) -> list[_PlacedNorm]:
         """Return the norms of a layer: one, or two with a feed-forward part."""
-        layer, at = self.manifest.layers[index], f"layers.{index}"
-        found = [self.norm(layer.norm, f"{at}.norm", at)]
+        layer, place = self.manifest.layers[index], f"layers.{index}"
+        norms = [self.norm(layer.norm, f"{place}.norm", place)]
         if layer.ffn is not None:
-            found.append(self.norm(layer.norm, f"{at}.ffn.norm", at, "ffn_"))
-        return found
+            norms.append(self.norm(layer.norm, f"{place}.ffn.norm", place, "ffn_"))
+        return norms
 
     def beside(self, norm: _PlacedNorm) -> np.ndarray:
         """Return the head's first weights behind a norm's centring and gain."""
@@ -136,7 +136,7 @@ class _Folder:
         return scaled - scaled.mean(0)
 
     def layer(self, index: int, layer: Layer) -> None:
-        at, last = f"layers.{index}", index == len(self.manifest.layers) - 1
+        place, last = f"layers.{index}", index == len(self.manifest.layers) - 1
         norms = self.norms(index)
         normalises = norms[0].family.normalises
         beside = np.zeros((self.hidden, 0))
@@ -147,12 +147,12 @@ class _Folder:
         def before(norm: _PlacedNorm, linear: Linear) -> Linear:
             return norm.before(linear) if gained else linear
 
-        linears = {"out": self.linear(f"{at}.out")}
+        linears = {"out": self.linear(f"{place}.out")}
         for name in ("query", "key", "value"):
-            linears[name] = before(norms[0], self.linear(f"{at}.{name}"))
+            linears[name] = before(norms[0], self.linear(f"{place}.{name}"))
         weights = AttentionWeights(
             linears=linears,
-            params=self.under(f"{at}.attention"),
+            params=self.under(f"{place}.attention"),
             heads=layer.heads,
             width=layer.head_width,
             length=self.manifest.inputs.length,
@@ -162,18 +162,18 @@ class _Folder:
             spare_bits=self.spare_bits,
         )
         attention = attention_of(layer.attention)
-        self.put(at, attention.fold_layer(weights))
+        self.put(place, attention.fold_layer(weights))
         self.put_norm(norms[0])
         if layer.ffn is None:
             return
-        up, up_bias = before(norms[1], self.linear(f"{at}.ffn.up"))
+        up, up_bias = before(norms[1], self.linear(f"{place}.ffn.up"))
         # The head's columns of the rows come from `up`, of what is added from `down`.
         zeros = np.zeros(beside.shape[1])
         up = np.hstack([up, beside]), np.append(up_bias, zeros)
-        self.put_linear(f"{at}.up", up)
-        down, bias = self.linear(f"{at}.ffn.down")
+        self.put_linear(f"{place}.up", up)
+        down, bias = self.linear(f"{place}.ffn.down")
         down = np.hstack([down, down @ beside]), np.append(bias, bias @ beside)
-        self.put_linear(f"{at}.down", down)
+        self.put_linear(f"{place}.down", down)
         self.put_norm(norms[1])
 
     def head(self) -> None:

@@ -119,7 +119,7 @@ def run(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, Seen]:
     """Return logits, and the inputs of the non-linear parts."""
-    seen, embedded, final = [], None, None
+    layers, embedded, final = [], None, None
     if manifest.inputs.embed == "onehot":
         table, positions = params["inputs"]["embed"]
         x = table[x] + positions[None]
@@ -130,7 +130,7 @@ def run(
         last = i == len(manifest.layers) - 1
         rows = 1 if last and manifest.read == "cls" else x.shape[1]
         x, activations = _layer(params["layers"][i], layer, x, mask, rows)
-        seen.append(activations)
+        layers.append(activations)
     if manifest.final_norm is not None:
         if manifest.read == "cls":
             x = x[:, :1]
@@ -143,7 +143,7 @@ def run(
         else:
             total = jnp.einsum("nl,nlh->nh", mask, x)
             x = total / jnp.maximum(mask.sum(1, keepdims=True), 1)
-    return params["head"](x), Seen(seen, embedded, final)
+    return params["head"](x), Seen(layers, embedded, final)
 
 
 def _layer(

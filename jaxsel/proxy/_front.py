@@ -120,8 +120,8 @@ class Front:
         engine: EngineName,
     ) -> Front:
         """Return the front of the schedules that were tried."""
-        hours = np.array([one.schedule.hours for one in tried])
-        overlaps = np.array([one.overlaps for one in tried])
+        hours = np.array([judged.schedule.hours for judged in tried])
+        overlaps = np.array([judged.overlaps for judged in tried])
         means = np.asarray(overlaps.mean(axis=1))
         # Of equal hours the best comes first, so that it alone can rise.
         order = np.lexsort((-means, hours))
@@ -265,11 +265,11 @@ def _held_out(
     if runs == 1:
         return np.full(len(points), np.nan)
     within = np.searchsorted(hours[order], hours[points], side="right")
-    found = np.zeros(len(points))
+    expected = np.zeros(len(points))
     for s in range(runs):
         others = np.delete(overlaps, s, axis=1).mean(axis=1)[order]
         best = _rises(others)
         # The last rise among the `within` cheapest schedules.
         chosen = order[best[np.searchsorted(best, within) - 1]]
-        found += overlaps[chosen, s] / runs
-    return found
+        expected += overlaps[chosen, s] / runs
+    return expected

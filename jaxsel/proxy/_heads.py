@@ -66,8 +66,8 @@ def gradient_importance(
     total: Any = 0
     for chunk in chunk_slices(len(y), rows):
         part = take_rows((inputs, y), chunk, rows)
-        found = np.asarray(_pulls(target.graphdef, target.params, *part))
-        total = total + found[: chunk.stop - chunk.start].sum(0)
+        pulls = np.asarray(_pulls(target.graphdef, target.params, *part))
+        total = total + pulls[: chunk.stop - chunk.start].sum(0)
     return total / len(y)
 
 

@@ -106,9 +106,9 @@ def leakage(
     if features is None:
         read = attacked_features(proxy.manifest, x, mask)
     else:
-        check_finite("features", given := check_features("features", features))
-        check_same_length("features", given, "x", truth)
-        read = np.asarray(given, np.float32)
+        check_finite("features", values := check_features("features", features))
+        check_same_length("features", values, "x", truth)
+        read = np.asarray(values, np.float32)
     n, fresh = len(truth), round(held_out * len(truth))
     if fresh < 2 or n - fresh < 2:
         raise ValueError(
@@ -175,16 +175,16 @@ def leakage_by_phase(
         "enough": enough,
     }
     published = prepared.published
-    found: list[Leakage] = []
+    leakages: list[Leakage] = []
     before = published.n - len(published.bootstrap)
     for proxy, keep in zip(prepared.proxies, published.keeps, strict=True):
         x, mask = DataOwner(pool=samples, base=base).proxy_inputs(proxy.manifest)
         share, before = keep / before, keep
-        found.append(leakage(proxy, x, share, mask, **options))
+        leakages.append(leakage(proxy, x, share, mask, **options))
         scores = proxy.scores(proxy.logits(x, mask))
         best = np.argsort(-scores, kind="stable")[: round(share * len(samples))]
         samples = samples.take(np.sort(best))
-    return tuple(found)
+    return tuple(leakages)
 
 
 def expected_leakage(
@@ -330,18 +330,18 @@ def _directions(head: Probe) -> np.ndarray | None:
     return weights - weights.mean(1, keepdims=True)
 
 
-def _cosine(found: np.ndarray, true: np.ndarray) -> float:
+def _cosine(recovered: np.ndarray, true: np.ndarray) -> float:
     """Return the mean cosine of the principal angles between two column spaces."""
     from scipy import linalg
 
-    if found.shape[1] > 1:
-        found = (found - found.mean(1, keepdims=True))[:, :-1]
+    if recovered.shape[1] > 1:
+        recovered = (recovered - recovered.mean(1, keepdims=True))[:, :-1]
     # The columns of classes sum to 0: all but one span what all do.
-    angles: Any = linalg.subspace_angles(found, true[:, :-1])
+    angles: Any = linalg.subspace_angles(recovered, true[:, :-1])
     return float(np.cos(angles).sum() / (true.shape[1] - 1))
 
 
 def _overlap(scores: np.ndarray, truth: np.ndarray, share: float) -> float:
     count = max(1, round(share * len(truth)))
-    named, best = (np.argsort(-each)[:count] for each in (scores, truth))
+    named, best = (np.argsort(-values)[:count] for values in (scores, truth))
     return len(np.intersect1d(named, best)) / count

@@ -396,18 +396,18 @@ def _check_emulator(name: str, value: Any, families: Mapping[str, Family[Any]]) 
     check_choice(f"{name}.family", value.family, tuple(families))
     family = families[value.family]
     for parameter in ("width", "degree", "centre", "bias"):
-        given = getattr(value, parameter)
+        entry = getattr(value, parameter)
         if parameter in ("centre", "bias"):
-            _check_flag(f"{name}.{parameter}", given)
+            _check_flag(f"{name}.{parameter}", entry)
         elif parameter in family.parameters:
-            _check_size(f"{name}.{parameter}", given, 2 if parameter == "degree" else 1)
-        if parameter not in family.parameters and given not in (None, False):
+            _check_size(f"{name}.{parameter}", entry, 2 if parameter == "degree" else 1)
+        if parameter not in family.parameters and entry not in (None, False):
             raise ValueError(
                 f"{name}.{parameter} is no parameter of {value.family!r}, "
-                f"got {short(given)}"
+                f"got {short(entry)}"
             )
     try:
-        family.make(**{each: getattr(value, each) for each in family.parameters})
+        family.make(**{field: getattr(value, field) for field in family.parameters})
     except ValueError as error:
         raise ValueError(f"{name}.{error}") from None
 

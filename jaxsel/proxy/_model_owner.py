@@ -217,13 +217,13 @@ def _check_like_pool(distil: Samples, offer: Offer) -> None:
     """Raise if rows of `distil` have other shapes than the pool's."""
     features = None if offer.features is None else (offer.features,)
     for part, wanted in (("inputs", offer.inputs), ("features", features)):
-        own = tuple(
+        shapes = tuple(
             np.shape(leaf)[1:] for leaf in jax.tree.leaves(getattr(distil, part))
         )
-        if own and wanted and own != wanted:
+        if shapes and wanted and shapes != wanted:
             raise ValueError(
                 f"distil.{part} must have rows of shape {wanted[0]} as the pool's, "
-                f"got {own[0]}"
+                f"got {shapes[0]}"
             )
 
 

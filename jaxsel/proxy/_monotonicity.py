@@ -60,12 +60,12 @@ def check_monotonicity(
     Raises:
         ValueError: If it is below `min_correlation`.
     """
-    found = monotonicity(estimated, exact)
-    if not found >= min_correlation:
+    rho = monotonicity(estimated, exact)
+    if not rho >= min_correlation:
         raise ValueError(
             "the entropy emulator does not rank as the exact entropy does: Spearman "
-            f"{found:.3f}, below min_correlation={min_correlation:g}: train it longer "
+            f"{rho:.3f}, below min_correlation={min_correlation:g}: train it longer "
             "or wider, use the square for two classes, rank by the margin, or lower "
             "min_correlation (of a Phase; None accepts any)"
         )
-    return found
+    return rho

@@ -97,8 +97,8 @@ def sized(shape: Shape, samples: int) -> Shape:
 def elements(operation: Operation, samples: int) -> int:
     """Return how many numbers an operation on a batch computes, element by element."""
     shape: Shape = ()
-    for each in operation.shapes:
-        shape = broadcast(shape, sized(each, samples))
+    for operand in operation.shapes:
+        shape = broadcast(shape, sized(operand, samples))
     return math.prod(shape)
 
 
@@ -117,9 +117,9 @@ def products(operation: Operation, samples: int) -> tuple[int, int, int, int]:
     Axes in front that one operand alone has go into its rows or columns: they are no
     products of their own.
     """
-    left, right = (sized(shape, samples) for shape in operation.shapes)
-    *front, _, inner = left
-    *behind, _, _ = right
+    first, second = (sized(shape, samples) for shape in operation.shapes)
+    *front, _, inner = first
+    *behind, _, _ = second
     rank = max(len(front), len(behind))
     pairs = zip(
         (1,) * (rank - len(front)) + tuple(front),
@@ -127,5 +127,5 @@ def products(operation: Operation, samples: int) -> tuple[int, int, int, int]:
         strict=True,
     )
     batch = math.prod(a for a, b in pairs if a == b)
-    rows, columns = (math.prod(shape) // (batch * inner) for shape in (left, right))
+    rows, columns = (math.prod(shape) // (batch * inner) for shape in (first, second))
     return batch, rows, inner, columns

@@ -46,22 +46,22 @@ class Owned(Shaped):
         shape = broadcast(self.shape, other.shape)
         if self.owner == other.owner:
             return self.like(*shape)
-        for each in (self, other):
-            if each.owner is not None:  # it is spread to the sum's shape before
-                self.note("share", shape, each.owner)
+        for operand in (self, other):
+            if operand.owner is not None:  # it is spread to the sum's shape before
+                self.note("share", shape, operand.owner)
         return self.shared(*shape)
 
     __radd__ = __sub__ = __rsub__ = __add__
 
     def __mul__(self, number: float) -> Self:
-        found = self.like(*self.shape)
-        found.factor = self.factor * number
+        result = self.like(*self.shape)
+        result.factor = self.factor * number
         if self.owner is None:
             # Factors in a row are one product: only further parts of it cost.
-            more = len(public_factors(found.factor)) - len(public_factors(self.factor))
+            more = len(public_factors(result.factor)) - len(public_factors(self.factor))
             for _ in range(more):
                 self.note("scale", self.shape, None)
-        return found
+        return result
 
     def sum(self, axis: int, keepdim: bool = False) -> Self:
         if self.owner is None:
@@ -129,7 +129,7 @@ def result_of(call: Call) -> Any:
     operands: tuple[Owned, ...] = call.operands
     owners = {operand.owner for operand in operands}
     kept = operands[0].like if len(owners) == 1 else operands[0].shared
-    found = outcome(call)
-    if isinstance(found, tuple):
-        return tuple(kept(*each.shape) for each in found)
-    return kept(*found.shape)
+    result = outcome(call)
+    if isinstance(result, tuple):
+        return tuple(kept(*part.shape) for part in result)
+    return kept(*result.shape)

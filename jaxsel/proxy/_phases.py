@@ -62,11 +62,11 @@ class Phased:
     ) -> list[tuple[Cost, ChoiceCost]]:
         """Count each phase's secure forward passes, and its choice."""
         counted: list[tuple[Cost, ChoiceCost]] = []
-        left = self.n - len(self.bootstrap)
+        remaining = self.n - len(self.bootstrap)
         for proxy, rows in zip(self.proxies, self.survivors, strict=True):
-            passes = cost(proxy.manifest, left, network, batch_size=batch_size)
-            counted.append((passes, choice_cost(left, len(rows), network)))
-            left = len(rows)
+            passes = cost(proxy.manifest, remaining, network, batch_size=batch_size)
+            counted.append((passes, choice_cost(remaining, len(rows), network)))
+            remaining = len(rows)
         return counted
 
     @property
@@ -175,14 +175,14 @@ def select(
         plan, sold, key=key, checkpoint=store.place("target"), progress=progress
     )
     best = winners or seller.choose
-    left = np.setdiff1d(np.arange(plan.n), sold.rows)
+    remaining = np.setdiff1d(np.arange(plan.n), sold.rows)
     proxies: list[Proxy] = []
     survivors: list[np.ndarray] = []
     for i in range(len(plan.keeps)):
-        proxy, left = _sieve(maker, i, left, best, store, progress=progress)
+        proxy, remaining = _sieve(maker, i, remaining, best, store, progress=progress)
         proxies.append(proxy)
-        survivors.append(left)
-    chosen = np.concatenate([sold.rows, left]).astype(np.int32)
+        survivors.append(remaining)
+    chosen = np.concatenate([sold.rows, remaining]).astype(np.int32)
     return Phased(
         selection=Selection(
             indices=jnp.asarray(chosen),
@@ -212,19 +212,19 @@ def _sieve(
     progress: bool,
 ) -> tuple[Proxy, np.ndarray]:
     """Return the proxy of phase i, and the rows that it leaves."""
-    made: list[Proxy] = []  # none if the phase is read from the folder
+    trained: list[Proxy] = []  # none if the phase is read from the folder
     keep = maker.plan.keeps[i]
 
     def make_and_rank() -> dict[str, np.ndarray]:
         place = store.place(f"phase-{i}-training")
         proxy = maker.make(i, checkpoint=place, progress=progress)
-        made.append(proxy)
+        trained.append(proxy)
         kept = _checked(best(proxy, rows, keep), rows, keep)
         return {**proxy.arrays(), _LEFT: kept}
 
-    found = store.once(f"phase-{i}", make_and_rank)
-    left = found.pop(_LEFT)
-    return (made[0] if made else maker.restore(i, found)), left
+    arrays = store.once(f"phase-{i}", make_and_rank)
+    remaining = arrays.pop(_LEFT)
+    return (trained[0] if trained else maker.restore(i, arrays)), remaining
 
 
 def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) -> str:
@@ -242,20 +242,20 @@ def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) ->
         "n_classes": plan.n_classes,
     }
     held = tuple(
-        None if each is None else (each.inputs, each.features)
-        for each in (pool, owner.distil)
+        None if samples is None else (samples.inputs, samples.features)
+        for samples in (pool, owner.distil)
     )
-    drawn = [jax.random.key_data(each) for each in (key, owner.secret)]
+    drawn = [jax.random.key_data(draw_key) for draw_key in (key, owner.secret)]
     return run_digest(settings, held, None if base is None else base.params, drawn)
 
 
-def _checked(found: npt.ArrayLike, left: np.ndarray, keep: int) -> np.ndarray:
-    rows = np.asarray(found)
+def _checked(winners: npt.ArrayLike, candidates: np.ndarray, keep: int) -> np.ndarray:
+    rows = np.asarray(winners)
     if rows.shape != (keep,) or len(set(rows.tolist())) < keep:
         raise ValueError(
             f"winners must return {keep} distinct rows, got shape {rows.shape} with "
             f"{len(set(rows.ravel().tolist()))} distinct ones"
         )
-    if not np.isin(rows, left).all():
+    if not np.isin(rows, candidates).all():
         raise ValueError("winners must return rows that it was given")
     return rows.astype(np.int32)

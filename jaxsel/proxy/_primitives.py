@@ -84,17 +84,17 @@ def maximum(length: int) -> Count:
     """
     if length < 2:
         raise ValueError(f"length must be at least 2, got {length}")
-    count, left = Count(0, 0), length
+    count, remaining = Count(0, 0), length
     for _ in range(int(math.log(length))):
-        count += (COMPARE + SELECT).on(left // 2)
-        left -= left // 2
-    count += COMPARE.on(left * (left - 1))
+        count += (COMPARE + SELECT).on(remaining // 2)
+        remaining -= remaining // 2
+    count += COMPARE.on(remaining * (remaining - 1))
     # A tree of products: the largest of a row wins all of its comparisons.
-    factors = left - 1
+    factors = remaining - 1
     while factors > 1:
-        count += MUL.on(left * (factors // 2))
+        count += MUL.on(remaining * (factors // 2))
         factors -= factors // 2
-    count += _random_index(left) + MUL.on(left)
+    count += _random_index(remaining) + MUL.on(remaining)
     return count + EQUAL.on(length) + _random_index(length)
 
 

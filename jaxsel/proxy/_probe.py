@@ -141,11 +141,11 @@ def fit_probe(
     goal = jnp.asarray(y if loss == "labels" else y.astype(np.float32))
     pairs = jax.random.randint(jax.random.fold_in(key, 1), (_PAIRS, len(x)), 0, len(x))
     scaled = jnp.asarray((x - mean) / scale)
-    found = _fit(scaled, goal, pairs, start, l2, loss=loss, steps=steps)
-    first = found.weights[0] / scale[:, None]
+    fitted = _fit(scaled, goal, pairs, start, l2, loss=loss, steps=steps)
+    first = fitted.weights[0] / scale[:, None]
     return Probe(
-        (first, *found.weights[1:]),
-        (found.biases[0] - mean @ first, *found.biases[1:]),
+        (first, *fitted.weights[1:]),
+        (fitted.biases[0] - mean @ first, *fitted.biases[1:]),
     )
 
 
@@ -153,8 +153,8 @@ def initial_probe(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Pr
     """Return zeros for a convex problem, else small random weights."""
     weights: list[jax.Array] = []
     for i, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        each = jax.random.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
-        weights.append(each if random or len(sizes) > 2 else jnp.zeros(shape))
+        normal = jax.random.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
+        weights.append(normal if random or len(sizes) > 2 else jnp.zeros(shape))
     return Probe(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
 
 
@@ -204,13 +204,13 @@ def _loss(
     logits: jax.Array, targets: jax.Array, pairs: jax.Array, loss: Loss
 ) -> jax.Array:
     if loss == "labels":
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-        return jnp.mean(each)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        return jnp.mean(losses)
     if loss == "logits":
         apart = logits - targets
         apart = apart - apart.mean(axis=1, keepdims=True)
         return jnp.mean(jnp.sum(apart**2, axis=1)) / 2
-    found = entropy(logits)
-    difference = found - found[pairs]
+    entropies = entropy(logits)
+    difference = entropies - entropies[pairs]
     sign = jnp.sign(targets - targets[pairs])
     return jnp.mean(jnp.where(sign == 0, 0, jax.nn.softplus(-sign * difference)))

@@ -128,24 +128,24 @@ class Proxy:
             ValueError: If an array is missing, unknown or of another shape than the
                 manifest's; it names the array.
         """
-        given = {name: np.asarray(value) for name, value in arrays.items()}
+        named = {name: np.asarray(value) for name, value in arrays.items()}
         shapes = array_shapes(manifest)
         for name, shape in shapes.items():
-            if name not in given:
+            if name not in named:
                 raise ValueError(
-                    f"arrays must have {name!r} of shape {shape}, got {sorted(given)}"
+                    f"arrays must have {name!r} of shape {shape}, got {sorted(named)}"
                 )
-            if given[name].shape != shape:
+            if named[name].shape != shape:
                 raise ValueError(
-                    f"arrays[{name!r}] must have shape {shape}, got {given[name].shape}"
+                    f"arrays[{name!r}] must have shape {shape}, got {named[name].shape}"
                 )
-        unknown = sorted(set(given) - set(shapes))
+        unknown = sorted(set(named) - set(shapes))
         if unknown:
             raise ValueError(
                 f"arrays must have the manifest's names only, {sorted(shapes)}, got "
                 f"also {unknown}"
             )
-        params = _rebuilt(manifest, given)
+        params = _rebuilt(manifest, named)
         return Proxy(manifest, map_leaves(lambda leaf: jnp.asarray(leaf), params))
 
 
@@ -195,14 +195,14 @@ def _rebuilt(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Params:
 
     layers: list[Params] = []
     for i, layer in enumerate(manifest.layers):
-        at = f"layers.{i}"
-        found: Params = {name: linear(f"{at}.{name}") for name in _LINEAR[:4]}
-        found["attention"] = emulator(f"{at}.attention")
-        found["norm"] = norm(f"{at}.norm")
+        start = f"layers.{i}"
+        layer_params: Params = {name: linear(f"{start}.{name}") for name in _LINEAR[:4]}
+        layer_params["attention"] = emulator(f"{start}.attention")
+        layer_params["norm"] = norm(f"{start}.norm")
         if layer.ffn is not None:
-            ffn: Params = {name: linear(f"{at}.ffn.{name}") for name in _LINEAR[4:]}
-            found["ffn"] = {**ffn, "norm": norm(f"{at}.ffn.norm")}
-        layers.append(found)
+            ffn: Params = {name: linear(f"{start}.ffn.{name}") for name in _LINEAR[4:]}
+            layer_params["ffn"] = {**ffn, "norm": norm(f"{start}.ffn.norm")}
+        layers.append(layer_params)
     params: Params = {"layers": layers, "offset": arrays["offset"]}
     if manifest.inputs.embed == "onehot":
         embed = linear("inputs.embed")

@@ -180,7 +180,7 @@ class ProxyMaker:
                 group = groups.setdefault(_lesson_ex_vivo(phase), {})
                 group[phase.proxy] = manifest
         rows = embed(base, inputs)
-        made: dict[tuple[Spec, Source, int], Proxy] = {}
+        proxies: dict[tuple[Spec, Source, int], Proxy] = {}
         for (source, n_points), described in groups.items():
             cut = [
                 self._with_prior(prune(tuned, manifest, importance=importance))
@@ -195,8 +195,8 @@ class ProxyMaker:
                 n_points=n_points,
             )
             for spec, proxy in zip(described, fitted, strict=True):
-                made[spec, source, n_points] = proxy
-        return made
+                proxies[spec, source, n_points] = proxy
+        return proxies
 
     def _lessons(self, goal: Goal, *, features: bool) -> tuple[Samples, np.ndarray]:
         """Return samples to train a proxy on, with features if asked, and targets."""
@@ -234,7 +234,7 @@ class ProxyMaker:
         head_key: jax.Array,
     ) -> tuple[Proxy, np.ndarray]:
         samples, targets = self._lessons(phase.goal, features=True)
-        seen = given("features", self.sold.samples.features)
+        features = given("features", self.sold.samples.features)
         head = fit_probe(
             given("features", samples.features),
             targets,
@@ -247,14 +247,14 @@ class ProxyMaker:
         if phase.goal != "ranks":  # ranks are those of corrected scores already
             proxy = self._with_prior(proxy)
         # Logits of a few dozen samples show too little of what the pool's are like.
-        distil, known = self.owner.distil, np.asarray(seen)
+        distil, known = self.owner.distil, np.asarray(features)
         if distil is not None and distil.features is not None:
             known = np.concatenate([distil.features, known])
         source, n_points = _lesson_ex_vivo(phase)
         (proxy,) = emulate(
             [proxy], known, None, key=fit_key, source=source, n_points=n_points
         )
-        return proxy, proxy.logits(seen)
+        return proxy, proxy.logits(features)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:
         """Subtract the log prior from the logits, if there is one."""

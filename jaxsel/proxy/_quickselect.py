@@ -47,21 +47,21 @@ def quickselect(
         raise ValueError(f"k must be at most the number of scores, {n}, got {k}")
     # Its raw words are the same in all releases of NumPy; other draws may change.
     draws = np.random.PCG64(check_count("seed", seed, minimum=0, maximum=_SEEDS))
-    left = np.arange(n)
+    remaining = np.arange(n)
     chosen: list[np.ndarray] = []
-    while 0 < wanted < len(left):
+    while 0 < wanted < len(remaining):
         # Multiply and shift (Lemire 2019): a uniform index up to a bias of n / 2^64.
-        pivot = int(left[int(draws.random_raw()) * len(left) >> 64])
-        others = left[left != pivot]
+        pivot = int(remaining[int(draws.random_raw()) * len(remaining) >> 64])
+        others = remaining[remaining != pivot]
         above = yield pivot, others
         higher = others[above]
         if len(higher) >= wanted:
-            left = higher
+            remaining = higher
         else:
             chosen += [higher, np.array([pivot])]
             wanted -= len(higher) + 1
-            left = others[~above]
-    chosen.append(left[:wanted])  # all that are left, or none
+            remaining = others[~above]
+    chosen.append(remaining[:wanted])  # all that are left, or none
     return np.sort(np.concatenate(chosen))
 
 
@@ -81,16 +81,16 @@ def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
     above_all = np.zeros(n, bool)  # of the rows that are decided, those above the rest
     before: tuple[np.ndarray, np.ndarray] | None = None
     for pivot, others, above in outcomes:
-        left = np.append(others, pivot)
+        remaining = np.append(others, pivot)
         if before is not None:
             were_left, were_above = before
             # The last pass left what lay above its pivot, or what lay below.
-            if not np.isin(were_above, left).any():
-                above_all[np.setdiff1d(were_left, left)] = True
+            if not np.isin(were_above, remaining).any():
+                above_all[np.setdiff1d(were_left, remaining)] = True
         levels += above_all
         levels[pivot] += 1
         levels[others] += above
-        before = left, others[above]
+        before = remaining, others[above]
     return levels
 
 

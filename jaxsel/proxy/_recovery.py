@@ -80,22 +80,22 @@ class Leakage:
     @property
     def verdict(self) -> str:
         """The meaning of these figures for the model owner, as a sentence."""
-        found = self.rank_correlation
+        rho = self.rank_correlation
         which = "fresh" if self.judged_by == "scores" else "held-out"
-        said = f"rank correlation {found:.2f} on {self.fresh:,} {which} samples"
-        if found >= RECOVERED:
+        measure = f"rank correlation {rho:.2f} on {self.fresh:,} {which} samples"
+        if rho >= RECOVERED:
             return (
-                f"recovered ({said}): whoever holds the samples can rank others as "
+                f"recovered ({measure}): whoever holds the samples can rank others as "
                 "this proxy does, so that computing in secret protects nothing of it; "
                 'a linear probe may as well be published (engine = "published")'
             )
-        if found >= IN_PART:
+        if rho >= IN_PART:
             return (
-                f"recovered in part ({said}): treat the proxy's ranking as known to "
+                f"recovered in part ({measure}): treat the proxy's ranking as known to "
                 "the data owner after a few such sessions"
             )
         return (
-            f"not recovered by these attacks ({said}); others may do better, and "
+            f"not recovered by these attacks ({measure}); others may do better, and "
             "answers of further sessions with the same proxy add up"
         )
 
@@ -110,13 +110,13 @@ class Leakage:
         lines = [
             (
                 name,
-                found.attack,
-                f"{found.rank_correlation:.3f}",
-                f"{found.overlap:.3f}",
-                "" if found.cosine is None else f"{found.cosine:.4f}",
+                recovery.attack,
+                f"{recovery.rank_correlation:.3f}",
+                f"{recovery.overlap:.3f}",
+                "" if recovery.cosine is None else f"{recovery.cosine:.4f}",
             )
-            for name, found in rows
-            if found is not None
+            for name, recovery in rows
+            if recovery is not None
         ]
         return markdown(header, lines)
 

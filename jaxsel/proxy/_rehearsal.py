@@ -58,10 +58,10 @@ class Rehearsal:
     @property
     def spearman(self) -> np.ndarray:
         """Rank correlation of each candidate with the target, `[S, K]`."""
-        found = np.empty(self.scores.shape[:2])
-        for s, k in np.ndindex(found.shape):
-            found[s, k] = monotonicity(self.scores[s, k], self.oracle[s])
-        return found
+        correlations = np.empty(self.scores.shape[:2])
+        for s, k in np.ndindex(correlations.shape):
+            correlations[s, k] = monotonicity(self.scores[s, k], self.oracle[s])
+        return correlations
 
 
 def rehearse(
@@ -135,8 +135,8 @@ def rehearse(
     runs: list[dict[str, np.ndarray]] = []
     for i in track(range(seeds), progress=progress, label="Rehearse", total=seeds):
         # Even numbers are keys of bootstrap sets, odd ones the owner's secrets.
-        key, own = (jax.random.fold_in(secret, 2 * i + j) for j in range(2))
-        acting = dataclasses.replace(owner, secret=own)
+        key, owner_key = (jax.random.fold_in(secret, 2 * i + j) for j in range(2))
+        acting = dataclasses.replace(owner, secret=owner_key)
         runs.append(
             store.once(
                 f"run-{i}", functools.partial(_run, acting, plan, seller, y, key)
@@ -170,8 +170,8 @@ def _plan_all(
     plans: list[Plan] = []
     for name, phase in phases.items():
         try:
-            one = dataclasses.replace(owner, schedule=(phase,))
-            plans.append(one.plan(seller.offer()))
+            planner = dataclasses.replace(owner, schedule=(phase,))
+            plans.append(planner.plan(seller.offer()))
         except ValueError as error:
             raise ValueError(f"candidates[{name!r}] can't be made: {error}") from error
     manifests = tuple(plan.manifests[0] for plan in plans)
@@ -186,22 +186,22 @@ def _run(
     sold = seller.sell(plan, lambda rows: y[rows], key=key)
     tuned = owner.tune(sold)
     maker = ProxyMaker(owner=owner, plan=plan, sold=sold, tuned=tuned)
-    left = np.setdiff1d(np.arange(plan.n), sold.rows)
-    rest = seller.pool.take(left)
-    scores = np.empty((len(plan.manifests), len(left)), np.float32)
+    others = np.setdiff1d(np.arange(plan.n), sold.rows)
+    unseen = seller.pool.take(others)
+    scores = np.empty((len(plan.manifests), len(others)), np.float32)
     manifests, failures = dict[int, str](), dict[int, str]()
     for k in range(len(plan.manifests)):
         proxy, why = maker.attempt(k)
         if why is not None:
             failures[k] = why
-        found = proxy_ranks(proxy, rest, base=owner.target, finite=False)
+        values = proxy_ranks(proxy, unseen, base=owner.target, finite=False)
         # Samples on which a proxy overflows rank last.
-        scores[k] = np.nan_to_num(found, nan=-np.inf, posinf=-np.inf)
+        scores[k] = np.nan_to_num(values, nan=-np.inf, posinf=-np.inf)
         manifests[k] = proxy.manifest.to_json()
     notes = json.dumps({"manifests": manifests, "failures": failures})
     return {
         "scores": scores,
-        "oracle": maker.target_scores(rest.inputs),
+        "oracle": maker.target_scores(unseen.inputs),
         "notes": np.frombuffer(notes.encode(), np.uint8),
     }
 

@@ -119,22 +119,22 @@ def search_schedule(
     # From cheap to dear, so that combinations are schedules.
     names = tuple(sorted(names, key=lambda k: price.scoring(k, n - bought)[1]))
 
-    def judge(phases: tuple[str, ...], left: tuple[int, ...]) -> Judged:
-        size, seconds = price.schedule(phases, n - bought, left)
-        sizes = tuple(map(price.batch_size, phases, (n - bought, *left)))
-        overlaps = tried.overlaps(phases, left)
-        made = Schedule.of(phases, left, sizes, overlaps, size, seconds / 3600)
-        return Judged(made, overlaps)
+    def judge(phases: tuple[str, ...], kept: tuple[int, ...]) -> Judged:
+        size, seconds = price.schedule(phases, n - bought, kept)
+        sizes = tuple(map(price.batch_size, phases, (n - bought, *kept)))
+        overlaps = tried.overlaps(phases, kept)
+        schedule = Schedule.of(phases, kept, sizes, overlaps, size, seconds / 3600)
+        return Judged(schedule, overlaps)
 
     plans = [*_plans(names, keeps, budget - bought, max_phases)]
     steps = track(plans, progress=progress, label="Search", total=len(plans))
-    found = [judge(*plan) for plan in steps]
+    judged = [judge(*plan) for plan in steps]
     marked = {
         name: judge(*_named(name, phases, rehearsal, n, bought, budget)).schedule
         for name, phases in (compare or {}).items()
     }
     return Front.of(
-        found,
+        judged,
         marked,
         rehearsal=rehearsal,
         n=n,
@@ -167,8 +167,8 @@ def _plans(
     """Yield candidates in order of cost, and the falling numbers of rows they leave."""
     for count in range(1, most + 1):
         for phases in itertools.combinations(names, count):
-            for left in itertools.combinations(keeps, count - 1):
-                yield phases, (*left, last)
+            for kept in itertools.combinations(keeps, count - 1):
+                yield phases, (*kept, last)
 
 
 def _named(
@@ -177,17 +177,17 @@ def _named(
     """Return a schedule of `compare` in rows."""
     for phase, _ in phases:
         check_choice(f"compare[{name!r}]", phase, tuple(rehearsal.candidates))
-    left = tuple(
+    kept = tuple(
         (budget if share is None else round(share * n)) - bought for _, share in phases
     )
-    if any(b >= a for a, b in itertools.pairwise((n - bought, *left))) or (
-        left[-1] != budget - bought
+    if any(b >= a for a, b in itertools.pairwise((n - bought, *kept))) or (
+        kept[-1] != budget - bought
     ):
         raise ValueError(
             f"compare[{name!r}] must leave ever less, and the budget at last, got "
             f"{[share for _, share in phases]}"
         )
-    return tuple(phase for phase, _ in phases), left
+    return tuple(phase for phase, _ in phases), kept
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -220,7 +220,7 @@ class _Price:
     def _scoring(self, name: str, n: int) -> tuple[float, float]:
         manifest = self.manifests[name]
         model = MODELS.get(self.engine)
-        found = cost(
+        counted = cost(
             manifest,
             n,
             self.network,
@@ -228,23 +228,23 @@ class _Price:
             batch_size=self.batch_size(name, n),
             lanes=1 if model is None else model.lanes_for(model.schedule(manifest)),
         )
-        assert found.seconds is not None
-        return found.bytes, found.seconds + n * self.computing.get(name, 0.0)
+        assert counted.seconds is not None
+        return counted.bytes, counted.seconds + n * self.computing.get(name, 0.0)
 
     def _choosing(self, n: int, k: int) -> tuple[float, float]:
-        found = choice_cost(n, k, self.network, engine=self.engine, leak=self.leak)
-        assert found.seconds is not None
-        return found.bytes, found.seconds
+        counted = choice_cost(n, k, self.network, engine=self.engine, leak=self.leak)
+        assert counted.seconds is not None
+        return counted.bytes, counted.seconds
 
     def schedule(
-        self, phases: tuple[str, ...], n: int, left: tuple[int, ...]
+        self, phases: tuple[str, ...], n: int, kept: tuple[int, ...]
     ) -> tuple[float, float]:
         """Return bytes and seconds of all phases."""
         parts: list[tuple[float, float]] = []
         if (model := MODELS.get(self.engine)) is not None:  # keys, once a session
             started = model.started
             parts.append((started.bytes, self.network.wait(started, self.engine)))
-        for name, before, after in zip(phases, (n, *left), left, strict=False):
+        for name, before, after in zip(phases, (n, *kept), kept, strict=False):
             parts += [self.scoring(name, before), self.choosing(before, after)]
         return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
@@ -282,11 +282,11 @@ class _Tried:
         before = self.left(phases[:-1], keeps[:-1])
         order = self.orders[phases[-1]]
         # By this phase's scores: the first of those that are still there.
-        there = np.take_along_axis(before, order, axis=1)
-        place = np.cumsum(there, axis=1, dtype=np.int32)
-        there &= place <= self._rows(keeps[-1])
-        kept = np.empty_like(there)
-        np.put_along_axis(kept, order, there, axis=1)
+        present = np.take_along_axis(before, order, axis=1)
+        place = np.cumsum(present, axis=1, dtype=np.int32)
+        present &= place <= self._rows(keeps[-1])
+        kept = np.empty_like(present)
+        np.put_along_axis(kept, order, present, axis=1)
         return kept
 
     def overlaps(self, phases: tuple[str, ...], keeps: tuple[int, ...]) -> np.ndarray:

@@ -38,8 +38,8 @@ class Store:
         if place is None:
             return make()
         saved = Checkpoints(place, self.run)
-        found = saved.load_arrays()
-        if found is None:
-            found = make()
-            saved.save(1, found)
-        return found
+        arrays = saved.load_arrays()
+        if arrays is None:
+            arrays = make()
+            saved.save(1, arrays)
+        return arrays

@@ -259,7 +259,7 @@ class Attention(abc.ABC):
         Not called where `absorbs` says so.
         """
         key, value = yield from self.mask_rows(at, key, value)
-        query, key, value = (at.split(each) for each in (query, key, value))
+        query, key, value = (at.split(part) for part in (query, key, value))
         scores = yield at.call("scores", "matmul", query, key.transpose(2, 3))
         weights = yield from self.weights(at, scores)
         if self.on_weights(at):
@@ -311,12 +311,12 @@ class Attention(abc.ABC):
         query, key, value, out = (
             given.linears[name] for name in ("query", "key", "value", "out")
         )
-        found = self.fold(given.params, heads=given.heads, length=given.length)
-        query_scale = np.repeat(found.query, given.width) * given.width**-0.5
+        folded = self.fold(given.params, heads=given.heads, length=given.length)
+        query_scale = np.repeat(folded.query, given.width) * given.width**-0.5
         query = query[0] * query_scale, query[1] * query_scale
-        value_scale = np.repeat(found.value, given.width)
+        value_scale = np.repeat(folded.value, given.width)
         value = value[0] * value_scale, value[1] * value_scale
-        operands = dict(found.arrays)
+        operands = dict(folded.arrays)
         if self.absorbs(given):
             none = np.zeros(given.beside.shape[1])
             spare = self.spare(given)
@@ -342,8 +342,8 @@ class Attention(abc.ABC):
 
 def _by_head(given: AttentionWeights, linear: Linear) -> np.ndarray:
     """Return a map with its bias as the last row, `[H + 1, heads, width]`."""
-    whole = np.concatenate([linear[0], linear[1][None]])
-    return whole.reshape(given.hidden + 1, given.heads, given.width)
+    stacked = np.concatenate([linear[0], linear[1][None]])
+    return stacked.reshape(given.hidden + 1, given.heads, given.width)
 
 
 def named(name: str, linear: Linear) -> Arrays:

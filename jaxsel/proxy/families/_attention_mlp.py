@@ -165,7 +165,7 @@ def _observe_batches(
                 drawn = rng.choice(len(sample), limit, replace=False)
                 sample, head, row = sample[drawn], head[drawn], row[drawn]
             kept = np.empty((len(sample), length), np.float32)
-        here = np.flatnonzero((sample >= start) & (sample < start + len(scores)))
-        kept[here] = scores[sample[here] - start, head[here], row[here]]
+        indices = np.flatnonzero((sample >= start) & (sample < start + len(scores)))
+        kept[indices] = scores[sample[indices] - start, head[indices], row[indices]]
         start += len(scores)
     return Nonlinearity.observe("softmax", kept, mask[sample])

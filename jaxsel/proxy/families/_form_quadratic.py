@@ -35,6 +35,6 @@ class Quadratic(Form):
         return square + get("offset")
 
     def largest(self, terms: tuple[np.ndarray, ...], bound: float) -> float:
-        found, scale, _ = self.fold(*terms)
-        shift, offset = np.abs(found["shift"]), np.abs(found["offset"])
+        operands, scale, _ = self.fold(*terms)
+        shift, offset = np.abs(operands["shift"]), np.abs(operands["offset"])
         return float(((bound * np.abs(scale) + shift) ** 2 + offset).max())

@@ -52,8 +52,8 @@ class PolynomialNorm(Norm):
         v = check_variances(variance)
         shift, scale = v.mean(), 1 / max(v.std(), 1e-12)
         powers = ((v - shift) * scale)[:, None] ** np.arange(self.degree + 1)
-        found = relative_fit(powers, v, self.eps)
-        return as_params(coefficients=found, shift=shift, scale=scale)
+        coefficients = relative_fit(powers, v, self.eps)
+        return as_params(coefficients=coefficients, shift=shift, scale=scale)
 
     def apply(
         self, params: Params, variance: Float[jax.Array, "*n"]
@@ -79,8 +79,8 @@ class PolynomialNorm(Norm):
         inner = np.polynomial.Polynomial([-shift * scale, scale * unit])
         terms = np.zeros(len(params["coefficients"]))
         # NumPy trims leading coefficients of 0.
-        found = np.polynomial.Polynomial(params["coefficients"])(inner).coef
-        terms[: len(found)] = found
+        composed = np.polynomial.Polynomial(params["coefficients"])(inner).coef
+        terms[: len(composed)] = composed
         weight = terms[1:] if self.degree == 1 else terms[1:, None]
         return {"norm.weight": weight, "norm.bias": terms[:1]}
 

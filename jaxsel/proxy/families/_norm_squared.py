@@ -63,8 +63,8 @@ class SquaredNorm(Norm):
         # What the tangent leaves: variances that hardly differ give no slope of theirs.
         # Relative errors: columns are multiplied by the inverse of what they fit.
         columns = np.column_stack([root, apart * root])
-        rest = 1 - (1 - apart / 4) * root
-        level, slope = np.linalg.lstsq(columns, rest, rcond=1e-6)[0] + [1, -0.25]
+        residual = 1 - (1 - apart / 4) * root
+        level, slope = np.linalg.lstsq(columns, residual, rcond=1e-6)[0] + [1, -0.25]
         c = slope * mean**-1.25
         c0 = (level - slope) * mean**-0.25 + c * self.eps
         return as_params(affine=[c0, c])
@@ -104,7 +104,7 @@ def _line(params: Arrays, unit: float) -> tuple[float, float]:
     factor by less than a share of 1/32, or 2^-9.
     """
     root = 2.0 ** (_power(unit) / 2)
-    c0, c = (float(each) * root for each in params["affine"])
+    c0, c = (float(value) * root for value in params["affine"])
     c *= unit
     return c0, math.copysign(max(abs(c), abs(c0) / 64, 2.0**-10), c)
 

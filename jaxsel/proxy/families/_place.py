@@ -212,5 +212,5 @@ def times(x: Any, factor: float) -> Any:
     In fixed point a small factor is rounded, a large divisor is not.
     """
     inverse = 1 / factor
-    whole = round(inverse)
-    return x / whole if math.isclose(inverse, whole, rel_tol=1e-12) else x * factor
+    divisor = round(inverse)
+    return x / divisor if math.isclose(inverse, divisor, rel_tol=1e-12) else x * factor

@@ -39,13 +39,13 @@ def fit_heads(
     def solve(head: int, chosen: list[int]) -> Solution:
         return _solve(sums, head, chosen, bias)
 
-    found, extra = form.fit(solve, spread)
+    solutions, extra = form.fit(solve, spread)
     # From scores in units of their spread back to scores.
     scale = spread[:, None] ** np.arange(form.degree + 1)
-    coefficients = np.array([c[: form.degree + 1] for c, *_ in found]) / scale
+    coefficients = np.array([c[: form.degree + 1] for c, *_ in solutions]) / scale
     params = {"coefficients": coefficients, **extra}
     if bias:
-        params["bias"] = np.array([table for _, table, _ in found])
+        params["bias"] = np.array([table for _, table, _ in solutions])
     return params
 
 
@@ -136,7 +136,7 @@ def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
     xy: np.ndarray = sums["xy"][head][chosen]
     yy = sums["yy"][head]
     x, y, n = sums["x"][chosen][:, head], sums["y"][head], sums["n"]
-    table, count, whole = None, np.maximum(n, 1), np.diag(xx)
+    table, count, diagonal = None, np.maximum(n, 1), np.diag(xx)
     if bias:
         # Within cells: each cell's own mean is taken by the table.
         xx = xx - np.einsum("aij,bij->ab", x / count, x)
@@ -144,7 +144,7 @@ def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
         yy = yy - np.sum(y * y / count)
     # Samples of one length leave the constant to the table: what is left of it then is
     # but rounding of the sums, which are of float32.
-    scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * whole, np.diag(xx), np.inf))
+    scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * diagonal, np.diag(xx), np.inf))
     c = np.linalg.lstsq(xx / np.outer(scale, scale), xy / scale, rcond=1e-7)[0] / scale
     if bias:
         table = _shrunk((y - np.einsum("a,aij->ij", c, x)) / count, n)
