@@ -13,10 +13,10 @@ more gates, in bytes that all parties together send for an element:
 | a bit of many that are joined by "and" | 3 | 3 |
 | an owner's number becomes shares (`V2A`) | 16 | 2 |
 
-These are of 64 bits; with 128 a word is twice as long. What is built from gates is
+These are of 64 bits; with 128 a word is twice as long. Gates built from others are
 counted whole, as runs of three parties counted it, at 22 fraction bits and at 40 with
 128; the tests compare each. With fewer bits a logarithm alone takes less: 64 bytes a
-row and bit. In some gates a public draw says which party does what: of each party an
+row and bit. In some gates a public draw assigns the parties' roles: of each party an
 expectation is known, a third of the sum. Products with public numbers that the compiler
 puts together are counted apart: up to 5 % of a few proxies.
 """
@@ -60,8 +60,8 @@ _ELEMENTWISE: dict[int, dict[str, tuple[int, int, int]]] = {
 }
 _PRODUCTS = {"scale": (CUT, 5, 3), "mul": (PRODUCT, 8, 4), "square": (PRODUCT, 8, 4)}
 
-# Of rows: bytes for each number and for each row; messages and latencies, and what each
-# halving of a row adds; of "max", what each of its numbers does.
+# Of rows: bytes for each number and for each row; messages and latencies, and those
+# that each halving of a row adds; of "max", that each of its numbers adds.
 _ROWWISE: dict[int, dict[str, tuple[int, int, int, int, int, int]]] = {
     64: {
         "softmax": (3244, -172, 369, 32, 140, 10),

@@ -36,10 +36,10 @@ def with_bounds(
     """Return a proxy with bounds on its numbers in the manifest, by place.
 
     Measured on samples that the model owner has, such as the bootstrap set, in batches;
-    what a manifest shows of them is a power of two. Within an encoder, numbers grow
-    with powers of the inputs: a place of degree d is given the power d of what inputs
-    may grow by, measured on inputs that are as large as their bound. Where the ring has
-    no room for that, the inputs are enlarged less, and where it has none `margin` holds
+    the manifest shows them as powers of two. Within an encoder, numbers grow with
+    powers of the inputs: a place of degree d is given the d-th power of the inputs'
+    growth, measured on inputs that are as large as their bound. Where the ring has no
+    room for that, the inputs are enlarged less, and where it has none `margin` holds
     for each place alone.
 
     Logits and scores of a probe are bounded by those of the worst row within the bound
@@ -134,8 +134,8 @@ def _by_degree(
 ) -> dict[str, float]:
     """Return places of inputs up to their bound, or up to `margin` times as large.
 
-    What a place computes of them grows with the power of the inputs that it is: the
-    degree is measured, not derived.
+    Numbers of a place grow with a power of the inputs: its degree is measured, not
+    derived.
     """
     arrays = proxy.arrays()
 

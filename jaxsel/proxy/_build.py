@@ -387,7 +387,7 @@ def _emulate(
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
         rows = np.asarray(mask, bool)[:, : variance.shape[1]]
-        real = variance[rows]  # not those of padding
+        real = variance[rows]  # without padding
         family = norm_of(entry)
         job = family.nonlinearity(real)
         if job is None:

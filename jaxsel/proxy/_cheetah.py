@@ -12,8 +12,8 @@ that are left serve the next product: here each takes its share.
 
 **All else**, signs, products with bits, cutting back, runs on oblivious transfers,
 whose bytes are those of runs of two parties, at 18 fraction bits. The sizes of
-ciphertexts are, too: they are compressed, and vary by .1 %. What refills transfers,
-some 270 KB for 10 million, is not counted.
+ciphertexts are, too: they are compressed, and vary by .1 %. Refills of transfers,
+some 270 KB for 10 million, are not counted.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def traffic(operation: Operation, samples: int) -> Traffic:
 
 _NOTHING = Traffic.equal(0, 0)
 STARTED = Traffic(2200, 15, (11.2e6, 11.2e6), (11.2e6, 11.2e6))
-"""Keys, and what transfers start from, once a session: of first runs. Rounds are the
+"""Keys and the start of transfers, once a session: of first runs. Rounds are the
 messages of one party, as elsewhere: half of the 4,430 of both. Most of the bytes are
 transfers that only long sessions need: a probe of 57 samples sends 1.7 MB of them.
 """
@@ -178,7 +178,7 @@ EXCHANGE = _asked(_PARTS)
 
 def _triples(count: int) -> Traffic:
     if count >= 2 * SLOTS:
-        # Nothing is opened: take off what `_OPENED` has counted.
+        # Nothing is opened: take off the opening that `_OPENED` counts.
         opened = count * 16
         half = _PARTS * math.ceil(count / 2 / SLOTS)
         both = _asked(2 * half, half, by=0) + _asked(2 * half, half, by=1)

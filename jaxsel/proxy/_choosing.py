@@ -15,7 +15,7 @@ _COMPARED = primitives.COMPARE + primitives.OPEN
 
 _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
 _ROW = 32  # numbers at most of a row of a network of switches
-_COMMITTED = 127  # bytes of a commitment and of what opens it, beside a share
+_COMMITTED = 127  # bytes of a commitment and its opening, beside a share
 # From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
 _LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
 
@@ -82,9 +82,9 @@ def harmonic(n: int) -> float:
 def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
     """Return how many numbers SPU's parties compare, passes padded to few lengths.
 
-    A pass is lengthened to n halved so often, or 7, 6 or 5 eighths of that, but to 64
-    at least. Sizes are taken as spread evenly by their logarithm: in between two
-    lengths a and b, the mean size is (b - a) / ln(b / a).
+    A pass is lengthened to n / 2^i, or 7, 6 or 5 eighths of that, but to 64 at least.
+    Sizes are taken as spread evenly by their logarithm: in between two lengths a and b,
+    the mean size is (b - a) / ln(b / a).
     """
     if not passes:
         return 0.0

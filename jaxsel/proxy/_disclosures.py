@@ -132,8 +132,8 @@ def row_digests(
 ) -> np.ndarray:
     """Return a digest of each row of a pool, to compare pools by later.
 
-    Keep them as secret as the samples: who has digests without a `secret` can test
-    whether a sample that he guesses is among them. One pass over the rows.
+    Keep them as secret as the samples: a holder of digests without a `secret` can
+    test whether a guessed sample is among them. One pass over the rows.
 
     Args:
         x: Samples as a proxy reads them, `[n, ...]`.

@@ -22,7 +22,7 @@ _ROWS = 2.0**24
 """Scores that a choice or a sum has room for."""
 
 _ROUGH = 16.0
-"""Room for what is added up before a norm's factor, beside the sum itself."""
+"""Room for the terms of a sum before a norm's factor, beside the sum itself."""
 
 _INEXACT = 2.0**4
 """Products above which CrypTen's truncation fails too often to enlarge them."""

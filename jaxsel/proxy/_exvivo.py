@@ -408,7 +408,7 @@ def _pilot(
         # One scale for all outputs: the error to minimise stays the plain one.
         "y_std": np.sqrt(np.mean(deviation**2))[None, None],
     }
-    for name in ("x_std", "y_std"):  # what is constant stays as it is
+    for name in ("x_std", "y_std"):  # constants get 1
         scale[name] = np.where(scale[name] > 1e-12, scale[name], 1.0)
     return scale, x, y, None if mask is None else mask[0]
 

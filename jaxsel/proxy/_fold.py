@@ -5,8 +5,8 @@ by powers go into the query's weights, so that a polynomial costs its products a
 the folded plan weights that meet are multiplied (docs/secure-cost.md).
 
 Two conventions keep fixed-point numbers of a useful size. A mask's share 1/len is
-shared as L/len, and what was multiplied by it is divided by L, which is public and
-exact. A variance comes divided by the power of two that bounds it in the manifest.
+shared as L/len, and products with it are divided by L, which is public and exact. A
+variance comes divided by the power of two that bounds it in the manifest.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Folder:
         if layer.ffn is None:
             return
         up, up_bias = before(norms[1], self.linear(f"{place}.ffn.up"))
-        # The head's columns of the rows come from `up`, of what is added from `down`.
+        # The head's columns of the rows come from `up`, of the added rows from `down`.
         zeros = np.zeros(beside.shape[1])
         up = np.hstack([up, beside]), np.append(up_bias, zeros)
         self.put_linear(f"{place}.up", up)

@@ -9,7 +9,7 @@ Parameters are a plain pytree:
      "final_norm": {"gamma", "beta", "emulator": {...}},
      "head": Probe, "offset": [C], "score": {...}}
 
-`inputs` is there for one-hot words: a table `[V, H]` and what is added at each place,
+`inputs` is there for one-hot words: a table `[V, H]` and the rows of the positions,
 `[L, H]`. `ffn` and `final_norm` are there where the manifest has them. `offset` is the
 logarithm of the prior, that comes off the logits before the score; the model owner
 folds it into the head's bias.

@@ -84,7 +84,7 @@ class Front:
         points: The schedules: each is better than all that are cheaper.
         held_out: Overlap to expect of each point, `[len(points)]`: for every run, the
             schedule that is best by the other runs at the point's hours, judged by this
-            run; the mean. `overlap` is that of the luckiest of many schedules. NaN for
+            run; the mean. `overlap` is the luckiest of many schedules'. NaN for
             a single run.
         compared: The schedules to compare with, by name.
         hours: Of all schedules that were tried, `[E]`.

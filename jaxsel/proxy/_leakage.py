@@ -61,8 +61,8 @@ def leakage(
     For the model owner, before a run: the choice is simulated in the clear on samples
     that it has, of the kind that the pool holds. The attacker is the data owner: it
     knows the samples, the manifest, the pivots' seed and the answer, and not the
-    weights. What leaks grows with the number of samples, so that as many should be
-    given as the pool holds, or of a later phase as are left to it.
+    weights. The leak grows with the number of samples, so that as many should be given
+    as the pool holds, or of a later phase as are left to it.
 
     A probe's features are attacked as they are. Of a transformer's rows the attacks
     read the mean and the first row, and of token ids their bag, so that for these
@@ -336,7 +336,7 @@ def _cosine(recovered: np.ndarray, true: np.ndarray) -> float:
 
     if recovered.shape[1] > 1:
         recovered = (recovered - recovered.mean(1, keepdims=True))[:, :-1]
-    # The columns of classes sum to 0: all but one span what all do.
+    # The columns of classes sum to 0: all but one span the same space.
     angles: Any = linalg.subspace_angles(recovered, true[:, :-1])
     return float(np.cos(angles).sum() / (true.shape[1] - 1))
 

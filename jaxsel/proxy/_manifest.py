@@ -1,10 +1,10 @@
 """The public description of a proxy, from which its secure run and its cost follow.
 
-It says what is computed, never with which numbers: no weight, no range measured more
+It has the architecture and never the parameters: no weight, no range measured more
 finely than a power of two, no hash. Reading is strict: a field that is missing, unknown
 or of the wrong type is refused by name, so that two parties never run two programs.
 
-What each family computes, L the length, s the scores of a row with 1/sqrt(head width)
+The formula of each family, L the length, s the scores of a row with 1/sqrt(head width)
 in the query's weights, m the mask (1 for a token, 0 for padding), len = sum m; t is s,
 or with `centre` s less its mean over the row's tokens; B m is added with `bias`, a
 secret number by head and position:
@@ -221,7 +221,7 @@ class FixedPoint:
     Attributes:
         fraction_bits: Fraction bits of a number in the 64-bit ring.
         bounds: A bound on the absolute value at each named place, such as
-            "layers.0.scores"; read only. `power_of_two` rounds what was measured.
+            "layers.0.scores"; read only. `power_of_two` rounds measured ones.
     """
 
     fraction_bits: int = 16
@@ -272,7 +272,7 @@ class Manifest:
         head: The classifier.
         score: The score and its secure form.
         plan: "folded": the model owner multiplies weights that meet into one before
-            the run, and what is multiplied by several weights is opened once. "plain":
+            the run, and an operand of several weights is opened once. "plain":
             one product for each linear map, as CrypTen's own layers do.
         fixed_point: The ring's precision and the bounds that must hold.
     """

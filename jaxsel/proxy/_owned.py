@@ -88,7 +88,7 @@ def public_factors(number: float) -> tuple[float, ...]:
         number: Public factor of the shares; both parties know it.
 
     Returns:
-        Factors whose product is `number`: none, one, or a fraction and a power of two;
+        Factors with the product `number`: none, one, or a fraction and a power of two;
         powers that few fraction bits do not hold are products of several.
     """
     fraction, exponent = math.frexp(number)

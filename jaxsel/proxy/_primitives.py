@@ -3,8 +3,8 @@
 Counted as its communicator counts: a round is a call of the communicator; the payload
 is sent plus received by one party, 8 bytes each way for every ring element that is
 opened. Sharing an input costs nothing (the masks come from seeds agreed upon
-before), nor does what is linear in secrets: sums, public factors, truncation. What the
-dealer sends is apart.
+before), nor does what is linear in secrets: sums, public factors, truncation. The
+dealer's messages are apart.
 
 Everything is built from two steps. A product of secrets (Beaver) opens both operands at
 their own sizes, in one round; a square opens its operand once. The tests compare every
@@ -80,7 +80,7 @@ def _random_index(length: int) -> Count:
 def maximum(length: int) -> Count:
     """Return the count of the largest of a row, and of its place, found as well.
 
-    Halves are compared floor(ln(length)) times; what is left is compared pairwise.
+    Halves are compared floor(ln(length)) times; the rest is compared pairwise.
     """
     if length < 2:
         raise ValueError(f"length must be at least 2, got {length}")

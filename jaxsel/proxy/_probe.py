@@ -1,7 +1,7 @@
 """Probes: small heads on features that the data owner computes with a public encoder.
 
 A linear probe costs one secure product, whatever the encoder; the encoder runs in the
-clear, at the data owner's. What a probe lacks in depth it gains by distillation: from
+clear, at the data owner's. Distillation makes up for its lack of depth: from
 the target's logits on as many unlabelled samples as the model owner holds.
 """
 
@@ -87,7 +87,7 @@ def fit_probe(
             its outputs on every sample. "ranks": logistic loss over pairs of samples,
             so that the probe's entropies rank as the scores `[m]` do; nothing else of
             the target is learned.
-        n_classes: Number of classes C; that of the logits, if they are given.
+        n_classes: Number of classes C; taken from the logits, if they are given.
         hidden: Hidden units; 0 for a linear probe.
         l2: Weight of half the squared weights of standardised features.
         steps: L-BFGS steps.

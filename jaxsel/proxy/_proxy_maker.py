@@ -244,9 +244,9 @@ class ProxyMaker:
             **dataclasses.asdict(spec),
         )
         proxy = Proxy.of_probe(self.plan.manifests[i], head)
-        if phase.goal != "ranks":  # ranks are those of corrected scores already
+        if phase.goal != "ranks":  # ranks are of corrected scores already
             proxy = self._with_prior(proxy)
-        # Logits of a few dozen samples show too little of what the pool's are like.
+        # Logits of a few dozen samples show too little of the pool's distribution.
         distil, known = self.owner.distil, np.asarray(features)
         if distil is not None and distil.features is not None:
             known = np.concatenate([distil.features, known])

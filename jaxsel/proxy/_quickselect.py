@@ -23,7 +23,7 @@ def quickselect(
     """Choose the k highest of n scores by asking which lie above a pivot.
 
     Yields a pivot and the rows to compare with it, and is sent which of these lie above
-    it, booleans of their length; whoever drives it compares, in the clear or in secret.
+    it, booleans of their length; the caller compares, in the clear or in secret.
     Of equal scores the lower row must win. It ends as soon as the set is known.
 
     Args:
@@ -84,7 +84,7 @@ def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
         remaining = np.append(others, pivot)
         if before is not None:
             were_left, were_above = before
-            # The last pass left what lay above its pivot, or what lay below.
+            # The last pass left the rows above its pivot, or those below.
             if not np.isin(were_above, remaining).any():
                 above_all[np.setdiff1d(were_left, remaining)] = True
         levels += above_all

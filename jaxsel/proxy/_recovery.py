@@ -21,8 +21,8 @@ class Recovery:
         attack: The one with the highest rank correlation, in hindsight.
         rank_correlation: Spearman's, of the attacker's with the proxy's scores of fresh
             samples: 1 ranks as the proxy does, 0 knows nothing of it. Where samples are
-            judged by what was opened of them, over what its ties allow: of a set, twice
-            the area under the curve, less 1.
+            judged by the opened answer, over the maximum that its ties allow: of a set,
+            twice the area under the curve, less 1.
         overlap: Share of the best fresh samples, as many of a hundred as were chosen,
             that the attacker names.
         cosine: Of a linear probe's direction with the attacker's, features standardised
@@ -54,8 +54,8 @@ class Leakage:
             shows none.
         chosen: Recovered from the chosen set alone, which every engine shows.
         judged_by: "scores": the proxy's, of samples that the choice had not seen.
-            "answer": what the choice has opened of samples that the attacks had not,
-            which is all that a data owner has.
+            "answer": the choice's answer on samples that the attacks had not seen,
+            all that a data owner has.
     """
 
     n: int

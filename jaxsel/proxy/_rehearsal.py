@@ -108,7 +108,7 @@ def rehearse(
         The scores of all candidates and of the target.
 
     Raises:
-        ValueError: If there is no candidate, what one needs is missing, labels do not
+        ValueError: If there is no candidate, samples lack inputs of one, labels do not
             fit, fine-tuning diverges, or `folder` holds another rehearsal.
     """
     seeds = check_count("seeds", seeds)

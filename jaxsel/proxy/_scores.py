@@ -82,7 +82,7 @@ def entropy_of_square(values: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:
     """Turn the square's scores of two classes, `-(z1 - z0)²`, into entropies, in nats.
 
     The square ranks as the entropy does, but its mean says nothing: appraisal converts
-    with this what may be opened, or computes it in secret.
+    opened scores with this, or computes it in secret.
 
     Args:
         values: Array of shape `[...]`, at most 0.

@@ -268,7 +268,7 @@ class _Tried:
         best = np.argsort(-rehearsal.oracle, axis=1, kind="stable")[:, : self.k]
         self.best = np.zeros((runs, self.m), bool)
         np.put_along_axis(self.best, best, values=True, axis=1)
-        # What a schedule of three phases leaves first, two share with many others.
+        # The first two phases of three are those of many other schedules.
         self.left = functools.lru_cache(maxsize=256)(self._left)
 
     def _rows(self, k: int) -> int:

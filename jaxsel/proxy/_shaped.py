@@ -13,7 +13,7 @@ N = -1
 """Stands for the samples of a batch, in front."""
 
 Index = int | slice | EllipsisType
-"""What selects along one axis, or stands for the axes left."""
+"""An index along one axis, or an ellipsis for the other axes."""
 
 
 class Shaped:

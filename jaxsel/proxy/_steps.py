@@ -2,8 +2,8 @@
 
 Each `yield` asks for one `Call`, and is sent its result; between two of them a party
 only adds, scales by public numbers and reshapes. An engine runs it on shares or in the
-clear (`mpc_bridge`), `schedule` on shapes alone: so there is one description of what a
-secure run computes, and what it costs can't drift from it.
+clear (`mpc_bridge`), `schedule` on shapes alone: so a secure run has one
+description, and its cost can't drift from it.
 """
 
 from __future__ import annotations

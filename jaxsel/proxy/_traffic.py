@@ -25,8 +25,8 @@ class Traffic:
             that a party of SPU waits for, the mean of the parties.
         waits: Latencies, one way, that pass one after the other; of CrypTen, rounds.
         sent: Bytes that each party sends, by rank: the model owner, the data owner,
-            the helper. Where a public draw says which party does what, as in ABY3, the
-            expectation.
+            the helper. Where a public draw assigns the parties' roles, as in ABY3,
+            the expectation.
         received: Bytes that each party receives.
     """
 

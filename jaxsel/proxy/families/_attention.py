@@ -117,7 +117,7 @@ class Attention(abc.ABC):
 
     Attributes:
         by_length: Whether weights are divided by the number of tokens. Then the mask
-            is m L / len, and what it has multiplied is divided by L.
+            is m L / len, and products with it are divided by L.
         masked: Whether padding is taken out by multiplying with the mask.
         reads_scores: Whether there are queries, keys and scores at all.
     """
@@ -187,7 +187,7 @@ class Attention(abc.ABC):
     def check(self, ranges: Ranges, params: Arrays) -> None:
         """Refuse scores that may leave the ring, by `ranges.fits`."""
 
-    # What follows is the same for nearly all families.
+    # From here on nearly all families are the same.
 
     def on_weights(self, at: AttentionPlace) -> bool:
         """Return whether the mask multiplies the weights, and not keys and values.

@@ -1,4 +1,4 @@
-"""Attention as it is: the softmax."""
+"""Exact attention: the softmax."""
 
 from __future__ import annotations
 

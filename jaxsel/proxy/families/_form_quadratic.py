@@ -19,9 +19,9 @@ class Quadratic(Form):
     def fold(self, *terms: np.ndarray) -> Powers:
         """Return `(u + shift)² + offset`, u the scores times a factor, up to a sign.
 
-        A curvature below (c1 / 128)² is raised to it, and any to 2^-20: else the shift
-        would drown in fixed point what it is there for. That changes the weight of a
-        score t by less than c1² t² / 16384, or t² / 2^20.
+        A curvature below (c1 / 128)² is raised to it, and any to 2^-20: else a large
+        shift would leave the scores no digits in fixed point. That changes the weight
+        of a score t by less than c1² t² / 16384, or t² / 2^20.
         """
         c0, c1, c2 = terms
         sign = np.where(c2 < 0, -1.0, 1.0)

@@ -83,7 +83,7 @@ class Norm(abc.ABC):
         `scaled_variance` gives the variance in its unit, and has it watched.
         """
 
-    # What follows is the same for nearly all families.
+    # From here on nearly all families are the same.
 
     def steps(
         self, at: Place, x: Any, *, scale: bool = True, gain: bool = True

@@ -22,8 +22,7 @@ from ._place import Arrays, Place, Shapes, Steps
 class PolynomialNorm(Norm):
     """A polynomial of the variance: no ReLU, `degree - 1` products of one number a row.
 
-    Sound where the variance stays within what it was fitted on: beyond that a high
-    degree goes astray.
+    Sound for variances in the fitted range: beyond it a high degree goes astray.
 
     Attributes:
         degree: 1 is the manifest's "linear".

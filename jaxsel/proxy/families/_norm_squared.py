@@ -60,8 +60,8 @@ class SquaredNorm(Norm):
         v = check_variances(variance) + self.eps
         mean: float = v.mean()
         apart, root = v / mean - 1, (v / mean) ** 0.25
-        # What the tangent leaves: variances that hardly differ give no slope of theirs.
-        # Relative errors: columns are multiplied by the inverse of what they fit.
+        # The tangent's residual: variances that hardly differ give no slope of theirs.
+        # Relative errors: columns are multiplied by the inverse of their target.
         columns = np.column_stack([root, apart * root])
         residual = 1 - (1 - apart / 4) * root
         level, slope = np.linalg.lstsq(columns, residual, rcond=1e-6)[0] + [1, -0.25]
@@ -100,8 +100,8 @@ def _line(params: Arrays, unit: float) -> tuple[float, float]:
     """Return c0 and c of the variance in its unit, times the root of a public power.
 
     The power brings factors near 1. A slope below c0 / 64 or 2^-10 is raised to it:
-    else the square would drown in fixed point what it is there for. That changes the
-    factor by less than a share of 1/32, or 2^-9.
+    else a large shift would leave the variance no digits in fixed point. That changes
+    the factor by less than a share of 1/32, or 2^-9.
     """
     root = 2.0 ** (_power(unit) / 2)
     c0, c = (float(value) * root for value in params["affine"])

@@ -142,8 +142,8 @@ def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
         xx = xx - np.einsum("aij,bij->ab", x / count, x)
         xy = xy - np.einsum("aij,ij->a", x / count, y)
         yy = yy - np.sum(y * y / count)
-    # Samples of one length leave the constant to the table: what is left of it then is
-    # but rounding of the sums, which are of float32.
+    # Samples of one length leave the constant to the table: its diagonal then is but
+    # rounding of the sums, which are of float32.
     scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * diagonal, np.diag(xx), np.inf))
     c = np.linalg.lstsq(xx / np.outer(scale, scale), xy / scale, rcond=1e-7)[0] / scale
     if bias:
