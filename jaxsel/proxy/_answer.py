@@ -92,6 +92,7 @@ def leakage_of_answer(
         check_same_length("features", values, "chosen", flags)
         read = np.asarray(values, np.float32)
     fitted, judged = _split(flags, held_out, seed)
+    # Attacks are fitted to the first n rows, and judged by the others.
     order = np.concatenate([fitted, judged])
     n = len(fitted)
     read, varies, _ = standardised(read[order], n)

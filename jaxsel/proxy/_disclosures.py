@@ -264,6 +264,7 @@ def _pieces(
     samples: np.ndarray, asked: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield indices of rows, and these rows, flattened to `[m, -1]`."""
+    # At most _CHUNK bytes at once: samples may be memory-mapped.
     step = max(1, _CHUNK // max(1, samples[:1].nbytes))
     for start in range(0, len(asked), step):
         indices = asked[start : start + step]

@@ -128,6 +128,7 @@ def run(
     mask = None if mask is None else mask.astype(x.dtype)
     for i, layer in enumerate(manifest.layers):
         last = i == len(manifest.layers) - 1
+        # The classifier reads the first row alone: the last layer computes no other.
         rows = 1 if last and manifest.read == "cls" else x.shape[1]
         x, activations = _layer(params["layers"][i], layer, x, mask, rows)
         layers.append(activations)
@@ -151,6 +152,7 @@ def _layer(
 ) -> tuple[jax.Array, Activations]:
     variances: list[jax.Array] = []
     largest: jax.Array | None = None
+    # Norms stand before the two parts (ViT) or after the sums (BERT).
     read = x
     if layer.pre_norm:
         read, variance = _norm(params["norm"], layer.norm, x)

@@ -231,6 +231,7 @@ def expected_leakage(
     outputs = probe(jnp.asarray(x))
     readout: Readout = readout_of(manifest)
     if readout == "square":
+        # Of two classes attacks fit the difference of the logits.
         outputs = outputs[:, 1:] - outputs[:, :1]
     truth = np.asarray(score_outputs(outputs, readout), np.float64)
     directions = _directions(probe)

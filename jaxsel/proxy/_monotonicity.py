@@ -37,6 +37,7 @@ def monotonicity(
         rank: np.ndarray = stats.rankdata(values)
         sides.append(rank - rank.mean())
     a, b = sides
+    # Spearman's is Pearson's correlation of the ranks.
     scale = np.sqrt((a @ a) * (b @ b))
     return float(a @ b / scale) if scale > 0 else 0.0
 

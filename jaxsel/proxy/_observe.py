@@ -87,6 +87,7 @@ def largest(
         score, *extremes = _largest(params, *part, manifest=manifest)
         scores.append(np.asarray(score)[: chunk.stop - chunk.start])
         parts.append(extremes)
+    # Chunks are filled up with copies of a row, which change no maximum.
     extremes = jax.tree.map(lambda *some: np.max(np.stack(some)), *parts)
     return np.concatenate(scores), *extremes
 

@@ -67,6 +67,7 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
     seeds, d, h = params["w1"].shape
     _, distinct = np.unique(x[:, :_SAMPLES], axis=1, return_index=True)
     x, y = x[:, distinct], y[:, distinct]
+    # The ends of w1, b1 and w2 in the flat vector; b2 is the rest.
     bounds = np.cumsum([d * h, h, h])
     names = "w1", "b1", "w2", "b2"
 
@@ -144,4 +145,5 @@ def _explained(
     error = out + params["b2"][..., None] - y
     if mask is not None:
         error = error * mask
+    # Of the held-out samples' variance, one for all outputs.
     return 1 - np.mean(error**2, (1, 2)) / scale["y_std"][0, 0] ** 2

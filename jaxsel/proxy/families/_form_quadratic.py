@@ -24,6 +24,7 @@ class Quadratic(Form):
         of a score t by less than c1² t² / 16384, or t² / 2^20.
         """
         c0, c1, c2 = terms
+        # The square is completed: u = scale t, and (u + shift)² + offset = sign f(t).
         sign = np.where(c2 < 0, -1.0, 1.0)
         smallest = np.maximum(np.abs(c1) / 128, 2.0**-10) ** 2
         scale = np.sqrt(np.maximum(np.abs(c2), smallest))
