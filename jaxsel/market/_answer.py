@@ -153,11 +153,11 @@ class Answer:
         *,
         max_bytes: int = MAX_BYTES,
     ) -> Answer:
-        """Read what `save` wrote, if it answers the request.
+        """Read an answer to the request from a file that `save` wrote.
 
         Args:
             path: The file.
-            request: What was asked.
+            request: The request that it must answer.
             max_bytes: Largest file to read.
 
         Raises:

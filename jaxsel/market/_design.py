@@ -1,4 +1,4 @@
-"""Purchases for predictions at points whose labels nobody has."""
+"""Experimental design: buying samples to predict at points without labels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Design:
         shares: Array of shape `[n]`: the share of the money for each sample; sums to 1.
         gains: Array of shape `[n]`: how fast the objective falls in each one's share.
             At the best design no gain exceeds the objective.
-        taken: Array of shape `[n]`: whether any step was towards it. What is left of
-            the equal shares at the start is spread over all others.
+        taken: Array of shape `[n]`: whether any step was towards it. Others hold the
+            remainder of the equal shares at the start.
         prices: Array of shape `[n]`.
         objective: Array of shape `[steps + 1]`: the mean squared error of predictions
             by least squares that a unit of money leaves, in units of the noise's
@@ -68,11 +68,11 @@ class Design:
         return float(min(1.0, self.objective[-1] / self.gains.max()))
 
     def buy(self, money: float) -> Selection:
-        """Choose what to buy, each sample once at most.
+        """Choose the samples to buy, each at most once.
 
         Samples are taken by their weight, the share over the price, largest first, and
-        those that no step was towards after these, by their gain. What costs more than
-        is left is passed over.
+        those that no step was towards after these, by their gain. Samples that cost
+        more than the money left are skipped.
 
         Args:
             money: In the unit of the prices.
@@ -125,7 +125,7 @@ def optimal_design(
         x: Samples on offer, `[n, d]`: features in which the target is about linear,
             such as those of a network's last layer.
         x_val: Points to predict at, `[m, d]`.
-        prices: What each sample costs, `[n]`; 1 if None.
+        prices: Price of each sample, `[n]`; 1 if None.
         steps: Frank-Wolfe steps at most. Each adds at most one sample, so that a
             purchase of more samples than steps goes on by `Design.gains`.
         tolerance: It stops once the objective is at most `1 + tolerance` times the

@@ -20,7 +20,7 @@ _LEFT = 1e-3
 
 @brief
 class Weighed(NamedTuple):
-    """Weights that Frank-Wolfe steps have found.
+    """Weights after Frank-Wolfe steps.
 
     Attributes:
         shares: Array of shape `[n]`: the weights, whose sum is 1.
@@ -28,7 +28,7 @@ class Weighed(NamedTuple):
         taken: Array of shape `[n]`: whether any step was towards it.
         objective: Array of shape `[steps + 1]`: before each step, and after the last;
             NaN where it stopped before.
-        steps: Scalar int32: how many were made.
+        steps: Scalar int32: number of steps made.
     """
 
     shares: jax.Array
@@ -71,10 +71,10 @@ def frank_wolfe_design(
         moment: S, the second moment of the points to predict at.
         tolerance: It stops once the objective is at most `1 + tolerance` times what any
             weights can reach.
-        steps: At most so many.
+        steps: Maximum number of steps.
 
     Returns:
-        The weights, with what says how good they are.
+        The weights, their gains, and the objective after each step.
 
     References:
         Lu, Huang and Karimireddy et al., Data acquisition via experimental design for

@@ -1,4 +1,4 @@
-"""The owner's side: choose what to send, within the rules."""
+"""The owner's side: choose samples to send, within the owner's limits."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def answer(
         owner: The owner's name.
         features: Features of the samples, `[n, d]`, in the request's feature space.
         model: The owner's oracle and features.
-        method: How to choose; the method that the request asks for if None.
+        method: Method of choice; the request's if None.
         metric: "cosine" or "l2", between features.
-        max_samples: How many samples to send at most, whatever the budget; None sets no
-            such number.
+        max_samples: Maximum number of samples to send, whatever the budget; None for
+            no maximum.
         max_share: The largest share of the samples to send, above 0 and up to 1. It is
             rounded down, but to at least one sample, and at least one sample is not
             sent. An answer that reaches one of these limits has the status "capped".

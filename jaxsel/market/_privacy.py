@@ -43,8 +43,8 @@ def privacy_epsilon(variance: int, n_val: int, *, delta: float, honest: int) -> 
             equal to the variance.
         n_val: Number of validation points.
         delta: Above 0 and below 1.
-        honest: How many owners' noise counts: of those left in the end, all but the
-            ones that pool what they know.
+        honest: Number of owners who stay to the end and don't collude: only their
+            noise counts.
 
     Raises:
         ImportError: If dp-accounting is not installed.

@@ -134,7 +134,7 @@ class Schema:
         return np.where(classes[places] == y, places, -1).astype(np.int32)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what goes into the header of a file."""
+        """Return the fields to store in the header of a file."""
         fields: dict[str, tuple[Any, ...] | int | str | None] = dataclasses.asdict(self)
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -144,7 +144,7 @@ class Schema:
 
     @classmethod
     def from_fields(cls, fields: dict[str, list[Any] | int | str | None]) -> Schema:
-        """Check and return what came from the header of a file."""
+        """Return the schema that the header of a file holds, checked."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or fields.get("categories") is None:
             names.remove("categories")
@@ -197,7 +197,7 @@ def _folded(label: str) -> str:
 
 
 def check_rows(name: str, array: np.ndarray, *, gaps: bool = False) -> None:
-    """Refuse what is not a finite array with a first axis; NaN passes with `gaps`."""
+    """Raise unless the array is finite and has a first axis; `gaps` allows NaN."""
     if not isinstance(array, np.ndarray) or not array.ndim:
         raise TypeError(f"{name} must be an array, one row a sample")
     if gaps and array.dtype.kind == "f":

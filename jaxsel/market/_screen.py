@@ -1,4 +1,4 @@
-"""The trainer's guard: answers that are implausible, or send back what was shown."""
+"""Screening of answers: implausible values, and copies of the samples shown."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def screen(
     samples shown or held out.
 
     Args:
-        answers: One from each owner, each an answer to the request.
-        request: What was asked.
+        answers: Answers to the request, one from each owner.
+        request: The request that was sent.
         x: The trainer's own samples, `[n, ...]`, or their features if the request asks
             for features. The columns of a data frame are brought into the request's
             order.
-        held_out: The hard samples held out, likewise.
+        held_out: The hard samples held out, in the form of `x`.
         reach: How many widths outside are still plausible, above 0.
 
     Returns:
@@ -153,7 +153,7 @@ def overlap(request: Request, held_out: npt.ArrayLike) -> np.ndarray:
     """Return which shown samples are among those held out, up to rounding, `[m]`.
 
     Args:
-        request: What was shown.
+        request: The request that showed them.
         held_out: The hard samples held out, `[h, ...]`, in the same form.
     """
     shown = _shown(request)
@@ -357,7 +357,7 @@ def _samples(name: str, value: npt.ArrayLike, request: Request) -> np.ndarray:
 
 
 def _shown(request: Request) -> np.ndarray | None:
-    """Return what the request shows in the form that answers have, if it does."""
+    """Return the shown samples in the form of answers, or None if there are none."""
     return request.features if request.schema.sample_shape is None else request.x
 
 

@@ -90,17 +90,17 @@ def both_sides(
     by_features: bool,
     metric: Metric,
 ) -> tuple[Side, Side]:
-    """Check what the owner has, and return it with the hard samples.
+    """Check the owner's arrays, and return the owner's side and the hard samples'.
 
     Args:
         request: The trainer's request.
         x: The owner's samples.
-        y: Their labels; if None and the request has some, those of the nearest hard
-            samples take their place.
+        y: Their labels; if None and the request has labels, each sample gets the label
+            of the nearest hard sample.
         features: Features in the request's space.
-        model: Where other features come from.
+        model: Computes the features if `features` is None.
         by_features: Whether features are needed for the choice.
-        metric: Which is nearest.
+        metric: Distance between features.
     """
     x = encoded("x", x, request.encoder)
     samples = None if x is None else as_samples("x", x, gaps=request.gaps)

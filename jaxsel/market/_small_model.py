@@ -30,13 +30,13 @@ def network_model(
     in root mean square.
 
     Args:
-        request: What was asked, with the classes that there are.
-        x: The owner's samples, numbers `[n, ...]`. Those of other classes than the
-            request's are not learnt from.
+        request: The request, with its classes.
+        x: The owner's samples, numbers `[n, ...]`. Samples of other classes than the
+            request's are left out of training.
         y: Their labels, `[n]`.
         key: Of initial weights and minibatches.
         features: Whether to compare samples by the hidden layer too.
-        name: What errors call the samples.
+        name: Name of the samples in error messages.
 
     Returns:
         The model, with the gradients of its last layer and, with `features`, its hidden

@@ -1,4 +1,4 @@
-"""The trainer's samples, and what a small network learns from an answer beside them."""
+"""A small network trained on the trainer's samples and an answer, to rank owners."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Trainer:
         ranking = rank(answers.values(), trainer.hits, baseline=baseline)
 
     Args:
-        request: What was asked.
+        request: The request that was sent.
         train: The trainer's own samples. Columns of a table are brought into the
             request's order by their names.
-        held_out: Hard samples that no owner has seen, likewise.
-        seeds: How often to train, each time with other initial weights.
-        steps: Of 64 samples each, in each of the two trainings.
+        held_out: Hard samples that no owner has seen, in the form of `train`.
+        seeds: Number of runs, each with other initial weights.
+        steps: Steps of 64 samples, in each of the two trainings.
         retrain: Whether to start from new weights with each answer, rather than train
             on.
         without_shown: Whether to leave out the samples that the request shows.
-        names: What errors and warnings call `train` and `held_out`.
+        names: Names of `train` and `held_out` in errors and warnings.
 
     Attributes:
         shown: How many of the shown samples are trained on.
-        warnings: What to tell users of the ranking; `admit` and `hits` add some.
+        warnings: Warnings for users of the ranking; `admit` and `hits` add some.
 
     Raises:
         ValueError: If the samples are not finite numbers of the shape and with the
@@ -123,11 +123,11 @@ class Trainer:
     ) -> tuple[dict[str, Answer], dict[str, str]]:
         """Return the answers that may be ranked, and why the others may not.
 
-        Copies of what was shown are left out of an answer, with a warning: see
+        Copies of shown samples are left out of an answer, with a warning: see
         `screen`.
 
         Args:
-            answers: By a name that errors call them, such as that of a file.
+            answers: Answers by their name in errors, such as the name of a file.
             reach: How many widths outside the trainer's own samples are plausible.
 
         Returns:
