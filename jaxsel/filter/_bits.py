@@ -1,4 +1,4 @@
-"""Floats by their place in their order: what lies between two can be split evenly."""
+"""Floats as integers in the same order, to split an interval evenly."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def to_float(places: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def split(low: int, high: int, parts: int) -> np.ndarray:
-    """Return places strictly between two, cutting what is there into about equal parts.
+    """Return places strictly between two, which cut the interval about evenly.
 
-    All of them where there are fewer than `parts`.
+    All places between if there are fewer than `parts`.
     """
     inside = high - low - 1
     cuts = min(inside, parts - 1)

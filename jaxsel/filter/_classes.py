@@ -21,10 +21,10 @@ Missing = Literal["pooled", "keep", "drop"]
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassThresholds:
-    """Samples whose loss is at most that of their class are kept.
+    """Largest losses to keep, one threshold for each class.
 
     Attributes:
-        thresholds: By class, of those that have benchmark losses and others.
+        thresholds: Thresholds by class, of classes with benchmark and other losses.
         otherwise: The largest loss that is kept of any other class.
     """
 
@@ -65,8 +65,8 @@ def class_thresholds(
         benchmark_losses: Losses of clean samples, `[m]`.
         benchmark_labels: Their classes, `[m]`.
         losses: Losses of the samples to choose from, `[n]`.
-        labels: The classes that they are labelled with, `[n]`.
-        missing: What becomes of samples of a class that the benchmark lacks: the
+        labels: Their labels, `[n]`.
+        missing: Treatment of samples of a class that the benchmark lacks: the
             threshold of all losses ("pooled"), or "keep" or "drop" all of them.
 
     Returns:

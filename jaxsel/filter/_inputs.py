@@ -40,9 +40,9 @@ def as_losses(
     """Return losses `[n]` that are finite in a float type.
 
     Args:
-        name: What errors call them.
+        name: Name in error messages.
         value: An array.
-        start: Number of the first entry, for errors.
+        start: Index of the first entry, for error messages.
         dtype: The type; float32 if None, or float64 if that can't hold them.
     """
     array = as_array(name, value)
@@ -148,7 +148,7 @@ class _Cut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Chunks:
-    """Checked chunks of what a function returns, with a bar in the first process."""
+    """Checked chunks of losses, with a progress bar in the first process."""
 
     read: Callable[[], Iterable[Any]]
     dtype: Any

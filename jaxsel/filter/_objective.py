@@ -59,9 +59,9 @@ class Counts:
 class Objective:
     """The distance G(k) where the k smallest losses are kept, for k from 1 to n.
 
-    G is the larger of two leads. That of the benchmark's distribution over the kept
-    one does not fall with k, and the other one's does not rise: so both cross at one k,
-    G falls before it, and does not fall from it on.
+    G is the larger of two leads. The lead of the benchmark's distribution over the kept
+    one does not fall with k, and the lead of the kept one does not rise: so both cross
+    at one k, G falls before it, and does not fall from it on.
 
     Args:
         benchmark: The benchmark's losses, m of them.

@@ -34,15 +34,15 @@ def open_sum(
 ) -> np.ndarray:
     """Take the masks off the sum of masked counts: the server's part.
 
-    Every share that was revealed is checked against what its dealer committed to, and
-    so is the secret that they give.
+    Every revealed share is checked against its dealer's commitment, and so is the
+    secret that they give.
 
     Args:
-        keys: Those that all clients were given.
-        shares: Those of the clients that sent some, as all clients were given them.
-        masked: The masked counts of the survivors that clients were told.
-        revealed: What survivors revealed.
-        needed: How many clients that must be: what clients were given.
+        keys: Keys that were passed to all clients.
+        shares: Shares of the clients that sent them, as passed to all clients.
+        masked: Masked counts of the survivors that clients were told.
+        revealed: Shares that survivors revealed.
+        needed: Minimum number of clients, as passed to clients.
 
     Returns:
         The sum of the survivors' counts modulo 2^32, int64.
@@ -182,9 +182,9 @@ def _shares_that_fit(
     alive: Collection[str],
     answered: Mapping[str, Revealed],
 ) -> dict[str, dict[str, int]]:
-    """Return what was revealed, by dealer and holder, if all of it was committed to.
+    """Return the revealed shares by dealer and holder, checked against commitments.
 
-    Of survivors it must be shares of their seeds, and of the others those of keys.
+    They must be shares of the seeds of survivors, and of the keys of the others.
     """
     found: dict[str, dict[str, int]] = {name: {} for name in dealt}
     wrong: dict[str, list[str]] = {}

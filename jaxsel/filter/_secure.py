@@ -11,9 +11,8 @@ the server, and nobody signs them.
 
 Clients commit to the shares that they deal, so that one that deals or reveals others is
 named, and the sum is not opened wrongly. Shares and masked counts carry a hash of the
-keys of all clients, and what is revealed one of the masked counts: whoever got others
-is noticed before a sum comes out. That a client masks other counts than it has can't be
-seen.
+keys of all clients, and revealed shares a hash of the masked counts: a client that got
+others is noticed before a sum comes out. Wrong counts of a client can't be noticed.
 
 References:
     Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine
@@ -78,7 +77,7 @@ class SecureClient:
         """Return shares of its secrets, one for each of the others.
 
         Args:
-            keys: Those of all clients, its own among them, as the server passes them.
+            keys: Keys of all clients, its own among them, as the server passes them.
 
         Raises:
             ValueError: If they are fewer than needed, no more than half of the clients
@@ -138,7 +137,7 @@ class SecureClient:
         """Return its counts, masked.
 
         Args:
-            shares: Those of all clients that sent some, its own among them.
+            shares: Shares of all clients that sent them, its own among them.
 
         Raises:
             ValueError: If they are of fewer clients than needed, or one can't be
@@ -190,7 +189,7 @@ class SecureClient:
         """Return shares of the own masks of survivors, and of others' mask keys.
 
         Args:
-            survivors: Clients whose masked counts the server has.
+            survivors: Clients of the masked counts that the server has.
 
         Raises:
             ValueError: If they are fewer than needed, or strangers are among them.
@@ -213,9 +212,9 @@ class SecureClient:
     def to_bytes(self) -> bytes:
         """Return all that the client knows, to go on in another process.
 
-        Its keys and counts are among it: nobody else may see these bytes, and they must
-        be replaced by newer ones before what a method returned is sent. A client that
-        goes on twice from the same bytes may open both of its masks.
+        They hold its keys and counts: nobody else may see these bytes, and they must be
+        replaced by newer ones before the result of a method is sent. A client that goes
+        on twice from the same bytes may open both of its masks.
         """
         held = sorted(self._held)
         known = sorted(self._keys)
@@ -238,10 +237,10 @@ class SecureClient:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SecureClient:
-        """Return the client that `to_bytes` was called of.
+        """Return the client that `to_bytes` stored.
 
         Args:
-            data: What it returned.
+            data: The bytes.
 
         Raises:
             ValueError: If it is anything else, or damaged.
@@ -318,7 +317,7 @@ def _names(field: str, value: Any) -> list[str]:
 
 
 def commitment(counted: FromClient, about: str, secret: bytes) -> bytes:
-    """Return what binds a client to a secret of 32 bytes or more that it keeps."""
+    """Return the hash that commits a client to a secret of 32 bytes or more."""
     info = f"jaxsel.filter {counted.task} {counted.round} {about}".encode()
     return hashlib.sha256(info + b"\0" + secret).digest()
 
@@ -339,14 +338,14 @@ def masked_digest(masked: Counted) -> bytes:
 
 
 def share_name(kind: str, dealer: str, holder: str) -> str:
-    """Return what a commitment to a share is about: `kind` is "key" or "seed"."""
+    """Name a share for its commitment; `kind` is "key" or "seed"."""
     return f"{kind} share {dealer!r} {holder!r}"
 
 
 def _commitments(
     counted: FromClient, dealer: str, holder: str, both: bytes
 ) -> list[bytes]:
-    """Return the commitments to what a holder has of a dealer's key and seed."""
+    """Return the commitments to a holder's shares of a dealer's key and seed."""
     return [
         commitment(counted, share_name(kind, dealer, holder), part)
         for kind, part in (("key", both[:LENGTH]), ("seed", both[LENGTH:]))

@@ -39,12 +39,12 @@ class FilterServer:
     Attributes:
         task: 32 hexadecimal digits.
         benchmark: The benchmark's distribution: its losses go to the clients.
-        clients: Those that still take part.
-        left_out: Why the others do not, by name.
-        round: Questions that were answered.
-        answers: What each client has answered, if that is known to the server.
-        sums: What all clients together have answered, under secure aggregation.
-        max_losses: How many losses a client may have; None for the default.
+        clients: Clients that still take part.
+        left_out: Reasons why the others do not, by name.
+        round: Number of questions answered.
+        answers: Answers of each client, if known to the server.
+        sums: Sums of the clients' answers, under secure aggregation.
+        max_losses: Maximum number of losses of a client; None for the default.
     """
 
     task: str
@@ -159,7 +159,7 @@ class FilterServer:
 
         Args:
             counts: Sum of the counts of `clients`, `[2 E + 1]`.
-            clients: Whose counts are in it.
+            clients: Names of the clients counted in it.
             again: Whether to ask the rest again where clients have dropped out.
 
         Raises:
@@ -217,7 +217,7 @@ class FilterServer:
         )
 
     def _replay(self) -> Solution | np.ndarray:
-        """Return the solution, or the edges whose counts it lacks."""
+        """Return the solution, or the edges of the next question."""
         search = solve(self.benchmark, exact=False)
         try:
             edges = next(search)
@@ -259,9 +259,9 @@ def filter_server(
 
     Args:
         benchmark_losses: Losses of clean samples, `[m]`. The clients learn them.
-        clients: Names of those who take part.
-        dtype: "float32" or "float64": what losses are rounded to.
-        max_losses: How many losses a client may have: the more, the further a single
+        clients: Names of the clients that take part.
+        dtype: Type that losses are rounded to: "float32" or "float64".
+        max_losses: Maximum number of losses of a client: the more, the further a single
             client can move the threshold. If None, 20 times as many as the median of
             the clients that have any. Under secure aggregation nobody sees how many a
             client has: then the limit applies to the sum only, and None is no limit.

@@ -29,8 +29,8 @@ class Solution:
     Attributes:
         value: Losses up to this are kept.
         kept: Their weight.
-        total: That of all losses.
-        distance: The KS distance between those kept and the benchmark's.
+        total: Weight of all losses.
+        distance: KS distance between the kept losses and the benchmark's.
     """
 
     value: float
@@ -108,7 +108,7 @@ def _order(
 def run(
     runs: Sequence[Questions], ask: Callable[[np.ndarray], Counts]
 ) -> list[Solution]:
-    """Run several at once: what they ask together is one question.
+    """Run several searches at once, with their edges merged into one question.
 
     Args:
         runs: Generators of `solve`.

@@ -174,7 +174,7 @@ class _Sources:
         (self.n,) = lengths
 
     def about(self, leaf: Any) -> Any:
-        """Return what identifies one of the leaves."""
+        """Return the identity of a leaf, for checkpoints."""
         return leaf.about if isinstance(leaf, Rows) else fingerprint(np.asarray(leaf))
 
     def chunks(

@@ -1,4 +1,4 @@
-"""The threshold below which losses look like those of a clean benchmark."""
+"""The threshold of losses that matches their distribution to a clean benchmark."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _DRAWN = 0.6  # share of the benchmark's losses that a replicate of `band` draws
 @compared
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossThreshold:
-    """Samples whose loss is at most `value` are kept.
+    """The largest loss to keep.
 
     Attributes:
-        value: The largest loss that is kept.
+        value: Samples with at most this loss are kept.
         distance: KS distance between the kept losses and the benchmark's, in [0, 1].
-        n_kept: How many are kept.
-        n: Of how many.
+        n_kept: Number of losses kept.
+        n: Number of losses.
         n_benchmark: Number of benchmark losses.
         share: Share of the weight that is kept: `n_kept / n` without weights.
         benchmark: The benchmark's distribution, for `band`.
