@@ -1,4 +1,4 @@
-"""A chapter of a report: suspected labels, beside what they should look like."""
+"""Report chapter: suspected labels beside samples with surely right labels."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ def label_issues(
 ) -> np.ndarray:
     """Return which labels are probably wrong, as a mask `[n]` of bool.
 
-    The same labels as those of `cleanlab.filter.find_label_issues` of cleanlab 2.9. Of
-    samples whose numbers are equal where a filter cuts, those count that NumPy's
-    `argsort` puts first, as there. Labels within 1e-6 of the largest probability are
+    The same labels as `cleanlab.filter.find_label_issues` of cleanlab 2.9 returns. Of
+    samples with equal numbers where a filter cuts, those count that NumPy's `argsort`
+    puts first, as there. Labels within 1e-6 of the largest probability are
     never suspected, except by the filters "low_...".
 
     Args:
@@ -59,7 +59,7 @@ def label_issues(
             off the joint's diagonal. "predicted_neq_given": other classes are more
             likely. "low_normalized_margin", "low_self_confidence": the lowest scores,
             as many as "confident_learning" finds.
-        min_per_class: The first three leave at least so many labels in each class.
+        min_per_class: The first three leave at least this many labels in each class.
         noise_share: The first three take this share of the joint's wrong labels.
         classes: The class of each column; see `confident_joint`.
 
@@ -173,11 +173,11 @@ def _by_margin(
 
 
 def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
-    """Return which numbers come first in `np.argsort`, so many of them, as a mask.
+    """Return the mask of the `count` numbers that come first in `np.argsort`.
 
     Args:
         values: `[n]`.
-        count: How many; may exceed n.
+        count: Number to mark; may exceed n.
         exact: Whether to sort where equal numbers meet at the cut: if not, None is
             returned there.
     """

@@ -69,20 +69,20 @@ def find_label_errors(
             May be None with `pred_probs`.
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
-        learner: What predicts each fold from the others, such as
+        learner: Classifier that predicts each fold from the others, such as
             `value.LogisticRegression()` or a classifier of scikit-learn. If None,
             logistic regression and the nearest neighbours, pooled; penalty, number of
             neighbours and powers are those of the greatest held-out likelihood.
-        folds: How many folds samples are dealt out to.
+        folds: Number of folds.
         key: Shuffles samples before they are dealt out; if None, those of a class take
             turns. Learners that draw, and "data_oob", need one.
         filter_by: Which labels to suspect; see `labels.label_issues`.
-        rank_by: What scores labels: "self_confidence", "normalized_margin" or
+        rank_by: Score of labels: "self_confidence", "normalized_margin" or
             "confidence_weighted_entropy" of the probabilities (`labels.label_scores`);
-            "knn_shapley", what a sample is worth to the neighbours' predictions of the
+            "knn_shapley", the value of a sample to the neighbours' predictions of the
             other folds; "data_oob", how often models that were not trained on it agree
             with its label. Or several of these, whose ranks are averaged.
-        min_per_class: The filters "prune_..." leave at least so many labels in a class.
+        min_per_class: The filters "prune_..." leave at least this many in a class.
         noise_share: They take this share of the labels that are estimated to be wrong.
         classes: The class of each column of `pred_probs`, `[K]`. If None, whole numbers
             from 0 to K - 1 are columns, and other labels stand in sorted order.
@@ -332,7 +332,7 @@ def between_folds(
 ) -> np.ndarray:
     """Return the KNN-Shapley value of each sample over the other folds, `[n]`.
 
-    Each fold in turn is what the other samples are valued on; a sample's values, one
+    Each fold in turn is the validation set of the other samples; a sample's values, one
     for each fold but its own, are averaged by the number of samples in the folds.
     """
     total, weight = np.zeros(len(x)), np.zeros(len(x))

@@ -38,7 +38,7 @@ def deal_folds(
 
     Args:
         y: Labels, `[n]`.
-        folds: How many; at most n.
+        folds: Number of folds; at most n.
         key: Shuffles the samples first. If None, those of a class take turns in the
             order of their rows.
 
@@ -96,9 +96,9 @@ def cross_val_probs(
             of scikit-learn that does.
         x: Features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
         y: Labels, `[n]`, of any kind: columns stand in their sorted order.
-        folds: How many parts, and models.
-        key: Shuffles samples before they are dealt out, and is the source of the
-            learner's own key; None for learners that draw nothing.
+        folds: Number of folds, and of models.
+        key: Shuffles samples before they are dealt out, and seeds the learner's own
+            key; None for learners that draw nothing.
 
     Returns:
         float32 probabilities, whose rows add up to 1.

@@ -31,7 +31,7 @@ class ConfidentJoint:
         noise_matrix: `[K, K]`: P(given = i | true = j). Columns add up to 1.
         inverse_noise_matrix: `[K, K]`: P(true = i | given = j). Columns add up to 1.
         prior: `[K]`: shares of the true classes.
-        classes: `[K]`: what i and j stand for.
+        classes: `[K]`: classes of the indices i and j.
     """
 
     counts: np.ndarray
@@ -131,7 +131,7 @@ def look(probs: np.ndarray, codes: np.ndarray) -> Looked:
 
 
 def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return classes of samples whose most likely one is not confident."""
+    """Return each sample's confident class: `best` if several are, -1 if none."""
     first = confident.argmax(axis=1)
     found = np.where(confident[np.arange(len(first)), first], first, -1)
     several = np.flatnonzero(found >= 0)
@@ -161,7 +161,7 @@ def grouped(codes: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joint_of(seen: Looked, codes: np.ndarray, known: np.ndarray) -> ConfidentJoint:
-    """Return the joint of what `look` found."""
+    """Return the confident joint of a summary of the probabilities."""
     size = len(known)
     sure = seen.guess >= 0
     places = seen.guess[sure] * size + codes[sure]

@@ -71,14 +71,14 @@ def conflicting_duplicates(
     metric: Metric = "l2",
     progress: bool = False,
 ) -> Duplicates:
-    """Find near-duplicates whose labels differ: one of each pair is wrong, or both are.
+    """Find near-duplicates with different labels: one of each pair is wrong, or both.
 
     Args:
         x: Features, `[n, d]`, two samples or more.
         y: Labels, `[n]`.
         share: Near is a distance of at most this share of the median distance to the
             nearest other sample. Equal samples always are.
-        k: How many neighbours of each sample are looked at.
+        k: Number of neighbours of each sample to compare.
         metric: "l2" or "cosine".
         progress: Whether to show a bar.
 
@@ -104,7 +104,7 @@ def conflicting_duplicates(
 def conflicts(
     near: Near, codes: np.ndarray, *, share: float, metric: Metric
 ) -> Duplicates:
-    """Return the near-duplicates among neighbours whose labels differ."""
+    """Return the near-duplicates with different labels among neighbours."""
     lengths = np.sqrt(near.distances) if metric == "l2" else near.distances
     radius = share * float(np.median(lengths[:, 0]))
     row, column = np.nonzero(
@@ -132,9 +132,9 @@ def nearest_others(
 
     Args:
         x: `[n, d]`.
-        k: How many.
+        k: Number of neighbours.
         metric: "l2" or "cosine".
-        rows: Whose neighbours to find, `[m]`; those of all if None.
+        rows: Rows to find neighbours of, `[m]`; all rows if None.
         progress: Whether to show a bar.
     """
     n = len(x)

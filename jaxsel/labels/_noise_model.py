@@ -27,7 +27,7 @@ _NEGLIGIBLE = 1e-4  # posterior probability of rates that are left out
 
 
 class NoiseModel(NamedTuple):
-    """Posterior of the rates of flips, and what it says of the samples fitted to.
+    """Posterior of the rates of flips, with estimates for the fitted samples.
 
     Attributes:
         weights: Posterior probability of each pair of rates and scores, `[G]`.

@@ -45,15 +45,15 @@ def fit_two(
 ) -> tuple[jax.Array, jax.Array]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + l2 |θ|² / 2 for each of some subsets.
 
-    Quasi-Newton steps, by one Hessian of all samples. Two things are each subset's own:
-    the mean of the samples' curvatures, and the part of the samples of greatest norm.
-    In those a rare category weighs, whose coefficient is far from where the others have
-    it as soon as one of its samples is held out. What is still missing is learned from
-    the last step. A few steps for all samples as one subset come first.
+    Quasi-Newton steps, with one Hessian shared by all subsets but for two parts of
+    each: the mean curvature of its samples, and the term of the samples of greatest
+    norm. A rare category weighs in these, and its coefficient moves far as soon as one
+    of its samples is held out. A BFGS update by the last step corrects the remaining
+    error. A few steps for all samples as one subset come first.
 
     Args:
         x: Features `[n, d]`. They are centred and scaled here; the penalty stays that
-            of what they were, and the intercept has none.
+            of the original units, and the intercept has none.
         y: 1 for the second class, `[n]`.
         weights: `[B, n]`.
         l2: The penalty.
@@ -118,7 +118,7 @@ class _Problem(NamedTuple):
     def steps(
         self, state: _State, w: jax.Array, tol: float, most: int, every: int = 1
     ) -> _State:
-        """Go so many steps by one Hessian, of one sample in so many."""
+        """Take up to `most` steps, with a shared Hessian of every `every`-th sample."""
         last = state.step + most
         curvature = jnp.mean(w * state.prob * (1 - state.prob), axis=0)
         curvature = curvature.at[self.heavy].set(0)[::every]
