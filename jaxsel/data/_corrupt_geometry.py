@@ -28,7 +28,7 @@ def perspective(
         rate: Share of rows; exactly `round(rate * n)` are chosen.
         distortion: Largest displacement as a share of the side, 0 to 0.24: beyond a
             quarter the four corners may no longer be a convex figure.
-        fill: What lies outside the old image, in 0..1.
+        fill: Value outside the old image, in 0..1.
 
     Returns:
         The new images, of the dtype of `x`, and the mask `[n]` of chosen rows.

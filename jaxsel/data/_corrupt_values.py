@@ -73,7 +73,7 @@ def mask_patches(
         rate: Share of rows; exactly `round(rate * n)` are chosen.
         share: Share of the area, or of the features, to blank: above 0, up to 1. At
             least one pixel or feature is.
-        value: What to write there. Default: mid-grey (0.5) in images, which differs
+        value: Value to write there. Default: mid-grey (0.5) in images, which differs
             from a black or white background, and 0 in tables.
 
     Returns:

@@ -39,7 +39,7 @@ def open_rows(
     | array_record, likewise; needs `decode` | key of a record | key of a record |
     | an array that reads slices (h5py, zarr, memmap) | – | file, array or rows |
     | records with `len` and numbers (grain, TFDS) | key of a record | key of a record |
-    | what is iterated anew (grain, torch) | key of an element | key of an element |
+    | an iterable, read anew (grain, torch) | key of an element | key of an element |
 
     Files of a folder come in the order of their names, those of a list in its order,
     each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
@@ -47,15 +47,15 @@ def open_rows(
     numbers of columns with categories, dates or gaps, chunk by chunk. Other rows have
     the type that the source has.
 
-    Opening reads headers, and some rows of what has none. Memory: nothing of n.
+    Opening reads headers, or some rows where there are none. Memory: O(1) in n.
 
     Args:
         source: Path, list of paths, or object.
         features: Which part of the source is the features; of parquet, or the
             encoder that makes them.
-        labels: Where the labels are, one a row, if there are any.
-        decode: From a record or element to an array, or to what `features` and
-            `labels` are keys of.
+        labels: Place of the labels, one a row, if there are any.
+        decode: From a record or element to an array, or to a dict or tuple with the
+            keys `features` and `labels`.
         batched: Whether an element of an iterator has several rows; for records,
             whether they take an array of numbers and return that many rows.
 
@@ -212,7 +212,7 @@ def _with_labels(features: Source, labels: Any) -> Source:
 
 
 def _paths(source: Any) -> list[Path] | None:
-    """Return paths, absolute ones, if that is what a source is."""
+    """Return the absolute paths of a source of files, or None for another source."""
     many = source if isinstance(source, (list, tuple)) else [source]
     if not many or not all(isinstance(path, (str, os.PathLike)) for path in many):
         return None

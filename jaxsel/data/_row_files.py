@@ -1,4 +1,4 @@
-"""Rows in files: what all kinds share, and `.npy` files."""
+"""Rows in files: the protocol of file formats, and `.npy` files."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class File(Protocol):
     """One file of rows.
 
     Attributes:
-        stamp: Its path, and by what a change of it is noticed.
-        n: How many rows it has; may be 0.
-        row_shape: Shape of the features of one.
+        stamp: Its path, size and time of change, by which changes are noticed.
+        n: Number of rows; may be 0.
+        row_shape: Shape of the features of a row.
         dtype: Their type.
         label_dtype: Type of the labels, or None.
     """
@@ -66,7 +66,7 @@ class File(Protocol):
     label_dtype: str | None
 
     def read(self, start: int, stop: int, *, features: bool, labels: bool) -> Block:
-        """Return some rows; what is not asked for may be left empty."""
+        """Return rows from `start` to `stop`; a part not asked for may be empty."""
         ...
 
     def read_into(self, start: int, stop: int, out: np.ndarray) -> None:

@@ -22,10 +22,10 @@ class Arrays(Source):
     """An array that reads slices: of NumPy, zarr, h5py, TensorStore.
 
     Args:
-        kind: What errors and checkpoints call it.
+        kind: Its name in errors and checkpoints.
         array: Has `shape`, `dtype`, and slices.
-        about: What identifies it. If None, its contents where it is NumPy's, and some
-            rows elsewhere.
+        about: Its identity. If None, its contents where it is NumPy's, and some rows
+            elsewhere.
         check: Raises an error if it has changed; optional.
     """
 

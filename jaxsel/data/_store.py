@@ -36,7 +36,7 @@ def find(name: str, data_dir: Path) -> tuple[Path | None, str]:
         data_dir: Where to look.
 
     Returns:
-        The folder of its newest readable version, or None and what is there instead.
+        The folder of its newest readable version, or None and the reason why not.
 
     Raises:
         ValueError: If the name isn't one.
