@@ -20,13 +20,13 @@ class Number:
     """A column of numbers, or of dates as days since 1970.
 
     Attributes:
-        name: Of the column.
+        name: Name of the column.
         kind: "number" or "date".
-        median: What a gap gets.
-        mean: Of the column, gaps filled.
+        median: Value that fills gaps.
+        mean: Mean of the column, gaps filled.
         scale: Its standard deviation, or 1.
-        gaps: Whether a feature more says where there was a gap.
-        form: How texts were written, one of `FORMS`; "" also of numbers and dates.
+        gaps: Whether one more feature marks gaps.
+        form: Format of texts, one of `FORMS`; "" also for numbers and dates.
     """
 
     name: str
