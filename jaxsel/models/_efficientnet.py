@@ -39,7 +39,7 @@ def convert_efficientnet(weights: str | os.PathLike[str], folder: Path) -> Path:
 
     Args:
         weights: A state dictionary, in the format of torch before 1.6.
-        folder: What to write; must not exist.
+        folder: Folder to write; must not exist.
 
     Raises:
         ImportError: If `safetensors` is not installed.

@@ -279,7 +279,7 @@ def minimise(
         loss: From parameters, inputs and targets to a mean: static, see `Loss`.
         params: Parameters to start from: any pytree of float32 arrays.
         inputs: Examples: a pytree of arrays `[n, ...]`.
-        targets: What the loss compares them with: likewise.
+        targets: Targets of the loss: a pytree of arrays `[n, ...]`.
         key: As in `finetune`, and all that follows.
         epochs: How often each example is seen; this or `steps`.
         steps: Number of steps.

@@ -152,7 +152,7 @@ def _fill(
     head: Mapping[str, Any],
     folder: Path,
 ) -> Any:
-    """Put tensors where the model has its parameters; refuse what doesn't fit."""
+    """Fill the model's parameters with tensors; raise if any don't fit."""
     left = {name for name in tensors if not _UNUSED.match(name)}
     wrong, missing = [], []
 

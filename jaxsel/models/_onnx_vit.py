@@ -25,7 +25,7 @@ _HEAD_WIDTH = 64  # of every DINOv2
 
 
 def need_onnx() -> None:
-    """Refuse to start on what needs `onnx` where it is not installed."""
+    """Raise if `onnx` is not installed."""
     if importlib.util.find_spec("onnx") is None:
         raise ImportError("converting a ViT needs onnx: pip install onnx")
 
@@ -33,13 +33,13 @@ def need_onnx() -> None:
 def convert_vit(onnx_path: str | os.PathLike[str], folder: Path) -> Path:
     """Write the encoder of an ONNX file as a ViT folder for `load_target`.
 
-    DINOv2 scales what a layer's two parts add, and stretches its table of positions to
-    the image. Both are constants: here the scales go into the weights before them, and
-    the table is stretched once, to the size of images that the file asks for.
+    DINOv2 scales the outputs of a layer's two parts, and stretches its table of
+    positions to the image. Both are constants: here the scales go into the weights
+    before them, and the table is stretched once, to the file's size of images.
 
     Args:
         onnx_path: A file with a DINOv2 encoder under `backbone`, for square images.
-        folder: What to write; must not exist.
+        folder: Folder to write; must not exist.
 
     Raises:
         ImportError: If `onnx` or `safetensors` is not installed.
