@@ -160,15 +160,15 @@ def optimal_design(
         given, asked = (
             np.pad(a, ((0, 0), (0, 1)), constant_values=1) for a in (given, asked)
         )
-    # The unit of a feature is without effect, but for what is taken for rounding.
+    # Units of features have no effect but on the threshold of rounding.
     unit = _spread(given)
     unit = np.where(unit > 0, unit, _spread(asked))
     unit = np.where(unit > 0, unit, 1)
     asked = asked / unit
     rows = given / unit
-    del given  # where it was a copy, that goes
+    del given  # frees a copy
     rows /= np.sqrt(each)[:, None]
-    # In a basis of the samples' span in which equal shares have a second moment of I.
+    # Whiten: a basis of the samples' span where equal shares have second moment I.
     moment = rows.T @ rows / len(rows)
     size, basis = np.linalg.eigh(moment)
     there = size > _FLAT**2 * max(size[-1], 0)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from jaxsel._show import brief
 from jaxsel._typed import cholesky, cond, while_loop
 
-# Steps between two inversions, which take back what rounding has added; or fewer, where
-# less than this is left of the weights of the last one, and digits cancel.
+# Steps between two inversions, against accumulated rounding. An earlier one is due once
+# the weights of the last have shrunk to this share: then digits cancel.
 _AFRESH, _FADED = 50, 0.25
 # No step leaves less than this of the weights, so that the inverse stays finite.
 _LEFT = 1e-3
@@ -108,7 +108,7 @@ def frank_wolfe_design(
 
     def body(state: _State) -> _State:
         state = _step(x, moment, state)
-        # It ends by what has been computed anew only.
+        # Stop only on values computed anew, never on updated ones.
         due = (state.t % _AFRESH == 0) | (state.t == steps) | close(state)
         due |= state.left < _FADED
         state = cond(due, mended, lambda state: state, state)
@@ -128,8 +128,10 @@ def _step(x: jax.Array, moment: jax.Array, state: _State) -> _State:
         _inner(state.inverse, moment), gain=_inner(own, w), length=_inner(own, v)
     )
     keep = 1 - alpha
+    # Sherman-Morrison for keep M + α x xᵀ: (M⁻¹ - fall v vᵀ) / keep, v = M⁻¹ x.
     fall = alpha / (keep + alpha * _inner(own, v))
     along, across = _product(x, jnp.stack([v, w], axis=1)).T
+    # The same update inside xᵢᵀ M⁻¹ S M⁻¹ xᵢ; vᵀ S v is `own` times w.
     gains = state.gains - fall * along * (2 * across - fall * _inner(own, w) * along)
     return state._replace(
         shares=(keep * state.shares).at[j].add(alpha),
@@ -148,6 +150,7 @@ def _best_step(now: jax.Array, *, gain: jax.Array, length: jax.Array) -> jax.Arr
     derivative has one zero where the gain exceeds it.
     """
     excess = length - 1
+    # The quadratic formula with the root below, which does not cancel near length 1.
     root = jnp.sqrt(jnp.maximum(gain * excess * (now * length - gain), 0))
     down = now * excess + root
     alpha = jnp.where(down > 0, (gain - now) / jnp.where(down > 0, down, 1), 1)

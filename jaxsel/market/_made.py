@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_NATURAL = 0.1  # of the trainer's own samples: with so many the rule says nothing
+_NATURAL = 0.1  # share of the trainer's samples on lines that disables the rule
 _RARE = 0.05  # of the trainer's own numbers in a column may equal a shown one
 _PIECES = 3  # columns of such numbers at least, for a rule on them
 _PAIRS_OF = 128  # shown samples, nearest first, of which pairs are tried

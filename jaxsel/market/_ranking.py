@@ -15,7 +15,7 @@ from ._names import printable_name
 if TYPE_CHECKING:
     import pandas as pd
 
-_DIGITS = 12  # of scores: what differs less is equal but for the order of a sum
+_DIGITS = 12  # of scores: smaller differences are rounding of their sums
 _LEVEL = 0.05  # at which a difference is more than chance
 
 

@@ -20,12 +20,12 @@ from ._schema import as_samples, as_vectors, encoded
 # An honest owner of so many times the trainer's samples comes as near to a shown sample
 # as a copy must be with this probability at most.
 _DENSER, _CHANCE = 1000, 0.05
-_MUCH_DENSER = 100  # times the trainer's samples: an owner of as many is told about
+_MUCH_DENSER = 100  # times the trainer's samples: nearer ones than theirs are counted
 _FURTHEST = 0.5  # of the distance between neighbours: no sample beyond it is a copy
-_COPIES = 0.5  # of an answer: with so many it is refused
-_NATURAL = 0.1  # of the trainer's own samples: with so many repeated ones it is not
-_ROUNDING = 1e-6  # of a sample's length: what changes of type may move it by
-_PROBES = 256  # of the trainer's samples, whose neighbours are looked for
+_COPIES = 0.5  # share of an answer from which it is refused
+_NATURAL = 0.1  # share of the trainer's own repeats from which copies are natural
+_ROUNDING = 1e-6  # of a sample's length: error of conversions between types
+_PROBES = 256  # samples of the trainer's to find neighbours of
 _ROWS = 4096  # at a time
 
 
@@ -132,7 +132,7 @@ def screen(
             raise ValueError(f"answers must have one from each owner: {answer.owner!r}")
         seen.add(answer.owner)
         try:
-            # A vast reach lets numbers pass whose squares are infinite: no copies.
+            # Squares may overflow with a vast `reach`: such samples are no copies.
             with np.errstate(over="ignore", invalid="ignore"):
                 keep, close = guard.keep(answer)
         except ValueError as error:
@@ -201,7 +201,7 @@ class _Guard:
         self.known = mine[len(some) :]
         probes = np.unique(np.linspace(0, len(some) - 1, _PROBES).round().astype(int))
         shown = known[0] if known else own[:0]
-        # Columns of numbers only: what an encoder makes of others is checked by itself.
+        # Columns of numbers only: the encoder itself checks the others.
         self.making = Making(
             self._numbers(some), self._numbers(shown), own.ndim == 2, probes
         )
@@ -213,8 +213,10 @@ class _Guard:
         share, self.typical, much = _FURTHEST, 0.0, 0.0
         if near.shape[1] == 2 and not equal.all():
             first, second = near[~equal, 0], near[~equal, 1]
+            # TwoNN (Facco et al.): second / first is Pareto of exponent d.
             logs = float(np.log(second / first).mean())  # 1 / d
             denser = _DENSER * len(own) / len(some)
+            # Chances to come within t of the distance to a neighbour grow as t^d.
             share = min(share, (_CHANCE / denser) ** logs)
             much = min(_FURTHEST, (1 / (_MUCH_DENSER * len(own) / len(some))) ** logs)
             self.typical = share * float(np.median(near[:, 0]))
@@ -266,6 +268,7 @@ class _Guard:
                 copies = np.any(apart <= self.radius + _slack(rows)[:, None], axis=1)
                 close = np.any(apart <= self.close, axis=1)
             apart = _distances(rows, rows) <= self.typical + _slack(rows)[:, None]
+            # Of samples close to each other the first is kept.
             again = np.tril(apart, -1).any(axis=1)
         keep = ~(copies | again | made)
         against = made if self.natural else ~keep

@@ -37,7 +37,7 @@ FEWEST = 3
 """Owners that must be left for sums to hide what each of them has."""
 
 _MOST = 1 << 30  # points in all, so that sums and noise stay below 2^31
-_SIGMAS = 12  # so far beyond what is possible noise hardly ever leads: below 1e-30
+_SIGMAS = 12  # standard deviations: noise goes beyond with probability < 1e-30
 _T = TypeVar("_T", bound="_Reply")
 
 
