@@ -39,6 +39,7 @@ def check_agreement(asked: Sequence[Asked]) -> None:
     if len(totals) > 1:
         raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
     edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
+    # Counts alternate: below an edge, then up to it.
     side = np.arange(len(edges)) % 2
     counts = np.concatenate([own[:-1] for _, own in asked])
     order = np.lexsort((counts, side, edges))
@@ -51,6 +52,7 @@ def check_agreement(asked: Sequence[Asked]) -> None:
     if np.any((np.diff(place) == 1) & (np.diff(counts) > 0)):
         raise ValueError("counts must not rise between two neighbouring floats")
     least, most = to_place(np.array([-np.inf, np.inf], edges.dtype))
+    # Beyond the extreme finite floats only infinities are left.
     if (place[0] == least + 1 and counts[0]) or (
         place[-1] == most - 1 and counts[-1] < totals.pop()
     ):

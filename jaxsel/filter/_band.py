@@ -61,7 +61,7 @@ def solutions(
     if executor is None:
         return _solved(benchmark, source, m, key, range(replicates))
     sent = Sent((benchmark, source, m, key), ("losses", getattr(source, "read", None)))
-    # Two for each worker: a range takes the passes over the losses by itself.
+    # Two ranges for each worker: each makes its own passes over the losses.
     size = -(-replicates // (2 * workers_of(executor)))
     ranges = (
         range(first, min(first + size, replicates))

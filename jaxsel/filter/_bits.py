@@ -16,8 +16,9 @@ def to_place(values: npt.NDArray[np.floating], *, wide: bool = True) -> np.ndarr
         wide: Whether to return int64, rather than integers of the floats' size.
     """
     kind = _PLACES[values.dtype]
-    bits = (values + 0.0).view(kind)  # a copy
-    if bits.size and bits.min() < 0:
+    # Adding 0.0 makes 0.0 of -0.0, and a copy that may be viewed.
+    bits = (values + 0.0).view(kind)
+    if bits.size and bits.min() < 0:  # as sign and magnitude: mirror negative floats
         bits = np.where(bits < 0, np.iinfo(kind).min - bits, bits)
     return bits.astype(np.int64) if wide else bits
 

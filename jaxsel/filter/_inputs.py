@@ -110,7 +110,7 @@ def as_source(
             raise ValueError(f"losses must have shape [n], n > 0, got {array.shape}")
         n, dtype = len(array), array.dtype
         if weights is not None:
-            # Half of what there is room for: rounding may add to the sum.
+            # Half of the room: rounding may add to the sum.
             units = min(_UNITS, MOST // (2 * benchmark.total))
             weights = _whole("weights", _as_weights("weights", weights, n), units)
         read = _Cut(array, weights)

@@ -70,9 +70,11 @@ def ks_threshold(
 
     k = _first(crossed, n + 1)
     found = p[jnp.minimum(k, n) - 1]
+    # Equal losses stay together: candidates are the ends of the run at the crossing.
     last = jnp.where(k > n, n, jnp.searchsorted(p, found, side="left"))
     after = jnp.searchsorted(p, found, side="right")
     of_last, of_after = leads(jnp.maximum(last, 1))[1], leads(after)[0]
+    # Compare G = lead / (m k) as fractions, multiplied crosswise.
     later = (k <= n) & (
         (last == 0) | less(times(of_after, wide(last)), times(of_last, wide(after)))
     )
@@ -111,4 +113,5 @@ def _first(holds: Callable[[jax.Array], jax.Array], last: jax.Array | int) -> ja
         )
 
     last = jnp.asarray(last, jnp.int32)
+    # 32 halvings suffice for any int32, and `vmap` needs no common condition.
     return fori_loop(0, 32, halve, (jnp.ones_like(last), last))[0]

@@ -83,6 +83,8 @@ class Objective:
 
     def leads(self, k: int) -> tuple[int, int]:
         """Return the leads of the benchmark and of the kept losses, times m k."""
+        # The supremum over losses is reached at an edge of the benchmark; for the
+        # opposite lead, just below one. Equal losses beyond k count up to k only.
         ahead = self._at * k - np.minimum(self._upto, k) * self.m
         return int(ahead.max()), self._behind(k)
 
@@ -97,6 +99,7 @@ class Objective:
             ahead, behind = self.leads(k)
             return ahead >= behind
 
+        # One lead minus the other is monotone in k: bisection needs O(log n) of them.
         return 1 + bisect.bisect_left(range(1, self.n + 1), True, key=crossed)
 
     def first_as_good(self, k: int) -> int:

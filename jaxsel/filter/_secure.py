@@ -180,6 +180,7 @@ class SecureClient:
             if other != name:
                 public = self._keys[other].keys[1].tobytes()
                 mask = pair_mask(key, public, name, other, self._counted)
+                # Opposite signs on both sides: the mask cancels in the sum modulo 2^32.
                 total = total + mask if name < other else total - mask
         masked = dataclasses.replace(self._counted, counts=total, keys=all_keys)
         self._sent = masked_digest(masked)

@@ -99,6 +99,7 @@ def _order(
         if at < len(edges):
             high, upto = int(to_place(edges[at : at + 1])[0]), int(counts.below[at])
         if not exact and upto - below == 1:
+            # Any threshold from the loss up to `high` keeps it: its value isn't needed.
             last = to_float(np.array([high - 1]), edges.dtype)
             return _Order(float(last[0]), below, upto)
         edges = to_float(split(low, high, PARTS), edges.dtype)

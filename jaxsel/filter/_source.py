@@ -43,6 +43,7 @@ class Streamed:
         above = np.append(self._counts.below, self._counts.total)
         lower = np.append(0, self._counts.upto)
         inside = above - lower
+        # Too much to hold: count at all edges, old and new, in a pass of its own.
         if inside[cells].sum() > GATHERED:
             self._count(np.union1d(self._edges, edges))
             return self._counts.at(np.searchsorted(self._edges, edges))
@@ -99,7 +100,7 @@ class Streamed:
             if weights is not None:
                 rows = rows[weights[rows] > 0]
             cell = np.searchsorted(self._edges, losses[rows])
-            # What lies on an edge is counted already, and not inside its interval.
+            # A loss on an edge is counted already, and not inside its interval.
             cell[losses[rows] == bounds[cell + 1]] = -1
             for own, c in zip(found, cells, strict=True):
                 part = rows[cell == c]

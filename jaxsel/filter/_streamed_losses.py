@@ -64,7 +64,7 @@ def streamed_losses(
     """
     check_loss(loss)
     mesh = along(mesh, axis)
-    trees: Any = jax.tree  # whose own types are incomplete
+    trees: Any = jax.tree  # its own types are incomplete
     leaves, structure = trees.flatten(examples)
     sources = _Sources(leaves)
     n = sources.n

@@ -46,7 +46,7 @@ def tally(losses: np.ndarray, weights: np.ndarray | None, edges: np.ndarray) -> 
     rows = np.flatnonzero(shared[own])
     near = Sorted(losses[rows], None if weights is None else weights[rows])
     weight = _weight_of(own, weights, n_bins)
-    # What lies in lower bins that hold no edge: the others are counted among the near.
+    # Weight of lower bins without edges; `near` counts the bins with edges.
     bins, upto = distinct(at), np.cumsum(weight)
     offset = upto[bins] - np.cumsum(weight[bins])
     offset = offset[np.searchsorted(bins, at)]

@@ -29,6 +29,7 @@ def times(a: Wide, b: Wide) -> Wide:
     for i, x in enumerate(a):
         for j, y in enumerate(b):
             product = x * y
+            # Halves of products, so that a column of many still fits 32 bits.
             columns[i + j] += product & _MASK
             columns[i + j + 1] += product >> _BITS
     out: list[jax.Array] = []
@@ -44,6 +45,7 @@ def less(a: Wide, b: Wide) -> jax.Array:
     """Return where a < b, of as many limbs each."""
     found = jnp.asarray(False)
     for x, y in zip(a, b, strict=True):
+        # Limbs come in ascending order: the last that differs decides.
         found = (x < y) | ((x == y) & found)
     return found
 
@@ -64,6 +66,7 @@ def largest(a: Wide) -> Wide:
     out: list[jax.Array] = []
     among = jnp.ones(jnp.broadcast_shapes(*(x.shape for x in a)), bool)
     for limb in reversed(a):
+        # From the highest limb down, among numbers that agree with the maximum so far.
         most = jnp.max(jnp.where(among, limb, 0), axis=-1, keepdims=True)
         among &= limb == most
         out.append(most[..., 0])
