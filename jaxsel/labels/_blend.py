@@ -15,7 +15,7 @@ from ._pool import pool
 
 NEIGHBOURS = (5, 10, 20, 50, 100)
 SHARPNESS = (0.0, 1.0, 3.0)
-_TRIED = 1024  # samples whose neighbours decide between metrics
+_TRIED = 1024  # samples on which metrics are compared
 
 
 class Blended(NamedTuple):

@@ -185,6 +185,7 @@ def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
         return np.zeros(len(values), bool)
     if count >= len(values):
         return np.ones(len(values), bool)
+    # Selection is linear; only ties at the cut need the order of `argsort`.
     cut = np.partition(values, count - 1)[count - 1]
     found = values <= cut
     if np.count_nonzero(found) > count:
@@ -207,6 +208,7 @@ def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.n
     wrong = np.maximum(np.count_nonzero(counts.T, axis=0) - 1, 1)
     table = np.maximum(table - (kept - right) / wrong, 0)
     np.fill_diagonal(table, kept)
+    # Labels that are not pruned count as right, so that columns keep their sums.
     less = table * noise_share
     np.fill_diagonal(less, kept)
     np.fill_diagonal(less, kept + (table - less).sum(axis=0))

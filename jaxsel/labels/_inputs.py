@@ -26,7 +26,7 @@ CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""
 
 _FEW = 20  # labels that may all differ by chance
-_ENTRIES = 1 << 17  # in a block: 1 MB, what a core's second-level cache holds
+_ENTRIES = 1 << 17  # of a block: 1 MB, which fits a core's second-level cache
 
 
 def blocks(probs: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:

@@ -12,7 +12,7 @@ from jaxsel._show import compared
 
 from ._inputs import CLOSE, blocks, probs_and_labels
 
-_LEAST = 2e-6  # thresholds: above what counts as equal
+_LEAST = 2e-6  # least threshold: above `CLOSE`, the tolerance of equality
 _NOTHING = 2.0  # the threshold of a class without samples: more than any probability
 _TINY = 1e-100
 
@@ -135,6 +135,7 @@ def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
     first = confident.argmax(axis=1)
     found = np.where(confident[np.arange(len(first)), first], first, -1)
     several = np.flatnonzero(found >= 0)
+    # Several classes are confident where the first and the last one differ.
     last = confident.shape[1] - 1 - confident[several, ::-1].argmax(axis=1)
     several = several[last != found[several]]
     found[several] = best[several]
@@ -218,6 +219,7 @@ def _latent(counts: np.ndarray, labels: np.ndarray) -> tuple[Any, Any, Any]:
     given, true = counts.sum(axis=1), counts.sum(axis=0)
     noise = counts / np.maximum(true, _TINY)
     inverse = counts.T / np.maximum(given, _TINY)
+    # Bayes on the diagonal: P(true) = P(given) P(true | given) / P(given | true).
     ratio = inverse.diagonal() / np.maximum(noise.diagonal(), _TINY)
     prior = np.clip(ratio * (labels / labels.sum()), CLOSE, 1)
     return _columns(noise), _columns(inverse), prior / prior.sum()

@@ -57,6 +57,7 @@ def confident_counts(
     many = confident.sum(1)
     guess = jnp.where(many > 1, pred_probs.argmax(1), confident.argmax(1))
     counts = jnp.zeros((classes, classes), jnp.int32)
+    # Samples without a confident class have the guess 0, and add 0.
     counts = counts.at[y, guess].add((many > 0).astype(jnp.int32))
     diagonal = jnp.arange(classes)
     return ConfidentCounts(counts.at[diagonal, diagonal].max(1), thresholds)

@@ -20,7 +20,7 @@ GRID = (10.0, 3.0, 1.0, 0.3, 0.1)
 
 LEAST = -30.0  # log probabilities: a class that a fold lacks has none
 _TOL = 1e-2
-_COARSER = 10  # Newton's last step squares what is left
+_COARSER = 10  # Newton's last step squares the error
 _EXPLICIT = 256  # columns up to which Hessians of two classes are formed
 _ENTRIES = 1 << 25  # probabilities of all penalties in memory
 
@@ -75,6 +75,7 @@ def _two(
 ) -> tuple[jax.Array, jax.Array]:
     """Return held-out probabilities of two classes, `[n, 2]`, and if they converged."""
     logits, converged = fit_two(x, y, seen, l2, tol)
+    # Each sample is held out of one fold's model only: the sum picks its logit.
     z = jnp.sum(jnp.where(seen > 0, 0, logits), axis=0)
     return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1), converged
 
@@ -100,7 +101,7 @@ def tuned_logistic(
     flat = x.reshape(len(x), -1)
     centred = flat - flat.mean(axis=0, dtype=np.float64)
     scale = float((centred * centred).sum(axis=1).mean())
-    # One variance for all columns, whose relations stay as they are.
+    # One scale for all columns, to keep their relative variances.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
     n, most = len(x), _ENTRIES // (n_classes * len(GRID))
@@ -163,7 +164,7 @@ def _held_out(
     seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
     weights = jnp.repeat(seen, grid, axis=0)
     present = jnp.matmul(weights, onehot.T, precision="highest") > 0
-    # Of two classes on the difference of their weights, as in scikit-learn.
+    # With two classes scikit-learn penalises the difference of their weights.
     slopes = jnp.tile(l2, folds) * jnp.where(present.sum(1) == 2, 2.0, 1.0)
     slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
     theta, converged = fit_softmax(

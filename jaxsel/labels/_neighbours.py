@@ -149,7 +149,7 @@ def nearest_others(
     found: list[np.ndarray] = []
     parts = [*chunk_slices(len(rows), size)]
     for part in track(parts, progress=progress, label="neighbours"):
-        start = min(part.start, len(rows) - size)  # the last part begins earlier
+        start = min(part.start, len(rows) - size)  # one shape, one compilation
         mine = rows[start : start + size].astype(np.int32)
         near = _search(points, norms, jnp.asarray(mine), k=k, metric=metric)
         found.append(np.asarray(near)[part.start - start :])
@@ -161,6 +161,7 @@ def _search(
     points: jax.Array, norms: jax.Array, mine: jax.Array, *, k: int, metric: Metric
 ) -> jax.Array:
     near = distances(points, points[mine], metric=metric, norms=norms)
+    # No sample is a neighbour of its own.
     near = near.at[jnp.arange(len(mine)), mine].set(jnp.inf)
 
     def nearest(row: jax.Array) -> jax.Array:

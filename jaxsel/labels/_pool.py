@@ -38,6 +38,7 @@ def pool(
     right = some[:, np.arange(len(y)), y]
 
     def loss(powers: np.ndarray) -> tuple[float, np.ndarray]:
+        # Mean cross-entropy of softmax(Σ powers · log p); logsumexp is its normaliser.
         z = np.tensordot(powers, some, 1)
         whole = np.asarray(special.logsumexp(z, axis=1))
         chance = np.exp(z - whole[:, None])

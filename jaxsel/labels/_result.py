@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROWS, _PAIRS = 10, 5  # that the table for people has
 _REPR = 300  # characters
 _MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
-_NEARLY_ALL = 0.75  # of the suspects: where so many may be wrong, overlap is not sure
+_NEARLY_ALL = 0.75  # share of suspects, if wrong, from which overlap is in doubt
 
 
 @brief

@@ -11,13 +11,13 @@ from jaxsel._typed import diagonals, while_loop
 
 _STEPS, _SHORTER = 200, 20
 _FIRST, _ROUND, _SAME = 6, 12, 3  # steps on all samples, by a Hessian, and by a factor
-_EVERY = 4  # the first Hessian takes one sample in so many
-_ROWS = 16  # if that leaves so many a column
+_EVERY = 4  # the first Hessian is of every fourth sample
+_ROWS = 16  # if that leaves this many a column
 _NEAR, _COARSEST = 1.0, 0.03  # tolerance of the first steps, and at most
-_MEAN = 100  # times as much as on average may change a probability
-_OVER = 0.01  # share of the gradient that may be left behind a step, uphill
-_HEAVY = 512  # samples whose curvature is each subset's own, at most
-_LIGHT = 20  # times as many others, unless it is less than half of that
+_MEAN = 100  # tolerance of the largest change of a probability over the mean one's
+_OVER = 0.01  # slope uphill at the end of a step, over that at its start, to accept
+_HEAVY = 512  # most samples whose curvature is each subset's own
+_LIGHT = 20  # they are one in 20 samples, but at least half of _HEAVY
 _MEMORY = 1 << 24  # entries of the subsets' Hessians
 _RIDGE = 1e-6
 
@@ -85,10 +85,11 @@ def fit_two(
 
 def _scaled(x: jax.Array, l2: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return standardised columns and one of ones, `[n, p]`, and penalties, `[p]`."""
+    # Off the first row, so that E[x²] - E[x]² does not cancel for distant columns.
     off = x - x[:1]
     mean, square = jnp.mean(off, axis=0), jnp.mean(off * off, axis=0)
     spread = square - mean * mean
-    # No less than what rounding leaves of it.
+    # A floor: in constant columns only rounding is left.
     spread = jnp.maximum(spread, _RIDGE * square)
     scale = jax.lax.rsqrt(jnp.where(spread > 0, spread, 1))
     rows = (x - (x[0] + mean)[None]) * scale[None]
@@ -141,6 +142,7 @@ class _Problem(NamedTuple):
         """Return the factors of about the Hessians, `[B, p, p]`."""
         curvature = w * state.prob * (1 - state.prob)
         if len(w) * len(self.penalty) * (len(self.penalty) + _HEAVY) > _MEMORY:
+            # Too large for a factor of each subset: all share one.
             curvature = jnp.mean(curvature, axis=0, keepdims=True)
         own = curvature[:, self.heavy]
         rest = jnp.sum(curvature, axis=1) - jnp.sum(own, axis=1)
@@ -155,6 +157,7 @@ class _Problem(NamedTuple):
 
     def direction(self, state: _State, factor: jax.Array) -> jax.Array:
         """Return about H⁻¹ gradient, `[B, p]`: BFGS with the last step."""
+        # Two-loop recursion with one pair (s, y), left out unless s·y is clearly > 0.
         along = jnp.sum(state.last_step * state.gradient_change, axis=1)
         length = _norm(state.last_step) * _norm(state.gradient_change)
         known = along > 1e-4 * length
@@ -174,12 +177,13 @@ class _Problem(NamedTuple):
         steep = jnp.sum(self.penalty[None] * delta * delta, axis=1)
         flat = jnp.sum(self.penalty[None] * delta * state.theta, axis=1)
 
+        # The slope of the loss is -`fall` where a step starts, and `rise` at its end.
         def over(rise: jax.Array) -> jax.Array:
             return sound & (rise > _OVER * fall)
 
         def shorter(c: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             count, length, rise, *_ = c
-            # To where the gradient would be zero if it changed evenly; then by halves.
+            # A secant step to where the slope vanishes; then to a half, at most.
             even = fall / jnp.where(over(rise), fall + rise, 1)
             even = jnp.where(count > 1, jnp.minimum(even, 0.5), even)
             ratio = jnp.where(over(rise), even, 1)
