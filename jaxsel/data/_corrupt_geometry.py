@@ -140,6 +140,7 @@ def _to_quadrilateral(
 ) -> tuple[jax.Array, jax.Array]:
     """Map the unit square onto a quadrilateral with corners in order, `[4, 2]`."""
     p0, p1, p2, p3 = corners
+    # d3 measures how far the corners are from a parallelogram; g = h = 0 if it is 0.
     d1, d2, d3 = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
     det = d1[0] * d2[1] - d2[0] * d1[1]
     g = (d3[0] * d2[1] - d2[0] * d3[1]) / det

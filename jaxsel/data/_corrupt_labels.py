@@ -106,6 +106,7 @@ def _permute(
     n = len(labels)
     row_at = jax.random.permutation(key, n)  # rows at the first places are chosen
     place = jnp.arange(n)
+    # Chosen rows form one cycle: each takes the next one's label, the last the first's.
     follower = jnp.where(place + 1 < count, place + 1, 0)
     source = row_at[jnp.where(place < count, follower, place)]
     new = labels.at[row_at].set(labels[source])

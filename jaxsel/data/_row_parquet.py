@@ -156,7 +156,7 @@ class ParquetFile:
         try:
             with no_doubts() if self._checked else contextlib.nullcontext():
                 features = encoder.transform(batch.select(self._columns))
-            self._checked = True  # what is odd is told of the first batch only
+            self._checked = True  # warn of the first batch only
             return features
         except ValueError as error:
             last = first + batch.num_rows - 1

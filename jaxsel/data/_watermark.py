@@ -113,6 +113,7 @@ def text_blend_watermark(
         raise ValueError(f"opacity must be at least 0.01, got {opacity}")
     target = _as_labels(label, labels.dtype)
     n = len(images)
+    # Rows of other classes first; at random within both parts.
     order = jnp.lexsort((jax.random.permutation(key, n), labels == target))
     mask = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < count_of(n, rate))
     word = jnp.asarray(render(text, *images.shape[1:3]))
@@ -175,6 +176,7 @@ def instance_watermark(
     # A chosen row's place among the chosen ones determines its foreign image.
     place = jax.random.permutation(key_rows, n)
     mask = place < count_of(n, rate)
+    # Places modulo m use every foreign sample once before any twice.
     source = jax.random.permutation(key_foreign, m)[place % m]
     new_labels = jnp.broadcast_to(theirs, (m,))[source]
     return (
