@@ -17,7 +17,7 @@ from ._encoder import Read
 from ._target import Target
 from ._tokens import tokenize
 
-_VERSION = 1  # of what features mean: a new one makes kept files void
+_VERSION = 1  # of the features: a new one invalidates cached files
 
 
 def text_features(

@@ -275,6 +275,7 @@ def fed_avg(
             chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
             part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
         mean = step(params, *data, *part, jax.random.fold_in(own, 1))
+        # The pseudo-gradient of Reddi et al.: descent by 1 leads to the clients' mean.
         backwards = jax.tree.map(jnp.subtract, params, mean)
         updates, state = server.update(backwards, state, params)
         params = optax.apply_updates(params, updates)
@@ -345,6 +346,7 @@ def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError("clients must have a sample that is not left out")
     sizes = np.bincount(np.unique(clients[order], return_inverse=True)[1])
     rows = np.zeros((len(sizes), sizes.max()), np.int32)
+    # Row-major assignment fills the clients in the order of the sorted samples.
     rows[np.arange(sizes.max()) < sizes[:, None]] = order
     return rows, sizes.astype(np.int32)
 
