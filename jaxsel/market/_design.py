@@ -146,57 +146,58 @@ def optimal_design(
         there as here, and steps move money; the line search follows the objective.
     """
     x_val = align_columns(x, x_val)
-    given = np.asarray(check_features("x", x), np.float64)
-    asked = np.asarray(check_features("x_val", x_val), np.float64)
-    if given.shape[1] != asked.shape[1]:
+    candidates = np.asarray(check_features("x", x), np.float64)
+    targets = np.asarray(check_features("x_val", x_val), np.float64)
+    if candidates.shape[1] != targets.shape[1]:
         raise ValueError(
-            f"x_val must have as many features as x, {given.shape[1]}, got "
-            f"{asked.shape[1]}"
+            f"x_val must have as many features as x, {candidates.shape[1]}, got "
+            f"{targets.shape[1]}"
         )
     steps = check_count("steps", steps)
     tolerance = check_positive("tolerance", tolerance, zero=True)
-    each = _prices(prices, len(given))
+    unit_prices = _prices(prices, len(candidates))
     if intercept:
-        given, asked = (
-            np.pad(a, ((0, 0), (0, 1)), constant_values=1) for a in (given, asked)
+        candidates, targets = (
+            np.pad(a, ((0, 0), (0, 1)), constant_values=1)
+            for a in (candidates, targets)
         )
     # Units of features have no effect but on the threshold of rounding.
-    unit = _spread(given)
-    unit = np.where(unit > 0, unit, _spread(asked))
+    unit = _spread(candidates)
+    unit = np.where(unit > 0, unit, _spread(targets))
     unit = np.where(unit > 0, unit, 1)
-    asked = asked / unit
-    rows = given / unit
-    del given  # frees a copy
-    rows /= np.sqrt(each)[:, None]
+    targets = targets / unit
+    rows = candidates / unit
+    del candidates  # frees a copy
+    rows /= np.sqrt(unit_prices)[:, None]
     # Whiten: a basis of the samples' span where equal shares have second moment I.
     moment = rows.T @ rows / len(rows)
     size, basis = np.linalg.eigh(moment)
-    there = size > _FLAT**2 * max(size[-1], 0)
-    basis, size = basis[:, there], size[there]
-    seen = asked @ basis
-    length, reach = np.sum(asked**2), 0.0
+    in_span = size > _FLAT**2 * max(size[-1], 0)
+    basis, size = basis[:, in_span], size[in_span]
+    projected = targets @ basis
+    length, reach = np.sum(targets**2), 0.0
     if length > 0 and size.size:
-        reach = float(min(1.0, np.sum(seen**2) / length))
+        reach = float(min(1.0, np.sum(projected**2) / length))
     if reach <= _FLAT:
         raise ValueError(
             "x must have something in common with x_val, but no sample has any part "
             "along a validation point"
         )
-    seen = seen / np.sqrt(size)
+    projected = projected / np.sqrt(size)
     rows = rows @ (basis / np.sqrt(size))
-    found = _design(
+    weighed = _design(
         jnp.asarray(rows.astype(np.float32)),
-        jnp.asarray(seen.T @ seen / len(seen), jnp.float32),
+        jnp.asarray(projected.T @ projected / len(projected), jnp.float32),
         jnp.float32(tolerance),
         steps=steps,
     )
-    made = int(found.steps)
+    steps_made = int(weighed.steps)
     return Design(
-        shares=np.asarray(found.shares),
-        gains=np.asarray(found.gains),
-        taken=np.asarray(found.taken),
-        prices=each,
-        objective=np.asarray(found.objective)[: made + 1],
+        shares=np.asarray(weighed.shares),
+        gains=np.asarray(weighed.gains),
+        taken=np.asarray(weighed.taken),
+        prices=unit_prices,
+        objective=np.asarray(weighed.objective)[: steps_made + 1],
         reach=reach,
     )
 
@@ -216,30 +217,30 @@ def _spread(x: np.ndarray) -> np.ndarray:
 def _prices(prices: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
     if prices is None:
         return np.ones(n)
-    each = np.asarray(as_array("prices", prices))
-    if each.shape != (n,):
+    values = np.asarray(as_array("prices", prices))
+    if values.shape != (n,):
         raise ValueError(
-            f"prices must have shape ({n},), one a sample, got {each.shape}"
+            f"prices must have shape ({n},), one a sample, got {values.shape}"
         )
-    check_finite("prices", each)
-    each = each.astype(np.float64)
-    if (each <= 0).any():
-        at = int(np.argmax(each <= 0))
+    check_finite("prices", values)
+    values = values.astype(np.float64)
+    if (values <= 0).any():
+        first = int(np.argmax(values <= 0))
         raise ValueError(
-            f"prices must be positive, but that of sample {at} is {each[at]:g}"
+            f"prices must be positive, but that of sample {first} is {values[first]:g}"
         )
-    return each
+    return values
 
 
 def _within(prices: np.ndarray, money: float) -> np.ndarray:
     """Return which are bought, one after the other, as long as the money lasts."""
     bought = np.zeros(len(prices), bool)
-    left, cheapest = money, np.minimum.accumulate(prices[::-1])[::-1]
+    budget, cheapest = money, np.minimum.accumulate(prices[::-1])[::-1]
     # Nothing that comes later can be paid for once the cheapest of them cannot.
     for i, price in enumerate(prices):
-        if cheapest[i] > left:
+        if cheapest[i] > budget:
             break
-        if price <= left:
+        if price <= budget:
             bought[i] = True
-            left -= price
+            budget -= price
     return bought

@@ -103,8 +103,8 @@ def frank_wolfe_design(
 
     def mended(state: _State) -> _State:
         inverse, gains = _afresh(x, moment, state.shares)
-        left = jnp.ones_like(state.left)
-        return state._replace(inverse=inverse, gains=gains, left=left)
+        unchanged = jnp.ones_like(state.left)
+        return state._replace(inverse=inverse, gains=gains, left=unchanged)
 
     def body(state: _State) -> _State:
         state = _step(x, moment, state)
@@ -121,18 +121,18 @@ def frank_wolfe_design(
 
 def _step(x: jax.Array, moment: jax.Array, state: _State) -> _State:
     j = jnp.argmax(state.gains)
-    own = jnp.take(x, j, axis=0)
-    v = _product(state.inverse, own)
+    row = jnp.take(x, j, axis=0)
+    v = _product(state.inverse, row)
     w = _product(state.inverse, _product(moment, v))
     alpha = _best_step(
-        _inner(state.inverse, moment), gain=_inner(own, w), length=_inner(own, v)
+        _inner(state.inverse, moment), gain=_inner(row, w), length=_inner(row, v)
     )
     keep = 1 - alpha
     # Sherman-Morrison for keep M + α x xᵀ: (M⁻¹ - fall v vᵀ) / keep, v = M⁻¹ x.
-    fall = alpha / (keep + alpha * _inner(own, v))
+    fall = alpha / (keep + alpha * _inner(row, v))
     along, across = _product(x, jnp.stack([v, w], axis=1)).T
-    # The same update inside xᵢᵀ M⁻¹ S M⁻¹ xᵢ; vᵀ S v is `own` times w.
-    gains = state.gains - fall * along * (2 * across - fall * _inner(own, w) * along)
+    # The same update inside xᵢᵀ M⁻¹ S M⁻¹ xᵢ; vᵀ S v is `row` times w.
+    gains = state.gains - fall * along * (2 * across - fall * _inner(row, w) * along)
     return state._replace(
         shares=(keep * state.shares).at[j].add(alpha),
         gains=gains / keep**2,

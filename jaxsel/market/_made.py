@@ -55,13 +55,13 @@ class Making:
 
     def made(self, rows: np.ndarray) -> np.ndarray:
         """Return which samples are pieced together, mixed or scaled, `[n]` bool."""
-        made = np.zeros(len(rows), bool)
+        flagged = np.zeros(len(rows), bool)
         if len(self.rare) >= _PIECES:
             equal = [np.isin(rows[:, j], self.shown[:, j]) for j in self.rare]
-            made |= np.mean(equal, axis=0) >= 0.5
+            flagged |= np.mean(equal, axis=0) >= 0.5
         if self.lines:
-            made |= self._on_a_line(rows)
-        return made
+            flagged |= self._on_a_line(rows)
+        return flagged
 
     def _on_a_line(self, rows: np.ndarray) -> np.ndarray:
         """Return which samples lie on a line through two shown ones, or one and 0."""
@@ -74,16 +74,16 @@ class Making:
         for i, row in enumerate(rows):
             offsets = ends - row
             lengths = np.linalg.norm(offsets, axis=1)
-            some = np.argsort(lengths, kind="stable")[:_PAIRS_OF]
-            some = some[lengths[some] > 0]
-            units = offsets[some] / lengths[some, None]
+            nearest = np.argsort(lengths, kind="stable")[:_PAIRS_OF]
+            nearest = nearest[lengths[nearest] > 0]
+            units = offsets[nearest] / lengths[nearest, None]
             # On a line with two ends, a sample sees them in one direction, or opposite.
             # 1 - cos² loses half of the digits: measure the rejection itself.
             cosines = np.triu(units @ units.T, 1)
             a, b = np.nonzero(np.abs(cosines) > 1 - _AIM)
-            rest = units[a] - cosines[a, b][:, None] * units[b]
-            sines, far = np.linalg.norm(rest, axis=1), lengths[some]
-            apart = np.linalg.norm(ends[some[a]] - ends[some[b]], axis=1)
+            rejections = units[a] - cosines[a, b][:, None] * units[b]
+            sines, far = np.linalg.norm(rejections, axis=1), lengths[nearest]
+            apart = np.linalg.norm(ends[nearest[a]] - ends[nearest[b]], axis=1)
             # The area of the triangle, in two ways: a sample far away sees all in line.
             on_line[i] = bool(np.any(sines * far[a] * far[b] <= _LINE * apart**2))
         return on_line

@@ -59,7 +59,7 @@ class Ranking:
     def places(self) -> np.ndarray:
         """Each owner's place, `[o]`, from 1; owners of equal mean score share one."""
         mean = np.round(self.mean, _DIGITS)
-        return 1 + np.array([np.sum(mean > own) for own in mean], np.int64)
+        return 1 + np.array([np.sum(mean > score) for score in mean], np.int64)
 
     @property
     def stderr(self) -> np.ndarray | None:

@@ -228,8 +228,8 @@ def make_request(
     else:
         kind = None
     if labels is not None:
-        found = labels if classes is None else as_labels("classes", classes)
-        known = tuple(np.unique(found).tolist())
+        all_labels = labels if classes is None else as_labels("classes", classes)
+        known = tuple(np.unique(all_labels).tolist())
     else:
         known = None
     schema = Schema(

@@ -125,12 +125,12 @@ def screen(
     left_out: dict[str, int] = {}
     refused: dict[str, str] = {}
     near: dict[str, int] = {}
-    seen: set[str] = set()
+    owners: set[str] = set()
     for answer in answers:
         answer.check(request)
-        if answer.owner in seen:
+        if answer.owner in owners:
             raise ValueError(f"answers must have one from each owner: {answer.owner!r}")
-        seen.add(answer.owner)
+        owners.add(answer.owner)
         try:
             # Squares may overflow with a vast `reach`: such samples are no copies.
             with np.errstate(over="ignore", invalid="ignore"):
@@ -183,46 +183,54 @@ class _Guard:
         held_out: npt.ArrayLike | None,
         reach: float,
     ) -> None:
-        own = _samples("x", x, request)
+        train = _samples("x", x, request)
         known = [a for a in [_shown(request)] if a is not None]
         if held_out is not None:
             known.append(_samples("held_out", held_out, request))
         self.columns, self.encoder = request.schema.columns, request.encoder
         self.reach = reach
-        self.texts = own.dtype.kind == "U"
+        self.texts = train.dtype.kind == "U"
         if self.texts:
-            self.known = np.concatenate([_lines(a) for a in (own[:0], *known)])
-            mine = np.concatenate([_lines(own), self.known])
-            self.natural = len(np.unique(mine)) <= (1 - _NATURAL) * len(mine)
+            self.known = np.concatenate([_lines(a) for a in (train[:0], *known)])
+            reference = np.concatenate([_lines(train), self.known])
+            self.natural = len(np.unique(reference)) <= (1 - _NATURAL) * len(reference)
             return
-        some = own[np.unique(np.linspace(0, len(own) - 1, _ROWS).round().astype(int))]
-        self.scale = _Scale([own, *known], [some, *known])
-        mine = np.concatenate([self.scale(a) for a in (some, *known)])
-        self.known = mine[len(some) :]
-        probes = np.unique(np.linspace(0, len(some) - 1, _PROBES).round().astype(int))
-        shown = known[0] if known else own[:0]
+        subset = train[
+            np.unique(np.linspace(0, len(train) - 1, _ROWS).round().astype(int))
+        ]
+        self.scale = _Scale([train, *known], [subset, *known])
+        reference = np.concatenate([self.scale(a) for a in (subset, *known)])
+        self.known = reference[len(subset) :]
+        probes = np.unique(np.linspace(0, len(subset) - 1, _PROBES).round().astype(int))
+        shown = known[0] if known else train[:0]
         # Columns of numbers only: the encoder itself checks the others.
         self.making = Making(
-            self._numbers(some), self._numbers(shown), own.ndim == 2, probes
+            self._numbers(subset), self._numbers(shown), train.ndim == 2, probes
         )
-        probes = np.unique(np.linspace(0, len(mine) - 1, _PROBES).round().astype(int))
+        probes = np.unique(
+            np.linspace(0, len(reference) - 1, _PROBES).round().astype(int)
+        )
         # The first neighbour of each is the sample itself.
-        near = _nearest(mine[probes], mine, 3)[:, 1:]
-        equal = near[:, 0] <= _slack(mine[probes]) if near.size else np.ones(1, bool)
+        near = _nearest(reference[probes], reference, 3)[:, 1:]
+        equal = (
+            near[:, 0] <= _slack(reference[probes]) if near.size else np.ones(1, bool)
+        )
         self.natural = bool(near.size and np.mean(equal) >= _NATURAL)
         share, self.typical, much = _FURTHEST, 0.0, 0.0
         if near.shape[1] == 2 and not equal.all():
             first, second = near[~equal, 0], near[~equal, 1]
             # TwoNN (Facco et al.): second / first is Pareto of exponent d.
             logs = float(np.log(second / first).mean())  # 1 / d
-            denser = _DENSER * len(own) / len(some)
+            denser = _DENSER * len(train) / len(subset)
             # Chances to come within t of the distance to a neighbour grow as t^d.
             share = min(share, (_CHANCE / denser) ** logs)
-            much = min(_FURTHEST, (1 / (_MUCH_DENSER * len(own) / len(some))) ** logs)
+            much = min(
+                _FURTHEST, (1 / (_MUCH_DENSER * len(train) / len(subset))) ** logs
+            )
             self.typical = share * float(np.median(near[:, 0]))
         self.radius = self.close = np.empty(0)
         if len(self.known):
-            around = _nearest(self.known, mine, 2)[:, -1]
+            around = _nearest(self.known, reference, 2)[:, -1]
             self.radius = np.minimum(self.typical, share * around)
             self.close = much * around
 
@@ -247,8 +255,8 @@ class _Guard:
         rows = sent(answer)
         if not len(rows):
             return np.ones(0, bool), 0
-        made = np.zeros(len(rows), bool)
-        close, fractions = made, ""
+        synthetic = np.zeros(len(rows), bool)
+        close, fractions = synthetic, ""
         if self.texts:
             rows = _lines(rows)
             copies = np.isin(rows, self.known)
@@ -260,7 +268,7 @@ class _Guard:
             wrong = self.making.fractions(numbers)
             if wrong.any():
                 fractions = self._about_fractions(numbers, wrong)
-            made = wrong.any(axis=1) | self.making.made(numbers)
+            synthetic = wrong.any(axis=1) | self.making.made(numbers)
             rows = self.scale(rows)
             copies = np.zeros(len(rows), bool)
             if len(self.known):
@@ -270,11 +278,11 @@ class _Guard:
             apart = _distances(rows, rows) <= self.typical + _slack(rows)[:, None]
             # Of samples close to each other the first is kept.
             again = np.tril(apart, -1).any(axis=1)
-        keep = ~(copies | again | made)
-        against = made if self.natural else ~keep
-        made = made & ~(copies | again)
+        keep = ~(copies | again | synthetic)
+        against = synthetic if self.natural else ~keep
+        synthetic = synthetic & ~(copies | again)
         if np.mean(against) >= _COPIES:
-            pieces, repeats = int(made.sum()), int((again & ~copies).sum())
+            pieces, repeats = int(synthetic.sum()), int((again & ~copies).sum())
             raise ValueError(
                 f"x must hold samples of the owner's own, but of {len(rows)} "
                 f"{int(copies.sum())} are copies of what the trainer showed or holds "

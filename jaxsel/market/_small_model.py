@@ -59,9 +59,11 @@ def network_model(
     scale = Scale.of(x)
     rows = scale(x)
     keys = [jax.random.fold_in(key, i) for i in range(2)]
-    mine = rows[known], np.searchsorted(classes, labels[known])
+    training_set = rows[known], np.searchsorted(classes, labels[known])
     network = Network.new(rows.shape[1], len(classes), keys[0])
-    network = network.trained(*mine, keys[1], EARLY_STEPS).measured(*mine)
+    network = network.trained(*training_set, keys[1], EARLY_STEPS).measured(
+        *training_set
+    )
 
     def oracle(x: np.ndarray, y: np.ndarray) -> Oracle:
         return network.oracle(scale(x), np.searchsorted(classes, y))

@@ -133,40 +133,44 @@ class Trainer:
         Returns:
             Answers, and reasons of refusal, both by the names given.
         """
-        found: dict[str, Answer] = {}
+        admitted: dict[str, Answer] = {}
         refused: dict[str, str] = {}
         for name, answer in answers.items():
             try:
                 self._check(answer)
-                if answer.owner in {other.owner for other in found.values()}:
+                if answer.owner in {other.owner for other in admitted.values()}:
                     raise ValueError(f"owner {answer.owner!r} has answered already")
             except ValueError as error:
                 refused[name] = f"{name} is refused: {error}"
                 continue
-            found[name] = answer
+            admitted[name] = answer
         screened = screen(
-            found.values(), self.request, self.x, held_out=self.held_out_x, reach=reach
+            admitted.values(),
+            self.request,
+            self.x,
+            held_out=self.held_out_x,
+            reach=reach,
         )
         passed = {answer.owner: answer for answer in screened.answers}
-        for name, answer in list(found.items()):
+        for name, answer in list(admitted.items()):
             try:
                 if answer.owner in screened.refused:
                     raise ValueError(screened.refused[answer.owner])
-                found[name] = passed[answer.owner]
+                admitted[name] = passed[answer.owner]
                 self._pair("x", sent(answer), np.asarray(answer.y))
             except ValueError as error:
                 refused[name] = f"{name} is refused: {error}"
-                del found[name]
+                del admitted[name]
                 continue
             if answer.owner in screened.left_out:
-                self.warnings.append(f"{name}: {found[name].reason}")
+                self.warnings.append(f"{name}: {admitted[name].reason}")
             if answer.owner in screened.near:
                 self.warnings.append(
                     f"{name}: {screened.near[answer.owner]} of {len(answer)} samples "
                     "are nearer to shown ones than if the owner had 100 times the "
                     "trainer's data: they may be copies with noise"
                 )
-        return found, refused
+        return admitted, refused
 
     def score(self, answer: Answer | None) -> list[float]:
         """Return the accuracy on the hard samples held out, for each seed.

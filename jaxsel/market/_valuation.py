@@ -172,14 +172,14 @@ class Valuation:
                 owner, or they are fewer than needed.
         """
         messages = [*masked]
-        for one in messages:
-            if one.task != self.task or len(one.counts) != 2 * len(self):
+        for message in messages:
+            if message.task != self.task or len(message.counts) != 2 * len(self):
                 raise ValueError(
-                    f"masked counts of {one.client!r} are of another valuation"
+                    f"masked counts of {message.client!r} are of another valuation"
                 )
-        found = Survivors(task=self.task, owners=tuple(m.client for m in messages))
-        found.check(self)
-        return found
+        reply = Survivors(task=self.task, owners=tuple(m.client for m in messages))
+        reply.check(self)
+        return reply
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -202,8 +202,8 @@ class Valuation:
             ValueError: If it holds anything else, is damaged or too large; the message
                 names the file and the field.
         """
-        with reading(FORMAT, path, "valuation", cls._arrays, max_bytes) as found:
-            fields, arrays = found
+        with reading(FORMAT, path, "valuation", cls._arrays, max_bytes) as contents:
+            fields, arrays = contents
             names = {*cls._numbers, *cls._texts, "owners", "schema"}
             check_fields("fields", fields, names)
             check_arrays(arrays, cls._arrays)
@@ -275,8 +275,8 @@ class _Reply:
             ValueError: If it holds anything else, is damaged or too large, or does not
                 pass `check`; the message names the file and the field.
         """
-        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
-            fields, arrays = found
+        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as contents:
+            fields, arrays = contents
             check_fields("fields", fields, {"task", "owners"})
             check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}

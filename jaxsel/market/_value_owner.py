@@ -140,13 +140,15 @@ class ValueOwner:
         Raises:
             ValueError: As `SecureClient.share`, or if some are of nobody who was asked.
         """
-        found = [*keys]
-        strangers = {one.client for one in found} - set(self.valuation.owners)
+        received = [*keys]
+        strangers = {message.client for message in received} - set(
+            self.valuation.owners
+        )
         if strangers:
             raise ValueError(
                 f"keys must be of owners that were asked, got {sorted(strangers)}"
             )
-        return self._secure().share(found)
+        return self._secure().share(received)
 
     def masked(self, shares: Iterable[Shares]) -> Counted:
         """Return its counts, masked.
@@ -219,9 +221,9 @@ class ValueOwner:
         points, codes = _own_data(valuation, x, y)
         if _digest(points, codes) != self._data:
             raise ValueError("x and y must be what was counted, got something else")
-        here = self.owner in sums.owners
-        others = sums.sums - self._sent if here else sums.sums
-        most = (len(sums.owners) - here) * valuation.max_points
+        is_counted = self.owner in sums.owners
+        others = sums.sums - self._sent if is_counted else sums.sums
+        most = (len(sums.owners) - is_counted) * valuation.max_points
         if not valuation.variance and (others.min() < 0 or others.max() > most):
             raise ValueError(
                 "sums must be those of counts that are possible, but what they leave "

@@ -202,19 +202,19 @@ def private_values(
     owners = {
         name: ValueOwner(
             valuation,
-            *own,
+            *points,
             owner=name,
             min_owners=min_owners,
             max_epsilon=max_epsilon,
             max_delta=max_delta,
         )
-        for name, own in data.items()
+        for name, points in data.items()
     }
     keys = [owner.keys() for owner in owners.values()]
     shares = [owner.share(keys) for owner in owners.values()]
-    left = [name for name in owners if name not in silent]
-    masked = [owners[name].masked(shares) for name in left]
+    remaining = [name for name in owners if name not in silent]
+    masked = [owners[name].masked(shares) for name in remaining]
     survivors = valuation.survivors(masked)
-    revealed = [owners[name].reveal(survivors) for name in left]
+    revealed = [owners[name].reveal(survivors) for name in remaining]
     sums = sum_counts(valuation, keys, shares, masked, revealed)
     return {n: owners[n].values(sums, *data[n]) for n in owners}, sums
