@@ -38,10 +38,10 @@ def check_agreement(asked: Sequence[Asked]) -> None:
     totals = {int(counts[-1]) for _, counts in asked}
     if len(totals) > 1:
         raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
-    edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
+    edges = np.concatenate([np.repeat(points, 2) for points, _ in asked])
     # Counts alternate: below an edge, then up to it.
     side = np.arange(len(edges)) % 2
-    counts = np.concatenate([own[:-1] for _, own in asked])
+    counts = np.concatenate([cumulative[:-1] for _, cumulative in asked])
     order = np.lexsort((counts, side, edges))
     check_ascending(counts[order])
     edges, side, counts = edges[order], side[order], counts[order]

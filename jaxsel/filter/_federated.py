@@ -84,10 +84,10 @@ def secure_sum(
             are.
     """
     needed = max(2, -(-2 * len(answers) // 3)) if needed is None else needed
-    clients = {one.client: SecureClient(one, needed) for one in answers}
+    clients = {answer.client: SecureClient(answer, needed) for answer in answers}
     keys = [client.keys() for client in clients.values()]
     shares = [client.share(keys) for client in clients.values()]
-    left = [name for name in clients if name not in silent]
-    masked = [clients[name].masked(shares) for name in left]
-    revealed = [clients[name].reveal(left) for name in left]
-    return open_sum(keys, shares, masked, revealed, needed), left
+    remaining = [name for name in clients if name not in silent]
+    masked = [clients[name].masked(shares) for name in remaining]
+    revealed = [clients[name].reveal(remaining) for name in remaining]
+    return open_sum(keys, shares, masked, revealed, needed), remaining

@@ -49,14 +49,14 @@ def as_losses(
     check_numeric(name, array)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [n], got {array.shape}")
-    given = np.asarray(array)
+    original = np.asarray(array)
     dtype = np.dtype(_float_type(array.dtype) if dtype is None else dtype)
     with np.errstate(over="ignore"):
-        losses = given.astype(dtype, copy=False)
+        losses = original.astype(dtype, copy=False)
     # The least and the largest are NaN if one is.
     if len(losses) and not np.isfinite([losses.min(), losses.max()]).all():
         bad = np.flatnonzero(~np.isfinite(losses))
-        first = given[bad[0]]
+        first = original[bad[0]]
         raise ValueError(
             f"{name} must be finite, but entry {start + bad[0]} is {first}"
             + (f", too large for {dtype}" if np.isfinite(first) else "")
@@ -78,8 +78,8 @@ def as_benchmark(value: Any, weights: Any = None, *, dtype: Any = None) -> Bench
     counts = _whole(name, _as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
     if not counts.any():
         raise ValueError(f"{name} must not all be zero")
-    edges, at = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
-    steps = np.cumsum(np.bincount(at, counts[counts > 0])).astype(np.int64)
+    edges, inverse = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
+    steps = np.cumsum(np.bincount(inverse, counts[counts > 0])).astype(np.int64)
     if steps[-1] >= 1 << 31:
         raise ValueError(
             f"benchmark_weights must add up to below 2^31, got {steps[-1]}"
@@ -178,17 +178,17 @@ def _checked(
 ) -> Iterator[Chunk]:
     start, weighted = 0, None
     for chunk in chunks:
-        given, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)
+        values, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)
         if weighted not in (None, weights is not None):
             raise ValueError("losses must yield weights with all chunks or with none")
         weighted = weights is not None
-        own = _float_type(np.asarray(given).dtype)
-        if start and np.result_type(own, dtype) != dtype:
+        kind = _float_type(np.asarray(values).dtype)
+        if start and np.result_type(kind, dtype) != dtype:
             raise ValueError(
-                f"losses must be of one type in all chunks, got {np.dtype(own)} after "
+                f"losses must be of one type in all chunks, got {np.dtype(kind)} after "
                 f"{np.dtype(dtype)}"
             )
-        losses = as_losses("losses", given, start=start, dtype=dtype)
+        losses = as_losses("losses", values, start=start, dtype=dtype)
         if weights is not None:
             weights = _as_weights("weights", weights, len(losses))
             weights = _whole("weights", weights, None)

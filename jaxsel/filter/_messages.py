@@ -282,16 +282,16 @@ def count_losses(
             f"max_edges is {max_edges}, but the question asks for counts at "
             f"{len(question.edges)} edges"
         )
-    own = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
-    if len(own) > question.limit:
+    ordered = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
+    if len(ordered) > question.limit:
         raise ValueError(
             f"losses must be at most {question.limit}, the question's limit, got "
-            f"{len(own)}"
+            f"{len(ordered)}"
         )
     counts = np.empty(2 * len(question.edges) + 1, np.uint32)
-    counts[:-1:2] = np.searchsorted(own, question.edges, "left")
-    counts[1::2] = np.searchsorted(own, question.edges, "right")
-    counts[-1] = len(own)
+    counts[:-1:2] = np.searchsorted(ordered, question.edges, "left")
+    counts[1::2] = np.searchsorted(ordered, question.edges, "right")
+    counts[-1] = len(ordered)
     return Counted(
         task=question.task, round=question.round, client=client, counts=counts
     )

@@ -85,11 +85,11 @@ class SecureClient:
                 it sent them.
         """
         self._begin(2)
-        for one in keys:
-            check_question(self._counted, one)
-            if self._keys.setdefault(one.client, one) is not one:
+        for message in keys:
+            check_question(self._counted, message)
+            if self._keys.setdefault(message.client, message) is not message:
                 raise ValueError(
-                    f"keys must be of distinct clients, got {one.client!r}"
+                    f"keys must be of distinct clients, got {message.client!r}"
                 )
         name = self._counted.client
         if name not in self._keys or len(self._keys) < self._needed:
@@ -147,28 +147,30 @@ class SecureClient:
         self._begin(3)
         name, key = self._counted.client, self._secret[1]
         all_keys = self._keys_digest()
-        for one in shares:
-            check_question(self._counted, one)
-            if not np.array_equal(one.keys, all_keys):
+        for message in shares:
+            check_question(self._counted, message)
+            if not np.array_equal(message.keys, all_keys):
                 raise ValueError(
-                    f"shares of {one.client!r} must be by the keys that {name!r} got, "
-                    "but it got others: begin a new sum"
+                    f"shares of {message.client!r} must be by the keys that {name!r} "
+                    "got, but it got others: begin a new sum"
                 )
-            if one.client == name:
+            if message.client == name:
                 continue
-            if one.client not in self._keys or name not in one.others:
-                raise ValueError(f"shares of {one.client!r} are not for {name!r}")
-            row = one.others.index(name)
+            if message.client not in self._keys or name not in message.others:
+                raise ValueError(f"shares of {message.client!r} are not for {name!r}")
+            row = message.others.index(name)
             both = _opened(
-                self._cipher(one.client, name), one.sealed[row].tobytes(), one.client
+                self._cipher(message.client, name),
+                message.sealed[row].tobytes(),
+                message.client,
             )
-            bound = _commitments(self._counted, one.client, name, both)
-            if b"".join(bound) != one.commitments[row].tobytes():
+            bound = _commitments(self._counted, message.client, name, both)
+            if b"".join(bound) != message.commitments[row].tobytes():
                 raise ValueError(
-                    f"the share of {one.client!r} does not fit its commitments: begin "
-                    "a new sum without it"
+                    f"the share of {message.client!r} does not fit its commitments: "
+                    "begin a new sum without it"
                 )
-            self._held[one.client] = both
+            self._held[message.client] = both
         if len(self._held) < self._needed:
             raise ValueError(
                 f"shares must be of {self._needed} clients or more, got "
@@ -204,8 +206,10 @@ class SecureClient:
             )
         names = sorted(self._held)
         parts = [
-            self._held[one][LENGTH:] if one in alive else self._held[one][:LENGTH]
-            for one in names
+            self._held[client][LENGTH:]
+            if client in alive
+            else self._held[client][:LENGTH]
+            for client in names
         ]
         sent = _rows([self._sent])[0]
         return Revealed(**self._sender, others=names, shares=_rows(parts), masked=sent)
@@ -269,8 +273,8 @@ class SecureClient:
             *secret, client._own = (row.tobytes() for row in arrays["secret"])
             client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
             for name, pair in zip(known, arrays["keys"][1:], strict=True):
-                mine: dict[str, Any] = sender | {"client": name}
-                client._keys[name] = Keys(**mine, keys=pair)
+                identity: dict[str, Any] = sender | {"client": name}
+                client._keys[name] = Keys(**identity, keys=pair)
             for name, both in zip(held, arrays["shares"][1:], strict=True):
                 client._held[name] = both.tobytes()
             client._stage = check_count("stage", fields["stage"], minimum=0)
@@ -284,8 +288,8 @@ class SecureClient:
 
     @property
     def _sender(self) -> dict[str, Any]:
-        one = self._counted
-        return {"task": one.task, "round": one.round, "client": one.client}
+        counted = self._counted
+        return {"task": counted.task, "round": counted.round, "client": counted.client}
 
     def _keys_digest(self) -> np.ndarray:
         return keys_digest(self._counted, self._keys)

@@ -61,13 +61,13 @@ class FilterServer:
     @property
     def question(self) -> Question | None:
         """Next question to the clients; None once the threshold is known."""
-        found = self._replay()
-        if isinstance(found, Solution):
+        result = self._replay()
+        if isinstance(result, Solution):
             return None
         limit = (_RING - 1) // len(self.clients)
         if self.max_losses is not None:
             limit = min(limit, self.max_losses)
-        return Question(task=self.task, round=self.round + 1, limit=limit, edges=found)
+        return Question(task=self.task, round=self.round + 1, limit=limit, edges=result)
 
     @property
     def threshold(self) -> LossThreshold:
@@ -79,18 +79,18 @@ class FilterServer:
         Raises:
             ValueError: If there is a question left.
         """
-        found = self._replay()
-        if not isinstance(found, Solution):
+        result = self._replay()
+        if not isinstance(result, Solution):
             raise ValueError("threshold is not known yet: ask the question first")
         counts = self._sum(self.benchmark.edges)
         assert counts is not None
         return LossThreshold(
-            value=found.value,
-            distance=found.distance,
-            n_kept=found.kept,
+            value=result.value,
+            distance=result.distance,
+            n_kept=result.kept,
             n=counts.total,
             n_benchmark=self.benchmark.total,
-            share=found.kept / counts.total,
+            share=result.kept / counts.total,
             benchmark=self.benchmark,
         )
 
@@ -114,29 +114,29 @@ class FilterServer:
                 have no loss.
         """
         question = self._asked()
-        found: dict[str, tuple[Asked, ...]] = {}
+        accepted: dict[str, tuple[Asked, ...]] = {}
         left_out = dict(self.left_out)
         for answer in answers:
             name = answer.client
             try:
                 if name not in self.clients:
                     raise ValueError("it was not asked")
-                if name in found:
+                if name in accepted:
                     raise ValueError("it answered twice")
                 asked = question.edges, check_counts(question, answer)
                 before = self.answers.get(name, ())
                 check_agreement([*before, asked])
-                found[name] = *before, asked
+                accepted[name] = *before, asked
             except ValueError as error:
                 left_out.setdefault(name, f"round {question.round}: {error}")
         for name in self.clients:
-            if name not in found:
+            if name not in accepted:
                 left_out.setdefault(name, f"round {question.round}: no answer")
         if self.max_losses is None and not self.round:
-            for name, why in outsized(found).items():
+            for name, why in outsized(accepted).items():
                 left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
-        kept = {name: found[name] for name in clients}
+        kept = {name: accepted[name] for name in clients}
         total = sum(claimed(asked) for asked in kept.values())
         return self._next(clients, left_out, total, answers=kept)
 
@@ -230,15 +230,15 @@ class FilterServer:
     def _sum(self, edges: np.ndarray) -> Counts | None:
         """Return the sum of all clients' counts at the edges, if all have answered."""
         sides = [self.answers.get(name, ()) for name in self.clients]
-        found = [
+        answers = [
             counts
             for asked in ([self.sums] if self.sums else sides)
-            for own, counts in asked
-            if np.array_equal(own, edges)
+            for asked_edges, counts in asked
+            if np.array_equal(asked_edges, edges)
         ]
-        if len(found) < (1 if self.sums else len(sides)):
+        if len(answers) < (1 if self.sums else len(sides)):
             return None
-        total = np.sum(found, axis=0)
+        total = np.sum(answers, axis=0)
         return Counts(total[:-1:2], total[1::2], int(total[-1]))
 
 

@@ -54,9 +54,9 @@ class Streamed:
         upto[known] = self._counts.upto[cell[known]]
         for c in cells.tolist():
             rows = np.flatnonzero(new & (cell == c))
-            here = self._cells[c].counts(edges[rows])
-            below[rows] += here.below
-            upto[rows] += here.upto
+            inner = self._cells[c].counts(edges[rows])
+            below[rows] += inner.below
+            upto[rows] += inner.upto
         return Counts(below, upto, self._counts.total)
 
     def apart(self) -> Streamed:
@@ -94,7 +94,7 @@ class Streamed:
             return
         bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
         low, high = bounds[cells[0]], bounds[cells[-1] + 1]
-        found: list[list[Chunk]] = [[] for _ in cells]
+        gathered: list[list[Chunk]] = [[] for _ in cells]
         for losses, weights in self.read():
             rows = np.flatnonzero((losses > low) & (losses < high))
             if weights is not None:
@@ -102,11 +102,13 @@ class Streamed:
             cell = np.searchsorted(self._edges, losses[rows])
             # A loss on an edge is counted already, and not inside its interval.
             cell[losses[rows] == bounds[cell + 1]] = -1
-            for own, c in zip(found, cells, strict=True):
+            for chunks, c in zip(gathered, cells, strict=True):
                 part = rows[cell == c]
-                own.append((losses[part], None if weights is None else weights[part]))
-        for own, c in zip(found, cells, strict=True):
-            part = Sorted(*joined(own)) if own else None
+                chunks.append(
+                    (losses[part], None if weights is None else weights[part])
+                )
+        for chunks, c in zip(gathered, cells, strict=True):
+            part = Sorted(*joined(chunks)) if chunks else None
             if part is None or part.total != inside[c]:
                 raise ValueError(_CHANGED)
             self._cells[c] = part

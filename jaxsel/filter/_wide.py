@@ -43,11 +43,11 @@ def times(a: Wide, b: Wide) -> Wide:
 
 def less(a: Wide, b: Wide) -> jax.Array:
     """Return where a < b, of as many limbs each."""
-    found = jnp.asarray(False)
+    is_less = jnp.asarray(False)
     for x, y in zip(a, b, strict=True):
         # Limbs come in ascending order: the last that differs decides.
-        found = (x < y) | ((x == y) & found)
-    return found
+        is_less = (x < y) | ((x == y) & is_less)
+    return is_less
 
 
 def excess(a: Wide, b: Wide) -> Wide:
