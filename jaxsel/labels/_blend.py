@@ -72,8 +72,8 @@ def blend(
         about += f" and {k} neighbours of sharpness {sharpness:g}"
     probs, powers = pool(members, codes)
     weights = ", ".join(f"{power:.2f}" for power in powers)
-    each = tuple(np.exp(member) for member in members)
-    return Blended(probs, each, f"{about}, powers {weights}")
+    member_probs = tuple(np.exp(member) for member in members)
+    return Blended(probs, member_probs, f"{about}, powers {weights}")
 
 
 def likelier_metric(

@@ -25,7 +25,7 @@ from ._columns import on_one_scale
 from ._filters import Filter, check_filter, suspects
 from ._folds import check_samples, deal, predict_folds, probabilistic
 from ._inputs import number_labels, probs_and_labels
-from ._joint import joint_of, look
+from ._joint import joint_of, summarise
 from ._neighbours import Near, conflicts, nearest_others
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
@@ -195,7 +195,7 @@ def find_label_errors(
         about += f", folds={folds}"
         _LOG.info("probabilities of %d labels by %s", len(codes), about)
 
-    summary = look(probs, codes)
+    summary = summarise(probs, codes)
     joint = joint_of(summary, codes, known)
     mask = suspects(
         probs,
@@ -337,13 +337,15 @@ def between_folds(
     """
     total, weight = np.zeros(len(x)), np.zeros(len(x))
     for i in range(int(fold.max()) + 1):
-        mine, others = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-        if not np.isin(codes[mine], codes[others]).any():
+        held_out, others = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
+        if not np.isin(codes[held_out], codes[others]).any():
             continue
-        found = value.knn_shapley(
-            x[others], codes[others], x[mine], codes[mine], metric=metric
+        shapley = value.knn_shapley(
+            x[others], codes[others], x[held_out], codes[held_out], metric=metric
         )
         # Times their number: a value is a share of the whole training set's utility.
-        total[others] += np.asarray(found.values, np.float64) * len(mine) * len(others)
-        weight[others] += len(mine)
+        total[others] += (
+            np.asarray(shapley.values, np.float64) * len(held_out) * len(others)
+        )
+        weight[others] += len(held_out)
     return total / np.maximum(weight, 1)

@@ -126,7 +126,7 @@ class _Problem(NamedTuple):
         part = self.x[::every]
         shared = _Curvature(_dot(part.T, part * curvature[:, None]), jnp.sum(curvature))
 
-        def some(state: _State) -> _State:
+        def with_factor(state: _State) -> _State:
             end, factor = state.step + _SAME, self.factor(state, w, shared)
             return while_loop(
                 lambda state: (state.step < end) & _going(state, tol),
@@ -135,7 +135,7 @@ class _Problem(NamedTuple):
             )
 
         return while_loop(
-            lambda state: (state.step < last) & _going(state, tol), some, state
+            lambda state: (state.step < last) & _going(state, tol), with_factor, state
         )
 
     def factor(self, state: _State, w: jax.Array, shared: _Curvature) -> jax.Array:
@@ -144,11 +144,11 @@ class _Problem(NamedTuple):
         if len(w) * len(self.penalty) * (len(self.penalty) + _HEAVY) > _MEMORY:
             # Too large for a factor of each subset: all share one.
             curvature = jnp.mean(curvature, axis=0, keepdims=True)
-        own = curvature[:, self.heavy]
-        rest = jnp.sum(curvature, axis=1) - jnp.sum(own, axis=1)
-        share = jnp.where(shared.total > 0, rest / shared.total, 0)
+        heavy_curvature = curvature[:, self.heavy]
+        light_curvature = jnp.sum(curvature, axis=1) - jnp.sum(heavy_curvature, axis=1)
+        share = jnp.where(shared.total > 0, light_curvature / shared.total, 0)
         hessian = share[:, None, None] * shared.hessian
-        hessian += _dot(self.loads.T[None] * own[:, None], self.loads)
+        hessian += _dot(self.loads.T[None] * heavy_curvature[:, None], self.loads)
         size = diagonals(hessian)
         ridge = self.penalty[None] + _RIDGE * (size + 1)
         hessian += jnp.eye(len(self.penalty), dtype=ridge.dtype)[None] * ridge[:, None]
@@ -162,11 +162,11 @@ class _Problem(NamedTuple):
         length = _norm(state.last_step) * _norm(state.gradient_change)
         known = along > 1e-4 * length
         by = jnp.where(known, 1 / jnp.where(known, along, 1), 0)
-        left = by * jnp.sum(state.last_step * state.gradient, axis=1)
-        gradient = state.gradient - left[:, None] * state.gradient_change
-        found = jax.scipy.linalg.cho_solve((factor, True), gradient[..., None])[..., 0]
-        back = by * jnp.sum(state.gradient_change * found, axis=1)
-        return found + (left - back)[:, None] * state.last_step
+        first = by * jnp.sum(state.last_step * state.gradient, axis=1)
+        gradient = state.gradient - first[:, None] * state.gradient_change
+        newton = jax.scipy.linalg.cho_solve((factor, True), gradient[..., None])[..., 0]
+        back = by * jnp.sum(state.gradient_change * newton, axis=1)
+        return newton + (first - back)[:, None] * state.last_step
 
     def moved(self, state: _State, delta: jax.Array, w: jax.Array) -> _State:
         """Step along -delta, as far as the loss falls, or hardly rises."""
