@@ -172,8 +172,8 @@ def _jitter(
     mean = _grey(image).mean()
     image = jnp.clip(mean + (image - mean) * (1 + contrast * u[1]), 0, 1)
     if image.shape[-1] == 3:
-        own = _grey(image)
-        image = own + (image - own) * (1 + saturation * u[2])
+        grey = _grey(image)
+        image = grey + (image - grey) * (1 + saturation * u[2])
     return image
 
 

@@ -135,10 +135,10 @@ class Files(Source):
             ]
         if len(blocks) == 1:
             return blocks[0]
-        found, names = zip(*blocks, strict=True)
+        feature_parts, label_parts = zip(*blocks, strict=True)
         return Block(
-            np.concatenate(found) if features else found[0],
-            np.concatenate(names) if labels else None,
+            np.concatenate(feature_parts) if features else feature_parts[0],
+            np.concatenate(label_parts) if labels else None,
         )
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[File, int, int]]:
@@ -198,9 +198,9 @@ class NpyFile:
 
     def read(self, start: int, stop: int, *, features: bool, labels: bool) -> Block:
         del features, labels
-        found = np.empty((stop - start, *self.row_shape), self.dtype)
-        self.read_into(start, stop, found)
-        return Block(found, None)
+        rows = np.empty((stop - start, *self.row_shape), self.dtype)
+        self.read_into(start, stop, rows)
+        return Block(rows, None)
 
     def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
         """Write some rows to an array in C order."""
@@ -225,11 +225,11 @@ class NpyFile:
         """Read entries of the file, from one on, into an array."""
         if not array.nbytes:
             return
-        left = memoryview(array.reshape(-1)).cast("B")
+        unread = memoryview(array.reshape(-1)).cast("B")
         file.seek(self._offset + entry * self.dtype.itemsize)
-        while left and (count := file.readinto(left)):
-            left = left[count:]
-        if left:
+        while unread and (count := file.readinto(unread)):
+            unread = unread[count:]
+        if unread:
             raise ValueError(f"{self.stamp.path} was cut short while it was read")
 
 
@@ -260,14 +260,14 @@ class Tree:
         self.found = self._now()
 
     def _now(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+        statuses: dict[str, tuple[int, int]] = {}
         for place, _, names in os.walk(self.folder):
             for name in names:
                 path = os.path.join(place, name)
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(path)
-                    found[path] = status.st_size, status.st_mtime_ns
-        return found
+                    statuses[path] = status.st_size, status.st_mtime_ns
+        return statuses
 
     def check(self) -> None:
         """Refuse a folder of which a file has changed, appeared or vanished."""

@@ -199,16 +199,16 @@ def _check(
 
 def _as_labels(label: int | npt.ArrayLike | jax.Array, dtype: jnp.dtype) -> jax.Array:
     """Convert the label of marked rows to the dtype of the labels."""
-    given = jnp.asarray(label)
-    if not jnp.issubdtype(given.dtype, jnp.integer):
-        raise TypeError(f"label must be whole numbers, got dtype {given.dtype}")
-    if is_known(given):
-        host = np.asarray(given)
+    labels = jnp.asarray(label)
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise TypeError(f"label must be whole numbers, got dtype {labels.dtype}")
+    if is_known(labels):
+        host = np.asarray(labels)
         if (host.astype(dtype) != host).any():
             raise ValueError(
                 f"label must fit into the dtype of y, {dtype}, got {label}"
             )
-    return given.astype(dtype)
+    return labels.astype(dtype)
 
 
 @jax.jit
