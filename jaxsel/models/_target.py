@@ -139,9 +139,9 @@ class Target:
                 part = Tokens(part.ids[:, :width], part.mask[:, :width])
             part = take_rows(part, slice(None), rows)
             parts.append(run(self.graphdef, self.params, part))
-        found = np.concatenate([np.asarray(part) for part in parts])[:n]
-        outputs = np.empty_like(found)
-        outputs[order] = found
+        stacked = np.concatenate([np.asarray(part) for part in parts])[:n]
+        outputs = np.empty_like(stacked)
+        outputs[order] = stacked
         return outputs
 
     def check(self, inputs: Any, mask: Any = None) -> Any:
