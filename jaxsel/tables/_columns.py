@@ -113,8 +113,8 @@ class Category:
         """Return the features, `[n, len(feature_names)]`."""
         places = {category: i for i, category in enumerate(self.categories)}
         size = len(places) + self.others
-        found = [places.get(text, len(places)) for text in column.tolist()]
-        return np.eye(len(places) + 1)[np.array(found, int)][:, :size]
+        indices = [places.get(text, len(places)) for text in column.tolist()]
+        return np.eye(len(places) + 1)[np.array(indices, int)][:, :size]
 
 
 Column = Number | Category
@@ -217,7 +217,7 @@ class Document:
         if not isinstance(self.columns, list) or not self.columns:
             raise ValueError("columns must be a list, not empty")
         if not isinstance(self.plan, dict) or not all(
-            isinstance(said, str) for said in self.plan.values()
+            isinstance(text, str) for text in self.plan.values()
         ):
             raise ValueError("plan must hold a text for each column")
 

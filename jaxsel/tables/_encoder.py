@@ -273,12 +273,12 @@ class TableEncoder:
         """
         document = read_json(text, "the encoder")
         check_format(document, _FORMAT, 1)
-        found = decode(Document, document)
-        columns = read_columns(found.columns)
-        if set(found.plan) != {column.name for column in columns}:
+        state = decode(Document, document)
+        columns = read_columns(state.columns)
+        if set(state.plan) != {column.name for column in columns}:
             raise ValueError("plan must say of each column what became of it")
-        encoder = cls(max_categories=found.max_categories)
-        encoder._columns, encoder.plan = columns, found.plan
+        encoder = cls(max_categories=state.max_categories)
+        encoder._columns, encoder.plan = columns, state.plan
         return encoder
 
     def _check_fitted(self) -> None:

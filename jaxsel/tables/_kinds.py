@@ -159,9 +159,9 @@ def _convert(name: str, column: Any, kind: str, form: str) -> Typed:
     else:
         percent = False
     if ("percent" in form) != percent and not np.isnan(values).all():
-        here, before = ("with", "without") if percent else ("without", "with")
+        now, before = ("with", "without") if percent else ("without", "with")
         doubt(
-            f"column {name!r} is written {here} %, and was {before} it in the table "
+            f"column {name!r} is written {now} %, and was {before} it in the table "
             "that was fitted: the numbers are taken as they are"
         )
     return Typed(kind, form, values)
