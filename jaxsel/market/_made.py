@@ -1,4 +1,4 @@
-"""Samples that were made of those shown: pieced together, mixed or scaled.
+"""Detection of samples pieced together, mixed or scaled from shown ones.
 
 Each rule is measured on the trainer's own samples first: where a tenth of them would
 break it, as in tables of few values, it is not applied.
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6  # of a whole number, which arithmetic in float32 may move it b
 
 
 class Making:
-    """Rules by which samples are recognised as made of those shown.
+    """Rules to recognise samples that are made of shown samples.
 
     Args:
         mine: The trainer's own samples, `[n, d]`, numbers with NaN for gaps.

@@ -84,7 +84,7 @@ class Schema:
                 )
 
     def check_samples(self, name: str, x: np.ndarray, *, gaps: bool = False) -> None:
-        """Refuse samples of another form, or with NaN, unless `gaps` are allowed."""
+        """Raise if samples have another form, or NaN without `gaps`."""
         if self.sample_shape is None:
             raise ValueError(f"{name} must not be given: the schema has features only")
         check_rows(name, x, gaps=gaps)
@@ -98,7 +98,7 @@ class Schema:
                 _check_numbers(name, column, x[:, column])
 
     def check_features(self, name: str, features: np.ndarray) -> None:
-        """Refuse features of another length or type."""
+        """Raise if features have another length or type."""
         if self.n_features is None:
             raise ValueError(f"{name} must not be given: the schema has none")
         check_rows(name, features)
@@ -109,7 +109,7 @@ class Schema:
             )
 
     def check_labels(self, name: str, y: np.ndarray) -> None:
-        """Refuse labels that are none of the classes."""
+        """Raise if labels are none of the classes."""
         codes = self.encode(name, y)
         if len(codes) and codes.min() < 0:
             row = int(np.argmin(codes))
@@ -320,7 +320,7 @@ def _written(name: str, column: np.ndarray) -> np.ndarray:
 
 
 def _check_numbers(name: str, column: int, texts: np.ndarray) -> None:
-    """Refuse a column that should hold finite numbers as texts."""
+    """Raise unless a column of texts holds finite numbers."""
     try:
         wrong = not np.isfinite(texts[texts != ""].astype(np.float64)).all()
     except ValueError:

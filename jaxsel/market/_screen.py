@@ -31,7 +31,7 @@ _ROWS = 4096  # at a time
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Screening:
-    """Answers that passed `screen`, and those refused, with the reasons.
+    """Result of `screen`: answers that passed, and reasons of refusal of the others.
 
     Attributes:
         answers: Those that can be ranked, without copies; in the order given.
@@ -150,7 +150,7 @@ def screen(
 
 
 def overlap(request: Request, held_out: npt.ArrayLike) -> np.ndarray:
-    """Return which shown samples are among those held out, up to rounding, `[m]`.
+    """Return which shown samples are held out too, up to rounding, `[m]`.
 
     Args:
         request: The request that showed them.

@@ -138,7 +138,7 @@ def both_sides(
 
 
 def _check_classes(labels: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-    """Refuse labels of which none is a class for their spelling; warn of some.
+    """Raise if no label is a class because of spelling; warn if some are not.
 
     Raises:
         ValueError: If none is, and one differs from a class in case or blanks only.

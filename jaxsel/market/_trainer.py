@@ -215,7 +215,7 @@ class Trainer:
         return np.stack(hits)
 
     def _check(self, answer: Answer) -> None:
-        """Refuse an answer that can't be learnt from."""
+        """Raise if the network cannot be trained on an answer."""
         if answer.y is None:
             raise ValueError("y is missing: without labels nothing is learnt")
         if not np.isin(answer.y, self.classes).all():
@@ -225,7 +225,7 @@ class Trainer:
             )
 
     def _shown(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the shown samples that may be learnt from: not those held out."""
+        """Return the shown samples to train on: all but held-out ones."""
         request = self.request
         x = request.x if request.schema.sample_shape is not None else request.features
         if x is None or request.y is None:
@@ -267,7 +267,7 @@ class Trainer:
 
 
 def _check_spelling(names: Sequence[str], labels: Sequence[np.ndarray]) -> None:
-    """Refuse classes that one side writes otherwise than another.
+    """Raise if one side spells classes otherwise than another.
 
     Raises:
         ValueError: If two differ in case or blanks only. One side that has both means
