@@ -34,7 +34,7 @@ def outsized(answers: Mapping[str, Sequence[Asked]]) -> dict[str, str]:
 
 
 def check_agreement(asked: Sequence[Asked]) -> None:
-    """Refuse counts at some edges that contradict those at others."""
+    """Raise if counts at different edges contradict one another."""
     totals = {int(counts[-1]) for _, counts in asked}
     if len(totals) > 1:
         raise ValueError(f"counts must end with the same number, got {sorted(totals)}")

@@ -24,7 +24,7 @@ def to_place(values: npt.NDArray[np.floating], *, wide: bool = True) -> np.ndarr
 
 
 def to_float(places: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the floats at those places."""
+    """Return the floats at places: the inverse of `to_place`."""
     kind = _PLACES[dtype]
     bits = np.asarray(places, np.int64).astype(kind)
     return np.where(bits < 0, np.iinfo(kind).min - bits, bits).view(dtype)

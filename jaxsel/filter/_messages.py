@@ -298,7 +298,7 @@ def count_losses(
 
 
 def check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    """Refuse anything but an array of bytes of a shape."""
+    """Raise unless `array` is an array of bytes of a shape."""
     if (
         not isinstance(array, np.ndarray)
         or array.dtype != np.uint8
@@ -330,7 +330,7 @@ def check_counts(question: Question, answer: Any) -> np.ndarray:
 
 
 def check_ascending(counts: np.ndarray) -> None:
-    """Refuse counts that fall from one edge to a later one."""
+    """Raise if counts fall from one edge to a later one."""
     fall = np.flatnonzero(np.diff(counts) < 0)
     if fall.size:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The KS distance between a benchmark's losses and those that a threshold keeps.
+"""The KS distance between a benchmark's losses and the losses up to a threshold.
 
 In whole numbers: comparisons of rounded fractions picked another threshold in about one
 of a hundred random cases with ties.
@@ -47,7 +47,7 @@ class Counts:
     total: int
 
     def at(self, rows: np.ndarray) -> Counts:
-        """Return those at some of the edges."""
+        """Return the counts at some of the edges."""
         return Counts(self.below[rows], self.upto[rows], self.total)
 
     def __add__(self, other: Counts) -> Counts:

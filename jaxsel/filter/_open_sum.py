@@ -131,7 +131,7 @@ def _check_senders(
     masked: Sequence[Counted],
     answered: Mapping[str, Revealed],
 ) -> None:
-    """Refuse messages that can't all be of one sum."""
+    """Raise if messages cannot all be of one sum."""
     alive = [message.client for message in masked]
     for message in masked:
         if len(message.counts) != len(masked[0].counts):

@@ -24,7 +24,7 @@ def wide(value: jax.Array | int) -> Wide:
 
 
 def times(a: Wide, b: Wide) -> Wide:
-    """Return a product, of as many limbs as both have together."""
+    """Return a product, with the limbs of both factors together."""
     columns: list[jax.Array | int] = [0] * (len(a) + len(b))
     for i, x in enumerate(a):
         for j, y in enumerate(b):
@@ -42,7 +42,7 @@ def times(a: Wide, b: Wide) -> Wide:
 
 
 def less(a: Wide, b: Wide) -> jax.Array:
-    """Return where a < b, of as many limbs each."""
+    """Return where a < b, both with the same number of limbs."""
     is_less = jnp.asarray(False)
     for x, y in zip(a, b, strict=True):
         # Limbs come in ascending order: the last that differs decides.
@@ -51,7 +51,7 @@ def less(a: Wide, b: Wide) -> jax.Array:
 
 
 def excess(a: Wide, b: Wide) -> Wide:
-    """Return max(a - b, 0), of as many limbs each."""
+    """Return max(a - b, 0), both with the same number of limbs."""
     out: list[jax.Array] = []
     borrow = jnp.uint32(0)
     for x, y in zip(a, b, strict=True):
