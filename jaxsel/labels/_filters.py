@@ -150,7 +150,7 @@ def _differs(codes: np.ndarray, summary: ProbabilitySummary) -> np.ndarray:
 def _by_margin(
     probs: np.ndarray, rows: np.ndarray, k: int, many: np.ndarray, differs: np.ndarray
 ) -> np.ndarray:
-    """Return of the samples labelled k those that are likeliest of other classes.
+    """Mark the samples labelled k with the largest margins of other classes.
 
     Args:
         probs: `[n, K]`.

@@ -151,7 +151,7 @@ def check_samples(
 
 
 def probabilistic(learner: Any) -> Learner:
-    """Return a learner that gives probabilities, and refuse others."""
+    """Return a learner; raise unless it gives probabilities."""
     checked = as_learner(learner)
     if not checked.probabilistic:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Number of wrong labels: flips told from classes that overlap."""
+"""Estimates of wrong labels, with flips told apart from overlapping classes."""
 
 from __future__ import annotations
 
