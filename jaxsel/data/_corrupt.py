@@ -51,7 +51,7 @@ def check_dtype(x: jax.Array) -> None:
 
 
 def check_labels(y: jax.Array, n_classes: int | None, n: int | None = None) -> None:
-    """Refuse labels that are not n whole numbers in 0..n_classes - 1 (where known)."""
+    """Raise unless labels are n whole numbers in 0..n_classes - 1 (where known)."""
     if y.ndim != 1 or (n is not None and len(y) != n):
         raise ValueError(
             f"y must have shape [{'n' if n is None else n}], got {y.shape}"

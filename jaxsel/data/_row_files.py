@@ -32,7 +32,7 @@ class Stamp:
         return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
-        """Refuse a file that has changed, or is gone."""
+        """Raise if the file has changed or is gone."""
         try:
             now = self._now()
         except FileNotFoundError:
@@ -270,7 +270,7 @@ class Tree:
         return statuses
 
     def check(self) -> None:
-        """Refuse a folder of which a file has changed, appeared or vanished."""
+        """Raise if a file of the folder has changed, appeared or vanished."""
         now = self._now()
         differ = [k for k in self.found | now if self.found.get(k) != now.get(k)]
         if differ:

@@ -201,7 +201,7 @@ class _Elements(Source):
         return array
 
     def _same(self, block: Block, row: int) -> Block:
-        """Refuse rows of another shape or type than the first."""
+        """Return the block; raise if shape or type differ from the first row's."""
         features = block.features
         _check_rows(self.kind, features, len(features), self.row_shape, row)
         if features.dtype != self.dtype:

@@ -192,7 +192,7 @@ class ParquetFile:
         return values.astype(str) if values.dtype == object else values
 
     def _check_whole(self, column: Any, name: str, first: int, each: int = 1) -> None:
-        """Refuse nulls in the numbers of some rows, `each` of them in a row."""
+        """Raise if there are nulls in the numbers of rows, `each` of them in a row."""
         if column.null_count:
             bad = int(
                 np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
