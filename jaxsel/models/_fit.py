@@ -187,7 +187,7 @@ def accuracy(
 def check_classes(
     graphdef: nnx.GraphDef[Any], params: Params, x: np.ndarray, y: np.ndarray
 ) -> None:
-    """Refuse labels that the model has no class for."""
+    """Raise if the model has no class for a label."""
     classes = jax.eval_shape(
         lambda params: nnx.merge(graphdef, params)(jnp.asarray(x[:1])), params
     ).shape[-1]

@@ -109,7 +109,7 @@ def _stored_head(family: Family, tensors: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def _check_problem(file: Path) -> None:
-    """Refuse a head that does not say one of several classes."""
+    """Raise unless the head classifies into one of several classes."""
     kind = json.loads(file.read_text(encoding="utf-8")).get("problem_type")
     if kind not in (None, "single_label_classification"):
         raise ValueError(
