@@ -184,7 +184,7 @@ def numbers_of(columns: Sequence[Column], x: np.ndarray) -> np.ndarray:
 
 
 def _check_units(names: Sequence[str], x: np.ndarray, start: int) -> None:
-    """Refuse other numbers than 0 and 1 from column `start` on."""
+    """Raise if numbers from column `start` on are not 0 or 1."""
     units = x[:, start:]
     wrong = (units != 0) & (units != 1)
     if wrong.any():
@@ -223,7 +223,7 @@ class Document:
 
 
 def read_columns(written: Sequence[Json]) -> tuple[Column, ...]:
-    """Return columns that `encode` wrote, which may come from anybody.
+    """Return columns that `encode` wrote, checked as untrusted input.
 
     Raises:
         ValueError: If they are something else.

@@ -213,7 +213,7 @@ class TableEncoder:
         return shares
 
     def _typed(self, table: Any) -> Any:
-        """Return the columns of a table as those that were fitted."""
+        """Return the columns of a table, converted to the kinds that were fitted."""
         self._check_fitted()
         frame: Any = as_frame("table", table)
         if sorted(frame.columns) != sorted(self.columns):
