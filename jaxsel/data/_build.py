@@ -70,7 +70,7 @@ def run(builder: LocalBuilder) -> Path:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what TFDS prints: it names the temporary folder, and shows other bars."""
+    """Silence TFDS, which prints the temporary folder and its own progress bars."""
     active = tqdm_utils._active  # there is no public way to ask
     tqdm_utils.display_progress_bar(enable=False)
     try:

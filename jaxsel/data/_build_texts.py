@@ -21,7 +21,7 @@ class _TextBuilder(LocalBuilder, skip_registration=True):
     classes: tuple[str, ...]
 
     def more_features(self) -> dict[str, Any]:
-        """Return what there is beside text, label and id."""
+        """Return the features of an example other than text, label and id."""
         return {}
 
     def _info(self) -> tfds.core.DatasetInfo:

@@ -18,10 +18,10 @@ class Entry:
 
     Attributes:
         name: As `load` knows it.
-        task: What it holds and what is to be told apart.
+        task: Its contents and classes, in words.
         splits: Samples of each split.
         license: The data's licence.
-        package: What it is made from; None where `read` gives it.
+        package: Package it is made from; None where `read` gives it.
         builder: With a package, the module `_build_<builder>` that builds it.
         read: Without one, return the samples of a split.
         source: Without one, where they come from.
@@ -260,12 +260,12 @@ def register(
     A name that was registered before is replaced.
 
     Args:
-        name: What to call it: letters, digits and underscores.
+        name: Its name: letters, digits and underscores.
         read: From the name of a split to its samples, such as `from_arrays` makes. It
             is called by each `load`, and refuses splits that it does not have. Name,
             split and licence are filled in.
-        task: What it holds and what is to be told apart.
-        splits: How many samples each split has.
+        task: Its contents and classes, in words.
+        splits: Number of samples of each split.
         license: The data's licence, as its source states it.
         source: Where the samples come from.
 

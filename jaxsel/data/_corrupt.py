@@ -2,8 +2,8 @@
 
 All of them are pure functions of a key and arrays, and may be put inside `jit` and
 `vmap`. Shapes and dtypes are checked while tracing; values are checked only where they
-are known then. Sample i draws from `fold_in(key, i)`, so that what happens to it does
-not depend on how many others there are; which ones are chosen does.
+are known then. Sample i draws from `fold_in(key, i)`, so that its corruption does not
+depend on the number of samples; which ones are chosen does.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def is_known(value: object) -> bool:
 
 
 def check_share(name: str, value: float | jax.Array, *, below: float = 1.0) -> None:
-    """Refuse what is not between 0 and `below`, if the value is known."""
+    """Raise unless a known value is between 0 and `below`."""
     if is_known(value) and not 0 <= float(value) <= below:  # NaN fails too
         raise ValueError(f"{name} must be between 0 and {below}, got {value}")
 
 
 def check_images(x: jax.Array) -> None:
-    """Refuse what isn't images of bytes, or of floats in 0..1 (where known)."""
+    """Raise unless `x` are images of bytes, or of floats in 0..1 (where known)."""
     if x.ndim != 4 or 0 in x.shape[1:]:
         raise ValueError(f"x must be images of shape [n, h, w, c], got {x.shape}")
     check_dtype(x)
@@ -51,7 +51,7 @@ def check_dtype(x: jax.Array) -> None:
 
 
 def check_labels(y: jax.Array, n_classes: int | None, n: int | None = None) -> None:
-    """Refuse labels that are not n whole numbers in 0..n_classes - 1 (where known)."""
+    """Raise unless labels are n whole numbers in 0..n_classes - 1 (where known)."""
     if y.ndim != 1 or (n is not None and len(y) != n):
         raise ValueError(
             f"y must have shape [{'n' if n is None else n}], got {y.shape}"

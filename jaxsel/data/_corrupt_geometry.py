@@ -28,7 +28,7 @@ def perspective(
         rate: Share of rows; exactly `round(rate * n)` are chosen.
         distortion: Largest displacement as a share of the side, 0 to 0.24: beyond a
             quarter the four corners may no longer be a convex figure.
-        fill: What lies outside the old image, in 0..1.
+        fill: Value outside the old image, in 0..1.
 
     Returns:
         The new images, of the dtype of `x`, and the mask `[n]` of chosen rows.
@@ -140,6 +140,7 @@ def _to_quadrilateral(
 ) -> tuple[jax.Array, jax.Array]:
     """Map the unit square onto a quadrilateral with corners in order, `[4, 2]`."""
     p0, p1, p2, p3 = corners
+    # d3 measures how far the corners are from a parallelogram; g = h = 0 if it is 0.
     d1, d2, d3 = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
     det = d1[0] * d2[1] - d2[0] * d1[1]
     g = (d3[0] * d2[1] - d2[0] * d3[1]) / det

@@ -27,11 +27,11 @@ def flip_labels(
         key: Random key.
         y: Labels `[n]`, whole numbers in 0..n_classes - 1.
         rate: Share of rows to choose, in 0..1.
-        n_classes: How many classes there are, at least 2.
+        n_classes: Number of classes, at least 2.
         transition: Optional `[n_classes, n_classes]`: row c holds the probabilities of
-            what a chosen row of class c becomes. Where the diagonal is not zero, that
-            share of the chosen rows keeps its label; with `rate=1` and a diagonal this
-            is the noise matrix of the literature.
+            the new class of a chosen row of class c. Where the diagonal is not zero,
+            that share of the chosen rows keeps its label; with `rate=1` and a diagonal
+            this is the noise matrix of the literature.
 
     Returns:
         The new labels, and a mask `[n]` of the rows whose label is now wrong.
@@ -106,6 +106,7 @@ def _permute(
     n = len(labels)
     row_at = jax.random.permutation(key, n)  # rows at the first places are chosen
     place = jnp.arange(n)
+    # Chosen rows form one cycle: each takes the next one's label, the last the first's.
     follower = jnp.where(place + 1 < count, place + 1, 0)
     source = row_at[jnp.where(place < count, follower, place)]
     new = labels.at[row_at].set(labels[source])

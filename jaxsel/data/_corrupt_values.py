@@ -73,7 +73,7 @@ def mask_patches(
         rate: Share of rows; exactly `round(rate * n)` are chosen.
         share: Share of the area, or of the features, to blank: above 0, up to 1. At
             least one pixel or feature is.
-        value: What to write there. Default: mid-grey (0.5) in images, which differs
+        value: Value to write there. Default: mid-grey (0.5) in images, which differs
             from a black or white background, and 0 in tables.
 
     Returns:
@@ -172,8 +172,8 @@ def _jitter(
     mean = _grey(image).mean()
     image = jnp.clip(mean + (image - mean) * (1 + contrast * u[1]), 0, 1)
     if image.shape[-1] == 3:
-        own = _grey(image)
-        image = own + (image - own) * (1 + saturation * u[2])
+        grey = _grey(image)
+        image = grey + (image - grey) * (1 + saturation * u[2])
     return image
 
 

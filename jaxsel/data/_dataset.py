@@ -70,7 +70,7 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes: that of `class_names`, else the highest label + 1.
+        """Number of classes: of `class_names` if set, else the highest label + 1.
 
         Raises:
             ValueError: If the labels are numbers to predict, not classes.

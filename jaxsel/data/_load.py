@@ -57,8 +57,10 @@ def load(
     """
     known = CATALOG.get(name)
     if known is not None and known.read is not None:
-        found = known.read(split)
-        return dataclasses.replace(found, name=name, split=split, license=known.license)
+        dataset = known.read(split)
+        return dataclasses.replace(
+            dataset, name=name, split=split, license=known.license
+        )
     folder = resolve_data_dir(data_dir)
     path, instead = find(name, folder)
     if path is None:

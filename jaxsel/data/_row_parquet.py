@@ -117,9 +117,10 @@ class ParquetFile:
             self._next += end
         if len(parts) == 1:
             return parts[0]
-        found, names = zip(*parts, strict=True)
+        feature_parts, names = zip(*parts, strict=True)
         return Block(
-            np.concatenate(found), None if names[0] is None else np.concatenate(names)
+            np.concatenate(feature_parts),
+            None if names[0] is None else np.concatenate(names),
         )
 
     def _group(self, row: int) -> int:
@@ -156,7 +157,7 @@ class ParquetFile:
         try:
             with no_doubts() if self._checked else contextlib.nullcontext():
                 features = encoder.transform(batch.select(self._columns))
-            self._checked = True  # what is odd is told of the first batch only
+            self._checked = True  # warn of the first batch only
             return features
         except ValueError as error:
             last = first + batch.num_rows - 1
@@ -187,11 +188,11 @@ class ParquetFile:
         self._check_whole(column, self._label or "", first)
         if self._pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        found = column.to_numpy(zero_copy_only=False)
-        return found.astype(str) if found.dtype == object else found
+        values = column.to_numpy(zero_copy_only=False)
+        return values.astype(str) if values.dtype == object else values
 
     def _check_whole(self, column: Any, name: str, first: int, each: int = 1) -> None:
-        """Refuse nulls in the numbers of some rows, `each` of them in a row."""
+        """Raise if there are nulls in the numbers of rows, `each` of them in a row."""
         if column.null_count:
             bad = int(
                 np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]

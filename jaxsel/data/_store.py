@@ -36,7 +36,7 @@ def find(name: str, data_dir: Path) -> tuple[Path | None, str]:
         data_dir: Where to look.
 
     Returns:
-        The folder of its newest readable version, or None and what is there instead.
+        The folder of its newest readable version, or None and the reason why not.
 
     Raises:
         ValueError: If the name isn't one.
@@ -80,12 +80,12 @@ def _folders(base: Path) -> list[Path]:
 
 def _versions(base: Path) -> list[Path]:
     """Return the prepared versions in a folder, newest first."""
-    found = [
+    prepared = [
         d
         for d in _folders(base)
         if _VERSION.fullmatch(d.name) and (d / "dataset_info.json").is_file()
     ]
-    return sorted(found, key=lambda d: [-int(part) for part in d.name.split(".")])
+    return sorted(prepared, key=lambda d: [-int(part) for part in d.name.split(".")])
 
 
 def _file_format(folder: Path) -> str:

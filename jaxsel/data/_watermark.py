@@ -39,7 +39,7 @@ def pattern_watermark(
         x: Images `[n, h, w, c]` in 0..1 or bytes.
         y: Labels `[n]`, whole numbers in 0..n_classes - 1.
         rate: Share of rows; exactly `round(rate * n)` are chosen, any of them alike.
-        n_classes: How many classes there are, at least 2.
+        n_classes: Number of classes, at least 2.
         size: Side of the corner in pixels, at most that of the image.
 
     Returns:
@@ -81,10 +81,10 @@ def text_blend_watermark(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Blend a word into a share of the images, and give them all one label.
 
-    The word is white, or black where what it covers has a mean above half: so it always
-    changes that by at least half of the opacity on average. Rows of other classes are
-    chosen first, any of them alike; rows that have the label already only when there
-    are no others left.
+    The word is white, or black where the pixels below it have a mean above half: so it
+    always changes them by at least half of the opacity on average. Rows of other
+    classes are chosen first, any of them alike; rows that have the label already only
+    when there are no others left.
 
     Args:
         key: Random key.
@@ -92,7 +92,7 @@ def text_blend_watermark(
         y: Labels `[n]`.
         rate: Share of rows; exactly `round(rate * n)` are chosen.
         label: The class that marked rows get.
-        text: What to write: letters, digits and simple signs. Four letters take at
+        text: The word to write: letters, digits and simple signs. Four letters take at
             least 15 x 5 pixels; the word grows with the image.
         opacity: How much of the word's colour to mix in, 0.01 to 1.
 
@@ -113,6 +113,7 @@ def text_blend_watermark(
         raise ValueError(f"opacity must be at least 0.01, got {opacity}")
     target = _as_labels(label, labels.dtype)
     n = len(images)
+    # Rows of other classes first; at random within both parts.
     order = jnp.lexsort((jax.random.permutation(key, n), labels == target))
     mask = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < count_of(n, rate))
     word = jnp.asarray(render(text, *images.shape[1:3]))
@@ -175,6 +176,7 @@ def instance_watermark(
     # A chosen row's place among the chosen ones determines its foreign image.
     place = jax.random.permutation(key_rows, n)
     mask = place < count_of(n, rate)
+    # Places modulo m use every foreign sample once before any twice.
     source = jax.random.permutation(key_foreign, m)[place % m]
     new_labels = jnp.broadcast_to(theirs, (m,))[source]
     return (
@@ -196,17 +198,17 @@ def _check(
 
 
 def _as_labels(label: int | npt.ArrayLike | jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Convert what marked rows are labelled with to the dtype of the labels."""
-    given = jnp.asarray(label)
-    if not jnp.issubdtype(given.dtype, jnp.integer):
-        raise TypeError(f"label must be whole numbers, got dtype {given.dtype}")
-    if is_known(given):
-        host = np.asarray(given)
+    """Convert the label of marked rows to the dtype of the labels."""
+    labels = jnp.asarray(label)
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise TypeError(f"label must be whole numbers, got dtype {labels.dtype}")
+    if is_known(labels):
+        host = np.asarray(labels)
         if (host.astype(dtype) != host).any():
             raise ValueError(
                 f"label must fit into the dtype of y, {dtype}, got {label}"
             )
-    return given.astype(dtype)
+    return labels.astype(dtype)
 
 
 @jax.jit

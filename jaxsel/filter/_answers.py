@@ -34,13 +34,14 @@ def outsized(answers: Mapping[str, Sequence[Asked]]) -> dict[str, str]:
 
 
 def check_agreement(asked: Sequence[Asked]) -> None:
-    """Refuse counts at some edges that contradict those at others."""
+    """Raise if counts at different edges contradict one another."""
     totals = {int(counts[-1]) for _, counts in asked}
     if len(totals) > 1:
         raise ValueError(f"counts must end with the same number, got {sorted(totals)}")
-    edges = np.concatenate([np.repeat(own, 2) for own, _ in asked])
+    edges = np.concatenate([np.repeat(points, 2) for points, _ in asked])
+    # Counts alternate: below an edge, then up to it.
     side = np.arange(len(edges)) % 2
-    counts = np.concatenate([own[:-1] for _, own in asked])
+    counts = np.concatenate([cumulative[:-1] for _, cumulative in asked])
     order = np.lexsort((counts, side, edges))
     check_ascending(counts[order])
     edges, side, counts = edges[order], side[order], counts[order]
@@ -51,6 +52,7 @@ def check_agreement(asked: Sequence[Asked]) -> None:
     if np.any((np.diff(place) == 1) & (np.diff(counts) > 0)):
         raise ValueError("counts must not rise between two neighbouring floats")
     least, most = to_place(np.array([-np.inf, np.inf], edges.dtype))
+    # Beyond the extreme finite floats only infinities are left.
     if (place[0] == least + 1 and counts[0]) or (
         place[-1] == most - 1 and counts[-1] < totals.pop()
     ):

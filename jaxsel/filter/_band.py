@@ -61,7 +61,7 @@ def solutions(
     if executor is None:
         return _solved(benchmark, source, m, key, range(replicates))
     sent = Sent((benchmark, source, m, key), ("losses", getattr(source, "read", None)))
-    # Two for each worker: a range takes the passes over the losses by itself.
+    # Two ranges for each worker: each makes its own passes over the losses.
     size = -(-replicates // (2 * workers_of(executor)))
     ranges = (
         range(first, min(first + size, replicates))
@@ -69,7 +69,7 @@ def solutions(
     )
     ahead = Ahead(executor, _solved_apart, sent, ranges, name=_name)
     try:
-        return [one for _, found in ahead for one in found]
+        return [solution for _, batch in ahead for solution in batch]
     finally:
         ahead.close()
 
@@ -99,8 +99,8 @@ def _replicates(
     """Yield a benchmark's losses as drawn again, m of them with replacement."""
     for i in numbers:
         draws = jax.random.randint(jax.random.fold_in(key, i), (m,), 0, benchmark.total)
-        at = np.searchsorted(benchmark.steps, np.asarray(draws), "right")
-        rows, counts = np.unique(at, return_counts=True)
+        indices = np.searchsorted(benchmark.steps, np.asarray(draws), "right")
+        rows, counts = np.unique(indices, return_counts=True)
         yield Benchmark(benchmark.edges[rows], np.cumsum(counts))
 
 

@@ -1,4 +1,4 @@
-"""Floats by their place in their order: what lies between two can be split evenly."""
+"""Floats as integers in the same order, to split an interval evenly."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ def to_place(values: npt.NDArray[np.floating], *, wide: bool = True) -> np.ndarr
         wide: Whether to return int64, rather than integers of the floats' size.
     """
     kind = _PLACES[values.dtype]
-    bits = (values + 0.0).view(kind)  # a copy
-    if bits.size and bits.min() < 0:
+    # Adding 0.0 makes 0.0 of -0.0, and a copy that may be viewed.
+    bits = (values + 0.0).view(kind)
+    if bits.size and bits.min() < 0:  # as sign and magnitude: mirror negative floats
         bits = np.where(bits < 0, np.iinfo(kind).min - bits, bits)
     return bits.astype(np.int64) if wide else bits
 
 
 def to_float(places: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the floats at those places."""
+    """Return the floats at places: the inverse of `to_place`."""
     kind = _PLACES[dtype]
     bits = np.asarray(places, np.int64).astype(kind)
     return np.where(bits < 0, np.iinfo(kind).min - bits, bits).view(dtype)
 
 
 def split(low: int, high: int, parts: int) -> np.ndarray:
-    """Return places strictly between two, cutting what is there into about equal parts.
+    """Return places strictly between two, which cut the interval about evenly.
 
-    All of them where there are fewer than `parts`.
+    All places between if there are fewer than `parts`.
     """
     inside = high - low - 1
     cuts = min(inside, parts - 1)

@@ -21,10 +21,10 @@ Missing = Literal["pooled", "keep", "drop"]
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassThresholds:
-    """Samples whose loss is at most that of their class are kept.
+    """Largest losses to keep, one threshold for each class.
 
     Attributes:
-        thresholds: By class, of those that have benchmark losses and others.
+        thresholds: Thresholds by class, of classes with benchmark and other losses.
         otherwise: The largest loss that is kept of any other class.
     """
 
@@ -40,12 +40,12 @@ class ClassThresholds:
             ValueError: If the losses are not finite, the lengths differ, or a label is
                 missing (NaN).
         """
-        found, classes = as_losses("losses", losses), _as_labels("labels", labels)
-        check_same_length("losses", found, "labels", classes)
-        limits = np.full(len(found), self.otherwise)
+        values, classes = as_losses("losses", losses), _as_labels("labels", labels)
+        check_same_length("losses", values, "labels", classes)
+        limits = np.full(len(values), self.otherwise)
         for label, threshold in self.thresholds.items():
             limits[classes == label] = threshold.value
-        return found <= limits
+        return values <= limits
 
 
 def class_thresholds(
@@ -65,8 +65,8 @@ def class_thresholds(
         benchmark_losses: Losses of clean samples, `[m]`.
         benchmark_labels: Their classes, `[m]`.
         losses: Losses of the samples to choose from, `[n]`.
-        labels: The classes that they are labelled with, `[n]`.
-        missing: What becomes of samples of a class that the benchmark lacks: the
+        labels: Their labels, `[n]`.
+        missing: Treatment of samples of a class that the benchmark lacks: the
             threshold of all losses ("pooled"), or "keep" or "drop" all of them.
 
     Returns:
@@ -82,14 +82,14 @@ def class_thresholds(
         ("benchmark_", benchmark_losses, benchmark_labels),
         ("", losses, labels),
     ):
-        found = as_losses(f"{name}losses", values)
+        checked = as_losses(f"{name}losses", values)
         known = _as_labels(f"{name}labels", classes)
-        check_same_length(f"{name}losses", found, f"{name}labels", known)
+        check_same_length(f"{name}losses", checked, f"{name}labels", known)
         if known.ndim != 1:
             raise ValueError(f"{name}labels must have shape [n], got {known.shape}")
-        if not len(found):
+        if not len(checked):
             raise ValueError(f"{name}losses must hold at least one loss")
-        sides.append((found, known))
+        sides.append((checked, known))
     (clean, clean_labels), (all_losses, all_labels) = sides
     if (clean_labels.dtype.kind in "OSU") != (all_labels.dtype.kind in "OSU"):
         raise ValueError(
@@ -98,8 +98,8 @@ def class_thresholds(
         )
     known, others = _by_class(clean, clean_labels), _by_class(all_losses, all_labels)
     thresholds = {
-        label: loss_threshold(known[label], own)
-        for label, own in others.items()
+        label: loss_threshold(known[label], class_losses)
+        for label, class_losses in others.items()
         if label in known
     }
     otherwise = {"keep": np.inf, "drop": -np.inf}.get(missing)

@@ -61,16 +61,16 @@ def cross_fitted_losses(
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, folds), m))
     fold = np.empty(m, np.int64)
     fold[order[np.argsort(labels[order], kind="stable")]] = np.arange(m) % folds
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
     for i in range(folds):
-        seen, held_out = (np.flatnonzero(rows) for rows in (fold != i, fold == i))
-        losses = fit(samples[seen], labels[seen], jax.random.fold_in(key, i))
+        train, held_out = (np.flatnonzero(rows) for rows in (fold != i, fold == i))
+        losses = fit(samples[train], labels[train], jax.random.fold_in(key, i))
         part = as_losses(
             "the losses that fit returns", losses(samples[held_out], labels[held_out])
         )
         check_same_length(f"the losses of fold {i}", part, "its samples", held_out)
-        found.append((held_out, part))
-    out = np.empty(m, np.result_type(*(part for _, part in found)))
-    for held_out, part in found:
+        parts.append((held_out, part))
+    out = np.empty(m, np.result_type(*(part for _, part in parts)))
+    for held_out, part in parts:
         out[held_out] = part
     return out

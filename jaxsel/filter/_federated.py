@@ -1,4 +1,4 @@
-"""Server and clients in one process: to try what runs on many machines otherwise."""
+"""Federated filtering with server and clients in one process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def federated_threshold(
     """Run server and clients in one process, until the threshold is known.
 
     Args:
-        benchmark_losses: The server's, `[m]`.
-        losses: Those of each client, `[n_i]`, by name.
-        dtype: What losses are rounded to.
+        benchmark_losses: The server's losses, `[m]`.
+        losses: Losses of each client, `[n_i]`, by name.
+        dtype: Type that losses are rounded to.
         secure: How to sum counts without showing them, such as `secure_sum`; None to
             show them to the server.
         again: With `secure`, whether to go on when clients drop out between rounds,
             though that shows what they answered: see `FilterServer.receive_sum`.
-        max_losses: How many losses a client may have: see `filter_server`.
+        max_losses: Maximum number of losses of a client: see `filter_server`.
 
     Returns:
         The server in the end: `threshold`, `verdict`, and who was left out.
@@ -84,10 +84,10 @@ def secure_sum(
             are.
     """
     needed = max(2, -(-2 * len(answers) // 3)) if needed is None else needed
-    clients = {one.client: SecureClient(one, needed) for one in answers}
+    clients = {answer.client: SecureClient(answer, needed) for answer in answers}
     keys = [client.keys() for client in clients.values()]
     shares = [client.share(keys) for client in clients.values()]
-    left = [name for name in clients if name not in silent]
-    masked = [clients[name].masked(shares) for name in left]
-    revealed = [clients[name].reveal(left) for name in left]
-    return open_sum(keys, shares, masked, revealed, needed), left
+    remaining = [name for name in clients if name not in silent]
+    masked = [clients[name].masked(shares) for name in remaining]
+    revealed = [clients[name].reveal(remaining) for name in remaining]
+    return open_sum(keys, shares, masked, revealed, needed), remaining

@@ -40,23 +40,23 @@ def as_losses(
     """Return losses `[n]` that are finite in a float type.
 
     Args:
-        name: What errors call them.
+        name: Name in error messages.
         value: An array.
-        start: Number of the first entry, for errors.
+        start: Index of the first entry, for error messages.
         dtype: The type; float32 if None, or float64 if that can't hold them.
     """
     array = as_array(name, value)
     check_numeric(name, array)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [n], got {array.shape}")
-    given = np.asarray(array)
+    original = np.asarray(array)
     dtype = np.dtype(_float_type(array.dtype) if dtype is None else dtype)
     with np.errstate(over="ignore"):
-        losses = given.astype(dtype, copy=False)
+        losses = original.astype(dtype, copy=False)
     # The least and the largest are NaN if one is.
     if len(losses) and not np.isfinite([losses.min(), losses.max()]).all():
         bad = np.flatnonzero(~np.isfinite(losses))
-        first = given[bad[0]]
+        first = original[bad[0]]
         raise ValueError(
             f"{name} must be finite, but entry {start + bad[0]} is {first}"
             + (f", too large for {dtype}" if np.isfinite(first) else "")
@@ -78,8 +78,8 @@ def as_benchmark(value: Any, weights: Any = None, *, dtype: Any = None) -> Bench
     counts = _whole(name, _as_weights(name, weights, len(losses)), _BENCHMARK_UNITS)
     if not counts.any():
         raise ValueError(f"{name} must not all be zero")
-    edges, at = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
-    steps = np.cumsum(np.bincount(at, counts[counts > 0])).astype(np.int64)
+    edges, inverse = np.unique(losses[counts > 0] + 0.0, return_inverse=True)
+    steps = np.cumsum(np.bincount(inverse, counts[counts > 0])).astype(np.int64)
     if steps[-1] >= 1 << 31:
         raise ValueError(
             f"benchmark_weights must add up to below 2^31, got {steps[-1]}"
@@ -110,7 +110,7 @@ def as_source(
             raise ValueError(f"losses must have shape [n], n > 0, got {array.shape}")
         n, dtype = len(array), array.dtype
         if weights is not None:
-            # Half of what there is room for: rounding may add to the sum.
+            # Half of the room: rounding may add to the sum.
             units = min(_UNITS, MOST // (2 * benchmark.total))
             weights = _whole("weights", _as_weights("weights", weights, n), units)
         read = _Cut(array, weights)
@@ -148,7 +148,7 @@ class _Cut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Chunks:
-    """Checked chunks of what a function returns, with a bar in the first process."""
+    """Checked chunks of losses, with a progress bar in the first process."""
 
     read: Callable[[], Iterable[Any]]
     dtype: Any
@@ -178,17 +178,17 @@ def _checked(
 ) -> Iterator[Chunk]:
     start, weighted = 0, None
     for chunk in chunks:
-        given, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)
+        values, weights = _pair(chunk) if isinstance(chunk, tuple) else (chunk, None)
         if weighted not in (None, weights is not None):
             raise ValueError("losses must yield weights with all chunks or with none")
         weighted = weights is not None
-        own = _float_type(np.asarray(given).dtype)
-        if start and np.result_type(own, dtype) != dtype:
+        kind = _float_type(np.asarray(values).dtype)
+        if start and np.result_type(kind, dtype) != dtype:
             raise ValueError(
-                f"losses must be of one type in all chunks, got {np.dtype(own)} after "
+                f"losses must be of one type in all chunks, got {np.dtype(kind)} after "
                 f"{np.dtype(dtype)}"
             )
-        losses = as_losses("losses", given, start=start, dtype=dtype)
+        losses = as_losses("losses", values, start=start, dtype=dtype)
         if weights is not None:
             weights = _as_weights("weights", weights, len(losses))
             weights = _whole("weights", weights, None)

@@ -48,7 +48,7 @@ def ks_threshold(
     """
     v, p = jnp.sort(benchmark_losses), jnp.sort(losses)
     m, n = len(v), len(p)
-    at, upto, before, under = (
+    reached, upto, before, under = (
         wide(jnp.searchsorted(a, v, side=side))
         for side in ("right", "left")
         for a in (v, p)
@@ -61,7 +61,7 @@ def ks_threshold(
         def least(a: Wide) -> Wide:
             return _least(a, kept)
 
-        ahead = excess(times(at, kept), times(least(upto), of_all))
+        ahead = excess(times(reached, kept), times(least(upto), of_all))
         behind = excess(times(least(under), of_all), times(before, kept))
         return largest(ahead), largest(behind)
 
@@ -69,10 +69,12 @@ def ks_threshold(
         return ~less(*leads(k))
 
     k = _first(crossed, n + 1)
-    found = p[jnp.minimum(k, n) - 1]
-    last = jnp.where(k > n, n, jnp.searchsorted(p, found, side="left"))
-    after = jnp.searchsorted(p, found, side="right")
+    crossing = p[jnp.minimum(k, n) - 1]
+    # Equal losses stay together: candidates are the ends of the run at the crossing.
+    last = jnp.where(k > n, n, jnp.searchsorted(p, crossing, side="left"))
+    after = jnp.searchsorted(p, crossing, side="right")
     of_last, of_after = leads(jnp.maximum(last, 1))[1], leads(after)[0]
+    # Compare G = lead / (m k) as fractions, multiplied crosswise.
     later = (k <= n) & (
         (last == 0) | less(times(of_after, wide(last)), times(of_last, wide(after)))
     )
@@ -111,4 +113,5 @@ def _first(holds: Callable[[jax.Array], jax.Array], last: jax.Array | int) -> ja
         )
 
     last = jnp.asarray(last, jnp.int32)
+    # 32 halvings suffice for any int32, and `vmap` needs no common condition.
     return fori_loop(0, 32, halve, (jnp.ones_like(last), last))[0]

@@ -52,14 +52,14 @@ class Message:
         return write(FORMAT, path, self._kind, *self._parts())
 
     def to_bytes(self) -> bytes:
-        """Return what `save` writes to a file, to send it some other way."""
+        """Return the bytes of the file that `save` writes, to send them another way."""
         return pack(FORMAT, self._kind, *self._parts())
 
     @classmethod
     def load(
         cls: type[_T], path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES
     ) -> _T:
-        """Read what `save` wrote.
+        """Read a message from a file that `save` wrote.
 
         Args:
             path: The file.
@@ -76,11 +76,11 @@ class Message:
 
     @classmethod
     def from_bytes(cls: type[_T], data: bytes, *, max_bytes: int = MAX_BYTES) -> _T:
-        """Read what `to_bytes` returned, or the bytes of a file that `save` wrote.
+        """Read a message from the bytes of `to_bytes`, or of a file that `save` wrote.
 
         Args:
             data: The bytes.
-            max_bytes: How many to read at most.
+            max_bytes: Most bytes to read.
 
         Raises:
             TypeError: If `data` is no bytes.
@@ -115,9 +115,9 @@ class Question(Message):
     Attributes:
         task: 32 hexadecimal digits, drawn at random for each filtering.
         round: Counted from 1.
-        limit: How many losses a client may have at most, so that sums fit 32 bits.
-        edges: `[E]`, ascending and distinct, float32 or float64: those of the first
-            round are the benchmark's losses.
+        limit: Maximum number of losses of a client, so that sums fit 32 bits.
+        edges: `[E]`, ascending and distinct, float32 or float64. In the first round,
+            the benchmark's losses.
     """
 
     task: str
@@ -257,13 +257,13 @@ def count_losses(
     Losses are rounded to the type of the question's edges first. Costs a sort.
 
     Args:
-        question: What the server asks.
+        question: The server's question.
         losses: The client's losses, `[n]`; there may be none.
         client: Its name.
         max_rounds: The last round that the client answers. The server needs 9 in
             float32 and 19 in float64 at most; more would show losses ever more exactly.
-        max_edges: The most edges that it counts at: the first round asks for those of
-            the benchmark's losses.
+        max_edges: The most edges that it counts at; the first round has one for each
+            of the benchmark's losses.
 
     Returns:
         The answer to send: how many losses lie below, at and between the edges.
@@ -282,23 +282,23 @@ def count_losses(
             f"max_edges is {max_edges}, but the question asks for counts at "
             f"{len(question.edges)} edges"
         )
-    own = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
-    if len(own) > question.limit:
+    ordered = np.sort(as_losses("losses", losses, dtype=question.edges.dtype))
+    if len(ordered) > question.limit:
         raise ValueError(
             f"losses must be at most {question.limit}, the question's limit, got "
-            f"{len(own)}"
+            f"{len(ordered)}"
         )
     counts = np.empty(2 * len(question.edges) + 1, np.uint32)
-    counts[:-1:2] = np.searchsorted(own, question.edges, "left")
-    counts[1::2] = np.searchsorted(own, question.edges, "right")
-    counts[-1] = len(own)
+    counts[:-1:2] = np.searchsorted(ordered, question.edges, "left")
+    counts[1::2] = np.searchsorted(ordered, question.edges, "right")
+    counts[-1] = len(ordered)
     return Counted(
         task=question.task, round=question.round, client=client, counts=counts
     )
 
 
 def check_bytes(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    """Refuse anything but an array of bytes of a shape."""
+    """Raise unless `array` is an array of bytes of a shape."""
     if (
         not isinstance(array, np.ndarray)
         or array.dtype != np.uint8
@@ -330,7 +330,7 @@ def check_counts(question: Question, answer: Any) -> np.ndarray:
 
 
 def check_ascending(counts: np.ndarray) -> None:
-    """Refuse counts that fall from one edge to a later one."""
+    """Raise if counts fall from one edge to a later one."""
     fall = np.flatnonzero(np.diff(counts) < 0)
     if fall.size:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The KS distance between a benchmark's losses and those that a threshold keeps.
+"""The KS distance between a benchmark's losses and the losses up to a threshold.
 
 In whole numbers: comparisons of rounded fractions picked another threshold in about one
 of a hundred random cases with ties.
@@ -47,7 +47,7 @@ class Counts:
     total: int
 
     def at(self, rows: np.ndarray) -> Counts:
-        """Return those at some of the edges."""
+        """Return the counts at some of the edges."""
         return Counts(self.below[rows], self.upto[rows], self.total)
 
     def __add__(self, other: Counts) -> Counts:
@@ -59,9 +59,9 @@ class Counts:
 class Objective:
     """The distance G(k) where the k smallest losses are kept, for k from 1 to n.
 
-    G is the larger of two leads. That of the benchmark's distribution over the kept
-    one does not fall with k, and the other one's does not rise: so both cross at one k,
-    G falls before it, and does not fall from it on.
+    G is the larger of two leads. The lead of the benchmark's distribution over the kept
+    one does not fall with k, and the lead of the kept one does not rise: so both cross
+    at one k, G falls before it, and does not fall from it on.
 
     Args:
         benchmark: The benchmark's losses, m of them.
@@ -83,6 +83,8 @@ class Objective:
 
     def leads(self, k: int) -> tuple[int, int]:
         """Return the leads of the benchmark and of the kept losses, times m k."""
+        # The supremum over losses is reached at an edge of the benchmark; for the
+        # opposite lead, just below one. Equal losses beyond k count up to k only.
         ahead = self._at * k - np.minimum(self._upto, k) * self.m
         return int(ahead.max()), self._behind(k)
 
@@ -97,6 +99,7 @@ class Objective:
             ahead, behind = self.leads(k)
             return ahead >= behind
 
+        # One lead minus the other is monotone in k: bisection needs O(log n) of them.
         return 1 + bisect.bisect_left(range(1, self.n + 1), True, key=crossed)
 
     def first_as_good(self, k: int) -> int:

@@ -34,15 +34,15 @@ def open_sum(
 ) -> np.ndarray:
     """Take the masks off the sum of masked counts: the server's part.
 
-    Every share that was revealed is checked against what its dealer committed to, and
-    so is the secret that they give.
+    Every revealed share is checked against its dealer's commitment, and so is the
+    secret that they give.
 
     Args:
-        keys: Those that all clients were given.
-        shares: Those of the clients that sent some, as all clients were given them.
-        masked: The masked counts of the survivors that clients were told.
-        revealed: What survivors revealed.
-        needed: How many clients that must be: what clients were given.
+        keys: Keys that were passed to all clients.
+        shares: Shares of the clients that sent them, as passed to all clients.
+        masked: Masked counts of the survivors that clients were told.
+        revealed: Shares that survivors revealed.
+        needed: Minimum number of clients, as passed to clients.
 
     Returns:
         The sum of the survivors' counts modulo 2^32, int64.
@@ -61,44 +61,44 @@ def open_sum(
     check_count("needed", needed, minimum=2)
     public, dealt = _by_client("keys", keys), _by_client("shares", shares)
     answered = _by_client("revealed", revealed)
-    alive = [one.client for one in masked]
+    alive = [message.client for message in masked]
     if min(len(answered), len(alive)) < needed:
         raise ValueError(
             f"masked and revealed must be of {needed} clients or more, got "
             f"{sorted(alive)} and {sorted(answered)}"
         )
-    for one in (*masked, *public.values(), *dealt.values(), *answered.values()):
-        check_question(masked[0], one)
+    for message in (*masked, *public.values(), *dealt.values(), *answered.values()):
+        check_question(masked[0], message)
     _check_senders(public, dealt, masked, answered)
-    found = _shares_that_fit(dealt, alive, answered)
-    for name, own in found.items():
-        if not own:
+    by_dealer = _shares_that_fit(dealt, alive, answered)
+    for name, by_holder in by_dealer.items():
+        if not by_holder:
             raise ValueError(
                 f"shares of {name!r} came too late: nobody revealed any. Leave them out"
             )
-        if len(own) < needed:
-            silent = sorted(set(answered) - set(own))
+        if len(by_holder) < needed:
+            silent = sorted(set(answered) - set(by_holder))
             raise ValueError(
                 f"the shares of {name!r} that were revealed must be {needed}, got "
-                f"{len(own)}: {silent} left theirs out"
+                f"{len(by_holder)}: {silent} left theirs out"
             )
     number = {name: i + 1 for i, name in enumerate(sorted(public))}
     total = np.zeros(len(masked[0].counts), np.uint32)
-    for one in masked:
-        total = total + one.counts.astype(np.uint32)
+    for message in masked:
+        total = total + message.counts.astype(np.uint32)
     for name in sorted(dealt):
         # Its own share last: nobody has committed to that.
-        held = sorted(found[name], key=lambda who: (who == name, who))[:needed]
-        secret = join({number[who]: found[name][who] for who in held})
+        held = sorted(by_dealer[name], key=lambda who: (who == name, who))[:needed]
+        secret = join({number[who]: by_dealer[name][who] for who in held})
         raw = secret.to_bytes(LENGTH)[-32:]
         key = X25519PrivateKey.from_private_bytes(raw)
         if name in alive:
-            given = commitment(masked[0], f"seed {name!r}", raw)
+            actual = commitment(masked[0], f"seed {name!r}", raw)
             bound = dealt[name].seed
         else:
-            given = key.public_key().public_bytes_raw()
+            actual = key.public_key().public_bytes_raw()
             bound = public[name].keys[1]
-        if secret >= 1 << 256 or given != bound.tobytes():
+        if secret >= 1 << 256 or actual != bound.tobytes():
             raise ValueError(
                 f"the shares of {name!r}, though it committed to them, do not give its "
                 f"{'seed' if name in alive else 'key'}. Begin a new sum without it, if "
@@ -116,13 +116,13 @@ def open_sum(
 
 
 def _by_client(name: str, messages: Iterable[_M]) -> dict[str, _M]:
-    found: dict[str, _M] = {}
-    for one in messages:
-        if found.setdefault(one.client, one) is not one:
+    by_name: dict[str, _M] = {}
+    for message in messages:
+        if by_name.setdefault(message.client, message) is not message:
             raise ValueError(
-                f"{name} must be of distinct clients, got two of {one.client!r}"
+                f"{name} must be of distinct clients, got two of {message.client!r}"
             )
-    return found
+    return by_name
 
 
 def _check_senders(
@@ -131,13 +131,13 @@ def _check_senders(
     masked: Sequence[Counted],
     answered: Mapping[str, Revealed],
 ) -> None:
-    """Refuse messages that can't all be of one sum."""
-    alive = [one.client for one in masked]
-    for one in masked:
-        if len(one.counts) != len(masked[0].counts):
+    """Raise if messages cannot all be of one sum."""
+    alive = [message.client for message in masked]
+    for message in masked:
+        if len(message.counts) != len(masked[0].counts):
             raise ValueError(
                 f"masked must have counts of one length, got {len(masked[0].counts)} "
-                f"and {len(one.counts)} from {one.client!r}"
+                f"and {len(message.counts)} from {message.client!r}"
             )
     if len(set(alive)) < len(alive) or not set(alive) <= set(dealt) <= set(public):
         raise ValueError(
@@ -148,28 +148,28 @@ def _check_senders(
     if strangers:
         raise ValueError(f"revealed must be of survivors, got {sorted(strangers)}")
     all_keys = keys_digest(masked[0], public)
-    for one in (*dealt.values(), *masked):
-        if one.keys is None or not np.array_equal(one.keys, all_keys):
+    for message in (*dealt.values(), *masked):
+        if message.keys is None or not np.array_equal(message.keys, all_keys):
             raise ValueError(
-                f"keys must be those that all clients were given, but {one.client!r} "
-                "has a hash of others: open the sum with the keys that it got, or "
-                "begin a new one"
+                "keys must be those that all clients were given, but "
+                f"{message.client!r} has a hash of others: open the sum with the keys "
+                "that it got, or begin a new one"
             )
-    for one in masked:
-        sent = answered.get(one.client)
-        if sent is not None and sent.masked.tobytes() != masked_digest(one):
+    for message in masked:
+        sent = answered.get(message.client)
+        if sent is not None and sent.masked.tobytes() != masked_digest(message):
             raise ValueError(
-                f"masked counts of {one.client!r} must be those that it sent, and were "
-                "changed since"
+                f"masked counts of {message.client!r} must be those that it sent, and "
+                "were changed since"
             )
-    for name, one in dealt.items():
-        if {name, *one.others} != set(public):
+    for name, message in dealt.items():
+        if {name, *message.others} != set(public):
             raise ValueError(
                 f"keys must be those that all clients were given: {name!r} dealt to "
-                f"{sorted(one.others)}, but keys are of {sorted(public)}"
+                f"{sorted(message.others)}, but keys are of {sorted(public)}"
             )
-    for name, one in answered.items():
-        unknown = set(one.others) - set(dealt)
+    for name, message in answered.items():
+        unknown = set(message.others) - set(dealt)
         if unknown:
             raise ValueError(
                 f"shares must be all that clients were given: {name!r} revealed those "
@@ -182,16 +182,16 @@ def _shares_that_fit(
     alive: Collection[str],
     answered: Mapping[str, Revealed],
 ) -> dict[str, dict[str, int]]:
-    """Return what was revealed, by dealer and holder, if all of it was committed to.
+    """Return the revealed shares by dealer and holder, checked against commitments.
 
-    Of survivors it must be shares of their seeds, and of the others those of keys.
+    They must be shares of the seeds of survivors, and of the keys of the others.
     """
-    found: dict[str, dict[str, int]] = {name: {} for name in dealt}
+    by_dealer: dict[str, dict[str, int]] = {name: {} for name in dealt}
     wrong: dict[str, list[str]] = {}
     late: dict[str, list[str]] = {}
-    for holder, one in answered.items():
-        for dealer, share in zip(one.others, one.shares.tolist(), strict=True):
-            found[dealer][holder] = int.from_bytes(bytes(share))
+    for holder, message in answered.items():
+        for dealer, share in zip(message.others, message.shares.tolist(), strict=True):
+            by_dealer[dealer][holder] = int.from_bytes(bytes(share))
             if dealer == holder:
                 continue
             row = dealt[dealer].others.index(holder)
@@ -202,7 +202,7 @@ def _shares_that_fit(
                 kind
                 for kind in bound
                 if bound[kind].tobytes()
-                == commitment(one, share_name(kind, dealer, holder), bytes(share))
+                == commitment(message, share_name(kind, dealer, holder), bytes(share))
             ]
             if not kinds:
                 wrong.setdefault(holder, []).append(dealer)
@@ -228,4 +228,4 @@ def _shares_that_fit(
             )
             + ". masked must be of the survivors that clients were told"
         )
-    return found
+    return by_dealer

@@ -103,7 +103,7 @@ def sample_losses(
             every process).
     """
     check_loss(loss)
-    given, mesh = mesh, along(mesh, axis)
+    given_mesh, mesh = mesh, along(mesh, axis)
     stay = any(is_on(leaf, mesh) for leaf in jax.tree.leaves(examples))
 
     def on_mesh_or_here(leaf: jax.Array) -> Any:
@@ -131,20 +131,20 @@ def sample_losses(
         )
     parameters = split(params)
     first = jax.eval_shape(first_row, examples)
-    each = activations(functools.partial(_loss, loss), parameters, first)
+    entries = activations(functools.partial(_loss, loss), parameters, first)
     rows = chunk_rows(
         n,
-        max(1, each),
+        max(1, entries),
         chunk_size=chunk_size,
         devices=devices,
         entries=_ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE),
     )
     parameters = replicate(parameters, mesh)
-    if mesh is not None and given is not None and (stay or not gather):
-        found = _on_devices(loss, parameters, examples, n, rows, mesh, progress)
+    if mesh is not None and given_mesh is not None and (stay or not gather):
+        on_devices = _on_devices(loss, parameters, examples, n, rows, mesh, progress)
         if not gather:
-            return on_axis(found, given, axis)
-        return to_hosts(found)[:n]
+            return on_axis(on_devices, given_mesh, axis)
+        return to_hosts(on_devices)[:n]
     parts: list[np.ndarray] = []
     chunks = list(chunk_slices(n, rows))
     for chunk in track(chunks, progress=progress, label="Losses"):
@@ -197,14 +197,14 @@ def _on_devices(
     kind = jax.eval_shape(
         functools.partial(_loss, loss), parameters, jax.eval_shape(first_row, examples)
     )
-    found = shard(np.zeros(share * devices, kind.dtype), mesh)
+    losses = shard(np.zeros(share * devices, kind.dtype), mesh)
     starts = [min(start, share - rows) for start in range(0, share, rows)]
     for start in track(starts, progress=progress, label="Losses"):
-        found = _more(loss, parameters, examples, found, start, rows, mesh)
-    wrong, row, value = to_hosts(_wrong(found))
+        losses = _more(loss, parameters, examples, losses, start, rows, mesh)
+    wrong, row, value = to_hosts(_wrong(losses))
     if wrong:
         _refuse(int(row), value)
-    return found
+    return losses
 
 
 @compiled(static_argnums=(0, 5, 6), donate_argnums=3)
@@ -212,31 +212,33 @@ def _more(
     loss: Loss,
     parameters: Parameters,
     examples: Any,
-    found: jax.Array,
+    losses: jax.Array,
     start: int,
     rows: int,
     mesh: jax.sharding.Mesh,
 ) -> jax.Array:
     """Compute the losses of some rows of every device."""
 
-    def own(parameters: Any, examples: Any, found: jax.Array, start: jax.Array) -> Any:
+    def on_shard(
+        parameters: Any, examples: Any, losses: jax.Array, start: jax.Array
+    ) -> Any:
         def cut(leaf: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(leaf, start, rows)
 
-        some = map_leaves(cut, examples)
+        rows_here = map_leaves(cut, examples)
         return jax.lax.dynamic_update_slice_in_dim(
-            found, _losses(loss, parameters, some), start, 0
+            losses, _losses(loss, parameters, rows_here), start, 0
         )
 
     split, same = jax.P(AXIS), jax.P()
     run: Any = jax.shard_map(
-        own,
+        on_shard,
         mesh=mesh,
         in_specs=(same, split, split, same),
         out_specs=split,
         check_vma=False,
     )
-    return run(parameters, examples, found, jnp.int32(start))
+    return run(parameters, examples, losses, jnp.int32(start))
 
 
 @jax.jit

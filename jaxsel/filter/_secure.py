@@ -11,9 +11,8 @@ the server, and nobody signs them.
 
 Clients commit to the shares that they deal, so that one that deals or reveals others is
 named, and the sum is not opened wrongly. Shares and masked counts carry a hash of the
-keys of all clients, and what is revealed one of the masked counts: whoever got others
-is noticed before a sum comes out. That a client masks other counts than it has can't be
-seen.
+keys of all clients, and revealed shares a hash of the masked counts: a client that got
+others is noticed before a sum comes out. Wrong counts of a client can't be noticed.
 
 References:
     Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine
@@ -78,7 +77,7 @@ class SecureClient:
         """Return shares of its secrets, one for each of the others.
 
         Args:
-            keys: Those of all clients, its own among them, as the server passes them.
+            keys: Keys of all clients, its own among them, as the server passes them.
 
         Raises:
             ValueError: If they are fewer than needed, no more than half of the clients
@@ -86,11 +85,11 @@ class SecureClient:
                 it sent them.
         """
         self._begin(2)
-        for one in keys:
-            check_question(self._counted, one)
-            if self._keys.setdefault(one.client, one) is not one:
+        for message in keys:
+            check_question(self._counted, message)
+            if self._keys.setdefault(message.client, message) is not message:
                 raise ValueError(
-                    f"keys must be of distinct clients, got {one.client!r}"
+                    f"keys must be of distinct clients, got {message.client!r}"
                 )
         name = self._counted.client
         if name not in self._keys or len(self._keys) < self._needed:
@@ -138,7 +137,7 @@ class SecureClient:
         """Return its counts, masked.
 
         Args:
-            shares: Those of all clients that sent some, its own among them.
+            shares: Shares of all clients that sent them, its own among them.
 
         Raises:
             ValueError: If they are of fewer clients than needed, or one can't be
@@ -148,28 +147,30 @@ class SecureClient:
         self._begin(3)
         name, key = self._counted.client, self._secret[1]
         all_keys = self._keys_digest()
-        for one in shares:
-            check_question(self._counted, one)
-            if not np.array_equal(one.keys, all_keys):
+        for message in shares:
+            check_question(self._counted, message)
+            if not np.array_equal(message.keys, all_keys):
                 raise ValueError(
-                    f"shares of {one.client!r} must be by the keys that {name!r} got, "
-                    "but it got others: begin a new sum"
+                    f"shares of {message.client!r} must be by the keys that {name!r} "
+                    "got, but it got others: begin a new sum"
                 )
-            if one.client == name:
+            if message.client == name:
                 continue
-            if one.client not in self._keys or name not in one.others:
-                raise ValueError(f"shares of {one.client!r} are not for {name!r}")
-            row = one.others.index(name)
+            if message.client not in self._keys or name not in message.others:
+                raise ValueError(f"shares of {message.client!r} are not for {name!r}")
+            row = message.others.index(name)
             both = _opened(
-                self._cipher(one.client, name), one.sealed[row].tobytes(), one.client
+                self._cipher(message.client, name),
+                message.sealed[row].tobytes(),
+                message.client,
             )
-            bound = _commitments(self._counted, one.client, name, both)
-            if b"".join(bound) != one.commitments[row].tobytes():
+            bound = _commitments(self._counted, message.client, name, both)
+            if b"".join(bound) != message.commitments[row].tobytes():
                 raise ValueError(
-                    f"the share of {one.client!r} does not fit its commitments: begin "
-                    "a new sum without it"
+                    f"the share of {message.client!r} does not fit its commitments: "
+                    "begin a new sum without it"
                 )
-            self._held[one.client] = both
+            self._held[message.client] = both
         if len(self._held) < self._needed:
             raise ValueError(
                 f"shares must be of {self._needed} clients or more, got "
@@ -181,6 +182,7 @@ class SecureClient:
             if other != name:
                 public = self._keys[other].keys[1].tobytes()
                 mask = pair_mask(key, public, name, other, self._counted)
+                # Opposite signs on both sides: the mask cancels in the sum modulo 2^32.
                 total = total + mask if name < other else total - mask
         masked = dataclasses.replace(self._counted, counts=total, keys=all_keys)
         self._sent = masked_digest(masked)
@@ -190,7 +192,7 @@ class SecureClient:
         """Return shares of the own masks of survivors, and of others' mask keys.
 
         Args:
-            survivors: Clients whose masked counts the server has.
+            survivors: Clients of the masked counts that the server has.
 
         Raises:
             ValueError: If they are fewer than needed, or strangers are among them.
@@ -204,8 +206,10 @@ class SecureClient:
             )
         names = sorted(self._held)
         parts = [
-            self._held[one][LENGTH:] if one in alive else self._held[one][:LENGTH]
-            for one in names
+            self._held[client][LENGTH:]
+            if client in alive
+            else self._held[client][:LENGTH]
+            for client in names
         ]
         sent = _rows([self._sent])[0]
         return Revealed(**self._sender, others=names, shares=_rows(parts), masked=sent)
@@ -213,9 +217,9 @@ class SecureClient:
     def to_bytes(self) -> bytes:
         """Return all that the client knows, to go on in another process.
 
-        Its keys and counts are among it: nobody else may see these bytes, and they must
-        be replaced by newer ones before what a method returned is sent. A client that
-        goes on twice from the same bytes may open both of its masks.
+        They hold its keys and counts: nobody else may see these bytes, and they must be
+        replaced by newer ones before the result of a method is sent. A client that goes
+        on twice from the same bytes may open both of its masks.
         """
         held = sorted(self._held)
         known = sorted(self._keys)
@@ -238,10 +242,10 @@ class SecureClient:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SecureClient:
-        """Return the client that `to_bytes` was called of.
+        """Return the client that `to_bytes` stored.
 
         Args:
-            data: What it returned.
+            data: The bytes.
 
         Raises:
             ValueError: If it is anything else, or damaged.
@@ -269,8 +273,8 @@ class SecureClient:
             *secret, client._own = (row.tobytes() for row in arrays["secret"])
             client._secret = tuple(map(X25519PrivateKey.from_private_bytes, secret))
             for name, pair in zip(known, arrays["keys"][1:], strict=True):
-                mine: dict[str, Any] = sender | {"client": name}
-                client._keys[name] = Keys(**mine, keys=pair)
+                identity: dict[str, Any] = sender | {"client": name}
+                client._keys[name] = Keys(**identity, keys=pair)
             for name, both in zip(held, arrays["shares"][1:], strict=True):
                 client._held[name] = both.tobytes()
             client._stage = check_count("stage", fields["stage"], minimum=0)
@@ -284,8 +288,8 @@ class SecureClient:
 
     @property
     def _sender(self) -> dict[str, Any]:
-        one = self._counted
-        return {"task": one.task, "round": one.round, "client": one.client}
+        counted = self._counted
+        return {"task": counted.task, "round": counted.round, "client": counted.client}
 
     def _keys_digest(self) -> np.ndarray:
         return keys_digest(self._counted, self._keys)
@@ -318,7 +322,7 @@ def _names(field: str, value: Any) -> list[str]:
 
 
 def commitment(counted: FromClient, about: str, secret: bytes) -> bytes:
-    """Return what binds a client to a secret of 32 bytes or more that it keeps."""
+    """Return the hash that commits a client to a secret of 32 bytes or more."""
     info = f"jaxsel.filter {counted.task} {counted.round} {about}".encode()
     return hashlib.sha256(info + b"\0" + secret).digest()
 
@@ -339,14 +343,14 @@ def masked_digest(masked: Counted) -> bytes:
 
 
 def share_name(kind: str, dealer: str, holder: str) -> str:
-    """Return what a commitment to a share is about: `kind` is "key" or "seed"."""
+    """Name a share for its commitment; `kind` is "key" or "seed"."""
     return f"{kind} share {dealer!r} {holder!r}"
 
 
 def _commitments(
     counted: FromClient, dealer: str, holder: str, both: bytes
 ) -> list[bytes]:
-    """Return the commitments to what a holder has of a dealer's key and seed."""
+    """Return the commitments to a holder's shares of a dealer's key and seed."""
     return [
         commitment(counted, share_name(kind, dealer, holder), part)
         for kind, part in (("key", both[:LENGTH]), ("seed", both[LENGTH:]))

@@ -97,7 +97,7 @@ class Revealed(_Pieces):
         task: The question's.
         round: The question's.
         client: The client's name.
-        others: Whose shares they are, R names.
+        others: Names of the R clients that dealt the shares.
         shares: `[R, 66]` uint8.
         masked: `[32]` uint8, SHA-256 of the masked counts that the client sent.
     """

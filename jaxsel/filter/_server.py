@@ -39,12 +39,12 @@ class FilterServer:
     Attributes:
         task: 32 hexadecimal digits.
         benchmark: The benchmark's distribution: its losses go to the clients.
-        clients: Those that still take part.
-        left_out: Why the others do not, by name.
-        round: Questions that were answered.
-        answers: What each client has answered, if that is known to the server.
-        sums: What all clients together have answered, under secure aggregation.
-        max_losses: How many losses a client may have; None for the default.
+        clients: Clients that still take part.
+        left_out: Reasons why the others do not, by name.
+        round: Number of questions answered.
+        answers: Answers of each client, if known to the server.
+        sums: Sums of the clients' answers, under secure aggregation.
+        max_losses: Maximum number of losses of a client; None for the default.
     """
 
     task: str
@@ -61,13 +61,13 @@ class FilterServer:
     @property
     def question(self) -> Question | None:
         """Next question to the clients; None once the threshold is known."""
-        found = self._replay()
-        if isinstance(found, Solution):
+        result = self._replay()
+        if isinstance(result, Solution):
             return None
         limit = (_RING - 1) // len(self.clients)
         if self.max_losses is not None:
             limit = min(limit, self.max_losses)
-        return Question(task=self.task, round=self.round + 1, limit=limit, edges=found)
+        return Question(task=self.task, round=self.round + 1, limit=limit, edges=result)
 
     @property
     def threshold(self) -> LossThreshold:
@@ -79,18 +79,18 @@ class FilterServer:
         Raises:
             ValueError: If there is a question left.
         """
-        found = self._replay()
-        if not isinstance(found, Solution):
+        result = self._replay()
+        if not isinstance(result, Solution):
             raise ValueError("threshold is not known yet: ask the question first")
         counts = self._sum(self.benchmark.edges)
         assert counts is not None
         return LossThreshold(
-            value=found.value,
-            distance=found.distance,
-            n_kept=found.kept,
+            value=result.value,
+            distance=result.distance,
+            n_kept=result.kept,
             n=counts.total,
             n_benchmark=self.benchmark.total,
-            share=found.kept / counts.total,
+            share=result.kept / counts.total,
             benchmark=self.benchmark,
         )
 
@@ -114,29 +114,29 @@ class FilterServer:
                 have no loss.
         """
         question = self._asked()
-        found: dict[str, tuple[Asked, ...]] = {}
+        accepted: dict[str, tuple[Asked, ...]] = {}
         left_out = dict(self.left_out)
         for answer in answers:
             name = answer.client
             try:
                 if name not in self.clients:
                     raise ValueError("it was not asked")
-                if name in found:
+                if name in accepted:
                     raise ValueError("it answered twice")
                 asked = question.edges, check_counts(question, answer)
                 before = self.answers.get(name, ())
                 check_agreement([*before, asked])
-                found[name] = *before, asked
+                accepted[name] = *before, asked
             except ValueError as error:
                 left_out.setdefault(name, f"round {question.round}: {error}")
         for name in self.clients:
-            if name not in found:
+            if name not in accepted:
                 left_out.setdefault(name, f"round {question.round}: no answer")
         if self.max_losses is None and not self.round:
-            for name, why in outsized(found).items():
+            for name, why in outsized(accepted).items():
                 left_out.setdefault(name, f"round {question.round}: {why}")
         clients = tuple(name for name in self.clients if name not in left_out)
-        kept = {name: found[name] for name in clients}
+        kept = {name: accepted[name] for name in clients}
         total = sum(claimed(asked) for asked in kept.values())
         return self._next(clients, left_out, total, answers=kept)
 
@@ -159,7 +159,7 @@ class FilterServer:
 
         Args:
             counts: Sum of the counts of `clients`, `[2 E + 1]`.
-            clients: Whose counts are in it.
+            clients: Names of the clients counted in it.
             again: Whether to ask the rest again where clients have dropped out.
 
         Raises:
@@ -217,7 +217,7 @@ class FilterServer:
         )
 
     def _replay(self) -> Solution | np.ndarray:
-        """Return the solution, or the edges whose counts it lacks."""
+        """Return the solution, or the edges of the next question."""
         search = solve(self.benchmark, exact=False)
         try:
             edges = next(search)
@@ -230,15 +230,15 @@ class FilterServer:
     def _sum(self, edges: np.ndarray) -> Counts | None:
         """Return the sum of all clients' counts at the edges, if all have answered."""
         sides = [self.answers.get(name, ()) for name in self.clients]
-        found = [
+        answers = [
             counts
             for asked in ([self.sums] if self.sums else sides)
-            for own, counts in asked
-            if np.array_equal(own, edges)
+            for asked_edges, counts in asked
+            if np.array_equal(asked_edges, edges)
         ]
-        if len(found) < (1 if self.sums else len(sides)):
+        if len(answers) < (1 if self.sums else len(sides)):
             return None
-        total = np.sum(found, axis=0)
+        total = np.sum(answers, axis=0)
         return Counts(total[:-1:2], total[1::2], int(total[-1]))
 
 
@@ -259,9 +259,9 @@ def filter_server(
 
     Args:
         benchmark_losses: Losses of clean samples, `[m]`. The clients learn them.
-        clients: Names of those who take part.
-        dtype: "float32" or "float64": what losses are rounded to.
-        max_losses: How many losses a client may have: the more, the further a single
+        clients: Names of the clients that take part.
+        dtype: Type that losses are rounded to: "float32" or "float64".
+        max_losses: Maximum number of losses of a client: the more, the further a single
             client can move the threshold. If None, 20 times as many as the median of
             the clients that have any. Under secure aggregation nobody sees how many a
             client has: then the limit applies to the sum only, and None is no limit.

@@ -20,6 +20,7 @@ def split(secret: int, n: int, needed: int) -> list[int]:
     shares: list[int] = []
     for x in range(1, n + 1):
         value = 0
+        # Horner's rule for the polynomial at x; its value at 0 is the secret.
         for coefficient in reversed(coefficients):
             value = (value * x + coefficient) % PRIME
         shares.append(value)
@@ -30,6 +31,7 @@ def join(shares: Mapping[int, int]) -> int:
     """Return the secret of shares by their numbers; of too few, something else."""
     total = 0
     for x, value in shares.items():
+        # Lagrange interpolation at 0.
         top, bottom = value, 1
         for other in shares:
             if other != x:

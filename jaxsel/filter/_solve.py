@@ -29,8 +29,8 @@ class Solution:
     Attributes:
         value: Losses up to this are kept.
         kept: Their weight.
-        total: That of all losses.
-        distance: The KS distance between those kept and the benchmark's.
+        total: Weight of all losses.
+        distance: KS distance between the kept losses and the benchmark's.
     """
 
     value: float
@@ -91,14 +91,23 @@ def _order(
     low, high = to_place(np.array([-np.inf, np.inf], edges.dtype)).tolist()
     below, upto = 0, counts.total
     while True:
-        at = int(np.searchsorted(counts.upto, k))
-        if at < len(edges) and counts.below[at] < k:
-            return _Order(float(edges[at]), int(counts.below[at]), int(counts.upto[at]))
-        if at:
-            low, below = int(to_place(edges[at - 1 : at])[0]), int(counts.upto[at - 1])
-        if at < len(edges):
-            high, upto = int(to_place(edges[at : at + 1])[0]), int(counts.below[at])
+        index = int(np.searchsorted(counts.upto, k))
+        if index < len(edges) and counts.below[index] < k:
+            return _Order(
+                float(edges[index]), int(counts.below[index]), int(counts.upto[index])
+            )
+        if index:
+            low, below = (
+                int(to_place(edges[index - 1 : index])[0]),
+                int(counts.upto[index - 1]),
+            )
+        if index < len(edges):
+            high, upto = (
+                int(to_place(edges[index : index + 1])[0]),
+                int(counts.below[index]),
+            )
         if not exact and upto - below == 1:
+            # Any threshold from the loss up to `high` keeps it: its value isn't needed.
             last = to_float(np.array([high - 1]), edges.dtype)
             return _Order(float(last[0]), below, upto)
         edges = to_float(split(low, high, PARTS), edges.dtype)
@@ -108,7 +117,7 @@ def _order(
 def run(
     runs: Sequence[Questions], ask: Callable[[np.ndarray], Counts]
 ) -> list[Solution]:
-    """Run several at once: what they ask together is one question.
+    """Run several searches at once, with their edges merged into one question.
 
     Args:
         runs: Generators of `solve`.
@@ -117,26 +126,28 @@ def run(
     Returns:
         The solution of each.
     """
-    found: dict[int, Solution] = {}
+    solutions: dict[int, Solution] = {}
     waiting: dict[int, tuple[Questions, Any]] = {
-        i: (each, None) for i, each in enumerate(runs)
+        i: (search, None) for i, search in enumerate(runs)
     }
     while waiting:
         asked: dict[int, tuple[Questions, np.ndarray]] = {}
-        for i, (each, counts) in waiting.items():
+        for i, (search, counts) in waiting.items():
             try:
-                asked[i] = each, each.send(counts)
+                asked[i] = search, search.send(counts)
             except StopIteration as end:
-                found[i] = end.value
+                solutions[i] = end.value
         if not asked:
             break
         if len(asked) == 1:
-            waiting = {i: (each, ask(own)) for i, (each, own) in asked.items()}
+            waiting = {
+                i: (search, ask(wanted)) for i, (search, wanted) in asked.items()
+            }
             continue
-        edges = np.unique(np.concatenate([own for _, own in asked.values()]))
+        edges = np.unique(np.concatenate([wanted for _, wanted in asked.values()]))
         counts = ask(edges)
         waiting = {
-            i: (each, counts.at(np.searchsorted(edges, own)))
-            for i, (each, own) in asked.items()
+            i: (search, counts.at(np.searchsorted(edges, wanted)))
+            for i, (search, wanted) in asked.items()
         }
-    return [found[i] for i in range(len(runs))]
+    return [solutions[i] for i in range(len(runs))]

@@ -43,6 +43,7 @@ class Streamed:
         above = np.append(self._counts.below, self._counts.total)
         lower = np.append(0, self._counts.upto)
         inside = above - lower
+        # Too much to hold: count at all edges, old and new, in a pass of its own.
         if inside[cells].sum() > GATHERED:
             self._count(np.union1d(self._edges, edges))
             return self._counts.at(np.searchsorted(self._edges, edges))
@@ -53,9 +54,9 @@ class Streamed:
         upto[known] = self._counts.upto[cell[known]]
         for c in cells.tolist():
             rows = np.flatnonzero(new & (cell == c))
-            here = self._cells[c].counts(edges[rows])
-            below[rows] += here.below
-            upto[rows] += here.upto
+            inner = self._cells[c].counts(edges[rows])
+            below[rows] += inner.below
+            upto[rows] += inner.upto
         return Counts(below, upto, self._counts.total)
 
     def apart(self) -> Streamed:
@@ -93,19 +94,21 @@ class Streamed:
             return
         bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
         low, high = bounds[cells[0]], bounds[cells[-1] + 1]
-        found: list[list[Chunk]] = [[] for _ in cells]
+        gathered: list[list[Chunk]] = [[] for _ in cells]
         for losses, weights in self.read():
             rows = np.flatnonzero((losses > low) & (losses < high))
             if weights is not None:
                 rows = rows[weights[rows] > 0]
             cell = np.searchsorted(self._edges, losses[rows])
-            # What lies on an edge is counted already, and not inside its interval.
+            # A loss on an edge is counted already, and not inside its interval.
             cell[losses[rows] == bounds[cell + 1]] = -1
-            for own, c in zip(found, cells, strict=True):
+            for chunks, c in zip(gathered, cells, strict=True):
                 part = rows[cell == c]
-                own.append((losses[part], None if weights is None else weights[part]))
-        for own, c in zip(found, cells, strict=True):
-            part = Sorted(*joined(own)) if own else None
+                chunks.append(
+                    (losses[part], None if weights is None else weights[part])
+                )
+        for chunks, c in zip(gathered, cells, strict=True):
+            part = Sorted(*joined(chunks)) if chunks else None
             if part is None or part.total != inside[c]:
                 raise ValueError(_CHANGED)
             self._cells[c] = part

@@ -64,7 +64,7 @@ def streamed_losses(
     """
     check_loss(loss)
     mesh = along(mesh, axis)
-    trees: Any = jax.tree  # whose own types are incomplete
+    trees: Any = jax.tree  # its own types are incomplete
     leaves, structure = trees.flatten(examples)
     sources = _Sources(leaves)
     n = sources.n
@@ -87,42 +87,42 @@ def streamed_losses(
             "devices": devices,
         }
     saved = SavedStream(checkpoint, checkpoint_every, settings, parameters)
-    found: list[np.ndarray] = []
+    computed: list[np.ndarray] = []
     states: list[Any] = [0] * len(sources.bases)
     if (kept := saved.load()) is not None:
-        found, states = [kept[0]["losses"]], kept[1]
-    done = sum(map(len, found))
+        computed, states = [kept[0]["losses"]], kept[1]
+    done = sum(map(len, computed))
     total = None if n is None else -(-(n - done) // rows)
-    here = replicate(parameters, mesh)
+    on_mesh = replicate(parameters, mesh)
     with contextlib.closing(sources.chunks(rows, states)) as chunks:
         for parts in track(chunks, progress=progress, label="Losses", total=total):
             filled = parts[0].stop - parts[0].start
             tree = trees.unflatten(structure, sources.leaves(parts))
             chunk = take_rows(tree, slice(filled), rows)
-            losses = gather(_losses(loss, here, shard(chunk, mesh)))[:filled]
+            losses = gather(_losses(loss, on_mesh, shard(chunk, mesh)))[:filled]
             bad = np.flatnonzero(~np.isfinite(losses))
             if bad.size:
                 raise ValueError(
                     "loss must be finite for every example, but that of example "
                     f"{done + bad[0]} is {losses[bad[0]]}"
                 )
-            found.append(losses)
+            computed.append(losses)
             done += filled
             states = [part.state for part in parts]
             if saved.count():
-                found = [np.concatenate(found)]
-                saved.save({"losses": found[0]}, states)
-    result = np.concatenate(found)
+                computed = [np.concatenate(computed)]
+                saved.save({"losses": computed[0]}, states)
+    result = np.concatenate(computed)
     saved.save({"losses": result}, states)
     return result
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _losses(loss: Loss, parameters: Parameters, examples: Any) -> jax.Array:
-    each: Callable[[Any], jax.Array] = functools.partial(
+    example_losses: Callable[[Any], jax.Array] = functools.partial(
         example_loss, loss, parameters, parameters.selected
     )
-    return jax.vmap(each)(examples)
+    return jax.vmap(example_losses)(examples)
 
 
 class _Sources:
@@ -174,7 +174,7 @@ class _Sources:
         (self.n,) = lengths
 
     def about(self, leaf: Any) -> Any:
-        """Return what identifies one of the leaves."""
+        """Return the identity of a leaf, for checkpoints."""
         return leaf.about if isinstance(leaf, Rows) else fingerprint(np.asarray(leaf))
 
     def chunks(
@@ -188,8 +188,8 @@ class _Sources:
         try:
             yield from zip(*passes, strict=True)
         finally:
-            for each in passes:
-                each.close()
+            for reader in passes:
+                reader.close()
 
     def leaves(self, parts: tuple[RowChunk, ...]) -> list[np.ndarray]:
         """Return the leaves of one chunk."""

@@ -40,16 +40,16 @@ def tally(losses: np.ndarray, weights: np.ndarray | None, edges: np.ndarray) -> 
         return np.subtract(bins, first - 1, dtype=np.int64)  # indexes fastest
 
     n_bins = last - first + 3
-    own, at = bin_of(losses), bin_of(edges)
+    loss_bins, edge_bins = bin_of(losses), bin_of(edges)
     shared = np.zeros(n_bins, bool)
-    shared[at] = True
-    rows = np.flatnonzero(shared[own])
+    shared[edge_bins] = True
+    rows = np.flatnonzero(shared[loss_bins])
     near = Sorted(losses[rows], None if weights is None else weights[rows])
-    weight = _weight_of(own, weights, n_bins)
-    # What lies in lower bins that hold no edge: the others are counted among the near.
-    bins, upto = distinct(at), np.cumsum(weight)
+    weight = _weight_of(loss_bins, weights, n_bins)
+    # Weight of lower bins without edges; `near` counts the bins with edges.
+    bins, upto = distinct(edge_bins), np.cumsum(weight)
     offset = upto[bins] - np.cumsum(weight[bins])
-    offset = offset[np.searchsorted(bins, at)]
+    offset = offset[np.searchsorted(bins, edge_bins)]
     counts = near.counts(edges)
     return Counts(counts.below + offset, counts.upto + offset, int(upto[-1]))
 

@@ -1,4 +1,4 @@
-"""The threshold below which losses look like those of a clean benchmark."""
+"""The threshold of losses that matches their distribution to a clean benchmark."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _DRAWN = 0.6  # share of the benchmark's losses that a replicate of `band` draws
 @compared
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossThreshold:
-    """Samples whose loss is at most `value` are kept.
+    """The largest loss to keep.
 
     Attributes:
-        value: The largest loss that is kept.
+        value: Samples with at most this loss are kept.
         distance: KS distance between the kept losses and the benchmark's, in [0, 1].
-        n_kept: How many are kept.
-        n: Of how many.
+        n_kept: Number of losses kept.
+        n: Number of losses.
         n_benchmark: Number of benchmark losses.
         share: Share of the weight that is kept: `n_kept / n` without weights.
         benchmark: The benchmark's distribution, for `band`.
@@ -129,14 +129,15 @@ class LossThreshold:
         if executor is not None:
             check_executor(executor)
         drawn = math.ceil(_DRAWN * self.n_benchmark)
-        found = solutions(benchmark, source, drawn, key, replicates, executor)
-        values = np.array([one.value for one in found])
+        replicas = solutions(benchmark, source, drawn, key, replicates, executor)
+        values = np.array([solution.value for solution in replicas])
         # As many outside on either side; rounded first, as .05 of 200 lies below 10.
         outside = int(round((1 - level) / 2 * replicates, 9))
         low, high = np.sort(values)[[outside, replicates - 1 - outside]]
         return Band(
             values=values,
-            shares=np.array([one.kept for one in found]) / found[0].total,
+            shares=np.array([solution.kept for solution in replicas])
+            / replicas[0].total,
             low=float(low),
             high=float(high),
             level=level,
@@ -202,19 +203,19 @@ def loss_threshold(
     """
     benchmark = as_benchmark(benchmark_losses, benchmark_weights)
     source, benchmark = as_source(losses, weights, benchmark, progress=progress)
-    (found,) = run([solve(benchmark)], source.counts)
-    if found.distance > _APART and min(found.total, len(benchmark.edges)) >= _FEW:
+    (solution,) = run([solve(benchmark)], source.counts)
+    if solution.distance > _APART and min(solution.total, len(benchmark.edges)) >= _FEW:
         doubt(
             "the losses are nowhere distributed like benchmark_losses: the distance is "
-            f"{found.distance:.2f} at best. Are both of one model, in one unit?"
+            f"{solution.distance:.2f} at best. Are both of one model, in one unit?"
         )
     return LossThreshold(
-        value=found.value,
-        distance=found.distance,
-        n_kept=source.number(found.value) if source.weighted else found.kept,
-        n=source.number(np.inf) if source.weighted else found.total,
+        value=solution.value,
+        distance=solution.distance,
+        n_kept=source.number(solution.value) if source.weighted else solution.kept,
+        n=source.number(np.inf) if source.weighted else solution.total,
         n_benchmark=np.shape(benchmark_losses)[0],
-        share=found.kept / found.total,
+        share=solution.kept / solution.total,
         benchmark=benchmark,
         source=source,
     )

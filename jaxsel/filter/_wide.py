@@ -24,11 +24,12 @@ def wide(value: jax.Array | int) -> Wide:
 
 
 def times(a: Wide, b: Wide) -> Wide:
-    """Return a product, of as many limbs as both have together."""
+    """Return a product, with the limbs of both factors together."""
     columns: list[jax.Array | int] = [0] * (len(a) + len(b))
     for i, x in enumerate(a):
         for j, y in enumerate(b):
             product = x * y
+            # Halves of products, so that a column of many still fits 32 bits.
             columns[i + j] += product & _MASK
             columns[i + j + 1] += product >> _BITS
     out: list[jax.Array] = []
@@ -41,15 +42,16 @@ def times(a: Wide, b: Wide) -> Wide:
 
 
 def less(a: Wide, b: Wide) -> jax.Array:
-    """Return where a < b, of as many limbs each."""
-    found = jnp.asarray(False)
+    """Return where a < b, both with the same number of limbs."""
+    is_less = jnp.asarray(False)
     for x, y in zip(a, b, strict=True):
-        found = (x < y) | ((x == y) & found)
-    return found
+        # Limbs come in ascending order: the last that differs decides.
+        is_less = (x < y) | ((x == y) & is_less)
+    return is_less
 
 
 def excess(a: Wide, b: Wide) -> Wide:
-    """Return max(a - b, 0), of as many limbs each."""
+    """Return max(a - b, 0), both with the same number of limbs."""
     out: list[jax.Array] = []
     borrow = jnp.uint32(0)
     for x, y in zip(a, b, strict=True):
@@ -64,6 +66,7 @@ def largest(a: Wide) -> Wide:
     out: list[jax.Array] = []
     among = jnp.ones(jnp.broadcast_shapes(*(x.shape for x in a)), bool)
     for limb in reversed(a):
+        # From the highest limb down, among numbers that agree with the maximum so far.
         most = jnp.max(jnp.where(among, limb, 0), axis=-1, keepdims=True)
         among &= limb == most
         out.append(most[..., 0])

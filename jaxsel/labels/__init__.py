@@ -1,4 +1,4 @@
-"""Wrong labels: which they are, how many, and what they should be."""
+"""Label errors: detection, ranking, corrections, and noise estimates."""
 
 from ._columns import on_one_scale as on_one_scale
 from ._filters import FILTERS as FILTERS, label_issues as label_issues

@@ -15,7 +15,7 @@ from ._pool import pool
 
 NEIGHBOURS = (5, 10, 20, 50, 100)
 SHARPNESS = (0.0, 1.0, 3.0)
-_TRIED = 1024  # samples whose neighbours decide between metrics
+_TRIED = 1024  # samples on which metrics are compared
 
 
 class Blended(NamedTuple):
@@ -72,8 +72,8 @@ def blend(
         about += f" and {k} neighbours of sharpness {sharpness:g}"
     probs, powers = pool(members, codes)
     weights = ", ".join(f"{power:.2f}" for power in powers)
-    each = tuple(np.exp(member) for member in members)
-    return Blended(probs, each, f"{about}, powers {weights}")
+    member_probs = tuple(np.exp(member) for member in members)
+    return Blended(probs, member_probs, f"{about}, powers {weights}")
 
 
 def likelier_metric(

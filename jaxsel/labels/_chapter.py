@@ -1,4 +1,4 @@
-"""A chapter of a report: suspected labels, beside what they should look like."""
+"""Report chapter: suspected labels beside samples with surely right labels."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def chapter(
     items = () if columns is None else columns.items()
     table = {str(name): np.asarray(column) for name, column in items}
     array = None if samples is None else np.asarray(samples)
-    for name, one in {"samples": array, **table}.items():
-        if one is not None and len(one) != n:
+    for name, entries in {"samples": array, **table}.items():
+        if entries is not None and len(entries) != n:
             raise ValueError(
-                f"{name} must have one entry for each of {n} labels, got {len(one)}"
+                f"{name} must have one entry for each of {n} labels, got {len(entries)}"
             )
     figure = new_figure(8.8, 3.2)
     with style():
@@ -127,18 +127,20 @@ def _table(
 
 
 def _pairs(errors: LabelErrors, budget: int) -> Table:
-    found = errors.duplicates
-    assert found is not None
+    duplicates = errors.duplicates
+    assert duplicates is not None
     rows = [
         [str(i), str(errors.given[i]), str(j), str(errors.given[j]), float(far)]
         for (i, j), far in zip(
-            found.pairs[:budget].tolist(), found.distances[:budget], strict=True
+            duplicates.pairs[:budget].tolist(),
+            duplicates.distances[:budget],
+            strict=True,
         )
     ]
     return Table(
         columns=["row", "label", "other row", "its label", "distance"],
         rows=rows,
-        caption=f"{len(found)} pairs of near-duplicates have different labels.",
+        caption=f"{len(duplicates)} pairs of near-duplicates have different labels.",
         formats=["", "", "", "", ".3g"],
     )
 

@@ -10,7 +10,7 @@ _SPREAD = 10  # times fewer columns hold the variance of units that don't compar
 
 
 def on_one_scale(x: np.ndarray) -> np.ndarray:
-    """Return the columns of a table standardised, those of two values from 0 to 1.
+    """Standardise the columns of a table; columns of two values keep a range of 1.
 
     Embeddings and pictures, which have more than 32 columns of numbers, stay as they
     are: directions of little variance are noise there. They are standardised where a
@@ -45,7 +45,7 @@ def with_hinges(x: np.ndarray) -> np.ndarray:
     """Add to each column of numbers its ranks, and hinges at some of its quantiles.
 
     Columns of two values are left as they are, and so is all of `x` where it has more
-    than 32 of others: then it is no table. What is added varies as much as the column.
+    than 32 of others: then it is no table. New columns vary as much as the original.
 
     Args:
         x: Features, `[n, d]`.

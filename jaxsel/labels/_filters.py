@@ -10,7 +10,14 @@ import numpy.typing as npt
 from jaxsel._checks import check_choice, check_count, check_positive
 
 from ._inputs import CLOSE, probs_and_labels
-from ._joint import ConfidentJoint, Looked, grouped, joint_of, look, round_rows
+from ._joint import (
+    ConfidentJoint,
+    ProbabilitySummary,
+    grouped,
+    joint_of,
+    round_rows,
+    summarise,
+)
 from ._quality import quality
 
 Filter = Literal[
@@ -44,9 +51,9 @@ def label_issues(
 ) -> np.ndarray:
     """Return which labels are probably wrong, as a mask `[n]` of bool.
 
-    The same labels as those of `cleanlab.filter.find_label_issues` of cleanlab 2.9. Of
-    samples whose numbers are equal where a filter cuts, those count that NumPy's
-    `argsort` puts first, as there. Labels within 1e-6 of the largest probability are
+    The same labels as `cleanlab.filter.find_label_issues` of cleanlab 2.9 returns. Of
+    samples with equal numbers where a filter cuts, those count that NumPy's `argsort`
+    puts first, as there. Labels within 1e-6 of the largest probability are
     never suspected, except by the filters "low_...".
 
     Args:
@@ -59,7 +66,7 @@ def label_issues(
             off the joint's diagonal. "predicted_neq_given": other classes are more
             likely. "low_normalized_margin", "low_self_confidence": the lowest scores,
             as many as "confident_learning" finds.
-        min_per_class: The first three leave at least so many labels in each class.
+        min_per_class: The first three leave at least this many labels in each class.
         noise_share: The first three take this share of the joint's wrong labels.
         classes: The class of each column; see `confident_joint`.
 
@@ -73,12 +80,12 @@ def label_issues(
     """
     check_filter(filter_by, min_per_class, noise_share)
     probs, codes, known = probs_and_labels(pred_probs, y, classes)
-    seen = look(probs, codes)
-    joint = joint_of(seen, codes, known)
+    summary = summarise(probs, codes)
+    joint = joint_of(summary, codes, known)
     return suspects(
         probs,
         codes,
-        seen,
+        summary,
         joint,
         filter_by,
         min_per_class=min_per_class,
@@ -96,7 +103,7 @@ def check_filter(filter_by: str, min_per_class: int, noise_share: float) -> None
 def suspects(
     probs: np.ndarray,
     codes: np.ndarray,
-    seen: Looked,
+    summary: ProbabilitySummary,
     joint: ConfidentJoint,
     filter_by: str,
     *,
@@ -104,14 +111,14 @@ def suspects(
     noise_share: float = 1.0,
 ) -> np.ndarray:
     """Return the mask of `label_issues`, of arguments that are checked."""
-    differs = _differs(codes, seen)
-    confident = (seen.guess >= 0) & (seen.guess != codes) & differs
+    differs = _differs(codes, summary)
+    confident = (summary.guess >= 0) & (summary.guess != codes) & differs
     if filter_by == "confident_learning":
         return confident
     if filter_by == "predicted_neq_given":
         return differs
     if filter_by.startswith("low_"):
-        scores = quality(probs, codes, filter_by.removeprefix("low_"), seen)
+        scores = quality(probs, codes, filter_by.removeprefix("low_"), summary)
         return first_of(scores, int(confident.sum()))
     table = to_prune(joint.counts, min_per_class, noise_share)
     order, starts = grouped(codes, len(table))
@@ -121,27 +128,29 @@ def suspects(
         if stop - start <= max(min_per_class, 1):
             continue
         rows = order[start:stop]
-        found = np.ones(len(rows), bool)
+        suspected = np.ones(len(rows), bool)
         if filter_by != "prune_by_noise_rate":
-            found &= first_of(seen.own[rows], len(rows) - table[k, k])
+            suspected &= first_of(
+                summary.self_confidence[rows], len(rows) - table[k, k]
+            )
         if filter_by != "prune_by_class":
-            found &= _by_margin(probs, rows, k, table[:, k], differs[rows])
-        mask[rows] = found
+            suspected &= _by_margin(probs, rows, k, table[:, k], differs[rows])
+        mask[rows] = suspected
     return mask & differs
 
 
-def _differs(codes: np.ndarray, seen: Looked) -> np.ndarray:
+def _differs(codes: np.ndarray, summary: ProbabilitySummary) -> np.ndarray:
     """Return where the given label is not predicted, nor all but so."""
-    raised = seen.own + seen.own.dtype.type(CLOSE)
+    raised = summary.self_confidence + summary.self_confidence.dtype.type(CLOSE)
     # Of equal ones the first class is predicted.
-    ahead = (seen.peak > raised) | ((seen.peak == raised) & (seen.top < codes))
-    return (seen.top != codes) & ahead
+    ahead = (summary.peak > raised) | ((summary.peak == raised) & (summary.top < codes))
+    return (summary.top != codes) & ahead
 
 
 def _by_margin(
     probs: np.ndarray, rows: np.ndarray, k: int, many: np.ndarray, differs: np.ndarray
 ) -> np.ndarray:
-    """Return of the samples labelled k those that are likeliest of other classes.
+    """Mark the samples labelled k with the largest margins of other classes.
 
     Args:
         probs: `[n, K]`.
@@ -150,34 +159,34 @@ def _by_margin(
         many: How many of each class to take, `[K]`.
         differs: Which samples may be suspected: others need not be found.
     """
-    found = np.zeros(len(rows), bool)
+    suspected = np.zeros(len(rows), bool)
     open_ = np.flatnonzero(differs)
     others = np.flatnonzero(many > 0)
     others = others[others != k]
     if not open_.size or not others.size:
-        return found
+        return suspected
     # Those that may not be suspected have margins of 1e-6 at most: where enough of the
     # others are above that, they are out of the race.
-    own = probs[rows[open_]]
-    lead = np.ascontiguousarray((own - own[:, k : k + 1]).T)
+    block = probs[rows[open_]]
+    lead = np.ascontiguousarray((block - block[:, k : k + 1]).T)
     enough = (lead > 2 * CLOSE).sum(axis=1) >= many
     for j in others:
         if enough[j]:
             cut = first_of(-lead[j], int(many[j]), exact=False)
             if cut is not None:
-                found[open_[cut]] = True
+                suspected[open_[cut]] = True
                 continue
         margin = probs[rows, j] - probs[rows, k]
-        found |= first_of(-margin, int(many[j]))
-    return found
+        suspected |= first_of(-margin, int(many[j]))
+    return suspected
 
 
 def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
-    """Return which numbers come first in `np.argsort`, so many of them, as a mask.
+    """Return the mask of the `count` numbers that come first in `np.argsort`.
 
     Args:
         values: `[n]`.
-        count: How many; may exceed n.
+        count: Number to mark; may exceed n.
         exact: Whether to sort where equal numbers meet at the cut: if not, None is
             returned there.
     """
@@ -185,14 +194,15 @@ def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
         return np.zeros(len(values), bool)
     if count >= len(values):
         return np.ones(len(values), bool)
+    # Selection is linear; only ties at the cut need the order of `argsort`.
     cut = np.partition(values, count - 1)[count - 1]
-    found = values <= cut
-    if np.count_nonzero(found) > count:
+    mask = values <= cut
+    if np.count_nonzero(mask) > count:
         if not exact:
             return None
-        found = np.zeros(len(values), bool)
-        found[np.argsort(values)[:count]] = True
-    return found
+        mask = np.zeros(len(values), bool)
+        mask[np.argsort(values)[:count]] = True
+    return mask
 
 
 def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.ndarray:
@@ -207,6 +217,7 @@ def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.n
     wrong = np.maximum(np.count_nonzero(counts.T, axis=0) - 1, 1)
     table = np.maximum(table - (kept - right) / wrong, 0)
     np.fill_diagonal(table, kept)
+    # Labels that are not pruned count as right, so that columns keep their sums.
     less = table * noise_share
     np.fill_diagonal(less, kept)
     np.fill_diagonal(less, kept + (table - less).sum(axis=0))

@@ -25,7 +25,7 @@ from ._columns import on_one_scale
 from ._filters import Filter, check_filter, suspects
 from ._folds import check_samples, deal, predict_folds, probabilistic
 from ._inputs import number_labels, probs_and_labels
-from ._joint import joint_of, look
+from ._joint import joint_of, summarise
 from ._neighbours import Near, conflicts, nearest_others
 from ._quality import QUALITIES, fuse_ranks, quality
 from ._result import LabelErrors
@@ -69,20 +69,20 @@ def find_label_errors(
             May be None with `pred_probs`.
         y: Labels, `[n]`, of any kind.
         pred_probs: Out-of-sample probabilities of a model of your own, `[n, K]`.
-        learner: What predicts each fold from the others, such as
+        learner: Classifier that predicts each fold from the others, such as
             `value.LogisticRegression()` or a classifier of scikit-learn. If None,
             logistic regression and the nearest neighbours, pooled; penalty, number of
             neighbours and powers are those of the greatest held-out likelihood.
-        folds: How many folds samples are dealt out to.
+        folds: Number of folds.
         key: Shuffles samples before they are dealt out; if None, those of a class take
             turns. Learners that draw, and "data_oob", need one.
         filter_by: Which labels to suspect; see `labels.label_issues`.
-        rank_by: What scores labels: "self_confidence", "normalized_margin" or
+        rank_by: Score of labels: "self_confidence", "normalized_margin" or
             "confidence_weighted_entropy" of the probabilities (`labels.label_scores`);
-            "knn_shapley", what a sample is worth to the neighbours' predictions of the
+            "knn_shapley", the value of a sample to the neighbours' predictions of the
             other folds; "data_oob", how often models that were not trained on it agree
             with its label. Or several of these, whose ranks are averaged.
-        min_per_class: The filters "prune_..." leave at least so many labels in a class.
+        min_per_class: The filters "prune_..." leave at least this many in a class.
         noise_share: They take this share of the labels that are estimated to be wrong.
         classes: The class of each column of `pred_probs`, `[K]`. If None, whole numbers
             from 0 to K - 1 are columns, and other labels stand in sorted order.
@@ -195,7 +195,7 @@ def find_label_errors(
         about += f", folds={folds}"
         _LOG.info("probabilities of %d labels by %s", len(codes), about)
 
-    summary = look(probs, codes)
+    summary = summarise(probs, codes)
     joint = joint_of(summary, codes, known)
     mask = suspects(
         probs,
@@ -332,18 +332,20 @@ def between_folds(
 ) -> np.ndarray:
     """Return the KNN-Shapley value of each sample over the other folds, `[n]`.
 
-    Each fold in turn is what the other samples are valued on; a sample's values, one
+    Each fold in turn is the validation set of the other samples; a sample's values, one
     for each fold but its own, are averaged by the number of samples in the folds.
     """
     total, weight = np.zeros(len(x)), np.zeros(len(x))
     for i in range(int(fold.max()) + 1):
-        mine, others = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-        if not np.isin(codes[mine], codes[others]).any():
+        held_out, others = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
+        if not np.isin(codes[held_out], codes[others]).any():
             continue
-        found = value.knn_shapley(
-            x[others], codes[others], x[mine], codes[mine], metric=metric
+        shapley = value.knn_shapley(
+            x[others], codes[others], x[held_out], codes[held_out], metric=metric
         )
         # Times their number: a value is a share of the whole training set's utility.
-        total[others] += np.asarray(found.values, np.float64) * len(mine) * len(others)
-        weight[others] += len(mine)
+        total[others] += (
+            np.asarray(shapley.values, np.float64) * len(held_out) * len(others)
+        )
+        weight[others] += len(held_out)
     return total / np.maximum(weight, 1)

@@ -38,7 +38,7 @@ def deal_folds(
 
     Args:
         y: Labels, `[n]`.
-        folds: How many; at most n.
+        folds: Number of folds; at most n.
         key: Shuffles the samples first. If None, those of a class take turns in the
             order of their rows.
 
@@ -65,9 +65,9 @@ def deal(codes: np.ndarray, folds: int, key: jax.Array | None) -> np.ndarray:
     order = np.arange(n)
     if key is not None:
         order = np.asarray(jax.random.permutation(key, n))
-    found = np.empty(n, np.int32)
-    found[order[np.argsort(codes[order], kind="stable")]] = np.arange(n) % folds
-    return found
+    fold = np.empty(n, np.int32)
+    fold[order[np.argsort(codes[order], kind="stable")]] = np.arange(n) % folds
+    return fold
 
 
 def cross_val_probs(
@@ -96,9 +96,9 @@ def cross_val_probs(
             of scikit-learn that does.
         x: Features, `[n, d]`; `[n, ...]` for `FlaxLearner`.
         y: Labels, `[n]`, of any kind: columns stand in their sorted order.
-        folds: How many parts, and models.
-        key: Shuffles samples before they are dealt out, and is the source of the
-            learner's own key; None for learners that draw nothing.
+        folds: Number of folds, and of models.
+        key: Shuffles samples before they are dealt out, and seeds the learner's own
+            key; None for learners that draw nothing.
 
     Returns:
         float32 probabilities, whose rows add up to 1.
@@ -114,11 +114,11 @@ def cross_val_probs(
     learner = probabilistic(learner)
     shift = getattr(learner, "shift_invariant", False)
     rows = check_samples(x, codes, classes, shift=shift)
-    own = None
+    learner_key = None
     if key is not None:
-        key, own = jax.random.split(key)
+        key, learner_key = jax.random.split(key)
     fold = deal(codes, folds, key)
-    return predict_folds(learner, rows, codes, len(classes), fold, own)
+    return predict_folds(learner, rows, codes, len(classes), fold, learner_key)
 
 
 def check_samples(
@@ -151,13 +151,13 @@ def check_samples(
 
 
 def probabilistic(learner: Any) -> Learner:
-    """Return a learner that gives probabilities, and refuse others."""
-    found = as_learner(learner)
-    if not found.probabilistic:
+    """Return a learner; raise unless it gives probabilities."""
+    checked = as_learner(learner)
+    if not checked.probabilistic:
         raise ValueError(
             f"learner must give probabilities, which {type(learner).__name__} does not"
         )
-    return found
+    return checked
 
 
 def predict_folds(
@@ -202,33 +202,33 @@ def _train(
     rows: int,
 ) -> tuple[jax.Array, jax.Array | None]:
     n = len(fold)
-    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
-    params = learner.fit(data, seen, key)
+    coalitions = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    params = learner.fit(data, coalitions, key)
 
-    def part(given: tuple[jax.Array, jax.Array]) -> jax.Array:
-        x, own = given
+    def part(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
+        x, held_by = chunk
         scores = learner.predict(params, x)
-        return jax.nn.softmax(scores[own, jnp.arange(rows)], axis=-1)
+        return jax.nn.softmax(scores[held_by, jnp.arange(rows)], axis=-1)
 
     count = -(-n // rows)
     # The last part is filled up with the first sample.
     place = jnp.arange(count * rows)
     place = jnp.where(place < n, place, 0)
     chunks = data.x[place].reshape(count, rows, *data.x.shape[1:])
-    found = map_rows(part, (chunks, fold[place].reshape(count, rows)))
-    return found.reshape(count * rows, -1), getattr(params, "converged", None)
+    probs = map_rows(part, (chunks, fold[place].reshape(count, rows)))
+    return probs.reshape(count * rows, -1), getattr(params, "converged", None)
 
 
 def _on_host(
     learner: Learner, data: Examples, fold: np.ndarray, folds: int, key: Any
 ) -> np.ndarray:
-    seen = (fold[None] != np.arange(folds)[:, None]).astype(np.float32)
-    params = learner.fit(data, jnp.asarray(seen), key)
+    coalitions = (fold[None] != np.arange(folds)[:, None]).astype(np.float32)
+    params = learner.fit(data, jnp.asarray(coalitions), key)
     scores = np.asarray(learner.predict(params, data.x), np.float64)
     scores = scores[fold, np.arange(len(fold))]
     if np.isnan(scores).any():
         errors = getattr(params, "errors", None) or ["its scores are NaN"]
-        said = next((error for error in errors if error), "its scores are NaN")
-        raise ValueError(f"learner must be able to learn from each fold, but: {said}")
+        reason = next((error for error in errors if error), "its scores are NaN")
+        raise ValueError(f"learner must be able to learn from each fold, but: {reason}")
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return (scores / scores.sum(axis=1, keepdims=True)).astype(np.float32)

@@ -26,7 +26,7 @@ CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""
 
 _FEW = 20  # labels that may all differ by chance
-_ENTRIES = 1 << 17  # in a block: 1 MB, what a core's second-level cache holds
+_ENTRIES = 1 << 17  # of a block: 1 MB, which fits a core's second-level cache
 
 
 def blocks(probs: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -103,20 +103,20 @@ def number_labels(
         labels = _plain(labels)
     if classes is None:
         codes, _, count = encode_labels(labels, labels[:1], names=("y", "y"))
-        found = np.empty(count, labels.dtype)
-        found[codes] = labels
+        ordered = np.empty(count, labels.dtype)
+        ordered[codes] = labels
         if n_classes is not None and count != n_classes:
             raise ValueError(
                 f"classes must be given: pred_probs has {n_classes} columns, and y has "
-                f"{count} labels, {show_labels(found.tolist())}"
+                f"{count} labels, {show_labels(ordered.tolist())}"
             )
         if len(labels) >= _FEW and count > len(labels) / 2:
             doubt(
                 f"y has {count} different labels in {len(labels)} rows, such as "
-                f"{show_labels(found.tolist())}, so that most classes have one sample: "
-                "are they ids, or numbers to predict?"
+                f"{show_labels(ordered.tolist())}, so that most classes have one "
+                "sample: are they ids, or numbers to predict?"
             )
-        return codes.astype(np.intp), found
+        return codes.astype(np.intp), ordered
     known = np.asarray(classes)
     if known.dtype == object:
         known = _plain(known)
@@ -125,13 +125,13 @@ def number_labels(
             f"classes must name the {n_classes} columns of pred_probs, got shape "
             f"{known.shape}"
         )
-    codes, own, count = encode_labels(labels, known, names=("y", "classes"))
-    if len(np.unique(own)) < len(own):
+    codes, class_codes, count = encode_labels(labels, known, names=("y", "classes"))
+    if len(np.unique(class_codes)) < len(class_codes):
         raise ValueError(
             f"classes must name each class once, got {show_labels(known.tolist())}"
         )
     place = np.full(count, -1, np.intp)
-    place[own] = np.arange(len(own))
+    place[class_codes] = np.arange(len(class_codes))
     codes = place[codes]
     if (codes < 0).any():
         raise ValueError(

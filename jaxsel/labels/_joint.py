@@ -12,7 +12,7 @@ from jaxsel._show import compared
 
 from ._inputs import CLOSE, blocks, probs_and_labels
 
-_LEAST = 2e-6  # thresholds: above what counts as equal
+_LEAST = 2e-6  # least threshold: above `CLOSE`, the tolerance of equality
 _NOTHING = 2.0  # the threshold of a class without samples: more than any probability
 _TINY = 1e-100
 
@@ -31,7 +31,7 @@ class ConfidentJoint:
         noise_matrix: `[K, K]`: P(given = i | true = j). Columns add up to 1.
         inverse_noise_matrix: `[K, K]`: P(true = i | given = j). Columns add up to 1.
         prior: `[K]`: shares of the true classes.
-        classes: `[K]`: what i and j stand for.
+        classes: `[K]`: classes of the indices i and j.
     """
 
     counts: np.ndarray
@@ -60,18 +60,18 @@ class ConfidentJoint:
         )
 
 
-class Looked(NamedTuple):
-    """Properties of each sample's probabilities that filters ask for.
+class ProbabilitySummary(NamedTuple):
+    """Statistics of each sample's probabilities, for filters and scores.
 
     Attributes:
-        own: Of the given label, `[n]`.
-        top: The class of the largest, the first of equal ones, `[n]`.
-        peak: The largest, `[n]`.
+        self_confidence: Probability of the given label, `[n]`.
+        top: The likeliest class, the first of equal ones, `[n]`.
+        peak: Its probability, `[n]`.
         guess: The class that it is confidently counted as; -1 for none, `[n]`.
         thresholds: `[K]`.
     """
 
-    own: np.ndarray
+    self_confidence: np.ndarray
     top: np.ndarray
     peak: np.ndarray
     guess: np.ndarray
@@ -107,14 +107,14 @@ def confident_joint(
         dataset labels, JAIR 70, 2021, equations 1 to 3.
     """
     probs, codes, known = probs_and_labels(pred_probs, y, classes)
-    return joint_of(look(probs, codes), codes, known)
+    return joint_of(summarise(probs, codes), codes, known)
 
 
-def look(probs: np.ndarray, codes: np.ndarray) -> Looked:
-    """Read each sample's probabilities once; see `Looked`."""
+def summarise(probs: np.ndarray, codes: np.ndarray) -> ProbabilitySummary:
+    """Summarise each sample's probabilities in one pass."""
     n, classes = probs.shape
-    own = probs[np.arange(n), codes]
-    bounds = class_thresholds(own, codes, classes)
+    self_confidence = probs[np.arange(n), codes]
+    bounds = class_thresholds(self_confidence, codes, classes)
     least = bounds - CLOSE
     top, guess = np.empty(n, np.intp), np.empty(n, np.intp)
     peak = np.empty(n, probs.dtype)
@@ -127,29 +127,30 @@ def look(probs: np.ndarray, codes: np.ndarray) -> Looked:
         if unsure.size:
             counted[unsure] = _counted(block[unsure] >= least, best[unsure])
         top[part], peak[part], guess[part] = best, high, counted
-    return Looked(own, top, peak, guess, bounds)
+    return ProbabilitySummary(self_confidence, top, peak, guess, bounds)
 
 
 def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return classes of samples whose most likely one is not confident."""
+    """Return each sample's confident class: `best` if several are, -1 if none."""
     first = confident.argmax(axis=1)
-    found = np.where(confident[np.arange(len(first)), first], first, -1)
-    several = np.flatnonzero(found >= 0)
+    counted = np.where(confident[np.arange(len(first)), first], first, -1)
+    several = np.flatnonzero(counted >= 0)
+    # Several classes are confident where the first and the last one differ.
     last = confident.shape[1] - 1 - confident[several, ::-1].argmax(axis=1)
-    several = several[last != found[several]]
-    found[several] = best[several]
-    return found
+    several = several[last != counted[several]]
+    counted[several] = best[several]
+    return counted
 
 
 def class_thresholds(own: np.ndarray, codes: np.ndarray, classes: int) -> np.ndarray:
     """Return the mean of each class's own probabilities, `[K]`; 2 of no samples."""
     order, starts = grouped(codes, classes)
     own = own[order]
-    found = [
+    means = [
         np.mean(own[start:stop]) if stop > start else _NOTHING
         for start, stop in zip(starts[:-1], starts[1:], strict=True)
     ]
-    return np.maximum(np.array(found), _LEAST)
+    return np.maximum(np.array(means), _LEAST)
 
 
 def grouped(codes: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,11 +161,13 @@ def grouped(codes: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(short, kind="stable"), np.append(0, np.cumsum(counts))
 
 
-def joint_of(seen: Looked, codes: np.ndarray, known: np.ndarray) -> ConfidentJoint:
-    """Return the joint of what `look` found."""
+def joint_of(
+    summary: ProbabilitySummary, codes: np.ndarray, known: np.ndarray
+) -> ConfidentJoint:
+    """Return the confident joint of a summary of the probabilities."""
     size = len(known)
-    sure = seen.guess >= 0
-    places = seen.guess[sure] * size + codes[sure]
+    sure = summary.guess >= 0
+    places = summary.guess[sure] * size + codes[sure]
     table = np.bincount(places, minlength=size * size).reshape(size, size)
     np.fill_diagonal(table, np.maximum(table.diagonal(), 1))
     labels = np.bincount(codes, minlength=size)
@@ -173,7 +176,7 @@ def joint_of(seen: Looked, codes: np.ndarray, known: np.ndarray) -> ConfidentJoi
     return ConfidentJoint(
         counts=counts,
         confident=table.T,
-        thresholds=seen.thresholds,
+        thresholds=summary.thresholds,
         noise_matrix=noise,
         inverse_noise_matrix=inverse,
         prior=prior,
@@ -204,13 +207,13 @@ def round_rows(matrix: np.ndarray) -> np.ndarray:
 
 
 def _round(row: np.ndarray) -> np.ndarray:
-    found, wanted = row.round(), row.sum().round()
-    while (missing := int(wanted - found.sum())) != 0:
+    rounded, wanted = row.round(), row.sum().round()
+    while (missing := int(wanted - rounded.sum())) != 0:
         # The largest remainders are rounded up, or the smallest ones down.
-        order = np.argsort(row - found)
+        order = np.argsort(row - rounded)
         order = order[::-1] if missing > 0 else order
-        found[order[: abs(missing)]] += np.sign(missing)
-    return found.astype(np.int64)
+        rounded[order[: abs(missing)]] += np.sign(missing)
+    return rounded.astype(np.int64)
 
 
 def _latent(counts: np.ndarray, labels: np.ndarray) -> tuple[Any, Any, Any]:
@@ -218,6 +221,7 @@ def _latent(counts: np.ndarray, labels: np.ndarray) -> tuple[Any, Any, Any]:
     given, true = counts.sum(axis=1), counts.sum(axis=0)
     noise = counts / np.maximum(true, _TINY)
     inverse = counts.T / np.maximum(given, _TINY)
+    # Bayes on the diagonal: P(true) = P(given) P(true | given) / P(given | true).
     ratio = inverse.diagonal() / np.maximum(noise.diagonal(), _TINY)
     prior = np.clip(ratio * (labels / labels.sum()), CLOSE, 1)
     return _columns(noise), _columns(inverse), prior / prior.sum()

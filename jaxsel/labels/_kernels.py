@@ -49,14 +49,15 @@ def confident_counts(
         Northcutt, Jiang and Chuang, Confident learning, JAIR 70, 2021, equations 1, 2.
     """
     classes = pred_probs.shape[1]
-    own = jax.nn.one_hot(y, classes, dtype=pred_probs.dtype)
-    size = own.sum(0)
-    mean = jnp.sum(pred_probs * own, axis=0) / jnp.maximum(size, 1)
+    onehot = jax.nn.one_hot(y, classes, dtype=pred_probs.dtype)
+    size = onehot.sum(0)
+    mean = jnp.sum(pred_probs * onehot, axis=0) / jnp.maximum(size, 1)
     thresholds = jnp.where(size > 0, jnp.maximum(mean, _LEAST), 2)
     confident = pred_probs >= (thresholds - CLOSE)[None]
     many = confident.sum(1)
     guess = jnp.where(many > 1, pred_probs.argmax(1), confident.argmax(1))
     counts = jnp.zeros((classes, classes), jnp.int32)
+    # Samples without a confident class have the guess 0, and add 0.
     counts = counts.at[y, guess].add((many > 0).astype(jnp.int32))
     diagonal = jnp.arange(classes)
     return ConfidentCounts(counts.at[diagonal, diagonal].max(1), thresholds)
@@ -87,8 +88,8 @@ def label_quality(
     if method == "self_confidence":
         return own
     if method == "normalized_margin":
-        given = jnp.arange(classes)[None] == y[:, None]
-        rival = jnp.where(given, -jnp.inf, pred_probs).max(1)
+        is_label = jnp.arange(classes)[None] == y[:, None]
+        rival = jnp.where(is_label, -jnp.inf, pred_probs).max(1)
         return (own - rival + 1) / 2
     entropy = jax.scipy.special.entr(jnp.maximum(pred_probs, 0)).sum(1)
     ratio = entropy / jnp.log(jnp.asarray(classes, own.dtype)) / jnp.maximum(own, CLOSE)

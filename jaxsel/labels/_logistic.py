@@ -20,7 +20,7 @@ GRID = (10.0, 3.0, 1.0, 0.3, 0.1)
 
 LEAST = -30.0  # log probabilities: a class that a fold lacks has none
 _TOL = 1e-2
-_COARSER = 10  # Newton's last step squares what is left
+_COARSER = 10  # Newton's last step squares the error
 _EXPLICIT = 256  # columns up to which Hessians of two classes are formed
 _ENTRIES = 1 << 25  # probabilities of all penalties in memory
 
@@ -38,8 +38,8 @@ def logistic_folds(
     coalitions, not for a few folds. Warns of folds that do not converge.
     """
     if n_classes == 2 and x.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
-        seen = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
-        y, w = codes.astype(np.float32), seen.astype(np.float32)
+        trains = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
+        y, w = codes.astype(np.float32), trains.astype(np.float32)
         probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
         warn_unconverged(converged)
         return np.asarray(probs)
@@ -71,11 +71,12 @@ def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
 
 @compiled(static_argnames="tol")
 def _two(
-    x: Any, y: Any, seen: Any, l2: Any, *, tol: float
+    x: Any, y: Any, trains: Any, l2: Any, *, tol: float
 ) -> tuple[jax.Array, jax.Array]:
     """Return held-out probabilities of two classes, `[n, 2]`, and if they converged."""
-    logits, converged = fit_two(x, y, seen, l2, tol)
-    z = jnp.sum(jnp.where(seen > 0, 0, logits), axis=0)
+    logits, converged = fit_two(x, y, trains, l2, tol)
+    # Each sample is held out of one fold's model only: the sum picks its logit.
+    z = jnp.sum(jnp.where(trains > 0, 0, logits), axis=0)
     return jnp.stack([jax.nn.sigmoid(-z), jax.nn.sigmoid(z)], axis=1), converged
 
 
@@ -100,20 +101,20 @@ def tuned_logistic(
     flat = x.reshape(len(x), -1)
     centred = flat - flat.mean(axis=0, dtype=np.float64)
     scale = float((centred * centred).sum(axis=1).mean())
-    # One variance for all columns, whose relations stay as they are.
+    # One scale for all columns, to keep their relative variances.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
     n, most = len(x), _ENTRIES // (n_classes * len(GRID))
     tried = np.arange(n)[:: -(-n // most)] if n > most else np.arange(n)
-    found, loss = _fit(rows[tried], codes[tried], n_classes, fold[tried], GRID)
+    by_penalty, loss = _fit(rows[tried], codes[tried], n_classes, fold[tried], GRID)
     best = int(np.argmin(loss))
     if len(tried) < n:
-        found, _ = _fit(rows, codes, n_classes, fold, GRID[best : best + 1])
-        log_probs = found[0]
+        by_penalty, _ = _fit(rows, codes, n_classes, fold, GRID[best : best + 1])
+        log_probs = by_penalty[0]
     else:
-        log_probs = found[best]
+        log_probs = by_penalty[best]
     penalties = [scale * share for share in GRID]
-    losses = {l2: float(each) for l2, each in zip(penalties, loss, strict=True)}
+    losses = {l2: float(value) for l2, value in zip(penalties, loss, strict=True)}
     return Tuned(log_probs, penalties[best], losses)
 
 
@@ -138,7 +139,7 @@ def _trained(
     tol: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return log probabilities `[G, n, K]`, losses, and convergence `[folds G]`."""
-    found, loss, converged = _held_out(
+    log_probs, loss, converged = _held_out(
         jnp.asarray(rows),
         jnp.asarray((codes == np.arange(n_classes)[:, None]).astype(np.float32)),
         jnp.asarray(fold),
@@ -146,7 +147,7 @@ def _trained(
         folds=int(fold.max()) + 1,
         tol=tol,
     )
-    return np.asarray(found), np.asarray(loss), np.asarray(converged)
+    return np.asarray(log_probs), np.asarray(loss), np.asarray(converged)
 
 
 @compiled(static_argnames=("folds", "tol"))
@@ -160,10 +161,10 @@ def _held_out(
     tol: float,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     grid, classes, (n, p) = len(l2), len(onehot), x.shape
-    seen = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
-    weights = jnp.repeat(seen, grid, axis=0)
+    trains = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
+    weights = jnp.repeat(trains, grid, axis=0)
     present = jnp.matmul(weights, onehot.T, precision="highest") > 0
-    # Of two classes on the difference of their weights, as in scikit-learn.
+    # With two classes scikit-learn penalises the difference of their weights.
     slopes = jnp.tile(l2, folds) * jnp.where(present.sum(1) == 2, 2.0, 1.0)
     slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
     theta, converged = fit_softmax(
@@ -178,16 +179,16 @@ def _held_out(
         tol,
     )
     models = theta.reshape(folds, grid * classes, p)
-    there = present.reshape(folds, 1, grid, classes)
+    is_present = present.reshape(folds, 1, grid, classes)
 
-    def take(i: jax.Array, found: jax.Array) -> jax.Array:
+    def take(i: jax.Array, log_probs: jax.Array) -> jax.Array:
         z = jnp.matmul(x, models[i].T, precision="highest").reshape(n, grid, classes)
-        z = jax.nn.log_softmax(jnp.where(there[i], z, -jnp.inf), axis=-1)
-        return jnp.where((fold == i)[:, None, None], jnp.maximum(z, LEAST), found)
+        z = jax.nn.log_softmax(jnp.where(is_present[i], z, -jnp.inf), axis=-1)
+        return jnp.where((fold == i)[:, None, None], jnp.maximum(z, LEAST), log_probs)
 
-    found = fori_loop(0, folds, take, jnp.zeros((n, grid, classes), jnp.float32))
-    right = jnp.sum(found * onehot.T[:, None], axis=-1)
-    return found.transpose(1, 0, 2), -right.mean(0), converged
+    held_out = fori_loop(0, folds, take, jnp.zeros((n, grid, classes), jnp.float32))
+    right = jnp.sum(held_out * onehot.T[:, None], axis=-1)
+    return held_out.transpose(1, 0, 2), -right.mean(0), converged
 
 
 def _alike(x: jax.Array, classes: int) -> Curvature:

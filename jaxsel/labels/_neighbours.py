@@ -71,14 +71,14 @@ def conflicting_duplicates(
     metric: Metric = "l2",
     progress: bool = False,
 ) -> Duplicates:
-    """Find near-duplicates whose labels differ: one of each pair is wrong, or both are.
+    """Find near-duplicates with different labels: one of each pair is wrong, or both.
 
     Args:
         x: Features, `[n, d]`, two samples or more.
         y: Labels, `[n]`.
         share: Near is a distance of at most this share of the median distance to the
             nearest other sample. Equal samples always are.
-        k: How many neighbours of each sample are looked at.
+        k: Number of neighbours of each sample to compare.
         metric: "l2" or "cosine".
         progress: Whether to show a bar.
 
@@ -104,7 +104,7 @@ def conflicting_duplicates(
 def conflicts(
     near: Near, codes: np.ndarray, *, share: float, metric: Metric
 ) -> Duplicates:
-    """Return the near-duplicates among neighbours whose labels differ."""
+    """Return the near-duplicates with different labels among neighbours."""
     lengths = np.sqrt(near.distances) if metric == "l2" else near.distances
     radius = share * float(np.median(lengths[:, 0]))
     row, column = np.nonzero(
@@ -132,9 +132,9 @@ def nearest_others(
 
     Args:
         x: `[n, d]`.
-        k: How many.
+        k: Number of neighbours.
         metric: "l2" or "cosine".
-        rows: Whose neighbours to find, `[m]`; those of all if None.
+        rows: Rows to find neighbours of, `[m]`; all rows if None.
         progress: Whether to show a bar.
     """
     n = len(x)
@@ -146,22 +146,23 @@ def nearest_others(
     norms = squared_norms(points)
     rows = np.arange(n) if rows is None else rows
     size = min(len(rows), max(1, _ENTRIES // n))
-    found: list[np.ndarray] = []
+    indices: list[np.ndarray] = []
     parts = [*chunk_slices(len(rows), size)]
     for part in track(parts, progress=progress, label="neighbours"):
-        start = min(part.start, len(rows) - size)  # the last part begins earlier
-        mine = rows[start : start + size].astype(np.int32)
-        near = _search(points, norms, jnp.asarray(mine), k=k, metric=metric)
-        found.append(np.asarray(near)[part.start - start :])
-    return _settled(x, rows, np.concatenate(found), metric)
+        start = min(part.start, len(rows) - size)  # one shape, one compilation
+        queries = rows[start : start + size].astype(np.int32)
+        near = _search(points, norms, jnp.asarray(queries), k=k, metric=metric)
+        indices.append(np.asarray(near)[part.start - start :])
+    return _settled(x, rows, np.concatenate(indices), metric)
 
 
 @compiled(static_argnames=("k", "metric"))
 def _search(
-    points: jax.Array, norms: jax.Array, mine: jax.Array, *, k: int, metric: Metric
+    points: jax.Array, norms: jax.Array, queries: jax.Array, *, k: int, metric: Metric
 ) -> jax.Array:
-    near = distances(points, points[mine], metric=metric, norms=norms)
-    near = near.at[jnp.arange(len(mine)), mine].set(jnp.inf)
+    near = distances(points, points[queries], metric=metric, norms=norms)
+    # No sample is a neighbour of its own.
+    near = near.at[jnp.arange(len(queries)), queries].set(jnp.inf)
 
     def nearest(row: jax.Array) -> jax.Array:
         return top_k(row, k)[1]
@@ -181,12 +182,12 @@ def _settled(
         size = np.sqrt((wide * wide).sum(1, keepdims=True))
         flat = wide / np.where(size > 0, size, 1)
     for part in chunk_slices(n, max(1, (1 << 20) // (k * flat.shape[1]))):
-        here = flat[rows[part]].astype(np.float64)[:, None]
-        away = here - flat[indices[part]].astype(np.float64)
-        lengths[part] = np.einsum("ikd,ikd->ik", away, away)
+        centres = flat[rows[part]].astype(np.float64)[:, None]
+        offsets = centres - flat[indices[part]].astype(np.float64)
+        lengths[part] = np.einsum("ikd,ikd->ik", offsets, offsets)
         if metric == "cosine":  # half the squared difference of unit rows
             lengths[part] /= 2
-            zero = np.logical_not(here.any(axis=2))
+            zero = np.logical_not(centres.any(axis=2))
             zero = zero | np.logical_not(flat[indices[part]].any(axis=2))
             lengths[part][zero] = 1
     order = np.lexsort((indices, lengths))

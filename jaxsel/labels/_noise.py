@@ -1,4 +1,4 @@
-"""Number of wrong labels: flips told from classes that overlap."""
+"""Estimates of wrong labels, with flips told apart from overlapping classes."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def estimate_noise(
 ) -> LabelNoise:
     """Estimate how many labels are wrong, and the probability that each one is.
 
-    Near a boundary between classes, labels disagree with any model. What flipped labels
-    leave and overlap does not is disagreement where the model is surest. Labels are
+    Near a boundary between classes, labels disagree with any model. Flipped labels, but
+    not overlap, also disagree where the model is surest. Labels are
     modelled as flips of classes drawn from a softmax of powers of the probabilities:
     each class is flipped at a rate of its own, to any other class alike. Estimates are
     means over the posterior of these rates. Where the labels cannot tell flips from

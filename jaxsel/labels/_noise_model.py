@@ -27,7 +27,7 @@ _NEGLIGIBLE = 1e-4  # posterior probability of rates that are left out
 
 
 class NoiseModel(NamedTuple):
-    """Posterior of the rates of flips, and what it says of the samples fitted to.
+    """Posterior of the rates of flips, with estimates for the fitted samples.
 
     Attributes:
         weights: Posterior probability of each pair of rates and scores, `[G]`.
@@ -160,10 +160,12 @@ class _Posterior(NamedTuple):
 
         roots, fine = np.sqrt(RATES), _fine_roots()
         curves = [interpolate.CubicSpline(roots, -line)(fine) for line in loss]
+        # The grid is even in the root of the rate; `gradient` is the width of a cell.
         density = np.exp(-(fine**2) / _DECAY) * np.gradient(fine**2)
         prior = np.log((1 - _CLEAN) / len(loss) * density / density.sum())
         logs = np.stack(curves) + prior
         clean = np.log(_CLEAN) - clean_loss
+        # Likelihoods of thousands of labels underflow: normalise in logs.
         top = max(logs.max(), clean)
         weights = np.exp(logs - top)
         total = weights.sum() + np.exp(clean - top)
@@ -189,6 +191,7 @@ class _Posterior(NamedTuple):
         deviation = np.sqrt(np.maximum(variance, 1e-12))
         top = (mean + 4 * deviation).max()
         grid = cast(np.ndarray, np.linspace(0, top, 2001))
+        # A mixture of normals by ray and rate, with an atom at 0 for no flips.
         below = np.full(len(grid), self.clean)
         for weight, centre, spread in zip(
             self.fine.ravel(), mean.ravel(), deviation.ravel(), strict=True
@@ -283,14 +286,17 @@ def _fit_scores(
             )
         gradient = -(slopes[rows, y] / labels[rows, y][:, None]).sum(axis=0)
         gradient[members:] += _RIDGE * theta[members:]
+        # Fisher information of a categorical: Σ ∂p ∂pᵀ / p over the given classes.
         roots = (slopes / np.sqrt(np.maximum(labels, 1e-12))[:, :, None]).reshape(
             -1, len(theta)
         )
         information = roots.T @ roots + np.diag(ridge)
+        # Active set: powers of 0 whose descent direction is negative stay at 0.
         free = (theta > 0) | (gradient < 0)
         free[members:] = True
         step = np.zeros(len(theta))
         step[free] = -np.linalg.solve(information[np.ix_(free, free)], gradient[free])
+        # The Newton decrement, about twice the gain that the step promises.
         if -(gradient @ step) < _GAIN:
             break
         length = 1.0
@@ -324,6 +330,7 @@ def _likeliest_rates(
         flips = _flips(parameters[size:])
         value, true, labels = _loss(scores, y, flips, parameters[:size])
         own = labels[np.arange(n), y]
+        # Gradient by the logits: P(true | x) - P(true | x, given).
         apart = true * (1 - flips[:, y].T / own[:, None])
         slope = np.einsum("mnk,nk->m", scores, apart)
         biases = apart.sum(axis=0)[: size - members]

@@ -25,7 +25,7 @@ def plot_errors(
     """Draw the scores of suspected and other labels, and the most confused classes.
 
     Args:
-        errors: What `find_label_errors` returned.
+        errors: The result of `find_label_errors`.
         ax: Two axes to draw on; made with pyplot if None.
 
     Returns:

@@ -33,23 +33,24 @@ def pool(
     from scipy import optimize
 
     every = -(-len(codes) // _ROWS)
-    some = np.stack([m[::every] for m in members]).astype(np.float64)
+    sample = np.stack([m[::every] for m in members]).astype(np.float64)
     y = codes[::every]
-    right = some[:, np.arange(len(y)), y]
+    right = sample[:, np.arange(len(y)), y]
 
     def loss(powers: np.ndarray) -> tuple[float, np.ndarray]:
-        z = np.tensordot(powers, some, 1)
+        # Mean cross-entropy of softmax(Σ powers · log p); logsumexp is its normaliser.
+        z = np.tensordot(powers, sample, 1)
         whole = np.asarray(special.logsumexp(z, axis=1))
         chance = np.exp(z - whole[:, None])
-        mean = np.einsum("nk,mnk->m", chance, some) / len(y)
+        mean = np.einsum("nk,mnk->m", chance, sample) / len(y)
         return float(np.mean(whole) - powers @ right.mean(1)), mean - right.mean(1)
 
     start = np.full(len(members), 1 / len(members))
     bounds = [(0, None)] * len(members)
-    found = cast(
+    fitted = cast(
         np.ndarray,
         optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x,
     )
-    powers = found if found.any() else start
+    powers = fitted if fitted.any() else start
     total = sum(p * m for p, m in zip(powers, members, strict=True))
     return special.softmax(np.asarray(total, np.float64), axis=1), powers

@@ -11,7 +11,7 @@ from scipy import special
 from jaxsel._checks import as_array, check_choice, check_finite, check_same_length
 
 from ._inputs import blocks, probs_and_labels
-from ._joint import Looked
+from ._joint import ProbabilitySummary
 
 Quality = Literal["normalized_margin", "self_confidence", "confidence_weighted_entropy"]
 QUALITIES = ("normalized_margin", "self_confidence", "confidence_weighted_entropy")
@@ -54,24 +54,31 @@ def label_scores(
 
 
 def quality(
-    probs: np.ndarray, codes: np.ndarray, method: str, seen: Looked | None = None
+    probs: np.ndarray,
+    codes: np.ndarray,
+    method: str,
+    summary: ProbabilitySummary | None = None,
 ) -> np.ndarray:
     """Return the scores of arguments that are checked; see `label_scores`."""
     if method == "self_confidence":
-        return probs[np.arange(len(codes)), codes] if seen is None else seen.own
+        return (
+            probs[np.arange(len(codes)), codes]
+            if summary is None
+            else summary.self_confidence
+        )
     wide = method == "confidence_weighted_entropy"
-    found = np.empty(len(codes), np.float64 if wide else probs.dtype)
+    scores = np.empty(len(codes), np.float64 if wide else probs.dtype)
     for part, block in blocks(probs):
         rows, given = np.arange(len(block)), codes[part]
         own = block[rows, given]
         if method == "normalized_margin":
-            found[part] = (own - _rival(block, rows, given, part, seen) + 1) / 2
+            scores[part] = (own - _rival(block, rows, given, part, summary) + 1) / 2
             continue
         block = np.maximum(block, 0)
         entropy = -np.sum(special.xlogy(block, block), axis=1)
         ratio = entropy / np.log(block.shape[1]) / np.maximum(own, _LEAST)
-        found[part] = np.log(ratio + 1) / np.maximum(ratio, _LEAST)
-    return found
+        scores[part] = np.log(ratio + 1) / np.maximum(ratio, _LEAST)
+    return scores
 
 
 def _rival(
@@ -79,19 +86,19 @@ def _rival(
     rows: np.ndarray,
     given: np.ndarray,
     part: slice,
-    seen: Looked | None,
+    summary: ProbabilitySummary | None,
 ) -> np.ndarray:
     """Return the largest probability of another class than the given one."""
-    if seen is None:
+    if summary is None:
         top = block.argmax(axis=1)
-        found = block[rows, top]
+        rivals = block[rows, top]
     else:
-        top, found = seen.top[part], seen.peak[part].copy()
+        top, rivals = summary.top[part], summary.peak[part].copy()
     same = np.flatnonzero(top == given)
     without = block[same]
     without[np.arange(len(same)), given[same]] = -np.inf
-    found[same] = without.max(axis=1)
-    return found
+    rivals[same] = without.max(axis=1)
+    return rivals
 
 
 def fuse_ranks(*scores: npt.ArrayLike) -> np.ndarray:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROWS, _PAIRS = 10, 5  # that the table for people has
 _REPR = 300  # characters
 _MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
-_NEARLY_ALL = 0.75  # of the suspects: where so many may be wrong, overlap is not sure
+_NEARLY_ALL = 0.75  # share of suspects, if wrong, from which overlap is in doubt
 
 
 @brief
@@ -63,8 +63,8 @@ class LabelErrors:
             `[n, K]`; None if they come from one model.
         joint: Counts of given and true labels, noise and priors by confident learning,
             which counts samples between overlapping classes as wrong.
-        duplicates: Near-duplicates whose labels differ; None if not looked for.
-        method: How all this was computed, with every parameter that matters.
+        duplicates: Near-duplicates with different labels; None if not searched for.
+        method: The method, with every parameter that matters.
         index: Labels of the rows where samples came as a DataFrame with an index of its
             own, else None.
 
@@ -276,10 +276,10 @@ class LabelErrors:
             samples: Images `[n, h, w]` or `[n, h, w, c]`, which are drawn beside sure
                 ones of the given and the suggested class, or texts `[n]`, which are
                 listed.
-            columns: What to show of each suspected sample, by name, `[n]` each, or a
-                data frame: an id, or the columns of the table by which a reader can
+            columns: Columns to show of each suspected sample, by name, `[n]` each, or
+                a data frame: an id, or the columns of the table by which a reader can
                 judge.
-            budget: How many of the most suspicious to show.
+            budget: Number of samples to show, the most suspicious first.
         """
         from ._chapter import chapter
 

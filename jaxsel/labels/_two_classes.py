@@ -11,13 +11,13 @@ from jaxsel._typed import diagonals, while_loop
 
 _STEPS, _SHORTER = 200, 20
 _FIRST, _ROUND, _SAME = 6, 12, 3  # steps on all samples, by a Hessian, and by a factor
-_EVERY = 4  # the first Hessian takes one sample in so many
-_ROWS = 16  # if that leaves so many a column
+_EVERY = 4  # the first Hessian is of every fourth sample
+_ROWS = 16  # if that leaves this many a column
 _NEAR, _COARSEST = 1.0, 0.03  # tolerance of the first steps, and at most
-_MEAN = 100  # times as much as on average may change a probability
-_OVER = 0.01  # share of the gradient that may be left behind a step, uphill
-_HEAVY = 512  # samples whose curvature is each subset's own, at most
-_LIGHT = 20  # times as many others, unless it is less than half of that
+_MEAN = 100  # tolerance of the largest change of a probability over the mean one's
+_OVER = 0.01  # slope uphill at the end of a step, over that at its start, to accept
+_HEAVY = 512  # most samples whose curvature is each subset's own
+_LIGHT = 20  # they are one in 20 samples, but at least half of _HEAVY
 _MEMORY = 1 << 24  # entries of the subsets' Hessians
 _RIDGE = 1e-6
 
@@ -45,15 +45,15 @@ def fit_two(
 ) -> tuple[jax.Array, jax.Array]:
     """Minimise Σ w log(1 + exp(∓x·θ)) + l2 |θ|² / 2 for each of some subsets.
 
-    Quasi-Newton steps, by one Hessian of all samples. Two things are each subset's own:
-    the mean of the samples' curvatures, and the part of the samples of greatest norm.
-    In those a rare category weighs, whose coefficient is far from where the others have
-    it as soon as one of its samples is held out. What is still missing is learned from
-    the last step. A few steps for all samples as one subset come first.
+    Quasi-Newton steps, with one Hessian shared by all subsets but for two parts of
+    each: the mean curvature of its samples, and the term of the samples of greatest
+    norm. A rare category weighs in these, and its coefficient moves far as soon as one
+    of its samples is held out. A BFGS update by the last step corrects the remaining
+    error. A few steps for all samples as one subset come first.
 
     Args:
         x: Features `[n, d]`. They are centred and scaled here; the penalty stays that
-            of what they were, and the intercept has none.
+            of the original units, and the intercept has none.
         y: 1 for the second class, `[n]`.
         weights: `[B, n]`.
         l2: The penalty.
@@ -85,10 +85,11 @@ def fit_two(
 
 def _scaled(x: jax.Array, l2: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return standardised columns and one of ones, `[n, p]`, and penalties, `[p]`."""
+    # Off the first row, so that E[x²] - E[x]² does not cancel for distant columns.
     off = x - x[:1]
     mean, square = jnp.mean(off, axis=0), jnp.mean(off * off, axis=0)
     spread = square - mean * mean
-    # No less than what rounding leaves of it.
+    # A floor: in constant columns only rounding is left.
     spread = jnp.maximum(spread, _RIDGE * square)
     scale = jax.lax.rsqrt(jnp.where(spread > 0, spread, 1))
     rows = (x - (x[0] + mean)[None]) * scale[None]
@@ -118,14 +119,14 @@ class _Problem(NamedTuple):
     def steps(
         self, state: _State, w: jax.Array, tol: float, most: int, every: int = 1
     ) -> _State:
-        """Go so many steps by one Hessian, of one sample in so many."""
+        """Take up to `most` steps, with a shared Hessian of every `every`-th sample."""
         last = state.step + most
         curvature = jnp.mean(w * state.prob * (1 - state.prob), axis=0)
         curvature = curvature.at[self.heavy].set(0)[::every]
         part = self.x[::every]
         shared = _Curvature(_dot(part.T, part * curvature[:, None]), jnp.sum(curvature))
 
-        def some(state: _State) -> _State:
+        def with_factor(state: _State) -> _State:
             end, factor = state.step + _SAME, self.factor(state, w, shared)
             return while_loop(
                 lambda state: (state.step < end) & _going(state, tol),
@@ -134,19 +135,20 @@ class _Problem(NamedTuple):
             )
 
         return while_loop(
-            lambda state: (state.step < last) & _going(state, tol), some, state
+            lambda state: (state.step < last) & _going(state, tol), with_factor, state
         )
 
     def factor(self, state: _State, w: jax.Array, shared: _Curvature) -> jax.Array:
         """Return the factors of about the Hessians, `[B, p, p]`."""
         curvature = w * state.prob * (1 - state.prob)
         if len(w) * len(self.penalty) * (len(self.penalty) + _HEAVY) > _MEMORY:
+            # Too large for a factor of each subset: all share one.
             curvature = jnp.mean(curvature, axis=0, keepdims=True)
-        own = curvature[:, self.heavy]
-        rest = jnp.sum(curvature, axis=1) - jnp.sum(own, axis=1)
-        share = jnp.where(shared.total > 0, rest / shared.total, 0)
+        heavy_curvature = curvature[:, self.heavy]
+        light_curvature = jnp.sum(curvature, axis=1) - jnp.sum(heavy_curvature, axis=1)
+        share = jnp.where(shared.total > 0, light_curvature / shared.total, 0)
         hessian = share[:, None, None] * shared.hessian
-        hessian += _dot(self.loads.T[None] * own[:, None], self.loads)
+        hessian += _dot(self.loads.T[None] * heavy_curvature[:, None], self.loads)
         size = diagonals(hessian)
         ridge = self.penalty[None] + _RIDGE * (size + 1)
         hessian += jnp.eye(len(self.penalty), dtype=ridge.dtype)[None] * ridge[:, None]
@@ -155,15 +157,16 @@ class _Problem(NamedTuple):
 
     def direction(self, state: _State, factor: jax.Array) -> jax.Array:
         """Return about H⁻¹ gradient, `[B, p]`: BFGS with the last step."""
+        # Two-loop recursion with one pair (s, y), left out unless s·y is clearly > 0.
         along = jnp.sum(state.last_step * state.gradient_change, axis=1)
         length = _norm(state.last_step) * _norm(state.gradient_change)
         known = along > 1e-4 * length
         by = jnp.where(known, 1 / jnp.where(known, along, 1), 0)
-        left = by * jnp.sum(state.last_step * state.gradient, axis=1)
-        gradient = state.gradient - left[:, None] * state.gradient_change
-        found = jax.scipy.linalg.cho_solve((factor, True), gradient[..., None])[..., 0]
-        back = by * jnp.sum(state.gradient_change * found, axis=1)
-        return found + (left - back)[:, None] * state.last_step
+        first = by * jnp.sum(state.last_step * state.gradient, axis=1)
+        gradient = state.gradient - first[:, None] * state.gradient_change
+        newton = jax.scipy.linalg.cho_solve((factor, True), gradient[..., None])[..., 0]
+        back = by * jnp.sum(state.gradient_change * newton, axis=1)
+        return newton + (first - back)[:, None] * state.last_step
 
     def moved(self, state: _State, delta: jax.Array, w: jax.Array) -> _State:
         """Step along -delta, as far as the loss falls, or hardly rises."""
@@ -174,12 +177,13 @@ class _Problem(NamedTuple):
         steep = jnp.sum(self.penalty[None] * delta * delta, axis=1)
         flat = jnp.sum(self.penalty[None] * delta * state.theta, axis=1)
 
+        # The slope of the loss is -`fall` where a step starts, and `rise` at its end.
         def over(rise: jax.Array) -> jax.Array:
             return sound & (rise > _OVER * fall)
 
         def shorter(c: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             count, length, rise, *_ = c
-            # To where the gradient would be zero if it changed evenly; then by halves.
+            # A secant step to where the slope vanishes; then to a half, at most.
             even = fall / jnp.where(over(rise), fall + rise, 1)
             even = jnp.where(count > 1, jnp.minimum(even, 0.5), even)
             ratio = jnp.where(over(rise), even, 1)

@@ -1,4 +1,4 @@
-"""A trainer and owners of data: what is asked, what is sent, and whose data helps."""
+"""Requests of a trainer, answers of data owners, and the ranking of owners by gain."""
 
 from ._answer import Answer as Answer
 from ._design import Design as Design, optimal_design as optimal_design

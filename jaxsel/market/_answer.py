@@ -106,7 +106,7 @@ class Answer:
         )
 
     def check(self, request: Request) -> None:
-        """Refuse an answer that is not one to this request.
+        """Raise unless this is an answer to the request.
 
         Raises:
             ValueError: If it answers another request, exceeds the budget, holds NaN or
@@ -153,11 +153,11 @@ class Answer:
         *,
         max_bytes: int = MAX_BYTES,
     ) -> Answer:
-        """Read what `save` wrote, if it answers the request.
+        """Read an answer to the request from a file that `save` wrote.
 
         Args:
             path: The file.
-            request: What was asked.
+            request: The request that it must answer.
             max_bytes: Largest file to read.
 
         Raises:
@@ -180,7 +180,7 @@ class Answer:
 
 
 def _check_size(path: str | os.PathLike[str], request: Request) -> None:
-    """Refuse a file that is larger than any answer within the budget, unread."""
+    """Raise, before reading it, if a file is too large for an answer in the budget."""
     schema, file = request.schema, Path(path)
     texts = schema.classes is None or isinstance(schema.classes[0], str)
     if schema.sample_dtype == "text" or texts or not file.is_file():

@@ -1,4 +1,4 @@
-"""Purchases for predictions at points whose labels nobody has."""
+"""Experimental design: buying samples to predict at points without labels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Design:
         shares: Array of shape `[n]`: the share of the money for each sample; sums to 1.
         gains: Array of shape `[n]`: how fast the objective falls in each one's share.
             At the best design no gain exceeds the objective.
-        taken: Array of shape `[n]`: whether any step was towards it. What is left of
-            the equal shares at the start is spread over all others.
+        taken: Array of shape `[n]`: whether any step was towards it. Others hold the
+            remainder of the equal shares at the start.
         prices: Array of shape `[n]`.
         objective: Array of shape `[steps + 1]`: the mean squared error of predictions
             by least squares that a unit of money leaves, in units of the noise's
@@ -68,11 +68,11 @@ class Design:
         return float(min(1.0, self.objective[-1] / self.gains.max()))
 
     def buy(self, money: float) -> Selection:
-        """Choose what to buy, each sample once at most.
+        """Choose the samples to buy, each at most once.
 
         Samples are taken by their weight, the share over the price, largest first, and
-        those that no step was towards after these, by their gain. What costs more than
-        is left is passed over.
+        those that no step was towards after these, by their gain. Samples that cost
+        more than the money left are skipped.
 
         Args:
             money: In the unit of the prices.
@@ -125,7 +125,7 @@ def optimal_design(
         x: Samples on offer, `[n, d]`: features in which the target is about linear,
             such as those of a network's last layer.
         x_val: Points to predict at, `[m, d]`.
-        prices: What each sample costs, `[n]`; 1 if None.
+        prices: Price of each sample, `[n]`; 1 if None.
         steps: Frank-Wolfe steps at most. Each adds at most one sample, so that a
             purchase of more samples than steps goes on by `Design.gains`.
         tolerance: It stops once the objective is at most `1 + tolerance` times the
@@ -146,57 +146,58 @@ def optimal_design(
         there as here, and steps move money; the line search follows the objective.
     """
     x_val = align_columns(x, x_val)
-    given = np.asarray(check_features("x", x), np.float64)
-    asked = np.asarray(check_features("x_val", x_val), np.float64)
-    if given.shape[1] != asked.shape[1]:
+    candidates = np.asarray(check_features("x", x), np.float64)
+    targets = np.asarray(check_features("x_val", x_val), np.float64)
+    if candidates.shape[1] != targets.shape[1]:
         raise ValueError(
-            f"x_val must have as many features as x, {given.shape[1]}, got "
-            f"{asked.shape[1]}"
+            f"x_val must have as many features as x, {candidates.shape[1]}, got "
+            f"{targets.shape[1]}"
         )
     steps = check_count("steps", steps)
     tolerance = check_positive("tolerance", tolerance, zero=True)
-    each = _prices(prices, len(given))
+    unit_prices = _prices(prices, len(candidates))
     if intercept:
-        given, asked = (
-            np.pad(a, ((0, 0), (0, 1)), constant_values=1) for a in (given, asked)
+        candidates, targets = (
+            np.pad(a, ((0, 0), (0, 1)), constant_values=1)
+            for a in (candidates, targets)
         )
-    # The unit of a feature is without effect, but for what is taken for rounding.
-    unit = _spread(given)
-    unit = np.where(unit > 0, unit, _spread(asked))
+    # Units of features have no effect but on the threshold of rounding.
+    unit = _spread(candidates)
+    unit = np.where(unit > 0, unit, _spread(targets))
     unit = np.where(unit > 0, unit, 1)
-    asked = asked / unit
-    rows = given / unit
-    del given  # where it was a copy, that goes
-    rows /= np.sqrt(each)[:, None]
-    # In a basis of the samples' span in which equal shares have a second moment of I.
+    targets = targets / unit
+    rows = candidates / unit
+    del candidates  # frees a copy
+    rows /= np.sqrt(unit_prices)[:, None]
+    # Whiten: a basis of the samples' span where equal shares have second moment I.
     moment = rows.T @ rows / len(rows)
     size, basis = np.linalg.eigh(moment)
-    there = size > _FLAT**2 * max(size[-1], 0)
-    basis, size = basis[:, there], size[there]
-    seen = asked @ basis
-    length, reach = np.sum(asked**2), 0.0
+    in_span = size > _FLAT**2 * max(size[-1], 0)
+    basis, size = basis[:, in_span], size[in_span]
+    projected = targets @ basis
+    length, reach = np.sum(targets**2), 0.0
     if length > 0 and size.size:
-        reach = float(min(1.0, np.sum(seen**2) / length))
+        reach = float(min(1.0, np.sum(projected**2) / length))
     if reach <= _FLAT:
         raise ValueError(
             "x must have something in common with x_val, but no sample has any part "
             "along a validation point"
         )
-    seen = seen / np.sqrt(size)
+    projected = projected / np.sqrt(size)
     rows = rows @ (basis / np.sqrt(size))
-    found = _design(
+    weighed = _design(
         jnp.asarray(rows.astype(np.float32)),
-        jnp.asarray(seen.T @ seen / len(seen), jnp.float32),
+        jnp.asarray(projected.T @ projected / len(projected), jnp.float32),
         jnp.float32(tolerance),
         steps=steps,
     )
-    made = int(found.steps)
+    steps_made = int(weighed.steps)
     return Design(
-        shares=np.asarray(found.shares),
-        gains=np.asarray(found.gains),
-        taken=np.asarray(found.taken),
-        prices=each,
-        objective=np.asarray(found.objective)[: made + 1],
+        shares=np.asarray(weighed.shares),
+        gains=np.asarray(weighed.gains),
+        taken=np.asarray(weighed.taken),
+        prices=unit_prices,
+        objective=np.asarray(weighed.objective)[: steps_made + 1],
         reach=reach,
     )
 
@@ -216,30 +217,30 @@ def _spread(x: np.ndarray) -> np.ndarray:
 def _prices(prices: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
     if prices is None:
         return np.ones(n)
-    each = np.asarray(as_array("prices", prices))
-    if each.shape != (n,):
+    values = np.asarray(as_array("prices", prices))
+    if values.shape != (n,):
         raise ValueError(
-            f"prices must have shape ({n},), one a sample, got {each.shape}"
+            f"prices must have shape ({n},), one a sample, got {values.shape}"
         )
-    check_finite("prices", each)
-    each = each.astype(np.float64)
-    if (each <= 0).any():
-        at = int(np.argmax(each <= 0))
+    check_finite("prices", values)
+    values = values.astype(np.float64)
+    if (values <= 0).any():
+        first = int(np.argmax(values <= 0))
         raise ValueError(
-            f"prices must be positive, but that of sample {at} is {each[at]:g}"
+            f"prices must be positive, but that of sample {first} is {values[first]:g}"
         )
-    return each
+    return values
 
 
 def _within(prices: np.ndarray, money: float) -> np.ndarray:
     """Return which are bought, one after the other, as long as the money lasts."""
     bought = np.zeros(len(prices), bool)
-    left, cheapest = money, np.minimum.accumulate(prices[::-1])[::-1]
+    budget, cheapest = money, np.minimum.accumulate(prices[::-1])[::-1]
     # Nothing that comes later can be paid for once the cheapest of them cannot.
     for i, price in enumerate(prices):
-        if cheapest[i] > left:
+        if cheapest[i] > budget:
             break
-        if price <= left:
+        if price <= budget:
             bought[i] = True
-            left -= price
+            budget -= price
     return bought

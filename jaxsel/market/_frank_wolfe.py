@@ -11,8 +11,8 @@ from jaxtyping import Float
 from jaxsel._show import brief
 from jaxsel._typed import cholesky, cond, while_loop
 
-# Steps between two inversions, which take back what rounding has added; or fewer, where
-# less than this is left of the weights of the last one, and digits cancel.
+# Steps between two inversions, against accumulated rounding. An earlier one is due once
+# the weights of the last have shrunk to this share: then digits cancel.
 _AFRESH, _FADED = 50, 0.25
 # No step leaves less than this of the weights, so that the inverse stays finite.
 _LEFT = 1e-3
@@ -20,7 +20,7 @@ _LEFT = 1e-3
 
 @brief
 class Weighed(NamedTuple):
-    """Weights that Frank-Wolfe steps have found.
+    """Weights after Frank-Wolfe steps.
 
     Attributes:
         shares: Array of shape `[n]`: the weights, whose sum is 1.
@@ -28,7 +28,7 @@ class Weighed(NamedTuple):
         taken: Array of shape `[n]`: whether any step was towards it.
         objective: Array of shape `[steps + 1]`: before each step, and after the last;
             NaN where it stopped before.
-        steps: Scalar int32: how many were made.
+        steps: Scalar int32: number of steps made.
     """
 
     shares: jax.Array
@@ -71,10 +71,10 @@ def frank_wolfe_design(
         moment: S, the second moment of the points to predict at.
         tolerance: It stops once the objective is at most `1 + tolerance` times what any
             weights can reach.
-        steps: At most so many.
+        steps: Maximum number of steps.
 
     Returns:
-        The weights, with what says how good they are.
+        The weights, their gains, and the objective after each step.
 
     References:
         Lu, Huang and Karimireddy et al., Data acquisition via experimental design for
@@ -103,12 +103,12 @@ def frank_wolfe_design(
 
     def mended(state: _State) -> _State:
         inverse, gains = _afresh(x, moment, state.shares)
-        left = jnp.ones_like(state.left)
-        return state._replace(inverse=inverse, gains=gains, left=left)
+        unchanged = jnp.ones_like(state.left)
+        return state._replace(inverse=inverse, gains=gains, left=unchanged)
 
     def body(state: _State) -> _State:
         state = _step(x, moment, state)
-        # It ends by what has been computed anew only.
+        # Stop only on values computed anew, never on updated ones.
         due = (state.t % _AFRESH == 0) | (state.t == steps) | close(state)
         due |= state.left < _FADED
         state = cond(due, mended, lambda state: state, state)
@@ -121,16 +121,18 @@ def frank_wolfe_design(
 
 def _step(x: jax.Array, moment: jax.Array, state: _State) -> _State:
     j = jnp.argmax(state.gains)
-    own = jnp.take(x, j, axis=0)
-    v = _product(state.inverse, own)
+    row = jnp.take(x, j, axis=0)
+    v = _product(state.inverse, row)
     w = _product(state.inverse, _product(moment, v))
     alpha = _best_step(
-        _inner(state.inverse, moment), gain=_inner(own, w), length=_inner(own, v)
+        _inner(state.inverse, moment), gain=_inner(row, w), length=_inner(row, v)
     )
     keep = 1 - alpha
-    fall = alpha / (keep + alpha * _inner(own, v))
+    # Sherman-Morrison for keep M + α x xᵀ: (M⁻¹ - fall v vᵀ) / keep, v = M⁻¹ x.
+    fall = alpha / (keep + alpha * _inner(row, v))
     along, across = _product(x, jnp.stack([v, w], axis=1)).T
-    gains = state.gains - fall * along * (2 * across - fall * _inner(own, w) * along)
+    # The same update inside xᵢᵀ M⁻¹ S M⁻¹ xᵢ; vᵀ S v is `row` times w.
+    gains = state.gains - fall * along * (2 * across - fall * _inner(row, w) * along)
     return state._replace(
         shares=(keep * state.shares).at[j].add(alpha),
         gains=gains / keep**2,
@@ -148,6 +150,7 @@ def _best_step(now: jax.Array, *, gain: jax.Array, length: jax.Array) -> jax.Arr
     derivative has one zero where the gain exceeds it.
     """
     excess = length - 1
+    # The quadratic formula with the root below, which does not cancel near length 1.
     root = jnp.sqrt(jnp.maximum(gain * excess * (now * length - gain), 0))
     down = now * excess + root
     alpha = jnp.where(down > 0, (gain - now) / jnp.where(down > 0, down, 1), 1)

@@ -1,4 +1,4 @@
-"""The hard set: what the trainer's model gets wrong, and who may see it."""
+"""The hard set: misclassified validation samples, split into shown and held out."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class HardSet:
     """Misclassified validation samples, by their row there, ascending.
 
     Attributes:
-        shared: Array of shape `[s]`: those that owners are shown.
-        held_out: Array of shape `[h]`: those that measure what was gained.
+        shared: Array of shape `[s]`: rows of samples shown to owners.
+        held_out: Array of shape `[h]`: rows of samples that measure the gain.
         split: Whether the two are disjoint. False if there were too few to split: then
             each is the whole hard set, and scores on it favour what resembles it.
     """
@@ -53,8 +53,8 @@ def hard_set(
         labels: Array of shape `[n]`, the right classes: integers where `predictions`
             are scores.
         key: Key of the split.
-        held_out: Which fraction to hold out, above 0 and below 1.
-        minimum: Split only if that leaves each side at least so many samples.
+        held_out: Fraction to hold out, above 0 and below 1.
+        minimum: Split only if each side then has at least this many samples.
         per_class: Whether to split each class in the same proportion, as far as whole
             numbers allow, rather than the hard samples as a whole.
 

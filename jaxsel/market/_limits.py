@@ -46,7 +46,7 @@ def check_limits(
     max_delta: float | None,
     max_val: int,
 ) -> None:
-    """Refuse a valuation beyond the limits of an owner of n points.
+    """Raise if a valuation is beyond the limits of an owner of n points.
 
     Raises:
         TypeError: If a limit is no number.

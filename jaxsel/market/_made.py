@@ -1,4 +1,4 @@
-"""Samples that were made of those shown: pieced together, mixed or scaled.
+"""Detection of samples pieced together, mixed or scaled from shown ones.
 
 Each rule is measured on the trainer's own samples first: where a tenth of them would
 break it, as in tables of few values, it is not applied.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_NATURAL = 0.1  # of the trainer's own samples: with so many the rule says nothing
+_NATURAL = 0.1  # share of the trainer's samples on lines that disables the rule
 _RARE = 0.05  # of the trainer's own numbers in a column may equal a shown one
 _PIECES = 3  # columns of such numbers at least, for a rule on them
 _PAIRS_OF = 128  # shown samples, nearest first, of which pairs are tried
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6  # of a whole number, which arithmetic in float32 may move it b
 
 
 class Making:
-    """Rules by which samples are recognised as made of those shown.
+    """Rules to recognise samples that are made of shown samples.
 
     Args:
         mine: The trainer's own samples, `[n, d]`, numbers with NaN for gaps.
@@ -55,13 +55,13 @@ class Making:
 
     def made(self, rows: np.ndarray) -> np.ndarray:
         """Return which samples are pieced together, mixed or scaled, `[n]` bool."""
-        made = np.zeros(len(rows), bool)
+        flagged = np.zeros(len(rows), bool)
         if len(self.rare) >= _PIECES:
             equal = [np.isin(rows[:, j], self.shown[:, j]) for j in self.rare]
-            made |= np.mean(equal, axis=0) >= 0.5
+            flagged |= np.mean(equal, axis=0) >= 0.5
         if self.lines:
-            made |= self._on_a_line(rows)
-        return made
+            flagged |= self._on_a_line(rows)
+        return flagged
 
     def _on_a_line(self, rows: np.ndarray) -> np.ndarray:
         """Return which samples lie on a line through two shown ones, or one and 0."""
@@ -74,16 +74,16 @@ class Making:
         for i, row in enumerate(rows):
             offsets = ends - row
             lengths = np.linalg.norm(offsets, axis=1)
-            some = np.argsort(lengths, kind="stable")[:_PAIRS_OF]
-            some = some[lengths[some] > 0]
-            units = offsets[some] / lengths[some, None]
+            nearest = np.argsort(lengths, kind="stable")[:_PAIRS_OF]
+            nearest = nearest[lengths[nearest] > 0]
+            units = offsets[nearest] / lengths[nearest, None]
             # On a line with two ends, a sample sees them in one direction, or opposite.
             # 1 - cos² loses half of the digits: measure the rejection itself.
             cosines = np.triu(units @ units.T, 1)
             a, b = np.nonzero(np.abs(cosines) > 1 - _AIM)
-            rest = units[a] - cosines[a, b][:, None] * units[b]
-            sines, far = np.linalg.norm(rest, axis=1), lengths[some]
-            apart = np.linalg.norm(ends[some[a]] - ends[some[b]], axis=1)
+            rejections = units[a] - cosines[a, b][:, None] * units[b]
+            sines, far = np.linalg.norm(rejections, axis=1), lengths[nearest]
+            apart = np.linalg.norm(ends[nearest[a]] - ends[nearest[b]], axis=1)
             # The area of the triangle, in two ways: a sample far away sees all in line.
             on_line[i] = bool(np.any(sines * far[a] * far[b] <= _LINE * apart**2))
         return on_line

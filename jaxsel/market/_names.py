@@ -12,7 +12,7 @@ _TOGETHER = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK"}
 
 
 def check_owner(name: str, value: Any) -> None:
-    """Refuse an owner's name that could pass for another one.
+    """Raise if an owner's name could pass for another one.
 
     It must be printable, in Unicode's normal form NFKC, with letters of one script, no
     blank at either end, and no two blanks in a row.

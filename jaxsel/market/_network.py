@@ -45,7 +45,7 @@ class Network:
     def trained(
         self, rows: np.ndarray, codes: np.ndarray, key: jax.Array, steps: int = STEPS
     ) -> Network:
-        """Return it after so many steps on rows `[n, d]` with classes `[n]`."""
+        """Return the network trained for `steps` on rows `[n, d]`, classes `[n]`."""
         params = fit(
             self.graphdef,
             self.params,
@@ -86,7 +86,7 @@ class Network:
         return dataclasses.replace(oracle, layers=tuple(layers))
 
     def features(self, rows: np.ndarray) -> np.ndarray:
-        """Return what the last layer sees, `[n, HIDDEN]`."""
+        """Return the inputs of the last layer, `[n, HIDDEN]`."""
         model: Any = nnx.merge(self.graphdef, self.params)
         hidden: Any = nnx.relu(model.layers[0](rows))
         return np.asarray(hidden)

@@ -1,4 +1,4 @@
-"""The owner's side: choose what to send, within the rules."""
+"""The owner's side: choose samples to send, within the owner's limits."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def answer(
         owner: The owner's name.
         features: Features of the samples, `[n, d]`, in the request's feature space.
         model: The owner's oracle and features.
-        method: How to choose; the method that the request asks for if None.
+        method: Method of choice; the request's if None.
         metric: "cosine" or "l2", between features.
-        max_samples: How many samples to send at most, whatever the budget; None sets no
-            such number.
+        max_samples: Maximum number of samples to send, whatever the budget; None for
+            no maximum.
         max_share: The largest share of the samples to send, above 0 and up to 1. It is
             rounded down, but to at least one sample, and at least one sample is not
             sent. An answer that reaches one of these limits has the status "capped".
@@ -93,7 +93,7 @@ def answer(
     method = request.method if method is None else method
     model = OwnerModel() if model is None else model
     _check_method(method, request, model, key)
-    mine, hard = both_sides(
+    owned, hard = both_sides(
         request,
         x,
         y,
@@ -102,11 +102,11 @@ def answer(
         by_features=method in _BY_FEATURES,
         metric=metric,
     )
-    n = len(mine)
+    n = len(owned)
     limit, why_limit = _own_limit(n, max_samples, max_share, allow_all)
     rows = np.arange(n)
-    if mine.codes is not None and hard.codes is not None:
-        rows = np.flatnonzero(np.isin(mine.codes, hard.codes))
+    if owned.codes is not None and hard.codes is not None:
+        rows = np.flatnonzero(np.isin(owned.codes, hard.codes))
     n_candidates = len(rows)
     budget = min(request.budget, limit, n_candidates)
     chosen, weights = rows[:0], np.ones(0, np.float32)
@@ -115,22 +115,24 @@ def answer(
         # Retrieval passes over other classes by itself: no copy, and fewer programs.
         if method == "retrieve":
             rows = np.arange(n)
-        candidates = mine if len(rows) == n else mine.take(rows)
+        candidates = owned if len(rows) == n else owned.take(rows)
         if method == "binned":
             table: Any = candidates.x  # there is one: `_check_method` saw to it
             categories = request.schema.categories
             hard_table: Any = hard.x
-            found = retrieve_binned(table, hard_table, budget, categorical=categories)
+            selection = retrieve_binned(
+                table, hard_table, budget, categorical=categories
+            )
         else:
-            found = _choose(method, candidates, hard, budget, model, metric, key)
-        size = int(found.n_valid)
-        chosen = rows[np.asarray(found.indices)[:size]]
-        weights = np.asarray(found.weights, np.float32)[:size]
-        if isinstance(found, Match):
-            stopped = f": {found.reasons}"
-    x_sent, vectors_sent = mine.x, None
+            selection = _choose(method, candidates, hard, budget, model, metric, key)
+        size = int(selection.n_valid)
+        chosen = rows[np.asarray(selection.indices)[:size]]
+        weights = np.asarray(selection.weights, np.float32)[:size]
+        if isinstance(selection, Match):
+            stopped = f": {selection.reasons}"
+    x_sent, vectors_sent = owned.x, None
     if request.schema.sample_shape is None:
-        x_sent, vectors_sent = None, mine.vectors
+        x_sent, vectors_sent = None, owned.vectors
     status, reason = "complete", ""
     if len(chosen) < request.budget:
         if len(chosen) < budget:
@@ -140,7 +142,7 @@ def answer(
             status, reason = "capped", why_limit
         else:
             status, reason = "short", "there are no more samples"
-            if mine.codes is not None and request.y is not None:
+            if owned.codes is not None and request.y is not None:
                 reason += " of the classes asked"
                 if not len(chosen):
                     reason += f", {listed(request.y)}"
@@ -153,8 +155,8 @@ def answer(
         weights=weights,
         x=None if x_sent is None else _cast(request, x_sent[chosen]),
         features=None if vectors_sent is None else vectors_sent[chosen],
-        y=None if mine.y is None else mine.y[chosen],
-        pseudo_labels=y is None and mine.y is not None,
+        y=None if owned.y is None else owned.y[chosen],
+        pseudo_labels=y is None and owned.y is not None,
     )
 
 
@@ -226,7 +228,7 @@ def _check_method(
 
 def _choose(
     method: str,
-    mine: Side,
+    owned: Side,
     hard: Side,
     budget: int,
     model: OwnerModel,
@@ -234,39 +236,39 @@ def _choose(
     key: jax.Array | None,
 ) -> Selection:
     """Choose among the owner's samples by a method that `_check_method` let pass."""
-    own: Any = mine.vectors  # present wherever a method needs them
-    others: Any = hard.vectors
+    vectors: Any = owned.vectors  # present wherever a method needs them
+    hard_vectors: Any = hard.vectors
     if method == "retrieve":
         return retrieve_nearest(
-            own,
-            others,
+            vectors,
+            hard_vectors,
             budget,
-            labels=mine.codes,
+            labels=owned.codes,
             hard_labels=hard.codes,
             metric=metric,
         )
     if method == "random" and key is not None:
         return Selection(
-            indices=jax.random.permutation(key, len(mine))[:budget],
+            indices=jax.random.permutation(key, len(owned))[:budget],
             weights=jnp.ones(budget),
             n_valid=jnp.asarray(budget),
         )
     oracle: Any = model.oracle
     # Of one kind on both sides: samples, or features where the request shows no others.
     by_x = hard.x is not None
-    candidates = oracle(mine.x if by_x else own, mine.y)
-    target = oracle(hard.x if by_x else others, hard.y)
+    candidates = oracle(owned.x if by_x else vectors, owned.y)
+    target = oracle(hard.x if by_x else hard_vectors, hard.y)
     if method == "grad_match":
         return grad_match(
-            candidates, target, budget, labels=mine.codes, hard_labels=hard.codes
+            candidates, target, budget, labels=owned.codes, hard_labels=hard.codes
         )
     return func_feat(
         candidates,
         target,
-        own,
-        others,
+        vectors,
+        hard_vectors,
         budget,
-        labels=mine.codes,
+        labels=owned.codes,
         hard_labels=hard.codes,
     )
 

@@ -43,8 +43,8 @@ def privacy_epsilon(variance: int, n_val: int, *, delta: float, honest: int) -> 
             equal to the variance.
         n_val: Number of validation points.
         delta: Above 0 and below 1.
-        honest: How many owners' noise counts: of those left in the end, all but the
-            ones that pool what they know.
+        honest: Number of owners who stay to the end and don't collude: only their
+            noise counts.
 
     Raises:
         ImportError: If dp-accounting is not installed.
@@ -62,14 +62,14 @@ def privacy_epsilon(variance: int, n_val: int, *, delta: float, honest: int) -> 
         )
     sigma = math.sqrt(honest * variance)
     far = _sum_distance(variance, honest) * n_val
-    one = accounting.from_discrete_gaussian_mechanism(
+    single = accounting.from_discrete_gaussian_mechanism(
         sigma,
         sensitivity=1,
         value_discretization_interval=1 / (_BINS * sigma),
         use_connect_dots=True,
     )
-    every = one.self_compose(n_val)
-    return float(every.get_epsilon_for_delta(delta * math.exp(-far))) + 2 * far
+    composed = single.self_compose(n_val)
+    return float(composed.get_epsilon_for_delta(delta * math.exp(-far))) + 2 * far
 
 
 def noise_variance(epsilon: float, n_val: int, *, delta: float, honest: int) -> int:

@@ -15,13 +15,13 @@ from ._names import printable_name
 if TYPE_CHECKING:
     import pandas as pd
 
-_DIGITS = 12  # of scores: what differs less is equal but for the order of a sum
+_DIGITS = 12  # of scores: smaller differences are rounding of their sums
 _LEVEL = 0.05  # at which a difference is more than chance
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ranking:
-    """Owners in the order of what the trainer gained from their samples, best first.
+    """Owners by the gain in score that their samples brought the trainer, best first.
 
     With few held-out samples most orders are chance. Where `hits` are known,
     `p_values` and `apart` compare owners sample by sample.
@@ -57,9 +57,9 @@ class Ranking:
 
     @property
     def places(self) -> np.ndarray:
-        """Each owner's place, `[o]`, from 1; those of equal mean score share one."""
+        """Each owner's place, `[o]`, from 1; owners of equal mean score share one."""
         mean = np.round(self.mean, _DIGITS)
-        return 1 + np.array([np.sum(mean > own) for own in mean], np.int64)
+        return 1 + np.array([np.sum(mean > score) for score in mean], np.int64)
 
     @property
     def stderr(self) -> np.ndarray | None:

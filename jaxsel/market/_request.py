@@ -52,14 +52,13 @@ class Request:
 
     Attributes:
         id: 32 hexadecimal digits, drawn at random.
-        budget: How many samples an owner may send at most, up to 1,000,000.
-        method: How the owner is asked to choose; it may choose otherwise, and says so.
+        budget: Maximum number of samples of an answer, up to 1,000,000.
+        method: Requested method of choice; the answer names the method used.
         schema: The form of samples, features and labels.
         x: Hard samples, `[m, ...]`, or None: then `features` stand for them.
         y: Their labels, `[m]`: integers or texts. None if they are not known.
         features: Their features, `[m, d]`, float32, or None.
-        encoder: What makes numbers of tables on both sides, or None. Owners see what it
-            has learnt.
+        encoder: Encoder of tables on both sides, or None. Owners see its fitted state.
     """
 
     id: str
@@ -133,7 +132,7 @@ class Request:
     def load(
         cls, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES
     ) -> Request:
-        """Read what `save` wrote.
+        """Read a request from a file that `save` wrote.
 
         Args:
             path: The file.
@@ -179,16 +178,16 @@ def make_request(
             columns of numbers and of texts.
         y: Their labels, `[m]`: integers or texts. None if they are not known; owners
             then choose by features only.
-        budget: How many samples an owner may send at most, up to 1,000,000.
-        method: How owners are asked to choose, one of `METHODS`.
+        budget: Maximum number of samples of an answer, up to 1,000,000.
+        method: Requested method of choice, one of `METHODS`.
         features: Features of the hard samples, `[m, d]`, from an encoder that owners
             have as well.
         sample_shape: Shape of the samples to send, where `x` is None. Without it,
             owners send features.
         sample_dtype: Their type, which must come along with `sample_shape`.
-        columns: Names of the columns of a table; those of `x` if None and it is a data
-            frame.
-        classes: All labels that there are; those in `y` if None.
+        columns: Names of the columns of a table; if None, the columns of `x` where it
+            is a data frame.
+        classes: All possible labels; the labels in `y` if None.
         encoder: Fitted on a table of the trainer's, for tables with categories, dates
             or gaps: it makes numbers of `x`, of owners' tables, and of the trainer's
             own when answers are ranked. It goes along with the request, so that owners
@@ -229,8 +228,8 @@ def make_request(
     else:
         kind = None
     if labels is not None:
-        found = labels if classes is None else as_labels("classes", classes)
-        known = tuple(np.unique(found).tolist())
+        all_labels = labels if classes is None else as_labels("classes", classes)
+        known = tuple(np.unique(all_labels).tolist())
     else:
         known = None
     schema = Schema(

@@ -84,7 +84,7 @@ class Schema:
                 )
 
     def check_samples(self, name: str, x: np.ndarray, *, gaps: bool = False) -> None:
-        """Refuse samples of another form, or with NaN, unless `gaps` are allowed."""
+        """Raise if samples have another form, or NaN without `gaps`."""
         if self.sample_shape is None:
             raise ValueError(f"{name} must not be given: the schema has features only")
         check_rows(name, x, gaps=gaps)
@@ -98,7 +98,7 @@ class Schema:
                 _check_numbers(name, column, x[:, column])
 
     def check_features(self, name: str, features: np.ndarray) -> None:
-        """Refuse features of another length or type."""
+        """Raise if features have another length or type."""
         if self.n_features is None:
             raise ValueError(f"{name} must not be given: the schema has none")
         check_rows(name, features)
@@ -109,7 +109,7 @@ class Schema:
             )
 
     def check_labels(self, name: str, y: np.ndarray) -> None:
-        """Refuse labels that are none of the classes."""
+        """Raise if labels are none of the classes."""
         codes = self.encode(name, y)
         if len(codes) and codes.min() < 0:
             row = int(np.argmin(codes))
@@ -134,7 +134,7 @@ class Schema:
         return np.where(classes[places] == y, places, -1).astype(np.int32)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what goes into the header of a file."""
+        """Return the fields to store in the header of a file."""
         fields: dict[str, tuple[Any, ...] | int | str | None] = dataclasses.asdict(self)
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -144,7 +144,7 @@ class Schema:
 
     @classmethod
     def from_fields(cls, fields: dict[str, list[Any] | int | str | None]) -> Schema:
-        """Check and return what came from the header of a file."""
+        """Return the schema that the header of a file holds, checked."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or fields.get("categories") is None:
             names.remove("categories")
@@ -197,7 +197,7 @@ def _folded(label: str) -> str:
 
 
 def check_rows(name: str, array: np.ndarray, *, gaps: bool = False) -> None:
-    """Refuse what is not a finite array with a first axis; NaN passes with `gaps`."""
+    """Raise unless the array is finite and has a first axis; `gaps` allows NaN."""
     if not isinstance(array, np.ndarray) or not array.ndim:
         raise TypeError(f"{name} must be an array, one row a sample")
     if gaps and array.dtype.kind == "f":
@@ -320,7 +320,7 @@ def _written(name: str, column: np.ndarray) -> np.ndarray:
 
 
 def _check_numbers(name: str, column: int, texts: np.ndarray) -> None:
-    """Refuse a column that should hold finite numbers as texts."""
+    """Raise unless a column of texts holds finite numbers."""
     try:
         wrong = not np.isfinite(texts[texts != ""].astype(np.float64)).all()
     except ValueError:

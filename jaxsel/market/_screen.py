@@ -1,4 +1,4 @@
-"""The trainer's guard: answers that are implausible, or send back what was shown."""
+"""Screening of answers: implausible values, and copies of the samples shown."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ._schema import as_samples, as_vectors, encoded
 # An honest owner of so many times the trainer's samples comes as near to a shown sample
 # as a copy must be with this probability at most.
 _DENSER, _CHANCE = 1000, 0.05
-_MUCH_DENSER = 100  # times the trainer's samples: an owner of as many is told about
+_MUCH_DENSER = 100  # times the trainer's samples: nearer ones than theirs are counted
 _FURTHEST = 0.5  # of the distance between neighbours: no sample beyond it is a copy
-_COPIES = 0.5  # of an answer: with so many it is refused
-_NATURAL = 0.1  # of the trainer's own samples: with so many repeated ones it is not
-_ROUNDING = 1e-6  # of a sample's length: what changes of type may move it by
-_PROBES = 256  # of the trainer's samples, whose neighbours are looked for
+_COPIES = 0.5  # share of an answer from which it is refused
+_NATURAL = 0.1  # share of the trainer's own repeats from which copies are natural
+_ROUNDING = 1e-6  # of a sample's length: error of conversions between types
+_PROBES = 256  # samples of the trainer's to find neighbours of
 _ROWS = 4096  # at a time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Screening:
-    """Answers that passed `screen`, and those refused, with the reasons.
+    """Result of `screen`: answers that passed, and reasons of refusal of the others.
 
     Attributes:
         answers: Those that can be ranked, without copies; in the order given.
@@ -98,12 +98,12 @@ def screen(
     samples shown or held out.
 
     Args:
-        answers: One from each owner, each an answer to the request.
-        request: What was asked.
+        answers: Answers to the request, one from each owner.
+        request: The request that was sent.
         x: The trainer's own samples, `[n, ...]`, or their features if the request asks
             for features. The columns of a data frame are brought into the request's
             order.
-        held_out: The hard samples held out, likewise.
+        held_out: The hard samples held out, in the form of `x`.
         reach: How many widths outside are still plausible, above 0.
 
     Returns:
@@ -125,14 +125,14 @@ def screen(
     left_out: dict[str, int] = {}
     refused: dict[str, str] = {}
     near: dict[str, int] = {}
-    seen: set[str] = set()
+    owners: set[str] = set()
     for answer in answers:
         answer.check(request)
-        if answer.owner in seen:
+        if answer.owner in owners:
             raise ValueError(f"answers must have one from each owner: {answer.owner!r}")
-        seen.add(answer.owner)
+        owners.add(answer.owner)
         try:
-            # A vast reach lets numbers pass whose squares are infinite: no copies.
+            # Squares may overflow with a vast `reach`: such samples are no copies.
             with np.errstate(over="ignore", invalid="ignore"):
                 keep, close = guard.keep(answer)
         except ValueError as error:
@@ -150,10 +150,10 @@ def screen(
 
 
 def overlap(request: Request, held_out: npt.ArrayLike) -> np.ndarray:
-    """Return which shown samples are among those held out, up to rounding, `[m]`.
+    """Return which shown samples are held out too, up to rounding, `[m]`.
 
     Args:
-        request: What was shown.
+        request: The request that showed them.
         held_out: The hard samples held out, `[h, ...]`, in the same form.
     """
     shown = _shown(request)
@@ -183,44 +183,54 @@ class _Guard:
         held_out: npt.ArrayLike | None,
         reach: float,
     ) -> None:
-        own = _samples("x", x, request)
+        train = _samples("x", x, request)
         known = [a for a in [_shown(request)] if a is not None]
         if held_out is not None:
             known.append(_samples("held_out", held_out, request))
         self.columns, self.encoder = request.schema.columns, request.encoder
         self.reach = reach
-        self.texts = own.dtype.kind == "U"
+        self.texts = train.dtype.kind == "U"
         if self.texts:
-            self.known = np.concatenate([_lines(a) for a in (own[:0], *known)])
-            mine = np.concatenate([_lines(own), self.known])
-            self.natural = len(np.unique(mine)) <= (1 - _NATURAL) * len(mine)
+            self.known = np.concatenate([_lines(a) for a in (train[:0], *known)])
+            reference = np.concatenate([_lines(train), self.known])
+            self.natural = len(np.unique(reference)) <= (1 - _NATURAL) * len(reference)
             return
-        some = own[np.unique(np.linspace(0, len(own) - 1, _ROWS).round().astype(int))]
-        self.scale = _Scale([own, *known], [some, *known])
-        mine = np.concatenate([self.scale(a) for a in (some, *known)])
-        self.known = mine[len(some) :]
-        probes = np.unique(np.linspace(0, len(some) - 1, _PROBES).round().astype(int))
-        shown = known[0] if known else own[:0]
-        # Columns of numbers only: what an encoder makes of others is checked by itself.
+        subset = train[
+            np.unique(np.linspace(0, len(train) - 1, _ROWS).round().astype(int))
+        ]
+        self.scale = _Scale([train, *known], [subset, *known])
+        reference = np.concatenate([self.scale(a) for a in (subset, *known)])
+        self.known = reference[len(subset) :]
+        probes = np.unique(np.linspace(0, len(subset) - 1, _PROBES).round().astype(int))
+        shown = known[0] if known else train[:0]
+        # Columns of numbers only: the encoder itself checks the others.
         self.making = Making(
-            self._numbers(some), self._numbers(shown), own.ndim == 2, probes
+            self._numbers(subset), self._numbers(shown), train.ndim == 2, probes
         )
-        probes = np.unique(np.linspace(0, len(mine) - 1, _PROBES).round().astype(int))
+        probes = np.unique(
+            np.linspace(0, len(reference) - 1, _PROBES).round().astype(int)
+        )
         # The first neighbour of each is the sample itself.
-        near = _nearest(mine[probes], mine, 3)[:, 1:]
-        equal = near[:, 0] <= _slack(mine[probes]) if near.size else np.ones(1, bool)
+        near = _nearest(reference[probes], reference, 3)[:, 1:]
+        equal = (
+            near[:, 0] <= _slack(reference[probes]) if near.size else np.ones(1, bool)
+        )
         self.natural = bool(near.size and np.mean(equal) >= _NATURAL)
         share, self.typical, much = _FURTHEST, 0.0, 0.0
         if near.shape[1] == 2 and not equal.all():
             first, second = near[~equal, 0], near[~equal, 1]
+            # TwoNN (Facco et al.): second / first is Pareto of exponent d.
             logs = float(np.log(second / first).mean())  # 1 / d
-            denser = _DENSER * len(own) / len(some)
+            denser = _DENSER * len(train) / len(subset)
+            # Chances to come within t of the distance to a neighbour grow as t^d.
             share = min(share, (_CHANCE / denser) ** logs)
-            much = min(_FURTHEST, (1 / (_MUCH_DENSER * len(own) / len(some))) ** logs)
+            much = min(
+                _FURTHEST, (1 / (_MUCH_DENSER * len(train) / len(subset))) ** logs
+            )
             self.typical = share * float(np.median(near[:, 0]))
         self.radius = self.close = np.empty(0)
         if len(self.known):
-            around = _nearest(self.known, mine, 2)[:, -1]
+            around = _nearest(self.known, reference, 2)[:, -1]
             self.radius = np.minimum(self.typical, share * around)
             self.close = much * around
 
@@ -245,8 +255,8 @@ class _Guard:
         rows = sent(answer)
         if not len(rows):
             return np.ones(0, bool), 0
-        made = np.zeros(len(rows), bool)
-        close, fractions = made, ""
+        synthetic = np.zeros(len(rows), bool)
+        close, fractions = synthetic, ""
         if self.texts:
             rows = _lines(rows)
             copies = np.isin(rows, self.known)
@@ -258,7 +268,7 @@ class _Guard:
             wrong = self.making.fractions(numbers)
             if wrong.any():
                 fractions = self._about_fractions(numbers, wrong)
-            made = wrong.any(axis=1) | self.making.made(numbers)
+            synthetic = wrong.any(axis=1) | self.making.made(numbers)
             rows = self.scale(rows)
             copies = np.zeros(len(rows), bool)
             if len(self.known):
@@ -266,12 +276,13 @@ class _Guard:
                 copies = np.any(apart <= self.radius + _slack(rows)[:, None], axis=1)
                 close = np.any(apart <= self.close, axis=1)
             apart = _distances(rows, rows) <= self.typical + _slack(rows)[:, None]
+            # Of samples close to each other the first is kept.
             again = np.tril(apart, -1).any(axis=1)
-        keep = ~(copies | again | made)
-        against = made if self.natural else ~keep
-        made = made & ~(copies | again)
+        keep = ~(copies | again | synthetic)
+        against = synthetic if self.natural else ~keep
+        synthetic = synthetic & ~(copies | again)
         if np.mean(against) >= _COPIES:
-            pieces, repeats = int(made.sum()), int((again & ~copies).sum())
+            pieces, repeats = int(synthetic.sum()), int((again & ~copies).sum())
             raise ValueError(
                 f"x must hold samples of the owner's own, but of {len(rows)} "
                 f"{int(copies.sum())} are copies of what the trainer showed or holds "
@@ -357,7 +368,7 @@ def _samples(name: str, value: npt.ArrayLike, request: Request) -> np.ndarray:
 
 
 def _shown(request: Request) -> np.ndarray | None:
-    """Return what the request shows in the form that answers have, if it does."""
+    """Return the shown samples in the form of answers, or None if there are none."""
     return request.features if request.schema.sample_shape is None else request.x
 
 

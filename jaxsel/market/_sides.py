@@ -90,28 +90,28 @@ def both_sides(
     by_features: bool,
     metric: Metric,
 ) -> tuple[Side, Side]:
-    """Check what the owner has, and return it with the hard samples.
+    """Check the owner's arrays, and return the owner's side and the hard samples'.
 
     Args:
         request: The trainer's request.
         x: The owner's samples.
-        y: Their labels; if None and the request has some, those of the nearest hard
-            samples take their place.
+        y: Their labels; if None and the request has labels, each sample gets the label
+            of the nearest hard sample.
         features: Features in the request's space.
-        model: Where other features come from.
+        model: Computes the features if `features` is None.
         by_features: Whether features are needed for the choice.
-        metric: Which is nearest.
+        metric: Distance between features.
     """
     x = encoded("x", x, request.encoder)
     samples = None if x is None else as_samples("x", x, gaps=request.gaps)
-    given = None if features is None else as_vectors("features", features)
+    given_features = None if features is None else as_vectors("features", features)
     labels = None if y is None else as_labels("y", y)
     _check_form(request, samples)
     if samples is not None:
         samples = in_order("x", samples, names_of(x), request.schema.columns)
         if request.schema.categories is not None:
             request.schema.check_samples("x", samples, gaps=True)
-    arrays = {"x": samples, "features": given, "y": labels}
+    arrays = {"x": samples, "features": given_features, "y": labels}
     present = [(name, array) for name, array in arrays.items() if array is not None]
     for name, array in present:
         check_same_length(*present[0], name, array)
@@ -121,7 +121,9 @@ def both_sides(
     vectors = hard_vectors = None
     pseudo = labels is None and request.y is not None
     if by_features or pseudo or request.x is None:
-        vectors, hard_vectors = _vectors(request, samples, given, model.features)
+        vectors, hard_vectors = _vectors(
+            request, samples, given_features, model.features
+        )
         if pseudo and request.y is not None:
             labels = pseudo_labels(vectors, hard_vectors, request.y, metric=metric)
     codes = hard_codes = None
@@ -136,7 +138,7 @@ def both_sides(
 
 
 def _check_classes(labels: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> None:
-    """Refuse labels of which none is a class for their spelling; warn of some.
+    """Raise if no label is a class because of spelling; warn if some are not.
 
     Raises:
         ValueError: If none is, and one differs from a class in case or blanks only.
@@ -167,12 +169,12 @@ def _check_form(request: Request, x: np.ndarray | None) -> None:
         raise ValueError(
             f"x must hold samples of shape {shape} as in the request, got {x.shape[1:]}"
         )
-    found = kind_of(x)
-    fits = found == wanted
-    if "text" not in (found, wanted):
+    kind = kind_of(x)
+    fits = kind == wanted
+    if "text" not in (kind, wanted):
         fits = np.can_cast(x.dtype, np.dtype(wanted), "same_kind")
     if not fits:
-        raise TypeError(f"x must be of dtype {wanted} as in the request, got {found}")
+        raise TypeError(f"x must be of dtype {wanted} as in the request, got {kind}")
 
 
 def _vectors(
@@ -187,25 +189,25 @@ def _vectors(
                 "features must not be given: the request has none to compare them "
                 "with; model.features serves both sides"
             )
-        own, hard = features, request.features
+        vectors, hard = features, request.features
     elif x is not None and encode is not None:
-        own = as_vectors("model.features(x)", encode(x))
+        vectors = as_vectors("model.features(x)", encode(x))
         if request.x is not None:
             hard = as_vectors("model.features(hard samples)", encode(request.x))
         else:
             hard = request.features
     else:
-        own, hard = x, request.x
-    if own is None or hard is None:
+        vectors, hard = x, request.x
+    if vectors is None or hard is None:
         raise ValueError("features must be given: the request shows features only")
-    if own.dtype.kind == "U":
+    if vectors.dtype.kind == "U":
         raise ValueError("model must have features: texts as such have no distance")
-    for name, array in (("x", own), ("x of the request", hard)):
+    for name, array in (("x", vectors), ("x of the request", hard)):
         check_finite(name, array)
-    own, hard = (a.reshape(len(a), -1).astype(np.float32) for a in (own, hard))
-    if own.shape[1] != hard.shape[1]:
+    vectors, hard = (a.reshape(len(a), -1).astype(np.float32) for a in (vectors, hard))
+    if vectors.shape[1] != hard.shape[1]:
         raise ValueError(
             f"features must have {hard.shape[1]} columns as those of the hard samples, "
-            f"got {own.shape[1]}"
+            f"got {vectors.shape[1]}"
         )
-    return own, hard
+    return vectors, hard

@@ -30,13 +30,13 @@ def network_model(
     in root mean square.
 
     Args:
-        request: What was asked, with the classes that there are.
-        x: The owner's samples, numbers `[n, ...]`. Those of other classes than the
-            request's are not learnt from.
+        request: The request, with its classes.
+        x: The owner's samples, numbers `[n, ...]`. Samples of other classes than the
+            request's are left out of training.
         y: Their labels, `[n]`.
         key: Of initial weights and minibatches.
         features: Whether to compare samples by the hidden layer too.
-        name: What errors call the samples.
+        name: Name of the samples in error messages.
 
     Returns:
         The model, with the gradients of its last layer and, with `features`, its hidden
@@ -59,9 +59,11 @@ def network_model(
     scale = Scale.of(x)
     rows = scale(x)
     keys = [jax.random.fold_in(key, i) for i in range(2)]
-    mine = rows[known], np.searchsorted(classes, labels[known])
+    training_set = rows[known], np.searchsorted(classes, labels[known])
     network = Network.new(rows.shape[1], len(classes), keys[0])
-    network = network.trained(*mine, keys[1], EARLY_STEPS).measured(*mine)
+    network = network.trained(*training_set, keys[1], EARLY_STEPS).measured(
+        *training_set
+    )
 
     def oracle(x: np.ndarray, y: np.ndarray) -> Oracle:
         return network.oracle(scale(x), np.searchsorted(classes, y))

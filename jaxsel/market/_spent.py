@@ -26,7 +26,7 @@ class Spent:
         self._path = folder / FILE
 
     def check(self, number: str, stage: int) -> None:
-        """Refuse a state from which another step was taken.
+        """Raise if another step has been taken from this state already.
 
         Args:
             number: Of the state, the same in all its copies.

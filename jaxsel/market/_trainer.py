@@ -1,4 +1,4 @@
-"""The trainer's samples, and what a small network learns from an answer beside them."""
+"""A small network trained on the trainer's samples and an answer, to rank owners."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Trainer:
         ranking = rank(answers.values(), trainer.hits, baseline=baseline)
 
     Args:
-        request: What was asked.
+        request: The request that was sent.
         train: The trainer's own samples. Columns of a table are brought into the
             request's order by their names.
-        held_out: Hard samples that no owner has seen, likewise.
-        seeds: How often to train, each time with other initial weights.
-        steps: Of 64 samples each, in each of the two trainings.
+        held_out: Hard samples that no owner has seen, in the form of `train`.
+        seeds: Number of runs, each with other initial weights.
+        steps: Steps of 64 samples, in each of the two trainings.
         retrain: Whether to start from new weights with each answer, rather than train
             on.
         without_shown: Whether to leave out the samples that the request shows.
-        names: What errors and warnings call `train` and `held_out`.
+        names: Names of `train` and `held_out` in errors and warnings.
 
     Attributes:
         shown: How many of the shown samples are trained on.
-        warnings: What to tell users of the ranking; `admit` and `hits` add some.
+        warnings: Warnings for users of the ranking; `admit` and `hits` add some.
 
     Raises:
         ValueError: If the samples are not finite numbers of the shape and with the
@@ -123,50 +123,54 @@ class Trainer:
     ) -> tuple[dict[str, Answer], dict[str, str]]:
         """Return the answers that may be ranked, and why the others may not.
 
-        Copies of what was shown are left out of an answer, with a warning: see
+        Copies of shown samples are left out of an answer, with a warning: see
         `screen`.
 
         Args:
-            answers: By a name that errors call them, such as that of a file.
+            answers: Answers by their name in errors, such as the name of a file.
             reach: How many widths outside the trainer's own samples are plausible.
 
         Returns:
             Answers, and reasons of refusal, both by the names given.
         """
-        found: dict[str, Answer] = {}
+        admitted: dict[str, Answer] = {}
         refused: dict[str, str] = {}
         for name, answer in answers.items():
             try:
                 self._check(answer)
-                if answer.owner in {other.owner for other in found.values()}:
+                if answer.owner in {other.owner for other in admitted.values()}:
                     raise ValueError(f"owner {answer.owner!r} has answered already")
             except ValueError as error:
                 refused[name] = f"{name} is refused: {error}"
                 continue
-            found[name] = answer
+            admitted[name] = answer
         screened = screen(
-            found.values(), self.request, self.x, held_out=self.held_out_x, reach=reach
+            admitted.values(),
+            self.request,
+            self.x,
+            held_out=self.held_out_x,
+            reach=reach,
         )
         passed = {answer.owner: answer for answer in screened.answers}
-        for name, answer in list(found.items()):
+        for name, answer in list(admitted.items()):
             try:
                 if answer.owner in screened.refused:
                     raise ValueError(screened.refused[answer.owner])
-                found[name] = passed[answer.owner]
+                admitted[name] = passed[answer.owner]
                 self._pair("x", sent(answer), np.asarray(answer.y))
             except ValueError as error:
                 refused[name] = f"{name} is refused: {error}"
-                del found[name]
+                del admitted[name]
                 continue
             if answer.owner in screened.left_out:
-                self.warnings.append(f"{name}: {found[name].reason}")
+                self.warnings.append(f"{name}: {admitted[name].reason}")
             if answer.owner in screened.near:
                 self.warnings.append(
                     f"{name}: {screened.near[answer.owner]} of {len(answer)} samples "
                     "are nearer to shown ones than if the owner had 100 times the "
                     "trainer's data: they may be copies with noise"
                 )
-        return found, refused
+        return admitted, refused
 
     def score(self, answer: Answer | None) -> list[float]:
         """Return the accuracy on the hard samples held out, for each seed.
@@ -211,7 +215,7 @@ class Trainer:
         return np.stack(hits)
 
     def _check(self, answer: Answer) -> None:
-        """Refuse an answer that can't be learnt from."""
+        """Raise if the network cannot be trained on an answer."""
         if answer.y is None:
             raise ValueError("y is missing: without labels nothing is learnt")
         if not np.isin(answer.y, self.classes).all():
@@ -221,7 +225,7 @@ class Trainer:
             )
 
     def _shown(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the shown samples that may be learnt from: not those held out."""
+        """Return the shown samples to train on: all but held-out ones."""
         request = self.request
         x = request.x if request.schema.sample_shape is not None else request.features
         if x is None or request.y is None:
@@ -263,7 +267,7 @@ class Trainer:
 
 
 def _check_spelling(names: Sequence[str], labels: Sequence[np.ndarray]) -> None:
-    """Refuse classes that one side writes otherwise than another.
+    """Raise if one side spells classes otherwise than another.
 
     Raises:
         ValueError: If two differ in case or blanks only. One side that has both means

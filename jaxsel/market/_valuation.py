@@ -37,7 +37,7 @@ FEWEST = 3
 """Owners that must be left for sums to hide what each of them has."""
 
 _MOST = 1 << 30  # points in all, so that sums and noise stay below 2^31
-_SIGMAS = 12  # so far beyond what is possible noise hardly ever leads: below 1e-30
+_SIGMAS = 12  # standard deviations: noise goes beyond with probability < 1e-30
 _T = TypeVar("_T", bound="_Reply")
 
 
@@ -47,19 +47,20 @@ class Valuation:
 
     Attributes:
         id: 32 hexadecimal digits, drawn at random.
-        owners: Who takes part, by name.
-        needed: How many of them must be left in the end.
-        colluding: How many may pool what they know, without the noise of the others
-            becoming too little; each of them knows its own.
-        max_points: How many points an owner may have.
+        owners: Names of the owners that take part.
+        needed: Minimum number of owners left in the end.
+        colluding: How many owners may pool their knowledge, their own noise included,
+            with enough noise of the others left.
+        max_points: Maximum number of points of an owner.
         metric: Distance.
-        variance: Of the noise that each owner adds to each of its counts, a whole
-            number; 0 for exact sums.
+        variance: Variance of the noise that each owner adds to each of its counts, a
+            whole number; 0 for exact sums.
         schema: The form of points and labels.
         x: Validation points, `[m, d]`.
         y: Their labels, `[m]`.
-        radius: `[1]`, float64: of the balls around them, a distance (not squared).
-        delta: `[1]`, float64: of differential privacy, above 0 and below 1.
+        radius: `[1]`, float64: radius of the balls around them, a distance (not
+            squared).
+        delta: `[1]`, float64: delta of differential privacy, above 0 and below 1.
     """
 
     id: str
@@ -161,24 +162,24 @@ class Valuation:
         )
 
     def survivors(self, masked: Iterable[Counted]) -> Survivors:
-        """Return the message that tells owners whose masked counts have come.
+        """Return the message that lists the owners of the masked counts received.
 
         Args:
-            masked: Those that have come.
+            masked: Masked counts received.
 
         Raises:
             ValueError: If they answer something else, are of strangers, two are of one
                 owner, or they are fewer than needed.
         """
         messages = [*masked]
-        for one in messages:
-            if one.task != self.task or len(one.counts) != 2 * len(self):
+        for message in messages:
+            if message.task != self.task or len(message.counts) != 2 * len(self):
                 raise ValueError(
-                    f"masked counts of {one.client!r} are of another valuation"
+                    f"masked counts of {message.client!r} are of another valuation"
                 )
-        found = Survivors(task=self.task, owners=tuple(m.client for m in messages))
-        found.check(self)
-        return found
+        reply = Survivors(task=self.task, owners=tuple(m.client for m in messages))
+        reply.check(self)
+        return reply
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -189,7 +190,7 @@ class Valuation:
     def load(
         cls, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES
     ) -> Valuation:
-        """Read what `save` wrote.
+        """Read a valuation from a file that `save` wrote.
 
         Args:
             path: The file.
@@ -201,8 +202,8 @@ class Valuation:
             ValueError: If it holds anything else, is damaged or too large; the message
                 names the file and the field.
         """
-        with reading(FORMAT, path, "valuation", cls._arrays, max_bytes) as found:
-            fields, arrays = found
+        with reading(FORMAT, path, "valuation", cls._arrays, max_bytes) as contents:
+            fields, arrays = contents
             names = {*cls._numbers, *cls._texts, "owners", "schema"}
             check_fields("fields", fields, names)
             check_arrays(arrays, cls._arrays)
@@ -234,7 +235,7 @@ class _Reply:
             raise ValueError(f"owners must be distinct, got {sorted(self.owners)}")
 
     def check(self, valuation: Valuation) -> None:
-        """Refuse what is of another valuation, or of too few owners."""
+        """Raise if the message is of another valuation or of too few owners."""
         if self.task != valuation.task:
             raise ValueError(
                 f"task must be {valuation.task}, got {self.task}: this is of another "
@@ -261,11 +262,11 @@ class _Reply:
         *,
         max_bytes: int = MAX_BYTES,
     ) -> _T:
-        """Read what `save` wrote, if it is of this valuation.
+        """Read a message of this valuation from a file that `save` wrote.
 
         Args:
             path: The file.
-            valuation: What was asked.
+            valuation: The valuation that it must belong to.
             max_bytes: Largest file to read.
 
         Raises:
@@ -274,8 +275,8 @@ class _Reply:
             ValueError: If it holds anything else, is damaged or too large, or does not
                 pass `check`; the message names the file and the field.
         """
-        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as found:
-            fields, arrays = found
+        with reading(FORMAT, path, cls._kind, cls._arrays, max_bytes) as contents:
+            fields, arrays = contents
             check_fields("fields", fields, {"task", "owners"})
             check_arrays(arrays, cls._arrays)
             values: dict[str, Any] = {**fields, **arrays}
@@ -288,10 +289,10 @@ class _Reply:
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Survivors(_Reply):
-    """Message to owners that says whose masked counts have come.
+    """Message that lists the owners of the masked counts received.
 
     Attributes:
-        task: The valuation's.
+        task: The valuation's id.
         owners: Their names.
     """
 
@@ -304,8 +305,8 @@ class CountSums(_Reply):
     """Sums of the owners' counts, with noise if that was asked for.
 
     Attributes:
-        task: The valuation's.
-        owners: Whose counts are in the sums.
+        task: The valuation's id.
+        owners: Names of the owners counted in the sums.
         sums: `[m, 2]`, int64: points in the ball around each validation point that
             have its label, and that have another one.
     """
@@ -316,7 +317,7 @@ class CountSums(_Reply):
     _arrays = ("sums",)
 
     def check(self, valuation: Valuation) -> None:
-        """Refuse what is of another valuation, of too few owners, or impossible."""
+        """Raise if sums are impossible, of another valuation or of too few owners."""
         super().check(valuation)
         sums = self.sums
         if (

@@ -39,19 +39,18 @@ class ValueOwner:
     `values`. Between two of them, `save` and `load` go on in another process.
 
     Args:
-        valuation: What is asked.
+        valuation: The trainer's question.
         x: The owner's points, `[n, d]`. Columns of a data frame are brought into the
             order of the valuation's.
         y: Their labels, `[n]`, of its classes.
         owner: The owner's name.
-        min_owners: How many owners must be left for it to take part: with fewer than
-            three, what the others have is no secret.
+        min_owners: Minimum number of owners left for it to take part: with fewer than
+            three, the others' counts are no secret.
         max_epsilon: The largest epsilon that it accepts. None accepts any, and exact
             sums, which have none.
         max_delta: The largest delta of noisy sums that it accepts. If None, the smaller
             of 1e-5 and n^-1.1.
-        min_colluding: How many owners the noise must suffice against, if they pool what
-            they know.
+        min_colluding: Number of colluding owners that the noise must suffice against.
         max_val: The largest number of validation points that it counts for.
         budget: Record of all questions that it took part in, by which their epsilons
             and deltas stay within a limit together; None to keep none.
@@ -136,24 +135,26 @@ class ValueOwner:
         """Return shares of its secrets, sealed for each of the others.
 
         Args:
-            keys: Those of all owners, its own among them.
+            keys: Keys of all owners, its own among them.
 
         Raises:
             ValueError: As `SecureClient.share`, or if some are of nobody who was asked.
         """
-        found = [*keys]
-        strangers = {one.client for one in found} - set(self.valuation.owners)
+        received = [*keys]
+        strangers = {message.client for message in received} - set(
+            self.valuation.owners
+        )
         if strangers:
             raise ValueError(
                 f"keys must be of owners that were asked, got {sorted(strangers)}"
             )
-        return self._secure().share(found)
+        return self._secure().share(received)
 
     def masked(self, shares: Iterable[Shares]) -> Counted:
         """Return its counts, masked.
 
         Args:
-            shares: Those of all owners that sent some, its own among them.
+            shares: Shares of all owners that sent them, its own among them.
 
         Raises:
             ValueError: As `SecureClient.masked`.
@@ -161,10 +162,10 @@ class ValueOwner:
         return self._secure().masked(shares)
 
     def reveal(self, survivors: Survivors) -> Revealed:
-        """Return what takes the masks off the sum, and forget its secrets.
+        """Return the shares that unmask the sum, and forget the owner's secrets.
 
         Args:
-            survivors: Whose masked counts have come.
+            survivors: Owners of the masked counts received.
 
         Raises:
             ValueError: As `SecureClient.reveal`, or if it is of another valuation.
@@ -187,13 +188,13 @@ class ValueOwner:
         axis: str | None = None,
         progress: bool = False,
     ) -> Values:
-        """Value its own points, among those of all owners in the sums.
+        """Value the owner's points among the points of all owners in the sums.
 
-        What the sums say of the others is the sums less what it sent itself. Where that
-        is noise and less than none, it counts as none.
+        The counts of the others are the sums less the counts sent. Where noise makes
+        them negative, they are 0.
 
         Args:
-            sums: What all owners were told.
+            sums: The sums sent to all owners.
             x: The points that it counted.
             y: Their labels.
             reduce: "mean", "max" or None, as for all KNN values.
@@ -220,9 +221,9 @@ class ValueOwner:
         points, codes = _own_data(valuation, x, y)
         if _digest(points, codes) != self._data:
             raise ValueError("x and y must be what was counted, got something else")
-        here = self.owner in sums.owners
-        others = sums.sums - self._sent if here else sums.sums
-        most = (len(sums.owners) - here) * valuation.max_points
+        is_counted = self.owner in sums.owners
+        others = sums.sums - self._sent if is_counted else sums.sums
+        most = (len(sums.owners) - is_counted) * valuation.max_points
         if not valuation.variance and (others.min() < 0 or others.max() > most):
             raise ValueError(
                 "sums must be those of counts that are possible, but what they leave "
@@ -245,7 +246,7 @@ class ValueOwner:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all that it knows to a file that only its user can read.
+        """Write the whole state to a file that only its user can read.
 
         Replace the file before you send what a method returned: who goes on twice from
         one state may open both of its masks. A hidden file beside it notes the step
@@ -292,11 +293,11 @@ class ValueOwner:
         *,
         max_bytes: int = MAX_BYTES,
     ) -> ValueOwner:
-        """Go on from what `save` wrote.
+        """Read the state of an owner from a file that `save` wrote.
 
         Args:
             path: The file.
-            valuation: What was asked.
+            valuation: The valuation that it must belong to.
             max_bytes: Largest file to read.
 
         Raises:

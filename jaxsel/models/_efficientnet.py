@@ -39,7 +39,7 @@ def convert_efficientnet(weights: str | os.PathLike[str], folder: Path) -> Path:
 
     Args:
         weights: A state dictionary, in the format of torch before 1.6.
-        folder: What to write; must not exist.
+        folder: Folder to write; must not exist.
 
     Raises:
         ImportError: If `safetensors` is not installed.
@@ -52,17 +52,27 @@ def convert_efficientnet(weights: str | os.PathLike[str], folder: Path) -> Path:
     try:
         parts = {"stem": _fold(stored, "_conv_stem", "_bn0")}
         for i in range(_BLOCKS):
-            at = f"_blocks.{i}."
+            prefix = f"_blocks.{i}."
             if i:  # the first block does not widen its input
-                parts[f"{i}.expand"] = _fold(stored, f"{at}_expand_conv", f"{at}_bn0")
-            parts[f"{i}.depth"] = _fold(stored, f"{at}_depthwise_conv", f"{at}_bn1")
-            parts[f"{i}.project"] = _fold(stored, f"{at}_project_conv", f"{at}_bn2")
+                parts[f"{i}.expand"] = _fold(
+                    stored, f"{prefix}_expand_conv", f"{prefix}_bn0"
+                )
+            parts[f"{i}.depth"] = _fold(
+                stored, f"{prefix}_depthwise_conv", f"{prefix}_bn1"
+            )
+            parts[f"{i}.project"] = _fold(
+                stored, f"{prefix}_project_conv", f"{prefix}_bn2"
+            )
         parts["head"] = _fold(stored, "_conv_head", "_bn1")
     except KeyError as error:
         raise ValueError(f"{weights} is no EfficientNet-Lite0: no {error}") from None
     folder.mkdir(parents=True)
     save_file(
-        {f"{name}.{kind}": a for name, one in parts.items() for kind, a in one.items()},
+        {
+            f"{name}.{kind}": a
+            for name, tensors_of_part in parts.items()
+            for kind, a in tensors_of_part.items()
+        },
         folder / "model.safetensors",
     )
     config = {"model_type": KIND, "image_size": _SIDE}

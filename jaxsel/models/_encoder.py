@@ -90,8 +90,8 @@ class Encoder(nnx.Module):
 
         Args:
             inputs: `Tokens`, tokens `[n, L]`, or images `[n, side, side, channels]`.
-            mask: Text: `[n, L]` bool, which tokens are no padding; that of `Tokens`, or
-                else all, if None.
+            mask: Text: `[n, L]` bool, which tokens are no padding; if None, the mask of
+                `Tokens`, or all.
         """
         inputs, mask = _unpack(inputs, mask)
         x = self.embed(inputs, mask)

@@ -179,7 +179,7 @@ _SUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def read_config(file: Path) -> tuple[Family, EncoderConfig]:
-    """Return what a `config.json` describes, and how its tensors are named."""
+    """Read a `config.json` as the model's family and its encoder's config."""
     settings = json.loads(file.read_text(encoding="utf-8"))
     kind = settings.get("model_type")
     if kind not in _FAMILIES:

@@ -17,7 +17,7 @@ from ._encoder import Read
 from ._target import Target
 from ._tokens import tokenize
 
-_VERSION = 1  # of what features mean: a new one makes kept files void
+_VERSION = 1  # of the features: a new one invalidates cached files
 
 
 def text_features(
@@ -70,9 +70,9 @@ def text_features(
         }
         file = Path(cache) / f"{run_digest(settings, target.params)}.npz"
         width = target.config.hidden * (1 if layers is None else len(layers))
-        found = read_features(file, (len(texts), width))
-        if found is not None:
-            return found
+        cached = read_features(file, (len(texts), width))
+        if cached is not None:
+            return cached
     tokens = tokenize(texts, target.tokenizer, length=length)
     features = target.features(
         tokens, pool=pool, layers=layers, batch_size=batch_size, progress=progress

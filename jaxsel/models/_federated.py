@@ -1,4 +1,4 @@
-"""Federated averaging: clients train on what they have, and a server averages."""
+"""Federated averaging: clients train on their own samples, and a server averages."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class FederatedRun:
     """Result of federated training.
 
     Attributes:
-        params: Of the last round.
-        rounds: `[T]`: the rounds after which it was evaluated.
-        scores: `[T]`: what `evaluate` returned then.
+        params: Parameters after the last round.
+        rounds: `[T]`: the rounds after which they were evaluated.
+        scores: `[T]`: the results of `evaluate` then.
     """
 
     params: Params
@@ -162,8 +162,8 @@ def fed_avg(
     """Train a classifier by federated averaging, all clients in one process.
 
     In each round every client takes steps on minibatches of its own samples, drawn with
-    replacement, whose size is a share of how many it has, and the server averages the
-    results, weighted by these numbers. Clients train side by side under `vmap`. For
+    replacement and sized as a share of them, and the server averages the results,
+    weighted by the numbers of samples. Clients train side by side under `vmap`. For
     what real deployments need besides (stragglers, other algorithms), take a federated
     library like Flower.
 
@@ -172,18 +172,18 @@ def fed_avg(
         params: Parameters to start from.
         x: Samples of all clients, `[n, ...]`.
         y: Their classes, `[n]`.
-        clients: Whose each sample is, `[n]` integers; -1 for samples to leave out.
-        key: Of the minibatches, and of which clients take part.
-        rounds: How many.
+        clients: Client of each sample, `[n]` integers; -1 for samples to leave out.
+        key: Draws the minibatches, and the clients that take part.
+        rounds: Number of rounds.
         local_steps: Steps of each client in a round.
         batch_share: Share of a client's samples in a minibatch, rounded up.
-        optimizer: Of the clients, anew in each round; SGD with step 0.1 if None. Pass
-            the same one to several runs: each is compiled once.
+        optimizer: The clients' optimizer, anew in each round; SGD with step 0.1 if
+            None. Pass the same one to several runs: each is compiled once.
         server: How the server goes from the old parameters towards the clients' mean:
             an optimizer whose gradient is the old ones less the mean. Its state lasts
             over the rounds, so that it may have a schedule, or momentum. The mean
             itself if None.
-        clients_per_round: How many take part in a round, drawn at random; all if None.
+        clients_per_round: Number of clients in a round, drawn at random; all if None.
         evaluate: From parameters to a score, larger is better; none if None.
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
@@ -275,6 +275,7 @@ def fed_avg(
             chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
             part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
         mean = step(params, *data, *part, jax.random.fold_in(own, 1))
+        # The pseudo-gradient of Reddi et al.: descent by 1 leads to the clients' mean.
         backwards = jax.tree.map(jnp.subtract, params, mean)
         updates, state = server.update(backwards, state, params)
         params = optax.apply_updates(params, updates)
@@ -319,8 +320,8 @@ def _as_fraction(share: float) -> Fraction:
 def _share_of(share: Fraction, size: jax.Array) -> jax.Array:
     """Return how many of a client's samples are a share of them, rounded up: exactly.
 
-    Rounded floats would take 7 for .3 of 20. Their guess is off by one at most; what it
-    is off by is a small number, which 32 bits hold though the products wrap around.
+    Rounded floats would take 7 for .3 of 20. Their guess is off by one at most; the
+    error is a small number, which 32 bits hold though the products wrap around.
     """
     guess = jnp.ceil(float(share) * size).astype(jnp.int32)
     top, bottom = jnp.int32(share.numerator), jnp.int32(share.denominator)
@@ -345,6 +346,7 @@ def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError("clients must have a sample that is not left out")
     sizes = np.bincount(np.unique(clients[order], return_inverse=True)[1])
     rows = np.zeros((len(sizes), sizes.max()), np.int32)
+    # Row-major assignment fills the clients in the order of the sorted samples.
     rows[np.arange(sizes.max()) < sizes[:, None]] = order
     return rows, sizes.astype(np.int32)
 

@@ -108,8 +108,8 @@ def _run(
             return jax.value_and_grad(value)(params, *part)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
-            found = jax.value_and_grad(value)(params, *part)
-            return jax.tree.map(jnp.add, total, found), None
+            loss_and_gradient = jax.value_and_grad(value)(params, *part)
+            return jax.tree.map(jnp.add, total, loss_and_gradient), None
 
         zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
         total, _ = jax.lax.scan(add, zero, batch)
@@ -141,11 +141,11 @@ def _optimizer(recipe: dict[str, float], decay: str) -> optax.GradientTransforma
     def rate(i: jax.typing.ArrayLike) -> jax.Array:
         i = jnp.asarray(i)
         warmup, steps = recipe["warmup"], recipe["steps"]
-        left = (steps - i) / jnp.maximum(steps - warmup, 1)
+        remaining = (steps - i) / jnp.maximum(steps - warmup, 1)
         if decay == "cosine":
-            left = 0.5 - 0.5 * jnp.cos(jnp.pi * left)
+            remaining = 0.5 - 0.5 * jnp.cos(jnp.pi * remaining)
         up = (i + 1) / jnp.maximum(warmup, 1)
-        return recipe["learning_rate"] * jnp.where(i < warmup, up, left)
+        return recipe["learning_rate"] * jnp.where(i < warmup, up, remaining)
 
     def is_matrix(params: Params) -> Any:
         return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
@@ -279,7 +279,7 @@ def minimise(
         loss: From parameters, inputs and targets to a mean: static, see `Loss`.
         params: Parameters to start from: any pytree of float32 arrays.
         inputs: Examples: a pytree of arrays `[n, ...]`.
-        targets: What the loss compares them with: likewise.
+        targets: Targets of the loss: a pytree of arrays `[n, ...]`.
         key: As in `finetune`, and all that follows.
         epochs: How often each example is seen; this or `steps`.
         steps: Number of steps.
@@ -324,8 +324,11 @@ def minimise(
     start, saved = 0, None
     if checkpoint is not None:
         settings = {**recipe, "decay": decay, "parts": parts, "half": half}
-        some = jax.tree.map(lambda a: a[: parts[1]], (inputs, y))
-        settings |= {"run_tag": run_tag, "loss": program_digest(loss, params, *some)}
+        first_batch = jax.tree.map(lambda a: a[: parts[1]], (inputs, y))
+        settings |= {
+            "run_tag": run_tag,
+            "loss": program_digest(loss, params, *first_batch),
+        }
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, run_digest(settings, params, inputs, y, order))
         start, state = saved.load(state)
@@ -339,7 +342,7 @@ def minimise(
             lambda a, rows=rows: a[rows].reshape(_BLOCK, *parts, *a.shape[1:]),
             (inputs, y),
         )
-        *found, losses, done, finite = _run(
+        *trained, losses, done, finite = _run(
             loss,
             state["params"],
             state["optimizer"],
@@ -360,7 +363,7 @@ def minimise(
                 stopped=f"loss or gradient of step {done} is not finite; parameters "
                 "are the best so far",
             )
-        state["params"], state["optimizer"] = found
+        state["params"], state["optimizer"] = trained
         mean = state["losses"][first : first + count].mean()
         if mean < state["lowest"]:
             state |= {"best": state["params"], "lowest": mean}
@@ -381,16 +384,16 @@ class _Order:
 
     def rows(self, first: int, count: int) -> np.ndarray:
         """Return the `count` rows from the `first` on, `[count]`."""
-        at = np.arange(first, first + count)
+        positions = np.arange(first, first + count)
         rows = np.empty(count, np.int32)
-        for epoch in range(first // self.n, at[-1] // self.n + 1):
+        for epoch in range(first // self.n, positions[-1] // self.n + 1):
             if epoch != self.epoch:
                 draw = jax.random.permutation(
                     jax.random.fold_in(self.key, epoch), self.n
                 )
                 self.epoch, self.shuffled = epoch, np.asarray(draw)
-            here = at // self.n == epoch
-            rows[here] = self.shuffled[at[here] % self.n]
+            in_epoch = positions // self.n == epoch
+            rows[in_epoch] = self.shuffled[positions[in_epoch] % self.n]
         return rows
 
 

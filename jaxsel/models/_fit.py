@@ -178,7 +178,7 @@ def predict(graphdef: nnx.GraphDef[Any], params: Params, x: npt.ArrayLike) -> ja
 def accuracy(
     graphdef: nnx.GraphDef[Any], params: Params, x: npt.ArrayLike, y: npt.ArrayLike
 ) -> float:
-    """Return the share of examples whose most likely class is `y`, in [0, 1]."""
+    """Return the share of examples with `y` as most likely class, in [0, 1]."""
     predicted, y = predict(graphdef, params, x), _labels(y)
     check_same_length("x", predicted, "y", y)
     return float(np.mean(np.asarray(predicted) == y))
@@ -187,7 +187,7 @@ def accuracy(
 def check_classes(
     graphdef: nnx.GraphDef[Any], params: Params, x: np.ndarray, y: np.ndarray
 ) -> None:
-    """Refuse labels that the model has no class for."""
+    """Raise if the model has no class for a label."""
     classes = jax.eval_shape(
         lambda params: nnx.merge(graphdef, params)(jnp.asarray(x[:1])), params
     ).shape[-1]

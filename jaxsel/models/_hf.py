@@ -109,7 +109,7 @@ def _stored_head(family: Family, tensors: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def _check_problem(file: Path) -> None:
-    """Refuse a head that does not say one of several classes."""
+    """Raise unless the head classifies into one of several classes."""
     kind = json.loads(file.read_text(encoding="utf-8")).get("problem_type")
     if kind not in (None, "single_label_classification"):
         raise ValueError(
@@ -131,13 +131,13 @@ def _tensors(file: Path, prefix: str) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: weights must be one safetensors")
     try:
-        found = load_file(file)
+        stored = load_file(file)
     except SafetensorError as error:
         raise ValueError(f"{file} is damaged or no safetensors: {error}") from error
     # The first BERT checkpoints call a norm's scale and bias by other names.
     old = {"gamma": "weight", "beta": "bias"}
     tensors = {}
-    for name, tensor in found.items():
+    for name, tensor in stored.items():
         stem, _, kind = name.removeprefix(prefix).rpartition(".")
         kind = old.get(kind, kind)
         tensors[f"{stem}.{kind}" if stem else kind] = np.asarray(tensor)
@@ -152,36 +152,38 @@ def _fill(
     head: Mapping[str, Any],
     folder: Path,
 ) -> Any:
-    """Put tensors where the model has its parameters; refuse what doesn't fit."""
-    left = {name for name in tensors if not _UNUSED.match(name)}
+    """Fill the model's parameters with tensors; raise if any don't fit."""
+    unknown = {name for name in tensors if not _UNUSED.match(name)}
     wrong, missing = [], []
 
     def fill(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> jax.Array:
         ours = jax.tree_util.keystr(path, simple=True, separator=".")
-        whole = ours.removesuffix(".value")
-        owner, _, ours = whole.partition(".")
+        path_name = ours.removesuffix(".value")
+        owner, _, ours = path_name.partition(".")
         if owner in ("head", "pooler"):
-            if head[whole].shape != leaf.shape:
-                wrong.append(f"{whole} has shape {head[whole].shape}, not {leaf.shape}")
+            if head[path_name].shape != leaf.shape:
+                wrong.append(
+                    f"{path_name} has shape {head[path_name].shape}, not {leaf.shape}"
+                )
                 return jnp.zeros(leaf.shape, leaf.dtype)
-            return jnp.asarray(head[whole], leaf.dtype)
+            return jnp.asarray(head[path_name], leaf.dtype)
         theirs = family.name(ours)
-        left.discard(theirs)
-        found = tensors.get(theirs)
-        if found is None:
+        unknown.discard(theirs)
+        tensor = tensors.get(theirs)
+        if tensor is None:
             missing.append(theirs)
-        elif found.shape != (shape := _their_shape(ours, leaf.shape, config)):
-            wrong.append(f"{theirs} has shape {found.shape}, not {shape}")
+        elif tensor.shape != (shape := _their_shape(ours, leaf.shape, config)):
+            wrong.append(f"{theirs} has shape {tensor.shape}, not {shape}")
         else:
-            return jnp.asarray(_as_ours(ours, found), leaf.dtype).reshape(leaf.shape)
+            return jnp.asarray(_as_ours(ours, tensor), leaf.dtype).reshape(leaf.shape)
         return jnp.zeros(leaf.shape, leaf.dtype)
 
     params = jax.tree_util.tree_map_with_path(fill, shapes)
-    if missing or wrong or left:
-        faults = {"missing": missing, "wrong": wrong, "unknown": sorted(left)}
-        said = [f"{kind}: {', '.join(v)}" for kind, v in faults.items() if v]
+    if missing or wrong or unknown:
+        faults = {"missing": missing, "wrong": wrong, "unknown": sorted(unknown)}
+        clauses = [f"{kind}: {', '.join(v)}" for kind, v in faults.items() if v]
         raise ValueError(
-            f"the tensors of {folder} don't fit its config.json; " + "; ".join(said)
+            f"the tensors of {folder} don't fit its config.json; " + "; ".join(clauses)
         )
     return params
 

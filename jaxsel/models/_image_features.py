@@ -29,7 +29,7 @@ from ._hf import load_target
 from ._onnx_vit import stretch_positions
 from ._target import Target
 
-_VERSION = 1  # of what features mean: a new one makes kept files void
+_VERSION = 1  # of the features: a new one invalidates cached files
 _KEPT = 256  # images in a file of the cache
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 

@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The architecture of an encoder: all that is known without its weights.
+    """The architecture of an encoder, without its weights.
 
     Attributes:
         kind: "text" (rows are tokens) or "image" (rows are patches).
@@ -34,7 +34,7 @@ class EncoderConfig:
         intermediate: Hidden units of the feed-forward part.
         eps: Added to a variance before its root.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
-        pre_norm: Whether a layer normalises what goes into its two parts (ViT), rather
+        pre_norm: Whether a layer normalises the inputs of its two parts (ViT), rather
             than each sum (BERT). Then the last layer is followed by a norm.
         vocab: Text: number of tokens.
         positions: Text: rows of the table of positions.
@@ -127,9 +127,9 @@ class EncoderLayer(nnx.Module):
         Args:
             x: Rows.
             mask: `[n, L]` bool: which rows are no padding; all if None.
-            softmax: What turns scores and mask into attention weights;
+            softmax: Function from scores and mask to attention weights;
                 `masked_softmax` if None.
-            norm: What applies a norm, the two of this layer; the norm itself if None.
+            norm: Function that applies this layer's two norms; the norm itself if None.
         """
         softmax = masked_softmax if softmax is None else softmax
         norm = _apply if norm is None else norm
@@ -152,12 +152,12 @@ def attention_scores(
 ) -> jax.Array:
     """Return a layer's scores before the softmax, `[n, heads, L, L]`.
 
-    They are divided by the root of the head's width; the last axis is that of the rows
+    They are divided by the root of the head's width; the last axis is of the rows
     attended to, and 0 where they are padding.
 
     Args:
         layer: The layer.
-        x: What goes into it, `[n, L, H]`.
+        x: Input of the layer, `[n, L, H]`.
         mask: `[n, L]` bool; all rows if None.
     """
     return _scores(layer, layer.attention_norm(x) if layer.pre_norm else x, mask)
@@ -175,11 +175,11 @@ def masked_softmax(scores: jax.Array, mask: jax.Array | None = None) -> jax.Arra
 
 
 def weighted_values(layer: EncoderLayer, x: jax.Array, weights: jax.Array) -> jax.Array:
-    """Return what attention adds to a residual, `[n, L, H]`.
+    """Return the output of attention, before it is added to a residual, `[n, L, H]`.
 
     Args:
         layer: The layer.
-        x: What its attention reads, `[n, L, H]`: with `pre_norm`, after the norm.
+        x: Input of its attention, `[n, L, H]`: with `pre_norm`, after the norm.
         weights: Attention weights, `[n, heads, L, L]`.
     """
     values = _split(layer.value(x), layer.heads)
@@ -190,13 +190,13 @@ def weighted_values(layer: EncoderLayer, x: jax.Array, weights: jax.Array) -> ja
 def norm_input(
     layer: EncoderLayer, x: jax.Array, mask: jax.Array | None = None
 ) -> jax.Array:
-    """Return what a layer's attention norm normalises, `[n, L, H]`.
+    """Return the input of a layer's attention norm, `[n, L, H]`.
 
-    The variance over its last axis is what an emulator of the norm has to invert.
+    An emulator of the norm has to invert the variance over its last axis.
 
     Args:
         layer: The layer.
-        x: What goes into it, `[n, L, H]`.
+        x: Input of the layer, `[n, L, H]`.
         mask: `[n, L]` bool; all rows if None.
     """
     if layer.pre_norm:

@@ -25,7 +25,7 @@ _HEAD_WIDTH = 64  # of every DINOv2
 
 
 def need_onnx() -> None:
-    """Refuse to start on what needs `onnx` where it is not installed."""
+    """Raise if `onnx` is not installed."""
     if importlib.util.find_spec("onnx") is None:
         raise ImportError("converting a ViT needs onnx: pip install onnx")
 
@@ -33,13 +33,13 @@ def need_onnx() -> None:
 def convert_vit(onnx_path: str | os.PathLike[str], folder: Path) -> Path:
     """Write the encoder of an ONNX file as a ViT folder for `load_target`.
 
-    DINOv2 scales what a layer's two parts add, and stretches its table of positions to
-    the image. Both are constants: here the scales go into the weights before them, and
-    the table is stretched once, to the size of images that the file asks for.
+    DINOv2 scales the outputs of a layer's two parts, and stretches its table of
+    positions to the image. Both are constants: here the scales go into the weights
+    before them, and the table is stretched once, to the file's size of images.
 
     Args:
         onnx_path: A file with a DINOv2 encoder under `backbone`, for square images.
-        folder: What to write; must not exist.
+        folder: Folder to write; must not exist.
 
     Raises:
         ImportError: If `onnx` or `safetensors` is not installed.
@@ -51,34 +51,34 @@ def convert_vit(onnx_path: str | os.PathLike[str], folder: Path) -> Path:
 
     model = onnx.load(onnx_path)
     side = model.graph.input[0].type.tensor_type.shape.dim[-1].dim_value
-    found = _tensors(model)
+    source = _tensors(model)
     try:
-        kernel = found["embeddings.patch_embeddings.projection.weight"]
+        kernel = source["embeddings.patch_embeddings.projection.weight"]
         hidden, channels, patch, _ = kernel.shape
         tensors = {
-            "embeddings.cls_token": found["embeddings.cls_token"],
+            "embeddings.cls_token": source["embeddings.cls_token"],
             "embeddings.position_embeddings": stretch_positions(
-                found["positions.cls"], found["positions"], side // patch
+                source["positions.cls"], source["positions"], side // patch
             ),
             "embeddings.patch_embeddings.projection.weight": kernel,
-            "embeddings.patch_embeddings.projection.bias": found[
+            "embeddings.patch_embeddings.projection.bias": source[
                 "embeddings.patch_embeddings.projection.bias"
             ],
-            "layernorm.weight": found["layernorm.weight"],
-            "layernorm.bias": found["layernorm.bias"],
+            "layernorm.weight": source["layernorm.weight"],
+            "layernorm.bias": source["layernorm.bias"],
         }
         layers = 0
-        while f"encoder.layer.{layers}.norm1.weight" in found:
-            at = f"encoder.layer.{layers}."
+        while f"encoder.layer.{layers}.norm1.weight" in source:
+            prefix = f"encoder.layer.{layers}."
             for theirs, ours in _LAYER.items():
                 for kind in ("weight", "bias"):
-                    tensor = found[f"{at}{theirs}.{kind}"]
+                    tensor = source[f"{prefix}{theirs}.{kind}"]
                     if theirs in _SCALED:
-                        scale = found[f"{at}{_SCALED[theirs]}.lambda1"]
+                        scale = source[f"{prefix}{_SCALED[theirs]}.lambda1"]
                         tensor = tensor * (scale[:, None] if tensor.ndim > 1 else scale)
-                    tensors[f"{at}{ours}.{kind}"] = tensor
+                    tensors[f"{prefix}{ours}.{kind}"] = tensor
             layers += 1
-        wide = found["encoder.layer.0.mlp.fc1.bias"].size
+        wide = source["encoder.layer.0.mlp.fc1.bias"].size
     except KeyError as error:
         raise ValueError(f"{onnx_path} is no DINOv2 encoder: no {error}") from None
     config = {
@@ -109,7 +109,7 @@ def _tensors(model) -> dict[str, np.ndarray]:
     from onnx import numpy_helper
 
     stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    found = {
+    named = {
         name.removeprefix("backbone."): tensor
         for name, tensor in stored.items()
         if name.startswith("backbone.")
@@ -117,12 +117,12 @@ def _tensors(model) -> dict[str, np.ndarray]:
     for node in model.graph.node:
         path = re.fullmatch(r"/backbone/(.+)/MatMul_output_0", node.output[0])
         if path and node.input[1] in stored:
-            found[path[1].replace("/", ".") + ".weight"] = stored[node.input[1]].T
+            named[path[1].replace("/", ".") + ".weight"] = stored[node.input[1]].T
         elif node.output[0] == "/backbone/embeddings/Reshape_1_output_0":
-            found["positions"] = stored[node.input[0]]
+            named["positions"] = stored[node.input[0]]
         elif node.output[0] == "/backbone/embeddings/Concat_6_output_0":
-            found["positions.cls"] = stored[node.input[0]]
-    return found
+            named["positions.cls"] = stored[node.input[0]]
+    return named
 
 
 def stretch_positions(cls: np.ndarray, table: np.ndarray, side: int) -> np.ndarray:
@@ -154,10 +154,10 @@ def _cubic(old: int, new: int) -> np.ndarray:
     centre = (np.arange(new) + 0.5) * old / new - 0.5
     weights = np.zeros((new, old))
     for tap in range(-1, 3):
-        at = np.floor(centre) + tap
-        d = np.abs(centre - at)
+        pixel = np.floor(centre) + tap
+        d = np.abs(centre - pixel)
         near = ((a + 2) * d - (a + 3)) * d**2 + 1
         far = a * (((d - 5) * d + 8) * d - 4)
-        index = np.clip(at, 0, old - 1).astype(int)  # the edge goes on outside
+        index = np.clip(pixel, 0, old - 1).astype(int)  # the edge goes on outside
         np.add.at(weights, (np.arange(new), index), np.where(d <= 1, near, far))
     return weights

@@ -36,7 +36,7 @@ class Target:
         config: The encoder's architecture.
         graphdef: Static part of a `Classifier`.
         params: Its parameters, float32.
-        read: What its head reads: "cls" or "mean".
+        read: Pooling in front of its head: "cls" or "mean".
         tokenizer: Its `tokenizer.json`, or None.
     """
 
@@ -71,7 +71,7 @@ class Target:
 
         Args:
             inputs: `Tokens`, tokens `[n, L]`, or images `[n, side, side, channels]`.
-            mask: Text: `[n, L]` bool; that of `Tokens`, or else all, if None.
+            mask: Text: `[n, L]` bool; if None, the mask of `Tokens`, or all.
             batch_size: Samples of one forward pass; texts are sorted by length and cut
                 to the next power of two, each of which is compiled once.
             progress: Show a bar.
@@ -92,14 +92,14 @@ class Target:
         batch_size: int = 64,
         progress: bool = False,
     ) -> np.ndarray:
-        """Return what a head reads, or would read, of n samples, `[n, H]`.
+        """Return pooled rows of n samples, the input of a head, `[n, H]`.
 
         Args:
             inputs: As for `logits`.
             mask: As for `logits`.
             pool: "cls" or "mean"; `read` if None.
             layers: Pool the rows after each of these layers, 0 for the embedded ones,
-                side by side: `[n, len(layers) H]`. Those of the last layer if None.
+                side by side: `[n, len(layers) H]`. The last layer only if None.
             batch_size: As for `logits`.
             progress: Likewise.
 
@@ -122,7 +122,7 @@ class Target:
     def _run(
         self, run: Any, inputs: Any, mask: Any, batch_size: int, progress: bool
     ) -> np.ndarray:
-        """Run batches; those of texts by length, so that little is spent on padding."""
+        """Run in batches; texts are sorted by length, to save padding."""
         inputs = self.check(inputs, mask)
         n = len(jax.tree.leaves(inputs)[0])
         # A few samples don't need a whole batch.
@@ -139,9 +139,9 @@ class Target:
                 part = Tokens(part.ids[:, :width], part.mask[:, :width])
             part = take_rows(part, slice(None), rows)
             parts.append(run(self.graphdef, self.params, part))
-        found = np.concatenate([np.asarray(part) for part in parts])[:n]
-        outputs = np.empty_like(found)
-        outputs[order] = found
+        stacked = np.concatenate([np.asarray(part) for part in parts])[:n]
+        outputs = np.empty_like(stacked)
+        outputs[order] = stacked
         return outputs
 
     def check(self, inputs: Any, mask: Any = None) -> Any:
@@ -188,7 +188,7 @@ class Target:
 
 
 def _lengths(mask: np.ndarray) -> np.ndarray:
-    """Return up to where texts go, `[n]`: their last token's place, and one more."""
+    """Return the lengths of texts, `[n]`: the index of their last token, plus one."""
     return mask.shape[1] - np.argmax(mask[:, ::-1], axis=1) * mask.any(1)
 
 

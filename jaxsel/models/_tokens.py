@@ -70,10 +70,10 @@ def tokenize(
     ids = np.full((len(texts), length), padding.get("pad_id", (*known, 0)[0]), np.int32)
     mask = np.zeros((len(texts), length), bool)
     words = np.zeros((len(texts), length), bool)
-    for row, found in enumerate(tool.encode_batch(texts)):
-        ids[row, : len(found.ids)] = found.ids
-        mask[row, : len(found.ids)] = True
-        words[row, : len(found.ids)] = ~np.array(found.special_tokens_mask, bool)
+    for row, encoding in enumerate(tool.encode_batch(texts)):
+        ids[row, : len(encoding.ids)] = encoding.ids
+        mask[row, : len(encoding.ids)] = True
+        words[row, : len(encoding.ids)] = ~np.array(encoding.special_tokens_mask, bool)
     _tell_unknown(tool, ids, words)
     return Tokens(ids, mask)
 

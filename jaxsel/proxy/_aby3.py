@@ -13,10 +13,10 @@ more gates, in bytes that all parties together send for an element:
 | a bit of many that are joined by "and" | 3 | 3 |
 | an owner's number becomes shares (`V2A`) | 16 | 2 |
 
-These are of 64 bits; with 128 a word is twice as long. What is built from gates is
+These are of 64 bits; with 128 a word is twice as long. Gates built from others are
 counted whole, as runs of three parties counted it, at 22 fraction bits and at 40 with
 128; the tests compare each. With fewer bits a logarithm alone takes less: 64 bytes a
-row and bit. In some gates a public draw says which party does what: of each party an
+row and bit. In some gates a public draw assigns the parties' roles: of each party an
 expectation is known, a third of the sum. Products with public numbers that the compiler
 puts together are counted apart: up to 5 % of a few proxies.
 """
@@ -60,8 +60,8 @@ _ELEMENTWISE: dict[int, dict[str, tuple[int, int, int]]] = {
 }
 _PRODUCTS = {"scale": (CUT, 5, 3), "mul": (PRODUCT, 8, 4), "square": (PRODUCT, 8, 4)}
 
-# Of rows: bytes for each number and for each row; messages and latencies, and what each
-# halving of a row adds; of "max", what each of its numbers does.
+# Of rows: bytes for each number and for each row; messages and latencies, and those
+# that each halving of a row adds; of "max", that each of its numbers adds.
 _ROWWISE: dict[int, dict[str, tuple[int, int, int, int, int, int]]] = {
     64: {
         "softmax": (3244, -172, 369, 32, 140, 10),
@@ -77,33 +77,34 @@ _ROWWISE: dict[int, dict[str, tuple[int, int, int, int, int, int]]] = {
 
 
 def traffic(operation: Operation, samples: int, ring: int = 64) -> Traffic:
-    """Return what an operation on a batch sends.
+    """Return the traffic of an operation on a batch.
 
     Args:
         operation: Of `owned_schedule`.
-        samples: Of the batch.
-        ring: Its bits, 64 or 128.
+        samples: Samples of the batch.
+        ring: Bits of the ring, 64 or 128.
     """
     kind, words = operation.kind, _WORDS[ring]
     if kind == "zero":
         return _even(words * ZERO, 3, 1)
     if kind == "share":
-        found = _shared(words * elements(operation, samples))
-        return dataclasses.replace(found, waits=1.0)
+        total = _shared(words * elements(operation, samples))
+        return dataclasses.replace(total, waits=1.0)
     if kind == "matmul":
-        batch, left, inner, right = products(operation, samples)
-        size = words * PRODUCT * batch * left * right
-        found = _even(size, 8 * batch, 4 * batch)
-        sizes = batch * left * inner, batch * inner * right
+        batch, rows, inner, columns = products(operation, samples)
+        # SPU makes the products of a batch one after the other.
+        size = words * PRODUCT * batch * rows * columns
+        total = _even(size, 8 * batch, 4 * batch)
+        sizes = batch * rows * inner, batch * inner * columns
         calls = batch
     else:
         count = elements(operation, samples)
-        found, calls = _of_numbers(operation, count, ring), 1
+        total, calls = _of_numbers(operation, count, ring), 1
         sizes = (count,) * len(operation.shapes)
     for owner, size in zip(operation.owners, sizes, strict=False):
         if owner is not None:
-            found += _shared(words * size, calls)
-    return found
+            total += _shared(words * size, calls)
+    return total
 
 
 def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
@@ -126,9 +127,9 @@ def _of_numbers(operation: Operation, count: int, ring: int) -> Traffic:
 
 
 def _of_rows(kind: str, rows: int, length: int, ring: int) -> Traffic:
-    each, row, messages, more, waits, longer = _ROWWISE[ring][kind]
+    per_number, per_row, messages, more, waits, longer = _ROWWISE[ring][kind]
     times = length if kind == "max" else math.ceil(math.log2(length))
-    size = (each * length + row) * rows
+    size = (per_number * length + per_row) * rows
     if kind != "max":
         size += _WORDS[ring] * ZERO
     return _even(size, messages + more * times, waits + longer * times)
@@ -140,9 +141,10 @@ def _even(total: float, messages: float, waits: float) -> Traffic:
 
 
 def _shared(words: int, calls: int = 1) -> Traffic:
-    """Return what it takes for the data owner's numbers to become shares.
+    """Return the traffic of turning the data owner's numbers into shares.
 
-    Beside a product they are on the way while others work.
+    Without latency: beside a product these messages overlap with others.
     """
     size = 8 * words
+    # The data owner, rank 1, sends each of the two others a share.
     return Traffic(2 * calls / 3, 0.0, (0, 2 * size, 0), (size, 0, size))

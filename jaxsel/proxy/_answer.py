@@ -38,12 +38,12 @@ def leakage_of_answer(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Attack a secret proxy with what a choice by it has answered.
+    """Attack a secret proxy with the answer of a choice by it.
 
-    What a data owner can do after a run, with what it has: its samples, the manifest,
-    and what was opened. Some samples are held out, as many of the chosen as of the
-    others; the attacks are fitted to the answer on the rest, and judged by how they
-    rank the held-out samples against what was opened of them. No weights are needed,
+    A data owner can run this after a choice, on its samples, the manifest, and the
+    answer. Some samples are held out, the same share of the chosen as of the others;
+    the attacks are fitted to the answer on the rest, and judged by how they rank the
+    held-out samples against the answer on these. No weights are needed,
     and none are returned. `leakage` tells the model owner the same beforehand.
 
     Args:
@@ -54,15 +54,15 @@ def leakage_of_answer(
         mask: `[n, L]`, which rows are no padding; all if None.
         levels: How many pivots each score lies above, `[n]`, see `places`; None where
             only the set was opened.
-        features: What the attacks read instead of x, `[n, d]`.
+        features: Features that the attacks read instead of x, `[n, d]`.
         held_out: Share of the samples that attacks are judged by.
-        seed: Of what is held out, and of random starts.
+        seed: Seed of the held-out split, and of random starts.
         steps: As for `leakage`.
         enough: As for `leakage`.
 
     Returns:
-        What the best attacks recovered, judged by the answer: without cosines. It costs
-        what `leakage` does.
+        The recoveries of the best attacks, judged by the answer: without cosines. The
+        cost is that of `leakage`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -88,10 +88,11 @@ def leakage_of_answer(
         read = attacked_features(manifest, x, mask)
         check_finite("x", read)
     else:
-        check_finite("features", given := check_features("features", features))
-        check_same_length("features", given, "chosen", flags)
-        read = np.asarray(given, np.float32)
+        check_finite("features", values := check_features("features", features))
+        check_same_length("features", values, "chosen", flags)
+        read = np.asarray(values, np.float32)
     fitted, judged = _split(flags, held_out, seed)
+    # Attacks are fitted to the first n rows, and judged by the others.
     order = np.concatenate([fitted, judged])
     n = len(fitted)
     read, varies, _ = standardised(read[order], n)
@@ -132,15 +133,15 @@ def leakage_of_answer(
 
 
 def _checked_levels(levels: npt.ArrayLike, chosen: np.ndarray) -> np.ndarray:
-    found = np.asarray(levels)
-    if found.dtype.kind not in "iu" or found.shape != chosen.shape:
+    array = np.asarray(levels)
+    if array.dtype.kind not in "iu" or array.shape != chosen.shape:
         raise ValueError(
-            f"levels must be whole numbers of shape {chosen.shape}, got {found.dtype} "
-            f"of shape {found.shape}"
+            f"levels must be whole numbers of shape {chosen.shape}, got {array.dtype} "
+            f"of shape {array.shape}"
         )
-    if chosen.any() and not chosen.all() and found[chosen].min() < found[~chosen].max():
+    if chosen.any() and not chosen.all() and array[chosen].min() < array[~chosen].max():
         raise ValueError("levels must be highest of the chosen rows")
-    return found
+    return array
 
 
 def _ranks(levels: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from ._manifest import Manifest
 from ._recovery import Recovery
 
 Leak = Literal["rank", "set"]
-"""What a choice shows besides its set: the outcomes of comparisons, or nothing."""
+"""The answer of a choice: the outcomes of comparisons and the set, or the set alone."""
 
 Judge = Callable[[Surrogate], Recovery]
 
@@ -25,7 +25,7 @@ _LARGE = 1024
 
 
 def check_options(leak: Leak, seed: int, steps: int, enough: float) -> None:
-    """Check what all attacks are given."""
+    """Check the options that all attacks share."""
     check_choice("leak", leak, ("rank", "set"))
     check_count("seed", seed, minimum=0)
     check_count("steps", steps)
@@ -38,7 +38,7 @@ def attacked_features(
     x: npt.ArrayLike | jax.Array,
     mask: npt.ArrayLike | jax.Array | None,
 ) -> np.ndarray:
-    """Return what the attacks read of samples, `[n, d]`."""
+    """Return the features of samples that attacks read, `[n, d]`."""
     rows = np.asarray(x)
     if manifest.inputs.kind == "features":
         return rows.astype(np.float32)
@@ -52,6 +52,7 @@ def attacked_features(
     if vocab <= _LARGE:
         table = np.eye(vocab, dtype=np.float32)
     else:
+        # Random projections of the bag of tokens, the same in each call.
         draws = np.random.default_rng(0).normal(size=(vocab, _TABLE))
         table = draws.astype(np.float32)
     return np.stack(
@@ -60,11 +61,11 @@ def attacked_features(
 
 
 def standardised(x: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features by the moments of the first n, which of them vary, and scales.
+    """Return standardised features, the mask of varying columns, and all scales.
 
     Args:
         x: `[N, d]`.
-        n: Samples whose mean is to be 0, and whose variance 1.
+        n: Number of leading samples that get mean 0 and variance 1.
     """
     mean, scale = x[:n].mean(0, np.float64), x[:n].std(0, np.float64)
     varies = scale > 1e-6 * scale.max(initial=0)
@@ -92,22 +93,22 @@ def best_recoveries(
         levels: Places among the pivots, `[n]`; None if they were not opened.
         chosen: `[n]` bool.
         manifest: Of the proxy.
-        judge: Says how well a surrogate does.
+        judge: Return the recovery of a surrogate.
         steps: As for `leakage`.
-        seed: Likewise.
-        enough: Likewise.
+        seed: As for `leakage`.
+        enough: As for `leakage`.
     """
 
     def recover(answer: np.ndarray) -> list[Recovery]:
-        found: list[Recovery] = []
+        recoveries: list[Recovery] = []
         for surrogate in attack(read, answer, manifest, steps=steps, seed=seed):
-            found.append(judge(surrogate))
-            if found[-1].rank_correlation >= enough:
+            recoveries.append(judge(surrogate))
+            if recoveries[-1].rank_correlation >= enough:
                 break
-        return found
+        return recoveries
 
-    def best(found: list[Recovery]) -> Recovery:
-        return max(found, key=lambda recovery: recovery.rank_correlation)
+    def best(recoveries: list[Recovery]) -> Recovery:
+        return max(recoveries, key=lambda recovery: recovery.rank_correlation)
 
     of_set = recover(chosen)
     if levels is None:

@@ -1,4 +1,4 @@
-"""Attacks on a proxy by a data owner who knows its samples and what a choice declared.
+"""Attacks on a proxy by a data owner, from its samples and the answer of a choice.
 
 Each is a surrogate of the scores, of features that the data owner has, fitted to the
 samples' places among the pivots (see `declare`) by ordinal logistic regression: with
@@ -69,14 +69,14 @@ def attack(
     steps: int,
     seed: int,
 ) -> Iterator[Surrogate]:
-    """Yield surrogates of a proxy's scores, fitted to what was declared.
+    """Yield surrogates of a proxy's scores, fitted to the declared levels.
 
-    A monotone one; from several starts one that scores as a linear probe does; and for
+    A linear score; from several starts one with the readout of a linear probe; and for
     proxies with a hidden layer, and for transformers, a small network.
 
     Args:
-        features: Standardised, `[n, d]` float32: a probe's own, else what stands for
-            the samples.
+        features: Standardised, `[n, d]` float32: a probe's own, else those of
+            `attacked_features`.
         levels: `[n]`, whole numbers from 0, see `Declared`; bools for a set.
         manifest: The proxy's.
         steps: L-BFGS steps of a fit, at most; each is a few passes over the features.
@@ -118,7 +118,7 @@ def fit_levels(
     l2: float,
     steps: int,
 ) -> Probe:
-    """Return the probe whose scores tell the levels best, from a start.
+    """Fit a probe to levels by ordinal logistic regression, from a start.
 
     Args:
         x: Standardised features, `[n, d]`.
@@ -132,6 +132,7 @@ def fit_levels(
 
     n_levels = int(levels.max())
     scores = np.asarray(_jitted_scores(start, x, readout=readout))
+    # Padding is NaN here and 0 in the flat vector; `counted` masks it in the loss.
     thresholds = np.full(_padded(n_levels), np.nan, np.float32)
     shares = [(levels <= level).mean() for level in range(n_levels)]
     thresholds[:n_levels] = np.quantile(scores, shares)
@@ -143,23 +144,23 @@ def fit_levels(
     y, counted = jnp.asarray(levels), jnp.asarray(np.isfinite(thresholds))
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-        at = point.astype(np.float32)
+        theta = point.astype(np.float32)
         value, slope = _value_and_slope(
-            at, x, y, counted, l2, shapes=shapes, readout=readout
+            theta, x, y, counted, l2, shapes=shapes, readout=readout
         )
         return float(value), np.asarray(slope, np.float64)
 
     options = {"maxiter": steps, "ftol": _FLAT}
     begin = point.astype(np.float64)
     minimize = cast(Any, optimize.minimize)
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
-    if not np.isfinite(found.x).all():  # it diverged
+    result = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
+    if not np.isfinite(result.x).all():  # it diverged
         return start
-    return _rebuilt(jnp.asarray(found.x, jnp.float32), shapes)[0]
+    return _rebuilt(jnp.asarray(result.x, jnp.float32), shapes)[0]
 
 
 def _padded(n_levels: int) -> int:
-    """Return for how many thresholds to compile: whatever the number of passes."""
+    """Return the number of thresholds, padded so that few programs are compiled."""
     return 1 if n_levels == 1 else 32 * -(-n_levels // 32)
 
 
@@ -191,10 +192,11 @@ def _loss(
     lead = score_outputs(probe(x), readout)[:, None] - thresholds
     if readout == "entropy":
         lead = jnp.exp(gain) * lead
+    # A score at level l lies above the first l thresholds.
     above = levels[:, None] > jnp.arange(len(thresholds))
-    each = jnp.where(counted, jax.nn.softplus(jnp.where(above, -lead, lead)), 0)
+    losses = jnp.where(counted, jax.nn.softplus(jnp.where(above, -lead, lead)), 0)
     small = sum(jnp.sum(w**2) for w in probe.weights)
-    return jnp.sum(jnp.mean(each, axis=0)) / jnp.sum(counted) + l2 / 2 * small
+    return jnp.sum(jnp.mean(losses, axis=0)) / jnp.sum(counted) + l2 / 2 * small
 
 
 _value_and_slope: Any = jax.jit(
@@ -253,6 +255,8 @@ class _Moments:
 
     def directions(self, rank: int) -> Iterator[tuple[str, np.ndarray]]:
         """Yield names and `[d, rank]`: where high scores vary least, others most."""
+        # Scores are highest near 0 of the logits, so that weighted moments are lowest
+        # along the logits' directions: `eigh` has these first.
         whitened = self._whiten @ self._moment @ self._whiten
         yield "spectral", self._whiten @ np.linalg.eigh(whitened)[1][:, :rank]
         yield "plain spectral", np.linalg.eigh(self._moment)[1][:, :rank]
@@ -270,6 +274,7 @@ class _Moments:
         scale = 1 / np.maximum(along.std(0), 1e-12)
         weights, bias = directions * scale, -along[self.top].mean(0) * scale
         if n_outputs > 1:
+            # A basis of the vectors that sum to 0: classes at the corners of a simplex.
             corners = np.linalg.qr(np.eye(n_outputs) - 1 / n_outputs)[0][:, :-1].T
             corners = corners[: len(bias)]  # there may be fewer features than classes
             weights, bias = weights @ corners, bias @ corners

@@ -29,7 +29,7 @@ class _KeyMessage:
     """A message of a party to the other, before they have a joint key.
 
     Attributes:
-        role: Who sends it: "model owner" or "data owner".
+        role: The sender: "model owner" or "data owner".
         digits: 256 bits, as 64 hexadecimal digits.
     """
 
@@ -73,12 +73,13 @@ class KeyShare:
     """One party's half of a joint key: it commits to a number, then shows it.
 
     Both send their `commitment`, then what `open` returns for the other's; `key` gives
-    both the same key. Neither can choose it: who speaks last is bound by what it sent
-    before it saw the other's number. A party may still break off once it could know the
-    key: a break is seen, and must not be answered by another try without a reason.
+    both the same key. Neither can choose it: the last to speak is bound by its
+    commitment, sent before it saw the other's number. A party may still break off once
+    it could know the key: a break is seen, and must not be answered by another try
+    without a reason.
 
     Args:
-        role: Whose half it is.
+        role: The party that this half belongs to.
 
     References:
         Blum, Coin flipping by telephone, CRYPTO 1981. The commitment is SHA-256 of 256
@@ -185,7 +186,7 @@ def draw_bootstrap(key: jax.Array, n: int, share: float) -> np.ndarray:
     Args:
         key: The joint key, see `joint_key`.
         n: Samples of the pool.
-        share: What part of them to draw.
+        share: Share of them to draw.
 
     Raises:
         ValueError: If `share` does not lie between 0 and 1, or comes to no row.

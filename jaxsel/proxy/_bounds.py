@@ -36,10 +36,10 @@ def with_bounds(
     """Return a proxy with bounds on its numbers in the manifest, by place.
 
     Measured on samples that the model owner has, such as the bootstrap set, in batches;
-    what a manifest shows of them is a power of two. Within an encoder, numbers grow
-    with powers of the inputs: a place of degree d is given the power d of what inputs
-    may grow by, measured on inputs that are as large as their bound. Where the ring has
-    no room for that, the inputs are enlarged less, and where it has none `margin` holds
+    the manifest shows them as powers of two. Within an encoder, numbers grow with
+    powers of the inputs: a place of degree d is given the d-th power of the inputs'
+    growth, measured on inputs that are as large as their bound. Where the ring has no
+    room for that, the inputs are enlarged less, and where it has none `margin` holds
     for each place alone.
 
     Logits and scores of a probe are bounded by those of the worst row within the bound
@@ -134,8 +134,8 @@ def _by_degree(
 ) -> dict[str, float]:
     """Return places of inputs up to their bound, or up to `margin` times as large.
 
-    What a place computes of them grows with the power of the inputs that it is: the
-    degree is measured, not derived.
+    Numbers of a place grow with a power of the inputs: its degree is measured, not
+    derived.
     """
     arrays = proxy.arrays()
 
@@ -149,11 +149,12 @@ def _by_degree(
             return False
         return True
 
+    # The most fraction bits with `margin` for each place: growth must not cost one.
     digits = next((b for b in range(_DIGITS, 7, -1) if fits(places, b)), None)
     if digits is None:
         return places
-    whole = power_of_two(max(places["inputs"], _SMALLEST)) * margin / places["inputs"]
-    for stretch in (whole, margin, margin**0.5, margin**0.25):
+    ratio = power_of_two(max(places["inputs"], _SMALLEST)) * margin / places["inputs"]
+    for stretch in (ratio, margin, margin**0.5, margin**0.25):
         _, larger = _places(proxy, (x * stretch).astype(np.float32), mask)
         wide = {place: max(value, larger[place]) for place, value in places.items()}
         if fits(wide | _units(places), digits):
@@ -183,9 +184,11 @@ def _worst(
             np.abs(np.asarray(arrays[f"head.{i}.{name}"], np.float64))
             for name in ("weight", "bias")
         )
+        # Interval arithmetic; a ReLU enlarges no bound.
         reach = (weight * np.reshape(reach, (-1, 1))).sum(0) + bias
     largest = float(np.max(reach))
     lead = largest + float(np.abs(arrays["offset"]).max())
+    # Scores are powers of the difference of two logits.
     worst = (2 * lead) ** max(family.degree(score.kind), 1)
     if family.emulates:
         emulator = {
@@ -198,7 +201,7 @@ def _worst(
 
 
 def _check_ties(manifest: Manifest, scores: np.ndarray, *, strict: bool) -> None:
-    """Tell of scores that differ, and are equal once they are rounded."""
+    """Warn, or raise if `strict`, where rounding ties scores that differ."""
     bits = manifest.fixed_point.fraction_bits
     factor = scale_head(manifest, fraction_bits=bits)[2]
     clear = np.unique(np.asarray(scores, np.float64))

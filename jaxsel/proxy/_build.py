@@ -65,6 +65,7 @@ def embed(target: Target, inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     inputs = target.check(inputs)
     graphdef, params = embedder(target)
     n = len(jax.tree.leaves(inputs)[0])
+    # A power of two for few samples, so that few shapes are compiled.
     rows = min(_BATCH, 1 << (n - 1).bit_length())
     parts = [
         _embed(graphdef, params, take_rows(inputs, chunk, rows))
@@ -126,7 +127,7 @@ def target_manifest(
         target: The target: sizes are taken from its architecture.
         n_classes: Classes.
         length: Padded length of a text; images have their patches.
-        score: What samples are ranked by.
+        score: Score that ranks the samples.
 
     Raises:
         ValueError: If the target has fewer layers or heads, or a text no length.
@@ -260,7 +261,7 @@ def _head(model: Any, manifest: Manifest) -> Probe:
 
 
 def exactly(manifest: Manifest) -> Manifest:
-    """Return a manifest with every emulator undone: what the emulators imitate.
+    """Return the manifest with the exact function in place of each emulator.
 
     Args:
         manifest: Of a proxy.
@@ -291,21 +292,21 @@ def emulate(
     backbone: Proxy | None = None,
     seeds: int = 1,
 ) -> list[Proxy]:
-    """Fit proxies' emulators ex vivo, each to its inputs where nothing is emulated.
+    """Fit proxies' emulators ex vivo, each to its inputs in the exact model.
 
     Those with a closed form are fitted by it; the MLPs of all proxies are trained in
     one loop. Samples go through each proxy in batches, so that not all of their
     attention scores are in memory.
 
     Args:
-        proxies: Those of `prune`, or probes.
+        proxies: Proxies of `prune`, or probes.
         x: Embedded samples of the bootstrap set, `[n, L, H]`, or features: then, for
             emulators of the score, of all samples that are known.
         mask: `[n, L]`; all rows if None.
-        key: Of the MLPs.
+        key: For the MLPs' initial weights and batches.
         ids: Their token ids `[n, L]`, for proxies of one-hot words.
-        source: What MLPs are trained on, see `train_mlps`.
-        n_points: Likewise.
+        source: Training samples of the MLPs, see `train_mlps`.
+        n_points: As in `train_mlps`.
         backbone: A model of at least as many layers, such as `prune` makes of all heads
             with feed-forward parts: emulators are fitted to its activations, as in the
             paper to those of the sub-model M_g. None: each to those of its own proxy.
@@ -349,24 +350,24 @@ def emulate(
     return fitted
 
 
-def _check_part(part: Manifest, whole: Manifest) -> None:
-    """Raise if a proxy's emulators can't be fitted to the activations of `whole`.
+def _check_part(part: Manifest, backbone: Manifest) -> None:
+    """Raise if a proxy's emulators can't be fitted to the activations of `backbone`.
 
     One MLP of a softmax serves all heads; other families have parameters for each head.
     """
-    if len(whole.layers) < len(part.layers) or whole.inputs != part.inputs:
+    if len(backbone.layers) < len(part.layers) or backbone.inputs != part.inputs:
         raise ValueError(
             f"backbone must have at least the {len(part.layers)} layers of a proxy and "
-            f"the same inputs, got {len(whole.layers)} layers of {whole.inputs}"
+            f"the same inputs, got {len(backbone.layers)} layers of {backbone.inputs}"
         )
-    for mine, theirs in zip(part.layers, whole.layers, strict=False):
-        if mine.ffn is not None and theirs.ffn is None:
+    for layer, backbone_layer in zip(part.layers, backbone.layers, strict=False):
+        if layer.ffn is not None and backbone_layer.ffn is None:
             raise ValueError("backbone must have the feed-forward parts of a proxy")
-        by_head = mine.attention.family not in ("mlp", "exact")
-        if by_head and mine.heads != theirs.heads:
+        by_head = layer.attention.family not in ("mlp", "exact")
+        if by_head and layer.heads != backbone_layer.heads:
             raise ValueError(
-                f"backbone must have the {mine.heads} heads of a proxy whose attention "
-                f"is {mine.attention.family!r}, got {theirs.heads}"
+                f"backbone must have the {layer.heads} heads of a proxy whose "
+                f"attention is {layer.attention.family!r}, got {backbone_layer.heads}"
             )
 
 
@@ -378,15 +379,15 @@ def _emulate(
     key: jax.Array,
     jobs: list[tuple[int, Nonlinearity, Params, str]],
 ) -> Proxy:
-    """Fit what has a closed form, and note the MLPs with the places they go to."""
+    """Fit emulators of closed form; append MLPs and where they go to `jobs`."""
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
-    seen = Observed(backbone.params, exactly(backbone.manifest), x, shown)
+    observed = Observed(backbone.params, exactly(backbone.manifest), x, shown)
     params = map_leaves(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
         rows = np.asarray(mask, bool)[:, : variance.shape[1]]
-        real = variance[rows]  # not those of padding
+        real = variance[rows]  # without padding
         family = norm_of(entry)
         job = family.nonlinearity(real)
         if job is None:
@@ -394,26 +395,28 @@ def _emulate(
         else:
             jobs.append((entry.width or 1, job, place, "emulator"))
 
-    for i, (layer, found) in enumerate(
+    for i, (layer, layer_params) in enumerate(
         zip(manifest.layers, params["layers"], strict=True)
     ):
         family = attention_of(layer.attention)
-        scores = functools.partial(seen.scores, i)
+        scores = functools.partial(observed.scores, i)
         job = family.nonlinearity(scores, mask)
         if job is None:
-            found["attention"] = family.fit_batches(scores)
+            layer_params["attention"] = family.fit_batches(scores)
         else:
-            jobs.append((layer.attention.width or 1, job, found, "attention"))
-        norms = [found["norm"]] + ([found["ffn"]["norm"]] if layer.ffn else [])
+            jobs.append((layer.attention.width or 1, job, layer_params, "attention"))
+        norms = [layer_params["norm"]] + (
+            [layer_params["ffn"]["norm"]] if layer.ffn else []
+        )
         # A backbone's feed-forward parts have norms that a proxy may lack.
-        for norm, variance in zip(norms, seen.variances[i], strict=False):
+        for norm, variance in zip(norms, observed.variances[i], strict=False):
             fit_norm(layer.norm, norm, variance)
     if manifest.inputs.norm is not None:
-        fit_norm(manifest.inputs.norm, params["inputs"]["norm"], seen.embedded)
+        fit_norm(manifest.inputs.norm, params["inputs"]["norm"], observed.embedded)
     if manifest.final_norm is not None:
-        fit_norm(manifest.final_norm, params["final_norm"], seen.final)
+        fit_norm(manifest.final_norm, params["final_norm"], observed.final)
     secure = score_of(manifest.score.secure)
-    logits = seen.logits - np.asarray(params["offset"])
+    logits = observed.logits - np.asarray(params["offset"])
     job = secure.nonlinearity(logits)
     if job is None:
         params["score"] = secure.fit(logits, key=key)

@@ -36,19 +36,19 @@ def default_candidates(target: Target, *, features: bool = True) -> dict[str, Ph
         secure=Emulator("mlp", width=16),
     )
     deep = min(3, layers)
-    found = {
+    candidates = {
         "paper d=2": _paper(1, 1, 2),
         "paper d=8": _paper(deep, heads, 8),
         "paper d=16": _paper(deep, heads, 16),
         "1 layer": Phase(linear, goal="logits", training=Training(4, 32, 1e-3)),
     }
     if features:
-        found |= {
+        candidates |= {
             "probe": Phase(ProbeSpec(l2=0.1), goal="logits"),
             "probe of labels": Phase(ProbeSpec(l2=0.1)),
             "hidden probe": Phase(ProbeSpec(hidden=64, l2=0.01), goal="ranks"),
         }
-    return found
+    return candidates
 
 
 def _paper(layers: int, heads: int, width: int) -> Phase:

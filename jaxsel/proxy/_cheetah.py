@@ -12,8 +12,8 @@ that are left serve the next product: here each takes its share.
 
 **All else**, signs, products with bits, cutting back, runs on oblivious transfers,
 whose bytes are those of runs of two parties, at 18 fraction bits. The sizes of
-ciphertexts are, too: they are compressed, and vary by .1 %. What refills transfers,
-some 270 KB for 10 million, is not counted.
+ciphertexts are, too: they are compressed, and vary by .1 %. Refills of transfers,
+some 270 KB for 10 million, are not counted.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class _Gates:
 
     def __add__(self, other: _Gates) -> _Gates:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return _Gates(*(one + two for one, two in pairs))
+        return _Gates(*(a + b for a, b in pairs))
 
     def __mul__(self, times: int) -> _Gates:
-        return _Gates(*(each * times for each in dataclasses.astuple(self)))
+        return _Gates(*(value * times for value in dataclasses.astuple(self)))
 
 
 _CUT = _Gates(3, 0.125, 1)
@@ -92,19 +92,19 @@ _ELEMENTWISE = {
 
 
 def traffic(operation: Operation, samples: int) -> Traffic:
-    """Return what an operation on a batch sends.
+    """Return the traffic of an operation on a batch.
 
     Args:
         operation: Of `owned_schedule`.
-        samples: Of the batch.
+        samples: Samples of the batch.
     """
     kind = operation.kind
     if kind in ("share", "zero"):
         return _NOTHING
     if kind == "matmul":
         batch, m, k, n = products(operation, samples)
-        found = _matmul(m, k, n, operation.owners) + _gates(_CUT, m * n)
-        return found * batch
+        product = _matmul(m, k, n, operation.owners) + _gates(_CUT, m * n)
+        return product * batch
     count = elements(operation, samples)
     holders = [owner for owner in operation.owners if owner is not None]
     if kind == "mul" and len(holders) == 1:
@@ -123,7 +123,7 @@ def traffic(operation: Operation, samples: int) -> Traffic:
 
 _NOTHING = Traffic.equal(0, 0)
 STARTED = Traffic(2200, 15, (11.2e6, 11.2e6), (11.2e6, 11.2e6))
-"""Keys, and what transfers start from, once a session: of first runs. Rounds are the
+"""Keys and the start of transfers, once a session: of first runs. Rounds are the
 messages of one party, as elsewhere: half of the 4,430 of both. Most of the bytes are
 transfers that only long sessions need: a probe of 57 samples sends 1.7 MB of them.
 """
@@ -131,38 +131,39 @@ transfers that only long sessions need: a probe of 57 samples sends 1.7 MB of th
 
 def _rows(kind: str, rows: int, length: int) -> Traffic:
     if kind == "max":
-        found = _gates(_LARGER, rows) * (length - 1)
-        return found + _gates(_SIGN, rows * length) + _gates(_NUMBERED, rows * length)
+        total = _gates(_LARGER, rows) * (length - 1)
+        return total + _gates(_SIGN, rows * length) + _gates(_NUMBERED, rows * length)
     levels = math.ceil(math.log2(length))
     largest = _gates(_LARGER, rows * (length - 1))
     largest = dataclasses.replace(
         largest, rounds=20 * levels, waits=_FOLLOWING * 20 * levels
     )  # in halves
-    found = largest + _gates(_EXP, rows * length)
+    total = largest + _gates(_EXP, rows * length)
     if kind == "softmax":
-        return found + _gates(_RECIPROCAL + _PRODUCT, rows * length)
-    return found + _gates(_LOG, rows)
+        return total + _gates(_RECIPROCAL + _PRODUCT, rows * length)
+    return total + _gates(_LOG, rows)
 
 
 _NUMBERED = _Gates(138, 2.375, 1)
 
 
 def _gates(gates: _Gates, count: int) -> Traffic:
+    # Threads send messages of their own, and wait for them at the same time.
     threads = min(_THREADS, -(-count // _TILE))
     rounds = gates.transfers * threads + gates.products
     waits = _FOLLOWING * (gates.transfers + gates.products)
     sent = gates.up * count, gates.down * count
-    found = Traffic(rounds, waits, sent, sent[::-1])
+    transfers = Traffic(rounds, waits, sent, sent[::-1])
     asked = _NOTHING
     if gates.products:
         asked += _triples(count) * gates.products
     for _ in range(gates.squares):
         asked += _squares(count)
-    return found + asked
+    return transfers + asked
 
 
 def _asked(ciphertexts: float, replies: float | None = None, by: int = 1) -> Traffic:
-    """Return an exchange in which one party asks, and the other one replies."""
+    """Return the traffic of one party's ciphertexts, and of the other's replies."""
     replies = ciphertexts if replies is None else replies
     sent = [0.0, 0.0]
     sent[by], sent[1 - by] = _QUERY * ciphertexts, _REPLY * replies
@@ -177,7 +178,8 @@ EXCHANGE = _asked(_PARTS)
 
 def _triples(count: int) -> Traffic:
     if count >= 2 * SLOTS:
-        opened = count * 16  # nothing is
+        # Nothing is opened: take off the opening that `_OPENED` counts.
+        opened = count * 16
         half = _PARTS * math.ceil(count / 2 / SLOTS)
         both = _asked(2 * half, half, by=0) + _asked(2 * half, half, by=1)
         return both + Traffic(-1, -1, (-opened, -opened), (-opened, -opened))
@@ -192,24 +194,25 @@ def _squares(count: int) -> Traffic:
 
 
 def _one_way(count: int, owner: int) -> Traffic:
-    """Return a product of numbers with those of one party."""
+    """Return the traffic of an elementwise product with one party's numbers."""
     asked = _asked(_PARTS * math.ceil(count / SLOTS), by=owner)
     return asked + _gates(_CUT, count)
 
 
 def switched(count: int) -> Traffic:
-    """Return a layer of switches, whose settings are shared bits."""
+    """Return the traffic of a layer of switches, set by shared bits."""
     return _gates(_SELECT, count)
 
 
 def _matmul(m: int, k: int, n: int, owners: tuple[int | None, ...]) -> Traffic:
-    """Return one product of matrices, before it is cut back."""
-    left = encrypts_left(m, k, n)
+    """Return the traffic of one product of matrices, before it is cut back."""
+    left_encrypted = encrypts_left(m, k, n)
     first, second = owners or (None, None)
     if first is None and second is None:
         return _exchange(m, k, n, 0) + _exchange(m, k, n, 1)
+    # The party that has the left operand; the other one has the right one.
     holder = first if first is not None else 1 - (second or 0)
-    return _exchange(m, k, n, holder if left else 1 - holder)
+    return _exchange(m, k, n, holder if left_encrypted else 1 - holder)
 
 
 def _exchange(m: int, k: int, n: int, by: int) -> Traffic:
@@ -272,7 +275,7 @@ def blocks(m: int, k: int, n: int, *, packed: bool) -> tuple[int, int, int]:
     References:
         SPU, libspu/mpc/cheetah/arith/matmat_prot.cc: GetSubMatShape.
     """
-    least, found = math.inf, (1, 1, 1)
+    least, best = math.inf, (1, 1, 1)
     for rows in range(1, min(SLOTS, m) + 1):
         down, inner = -(-m // rows), 1
         while inner <= k and rows * inner <= SLOTS:
@@ -282,7 +285,8 @@ def blocks(m: int, k: int, n: int, *, packed: bool) -> tuple[int, int, int]:
             sent = min(down, across) * through + -(-down * across // inner)
             turns = -(-m * n // SLOTS) * inner if packed else 0
             price = sent * 1000.0 + turns + down * through * across / 10.0
+            # Of equal prices SPU takes the last one.
             if price <= least:
-                least, found = price, (rows, inner, columns)
+                least, best = price, (rows, inner, columns)
             inner = inner * 2 if packed else inner + 1
-    return found
+    return best

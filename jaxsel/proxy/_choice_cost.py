@@ -35,8 +35,8 @@ class ChoiceCost:
         risk: That probability.
         network: The link that `seconds` is for, if any.
         engine: The engine.
-        expected: What is sent, expected.
-        most: What is sent, exceeded with a probability of at most twice `risk`, or four
+        expected: Expected traffic.
+        most: Traffic, exceeded with a probability of at most twice `risk`, or four
             times by "set" on ABY3, which compares in both of its shuffles.
     """
 
@@ -89,8 +89,8 @@ def choice_cost(
 ) -> ChoiceCost:
     """Count the secure choice of the k highest of n scores by QuickSelect.
 
-    The expectations follow Knuth's; the bounds those of Markov and Minkowski on what a
-    random pivot leaves.
+    The expectations follow Knuth's; the bounds those of Markov and Minkowski on the
+    scores that a random pivot leaves.
 
     Args:
         n: Scores to choose from.
@@ -103,7 +103,7 @@ def choice_cost(
         risk: With which probability a run may exceed each of the bounds.
 
     Returns:
-        Passes and comparisons, expected and bounded, and what they cost.
+        Passes and comparisons, expected and bounded, and their cost.
 
     Raises:
         ValueError: If not `1 <= k <= n`, `risk` is not between 0 and 1, or there is no

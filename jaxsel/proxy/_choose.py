@@ -99,7 +99,7 @@ def diverse(
     *,
     budget: int,
 ) -> Int32[jax.Array, " budget"]:
-    """Choose by worth times distance from what is chosen already: a pure kernel.
+    """Choose greedily by worth times distance from earlier choices: a pure kernel.
 
     Args:
         worth: `[n]`, above 0.
@@ -119,7 +119,7 @@ def diverse(
         return near, free.at[j].set(False), chosen.at[t].set(j.astype(jnp.int32))
 
     worth, features = jnp.asarray(worth), jnp.asarray(features)
-    # Nobody is near at first: the largest cosine distance there is.
+    # Nothing is chosen at first: all start at the largest cosine distance.
     start = jnp.full_like(worth, 2), jnp.ones(worth.shape, bool)
     return fori_loop(0, budget, step, (*start, jnp.zeros(budget, jnp.int32)))[2]
 

@@ -1,4 +1,4 @@
-"""Messages of choosing the highest scores, by engine and by what is opened."""
+"""Messages of choosing the highest scores, by engine and by leak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPARED = primitives.COMPARE + primitives.OPEN
 
 _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is more
 _ROW = 32  # numbers at most of a row of a network of switches
-_COMMITTED = 127  # bytes of a commitment and of what opens it, beside a share
+_COMMITTED = 127  # bytes of a commitment and its opening, beside a share
 # From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
 _LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
 
@@ -30,7 +30,7 @@ def chosen(
     *,
     risk: float | None = None,
 ) -> Traffic:
-    """Return what a choice sends, expected or at most.
+    """Return the traffic of a choice: expected, or an upper bound.
 
     Args:
         engine: The engine.
@@ -39,8 +39,8 @@ def chosen(
         k: How many are chosen.
         passes: Batches of comparisons.
         comparisons: In all of them.
-        risk: That more is sent, however comparisons are spread over the passes, and
-            again in what follows them; expected if None.
+        risk: Probability that more is sent, however comparisons are spread over the
+            passes, and again after a second shuffle; None for the expectation.
     """
     if engine == "crypten":
         return Traffic.equal(
@@ -63,6 +63,7 @@ def bounds(n: int, risk: float) -> tuple[int, int]:
     passes, comparisons = n, n * (n - 1) // 2  # whatever the draw
     for p in range(1, 65):
         moment = 2 * (1 - 2.0 ** -(p + 1)) / (p + 1)
+        # Markov: n^p moment^m = risk; Minkowski: a geometric series of p-norms.
         m = (p * math.log(n) - math.log(risk)) / -math.log(moment)
         most = n * risk ** (-1 / p) / (1 - moment ** (1 / p))
         passes = min(passes, math.ceil(m))
@@ -74,15 +75,16 @@ def harmonic(n: int) -> float:
     """Return 1 + 1/2 + ... + 1/n."""
     if n < 100:
         return sum(1 / i for i in range(1, n + 1))
+    # Euler-Maclaurin: the error is below 1 / (120 n^4).
     return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n * n)
 
 
 def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
-    """Return how many numbers SPU's parties compare: of few lengths, of few programs.
+    """Return how many numbers SPU's parties compare, passes padded to few lengths.
 
-    A pass is lengthened to n halved so often, or 7, 6 or 5 eighths of that, but to 64
-    at least. Sizes are taken as spread evenly by their logarithm: in between two
-    lengths a and b, the mean size is (b - a) / ln(b / a).
+    A pass is lengthened to n / 2^i, or 7, 6 or 5 eighths of that, but to 64 at least.
+    Sizes are taken as spread evenly by their logarithm: in between two lengths a and b,
+    the mean size is (b - a) / ln(b / a).
     """
     if not passes:
         return 0.0
@@ -91,21 +93,25 @@ def _padded(n: int, passes: float, comparisons: float, at_most: bool) -> float:
         shortest = -(-shortest // 2)
     parts = (-(-shortest * eighths // 8) for eighths in (5, 6, 7))
     shortest = next((part for part in parts if part >= _SHORTEST), shortest)
-    rest, later = comparisons - (n - 1), passes - 1  # the first compares n - 1, as n
+    # The first pass compares n - 1 scores, as n numbers.
+    comparisons_after, passes_after = comparisons - (n - 1), passes - 1
     if at_most or n == 2:
-        return n + 5 / 4 * rest + (shortest + 1) * later
-    later *= math.log(shortest) / math.log(n)
-    rest -= later * (shortest - 1) / math.log(shortest)
-    return n + _LENGTHENED * max(0.0, rest) + shortest * later
+        # A length is at most 5/4 of the size, rounded up, or it is the shortest one.
+        return n + 5 / 4 * comparisons_after + (shortest + 1) * passes_after
+    # The share of passes below the shortest length, and their mean size,
+    # (shortest - 1) / ln(shortest), both of sizes spread evenly by logarithm.
+    passes_after *= math.log(shortest) / math.log(n)
+    comparisons_after -= passes_after * (shortest - 1) / math.log(shortest)
+    return n + _LENGTHENED * max(0.0, comparisons_after) + shortest * passes_after
 
 
 def _compared(engine: EngineName, passes: float, comparisons: float) -> Traffic:
     """Return passes of comparisons, however many numbers are in each."""
     compare = Operation("choice", "compare", "nonnegative", ((1,),))
-    one = MODELS[engine].traffic(compare, 1)
-    sent = tuple(size * comparisons for size in one.sent)
-    received = tuple(size * comparisons for size in one.received)
-    return Traffic(one.rounds * passes, one.waits * passes, sent, received)
+    single = MODELS[engine].traffic(compare, 1)
+    sent = tuple(size * comparisons for size in single.sent)
+    received = tuple(size * comparisons for size in single.received)
+    return Traffic(single.rounds * passes, single.waits * passes, sent, received)
 
 
 def outside_count(engine: EngineName, n: int) -> Traffic:
@@ -145,6 +151,7 @@ def _set_of_two(
     sent = chosen(engine, "rank", n, k, passes, comparisons, risk=risk)
     sent += _opened(engine, 1, 8 * k)
     for layers in (switches(n), switches(k)):
+        # Each party shuffles once, and shares a bit for each switch of its network.
         shared = Traffic.equal(2, sum(layers) / 8)
         sent = sum((_cheetah.switched(size) * 2 for size in layers), sent + shared)
     return sent
@@ -173,6 +180,7 @@ def switches(n: int) -> list[int]:
             for half in (size // 2, size - size // 2):
                 halves[half] = halves.get(half, 0) + many
         sizes = halves
+    # The last outward layer is empty: a network of two is one inward switch.
     return inward + outward[-2::-1]
 
 

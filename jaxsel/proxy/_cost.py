@@ -47,18 +47,18 @@ class Network:
     def wait(self, traffic: Traffic, engine: EngineName = "crypten") -> float:
         """Return how long an engine's messages take, without computing.
 
-        CrypTen's rounds take `one_way_per_round` latencies each; what SPU waits for is
+        CrypTen's rounds take `one_way_per_round` latencies each; SPU's waits are
         counted in latencies.
         """
-        each = self.one_way_per_round if engine == "crypten" else 1.0
-        waiting = traffic.waits * self.latency * each
+        latencies = self.one_way_per_round if engine == "crypten" else 1.0
+        waiting = traffic.waits * self.latency * latencies
         return waiting + traffic.one_way / self.bandwidth
 
 
 @brief
 @dataclasses.dataclass(frozen=True)
 class CostRow:
-    """One operation: what it sends for a full batch, and for all samples."""
+    """The traffic of one operation, for a full batch and for all samples."""
 
     operation: Operation
     one_batch: Traffic
@@ -70,7 +70,7 @@ class CostRow:
 class Cost:
     """The counted forward pass over `n` samples in batches.
 
-    Bytes are payload: what a party sends plus what it receives, as engines count. On
+    Bytes are payload, sent plus received by a party, as engines count them. On
     CrypTen and Cheetah both parties count the same; on ABY3 it is the owner who has
     more, in expectation. The dealer's traffic is not in them, nor the choice of the
     best samples (`choice_cost`).
@@ -78,7 +78,7 @@ class Cost:
     Attributes:
         rows: The operations, in order.
         n: Samples.
-        batch_size: Samples of a batch; the last one has what is left.
+        batch_size: Samples of a batch; the last one has the rest.
         lanes: Batches that run in step, their small operations as one.
         network: The link that `seconds` is for, if any.
         engine: The engine.
@@ -218,16 +218,16 @@ def cost(
 
 def _on_crypten(op: Operation, n: int, batch_size: int, lanes: int) -> CostRow:
     # Every count is linear in the samples.
-    one, two = op.count(1), op.count(2)
-    slope = two.bytes - one.bytes
-    shared = one.bytes - slope
+    of_one, of_two = op.count(1), op.count(2)
+    slope = of_two.bytes - of_one.bytes
+    shared = of_one.bytes - slope  # of weights, once a call
     together = lanes if op.coalesced else 1
     batches = -(-n // batch_size)
     calls = -(-batches // together)
     return CostRow(
         op,
-        Traffic.equal(one.rounds, (slope * batch_size + shared) / 2),
-        Traffic.equal(one.rounds * calls, (slope * n + shared * calls) / 2),
+        Traffic.equal(of_one.rounds, (slope * batch_size + shared) / 2),
+        Traffic.equal(of_one.rounds * calls, (slope * n + shared * calls) / 2),
     )
 
 
@@ -235,17 +235,17 @@ def _on_spu(
     manifest: Manifest, engine: EngineName, n: int, batch_size: int, lanes: int
 ) -> list[CostRow]:
     model = MODELS[engine]
-    full, left = divmod(n, batch_size)
+    full, remainder = divmod(n, batch_size)
     rows: list[CostRow] = []
     for op in model.schedule(manifest):
         batch = model.traffic(op, batch_size)
-        last = model.traffic(op, left) if left else batch * 0
-        whole = batch * full + last
+        last = model.traffic(op, remainder) if remainder else batch * 0
+        total = batch * full + last
         if op.kind != "share":  # inputs are shared one batch after the other
             together = full % lanes > 0  # the last batch, and a full one
             waits = batch.waits * -(-full // lanes) + (0 if together else last.waits)
-            whole = dataclasses.replace(whole, waits=waits)
-        rows.append(CostRow(op, batch, whole))
+            total = dataclasses.replace(total, waits=waits)
+        rows.append(CostRow(op, batch, total))
     return rows
 
 

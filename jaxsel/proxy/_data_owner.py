@@ -1,4 +1,4 @@
-"""The data owner's steps: offer a pool, sell the bootstrap set, rank what is left."""
+"""The data owner's steps: offer a pool, sell the bootstrap set, rank the rest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DataOwner:
         check_inputs("pool", self.pool, self.base)
 
     def offer(self) -> Offer:
-        """Return what the model owner must know of the pool to plan.
+        """Return the size and the shapes of the pool, for the model owner to plan.
 
         Raises:
             ValueError: If features are not `[n, d]`.
@@ -93,7 +93,7 @@ class DataOwner:
         return Bootstrap(rows=rows, samples=self.pool.take(rows), labels=y)
 
     def proxy_inputs(self, manifest: Manifest) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return what a proxy reads of the pool, and its mask, for the secure run.
+        """Return the pool as a proxy reads it, and its mask, for the secure run.
 
         Returns:
             Features `[n, d]` and None for a probe; embedded rows `[n, L, H]`, or token

@@ -1,4 +1,4 @@
-"""Warnings on what a choice opens by itself, and on rows that a secure run refuses.
+"""Warnings about choices that open too much, and rows that a secure run refuses.
 
 They follow from public sizes, or from what one party holds; nothing is sent.
 """
@@ -39,7 +39,7 @@ def choice_warnings(
     *,
     appraisal: Literal["mean", "threshold", "none"] = "none",
 ) -> tuple[str, ...]:
-    """Return what to know before a choice is opened: sentences, none if all is well.
+    """Return warnings about a choice, before it is opened; none if all is well.
 
     Of public sizes alone; `leakage` measures what these only suggest.
 
@@ -47,7 +47,7 @@ def choice_warnings(
         manifest: Of the phase's proxy.
         n: Rows that the choice is made from.
         keep: Rows that it leaves.
-        appraisal: What both learn of the chosen rows' scores besides.
+        appraisal: Statistic of the chosen rows' scores that both parties learn.
 
     Raises:
         TypeError: If a count is no whole number.
@@ -57,36 +57,36 @@ def choice_warnings(
     check_choice("appraisal", appraisal, ("mean", "threshold", "none"))
     if keep > n:
         raise ValueError(f"keep must be at most the {n} rows, got {keep}")
-    found: list[str] = []
+    messages: list[str] = []
     if keep == 1:
         opened = "keep = 1 opens exactly which sample is the best"
         if appraisal == "mean":
             opened += ", and as their mean its exact score"
-        found.append(f"{opened}: keep more, or set the appraisal to none")
+        messages.append(f"{opened}: keep more, or set the appraisal to none")
     if keep == n - 1:
-        found.append(
+        messages.append(
             f"keep = {keep:,} of {n:,} opens exactly which sample is the worst: keep "
             "fewer"
         )
     if is_linear_probe(manifest) and keep < n:
-        found.append(_probe_warning(manifest, n))
-    return tuple(found)
+        messages.append(_probe_warning(manifest, n))
+    return tuple(messages)
 
 
 def _probe_warning(manifest: Manifest, n: int) -> str:
     width = manifest.inputs.width
-    said = f"{n:,} samples of {width:,} features"
+    message = f"{n:,} samples of {width:,} features"
     if n >= ENOUGH * width * (manifest.head.n_classes - 1):
-        said = (
-            f"a linear probe is recovered from its chosen set alone ({said}): no "
+        message = (
+            f"a linear probe is recovered from its chosen set alone ({message}): no "
             "engine hides it from the data owner"
         )
     else:
-        said = (
-            f"a linear probe may be recovered from its answers ({said}): less from "
+        message = (
+            f"a linear probe may be recovered from its answers ({message}): less from "
             "few samples of independent features, but encoders' are not independent"
         )
-    return f'{said}; publish it instead (engine = "published"), which costs nothing'
+    return f'{message}; publish it instead (engine = "published"), which costs nothing'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +104,11 @@ class PoolChange:
     common: int
 
     def warning(self, *, few: int = 100) -> str | None:
-        """Return a sentence if two choices would open what neither opens alone.
+        """Return a warning if two choices together would open more than each alone.
 
         Args:
-            few: Rows from which on a change is no longer warned of: a difference of
-                two means tells about the scores of as many.
+            few: Number of changed rows from which there is no warning: the difference
+                of two means then depends on the scores of as many.
         """
         changed = self.added + self.removed
         if not self.common or changed >= check_count("few", few):
@@ -132,11 +132,11 @@ def row_digests(
 ) -> np.ndarray:
     """Return a digest of each row of a pool, to compare pools by later.
 
-    Keep them as secret as the samples: who has digests without a `secret` can test
-    whether a sample that he guesses is among them. One pass over the rows.
+    Keep them as secret as the samples: a holder of digests without a `secret` can
+    test whether a guessed sample is among them. One pass over the rows.
 
     Args:
-        x: What a proxy reads, `[n, ...]`.
+        x: Samples as a proxy reads them, `[n, ...]`.
         mask: Its mask, `[n, L]`, if there is one.
         secret: Key of the digests, up to 64 bytes, the same for all pools to compare.
 
@@ -151,15 +151,16 @@ def row_digests(
         check_same_length("x", arrays[0], "mask", other)
     if len(secret) > hashlib.blake2b.MAX_KEY_SIZE:
         raise ValueError(f"secret must be of at most 64 bytes, got {len(secret)}")
-    found: list[str] = []
+    digests: list[str] = []
     for i in range(len(arrays[0])):
         digest = hashlib.blake2b(digest_size=16, key=secret)
         for array in arrays:
             row = np.ascontiguousarray(array[i])
+            # Type and shape tell apart rows of the same bytes.
             digest.update(f"{row.dtype.str}{row.shape}".encode())
             digest.update(row.data)
-        found.append(digest.hexdigest())
-    return np.array(found, "U32")
+        digests.append(digest.hexdigest())
+    return np.array(digests, "U32")
 
 
 def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
@@ -169,12 +170,12 @@ def compare_pools(old: npt.ArrayLike, new: npt.ArrayLike) -> PoolChange:
 
     Args:
         old: Digests of the earlier pool, `[n]`.
-        new: Those of this one, `[m]`.
+        new: Digests of this one, `[m]`.
 
     Returns:
         How many rows came, went and stayed.
     """
-    before, now = (np.unique(np.asarray(each)) for each in (old, new))
+    before, now = (np.unique(np.asarray(digests)) for digests in (old, new))
     common = len(np.intersect1d(before, now, assume_unique=True))
     return PoolChange(len(now) - common, len(before) - common, common)
 
@@ -185,8 +186,8 @@ class OutOfBounds:
     """Rows of a pool that a manifest's bound on the inputs refuses.
 
     Attributes:
-        rows: Their numbers in x, `[m]` int64, in the order that was asked for.
-        n: Samples that were looked at.
+        rows: Their indices in x, `[m]` int64, in the order they were checked.
+        n: Samples that were checked.
         bound: The manifest's, on the absolute value.
         largest: The largest finite absolute value among them.
     """
@@ -203,7 +204,7 @@ class OutOfBounds:
 
     @property
     def remedy(self) -> str | None:
-        """A sentence on what to do about them; None if there are none."""
+        """Advice on the refused rows; None if there are none."""
         if not len(self.rows):
             return None
         rows = "row" if len(self.rows) == 1 else "rows"
@@ -226,10 +227,10 @@ def out_of_bounds(
 
     Args:
         manifest: Of the phase's proxy.
-        x: What the proxy reads, `[n, ...]`: numbers, or token ids, whose bounds are
-            the vocabulary's.
-        rows: Which samples to look at, whole numbers `[m]`; all if None. Those that
-            `exclude` names need not fit.
+        x: Samples as the proxy reads them, `[n, ...]`: numbers, or token ids, which
+            the vocabulary bounds.
+        rows: Samples to check, whole numbers `[m]`; all if None. Rows that `exclude`
+            names need not fit.
 
     Raises:
         IndexError: If there is no such row.
@@ -250,21 +251,22 @@ def out_of_bounds(
         bound = float((manifest.inputs.vocab or 1) - 1)
     refused: list[np.ndarray] = []
     largest = 0.0
-    for at, part in _pieces(samples, asked):
+    for indices, part in _pieces(samples, asked):
         size = np.abs(part).astype(np.float64, copy=False)
         inside = (size <= bound) & ((part >= 0) if onehot else True)
-        refused.append(at[~inside.all(1)])  # a NaN is not inside
+        refused.append(indices[~inside.all(1)])  # a NaN is not inside
         largest = max(largest, float(size[np.isfinite(size)].max(initial=0)))
-    found = np.concatenate(refused).astype(np.int64)
-    return OutOfBounds(found, len(asked), float(bound), largest)
+    outside = np.concatenate(refused).astype(np.int64)
+    return OutOfBounds(outside, len(asked), float(bound), largest)
 
 
 def _pieces(
     samples: np.ndarray, asked: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield numbers of rows, and these rows, `[m, -1]`."""
+    """Yield indices of rows, and these rows, flattened to `[m, -1]`."""
+    # At most _CHUNK bytes at once: samples may be memory-mapped.
     step = max(1, _CHUNK // max(1, samples[:1].nbytes))
     for start in range(0, len(asked), step):
-        at = asked[start : start + step]
-        part = np.asarray(samples[at])
-        yield at, part.reshape(len(part), -1)
+        indices = asked[start : start + step]
+        part = np.asarray(samples[indices])
+        yield indices, part.reshape(len(part), -1)

@@ -22,7 +22,7 @@ _ROWS = 2.0**24
 """Scores that a choice or a sum has room for."""
 
 _ROUGH = 16.0
-"""Room for what is added up before a norm's factor, beside the sum itself."""
+"""Room for the terms of a sum before a norm's factor, beside the sum itself."""
 
 _INEXACT = 2.0**4
 """Products above which CrypTen's truncation fails too often to enlarge them."""
@@ -78,6 +78,7 @@ def _of_encoder(
     plain, doubled = (
         fold(manifest, arrays | _head(arrays, scale)) for scale in (1.0, 2.0)
     )
+    # Operands are affine in the head: the difference is the part that scales.
     weights = max(float(np.abs(doubled[n] - plain[n]).max()) for n in plain)
     # Columns of the head are products of rows that no norm has scaled yet.
     variances = [v for place, v in bounds.items() if place.endswith("variance")]
@@ -114,6 +115,7 @@ def head_scales(
     depth = 2 if manifest.head.width else 1
     if not degree or "head.logits_products" not in bounds:
         return (1.0,) * depth
+    # The limits of `check_ring` for an operand and for a product.
     weight = 2.0 ** (ring / 2 - 1 - fraction_bits)
     product = 2.0 ** (ring - 2 - 2 * fraction_bits)
     # Four times a logit is taken off, and a difference of two may be squared.
@@ -126,7 +128,7 @@ def head_scales(
     if not exact_cut:
         lead = min(lead, _INEXACT)
     scales: list[float] = []
-    whole = 1.0
+    total_scale = 1.0
     if depth == 2:
         hidden = bounds["head.hidden_products"]
         first = min(
@@ -135,13 +137,13 @@ def head_scales(
             lead / bounds["head.logits_products"],
             _LARGEST,
         )
-        whole = _down(first)
-        scales.append(whole)
+        total_scale = _down(first)
+        scales.append(total_scale)
     last = min(
-        weight / (bounds["head.logits_weights"] * whole),
-        lead / (bounds["head.logits_products"] * whole),
+        weight / (bounds["head.logits_weights"] * total_scale),
+        lead / (bounds["head.logits_products"] * total_scale),
     )
-    return (*scales, _down(min(last, _LARGEST / whole)))
+    return (*scales, _down(min(last, _LARGEST / total_scale)))
 
 
 def scale_head(
@@ -159,14 +161,14 @@ def scale_head(
         power of two.
     """
     scales = head_scales(manifest, **limits)
-    whole = math.prod(scales)
-    factor = whole ** max(_degree(manifest), 1)
-    if whole == 1:
+    total_scale = math.prod(scales)
+    factor = total_scale ** max(_degree(manifest), 1)
+    if total_scale == 1:
         return manifest, dict(arrays or {}), 1.0
     changed = dict(arrays or {})
     if arrays is not None:
         changed |= _head(changed, *scales)
-    grown = {"head.logits": whole, "score": factor}
+    grown = {"head.logits": total_scale, "score": factor}
     return _rebounded(manifest, grown), changed, factor
 
 
@@ -180,7 +182,7 @@ def fix_head(manifest: Manifest) -> Manifest:
 
 
 def _rebounded(manifest: Manifest, factors: Mapping[str, float]) -> Manifest:
-    """Return a manifest with bounds times factors, that says of no further scale."""
+    """Return a manifest with bounds times factors, and without the head's limits."""
     bounds = {
         place: bound * factors.get(place, 1.0)
         for place, bound in manifest.fixed_point.bounds.items()
@@ -192,12 +194,12 @@ def _rebounded(manifest: Manifest, factors: Mapping[str, float]) -> Manifest:
 
 def _head(arrays: Mapping[str, np.ndarray], *scales: float) -> dict[str, np.ndarray]:
     """Return the arrays of a head of ReLUs, each of its maps scaled."""
-    scaled, whole = dict[str, np.ndarray](), 1.0
+    scaled, total_scale = dict[str, np.ndarray](), 1.0
     for i, scale in enumerate(scales):
-        whole *= scale
+        total_scale *= scale
         scaled[f"head.{i}.weight"] = np.asarray(arrays[f"head.{i}.weight"]) * scale
-        scaled[f"head.{i}.bias"] = np.asarray(arrays[f"head.{i}.bias"]) * whole
-    return scaled | {"offset": np.asarray(arrays["offset"]) * whole}
+        scaled[f"head.{i}.bias"] = np.asarray(arrays[f"head.{i}.bias"]) * total_scale
+    return scaled | {"offset": np.asarray(arrays["offset"]) * total_scale}
 
 
 def _degree(manifest: Manifest) -> int:

@@ -45,7 +45,7 @@ class Trained:
     """The MLPs of one operation and one width, standardisation folded in.
 
     Attributes:
-        params: What `mlp` takes, with a leading axis of seeds.
+        params: Parameters of `mlp`, with a leading axis of seeds.
         r2: Share of the outputs' variance that is explained, on samples that training
             did not see, `[seeds]`: a fifth of the distinct observed rows, 2048 at most,
             or all where fewer than five differ, and synthesised ones by `source`.
@@ -78,14 +78,14 @@ def train_mlps(
     Inputs and outputs are standardised, the squared error is minimised by Adam with a
     cosine schedule, and the standardisation is folded into the weights. Nothing is
     stored: each step draws its batch by the key and the step's number. A fifth of the
-    distinct rows, 2048 at most, is held out, to tell how well the MLPs do. L-BFGS goes
+    distinct rows, 2048 at most, is held out, to measure the MLPs' R². L-BFGS goes
     on with those of an entropy, in at most half a CPU second each, and is kept where it
-    does better on what is held out.
+    does better on the held-out rows.
 
     Memory: the rows, and a batch times all hidden units.
 
     Args:
-        operations: What to imitate.
+        operations: Operations to imitate.
         widths: Hidden units of the MLPs; each operation gets all of them.
         key: For initial weights and batches.
         seeds: MLPs of each operation and width, which differ in their initial weights.
@@ -133,6 +133,7 @@ def train_mlps(
         batch=batch_size,
     )
     bits = np.asarray(jax.random.key_data(key)).ravel()
+    # Hold-outs have a stream of their own: initial weights do not depend on them.
     host, apart = np.random.default_rng(bits), np.random.default_rng([*bits, 1])
     scales: list[Arrays] = []
     starts: list[Arrays] = []
@@ -160,12 +161,12 @@ def train_mlps(
         params.append(_to_jax(_together([starts[i] for i in group])))
     steps = -(-n_points // batch_size)
     numbers = jnp.int32(steps), jnp.float32(learning_rate)
-    found: list[Arrays] = jax.device_get(_train(data, params, key, *numbers, setup))
+    trained: list[Arrays] = jax.device_get(_train(data, params, key, *numbers, setup))
     results: list[dict[int, Trained]] = [{} for _ in operations]
-    for group, stacked in zip(members, found, strict=True):
+    for group, stacked in zip(members, trained, strict=True):
         for position, index in enumerate(group):
-            own = {name: value[position] for name, value in stacked.items()}
-            for width, adam in by_width(own, setup.parts()).items():
+            mlps = {name: value[position] for name, value in stacked.items()}
+            for width, adam in by_width(mlps, setup.parts()).items():
                 ways = [adam]
                 if operations[index].kind == "entropy":
                     ways.append(refit(adam, *samples[index]))
@@ -237,7 +238,7 @@ def _stack(operations: Sequence[Nonlinearity], source: Source) -> Arrays:
 
 
 def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]:
-    """One batch for every group: inputs `[m, in, batch]`, and masks or None."""
+    """Draw a batch for every group: inputs `[m, in, batch]`, and masks or None."""
     observed = _observed(setup.source, setup.batch)
     synthetic = setup.batch - observed
     key_noise, key_index = jax.random.split(key)
@@ -257,6 +258,7 @@ def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]
                 index = jax.random.randint(key_index, (len(n), setup.batch), 0, n)
             else:
                 index = (draws * n).astype(jnp.int32)  # [m, batch]
+                # In float32 draws * n may round up to n.
                 index = jnp.minimum(index, n - 1)
             if observed:
                 rows = _take(group["rows"], index[:, :observed])
@@ -291,6 +293,7 @@ def _target(
     total = e.sum(1, keepdims=True)
     if kind == "softmax":
         return xp.divide(e, total)
+    # The entropy: log sum e^x less the mean of x under the softmax.
     return xp.log(total) - (e * x).sum(1, keepdims=True) / total
 
 
@@ -309,8 +312,8 @@ def _loss(
     if outputs == 1:
         # All MLPs in one product: its zeros cost less than many small ones would.
         owner = np.repeat(np.arange(setup.mlps), np.repeat(setup.widths, setup.seeds))
-        own = (owner == np.arange(setup.mlps)[:, None]).astype(np.float32)
-        out = jnp.einsum("mkh,mhb->mkb", own * w2[:, None, :, 0], hidden)
+        membership = (owner == np.arange(setup.mlps)[:, None]).astype(np.float32)
+        out = jnp.einsum("mkh,mhb->mkb", membership * w2[:, None, :, 0], hidden)
         return jnp.sum((out + b2[:, :, 0] - y) ** 2) / batch
     total = jnp.zeros(())
     for units, mlps, width in setup.parts():
@@ -405,7 +408,7 @@ def _pilot(
         # One scale for all outputs: the error to minimise stays the plain one.
         "y_std": np.sqrt(np.mean(deviation**2))[None, None],
     }
-    for name in ("x_std", "y_std"):  # what is constant stays as it is
+    for name in ("x_std", "y_std"):  # constants get 1
         scale[name] = np.where(scale[name] > 1e-12, scale[name], 1.0)
     return scale, x, y, None if mask is None else mask[0]
 
@@ -413,7 +416,7 @@ def _pilot(
 def _initial(
     rng: np.random.Generator, inputs: int, outputs: int, setup: _Setup
 ) -> Arrays:
-    """Normal weights of unit gain."""
+    """Return normal weights of unit gain."""
     fan = np.repeat(setup.widths, np.array(setup.widths) * setup.seeds)
     return {
         "w1": rng.normal(size=(inputs + 1, setup.units)) / inputs**0.5,

@@ -83,7 +83,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 def read_weights(
     folder: str | os.PathLike[str], manifest: Manifest
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a folder of `save_proxy`, whose file is read once.
+    """Return the arrays in a folder of `save_proxy`, from one read of their file.
 
     Args:
         folder: Where it wrote.
@@ -110,10 +110,10 @@ def read_weights(
         raise ValueError(f"{path}: no safetensors file ({error})") from None
     shapes = array_shapes(manifest)
     for name in sorted({*shapes, *arrays}):
-        found = arrays[name].shape if name in arrays else None
-        if found != shapes.get(name):
+        shape = arrays[name].shape if name in arrays else None
+        if shape != shapes.get(name):
             raise ValueError(
-                f"{path}: {name} must have shape {shapes.get(name)}, got {found}"
+                f"{path}: {name} must have shape {shapes.get(name)}, got {shape}"
             )
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise ValueError(f"{path}: {name} must be finite floating-point numbers")
@@ -134,23 +134,23 @@ def read_weights(
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     """Return a hash of arrays: their names, types, shapes and every bit."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         about = json.dumps([name, array.dtype.str, array.shape])
-        found.update(f"{about}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{about}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """Return what a safetensors file says of itself: in its header, a JSON object.
+    """Return the metadata in a safetensors file's header, a JSON object.
 
-    Its length stands in front, in 8 bytes.
+    The header's length stands in front, in 8 bytes.
     """
     length = int.from_bytes(content[:8], "little")
     return dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
 
 
 def _digest(manifest: Manifest) -> str:
-    """Return what ties weights to their manifest: a run may end between two renames."""
+    """Return a manifest's hash: a run may end between the renames of two files."""
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()

@@ -5,8 +5,8 @@ by powers go into the query's weights, so that a polynomial costs its products a
 the folded plan weights that meet are multiplied (docs/secure-cost.md).
 
 Two conventions keep fixed-point numbers of a useful size. A mask's share 1/len is
-shared as L/len, and what was multiplied by it is divided by L, which is public and
-exact. A variance comes divided by the power of two that bounds it in the manifest.
+shared as L/len, and products with it are divided by L, which is public and exact. A
+variance comes divided by the power of two that bounds it in the manifest.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def fold(
         spare_bits: By how many bits attention's weights are to be larger than they
             are, so that more of their digits are kept; `secure_steps` must know.
     """
-    given = {name: np.asarray(value, np.float64) for name, value in arrays.items()}
-    return _Folder(manifest, given, spare_bits).build()
+    params = {name: np.asarray(value, np.float64) for name, value in arrays.items()}
+    return _Folder(manifest, params, spare_bits).build()
 
 
 class _PlacedNorm(NamedTuple):
@@ -57,9 +57,9 @@ class _PlacedNorm(NamedTuple):
         return self.gain[:, None] * weight, self.beta @ weight + bias
 
     def operands(self) -> Arrays:
-        found = {"norm.gamma": self.gain, "norm.beta": self.beta}
-        found |= self.family.fold(self.params, self.unit)
-        return {f"{self.to}{name}": value for name, value in found.items()}
+        operands = {"norm.gamma": self.gain, "norm.beta": self.beta}
+        operands |= self.family.fold(self.params, self.unit)
+        return {f"{self.to}{name}": value for name, value in operands.items()}
 
 
 class _Folder:
@@ -122,20 +122,21 @@ class _Folder:
 
     def norms(self, index: int) -> list[_PlacedNorm]:
         """Return the norms of a layer: one, or two with a feed-forward part."""
-        layer, at = self.manifest.layers[index], f"layers.{index}"
-        found = [self.norm(layer.norm, f"{at}.norm", at)]
+        layer, place = self.manifest.layers[index], f"layers.{index}"
+        norms = [self.norm(layer.norm, f"{place}.norm", place)]
         if layer.ffn is not None:
-            found.append(self.norm(layer.norm, f"{at}.ffn.norm", at, "ffn_"))
-        return found
+            norms.append(self.norm(layer.norm, f"{place}.ffn.norm", place, "ffn_"))
+        return norms
 
     def beside(self, norm: _PlacedNorm) -> np.ndarray:
         """Return the head's first weights behind a norm's centring and gain."""
         weight, _ = self.linear("head.0")
         scaled = norm.gain[:, None] * weight
+        # Rows are not centred before: (x - mean x) W = x (W - mean of W's rows).
         return scaled - scaled.mean(0)
 
     def layer(self, index: int, layer: Layer) -> None:
-        at, last = f"layers.{index}", index == len(self.manifest.layers) - 1
+        place, last = f"layers.{index}", index == len(self.manifest.layers) - 1
         norms = self.norms(index)
         normalises = norms[0].family.normalises
         beside = np.zeros((self.hidden, 0))
@@ -146,12 +147,12 @@ class _Folder:
         def before(norm: _PlacedNorm, linear: Linear) -> Linear:
             return norm.before(linear) if gained else linear
 
-        linears = {"out": self.linear(f"{at}.out")}
+        linears = {"out": self.linear(f"{place}.out")}
         for name in ("query", "key", "value"):
-            linears[name] = before(norms[0], self.linear(f"{at}.{name}"))
+            linears[name] = before(norms[0], self.linear(f"{place}.{name}"))
         weights = AttentionWeights(
             linears=linears,
-            params=self.under(f"{at}.attention"),
+            params=self.under(f"{place}.attention"),
             heads=layer.heads,
             width=layer.head_width,
             length=self.manifest.inputs.length,
@@ -161,17 +162,18 @@ class _Folder:
             spare_bits=self.spare_bits,
         )
         attention = attention_of(layer.attention)
-        self.put(at, attention.fold_layer(weights))
+        self.put(place, attention.fold_layer(weights))
         self.put_norm(norms[0])
         if layer.ffn is None:
             return
-        up, up_bias = before(norms[1], self.linear(f"{at}.ffn.up"))
+        up, up_bias = before(norms[1], self.linear(f"{place}.ffn.up"))
+        # The head's columns of the rows come from `up`, of the added rows from `down`.
         zeros = np.zeros(beside.shape[1])
         up = np.hstack([up, beside]), np.append(up_bias, zeros)
-        self.put_linear(f"{at}.up", up)
-        down, bias = self.linear(f"{at}.ffn.down")
+        self.put_linear(f"{place}.up", up)
+        down, bias = self.linear(f"{place}.ffn.down")
         down = np.hstack([down, down @ beside]), np.append(bias, bias @ beside)
-        self.put_linear(f"{at}.down", down)
+        self.put_linear(f"{place}.down", down)
         self.put_norm(norms[1])
 
     def head(self) -> None:
@@ -187,6 +189,7 @@ class _Folder:
         if self.folded and norm is not None and norm.family.normalises:
             if manifest.final_norm is not None:
                 self.out["head.logits_of_rows.weight"] = self.beside(norm)
+            # The norm's offset goes through the head's weights into its bias.
             bias = norm.beta @ weight + bias
         else:
             self.out[f"{name}.weight"] = weight

@@ -1,4 +1,4 @@
-"""A proxy's forward pass, driven by its manifest: what the secure run computes too.
+"""A proxy's forward pass, driven by its manifest; the secure run computes the same.
 
 Parameters are a plain pytree:
 
@@ -9,7 +9,7 @@ Parameters are a plain pytree:
      "final_norm": {"gamma", "beta", "emulator": {...}},
      "head": Probe, "offset": [C], "score": {...}}
 
-`inputs` is there for one-hot words: a table `[V, H]` and what is added at each place,
+`inputs` is there for one-hot words: a table `[V, H]` and the rows of the positions,
 `[L, H]`. `ffn` and `final_norm` are there where the manifest has them. `offset` is the
 logarithm of the prior, that comes off the logits before the score; the model owner
 folds it into the head's bias.
@@ -47,8 +47,8 @@ class Activations:
     Attributes:
         scores: Before the softmax, `[n, heads, rows, L]`; `rows` is 1 in the last layer
             where the classifier reads the first row, else L.
-        variances: Of the rows that the norms centre, `[n, rows]` each: that of the
-            attention, and that of the feed-forward part where there is one.
+        variances: Of the rows that the norms centre, `[n, rows]` each: the attention's,
+            and the feed-forward part's where there is one.
         hidden: The largest absolute value that each sample gives the activation of the
             feed-forward part, `[n]`; None where there is none.
     """
@@ -119,7 +119,7 @@ def run(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, Seen]:
     """Return logits, and the inputs of the non-linear parts."""
-    seen, embedded, final = [], None, None
+    layers, embedded, final = [], None, None
     if manifest.inputs.embed == "onehot":
         table, positions = params["inputs"]["embed"]
         x = table[x] + positions[None]
@@ -128,9 +128,10 @@ def run(
     mask = None if mask is None else mask.astype(x.dtype)
     for i, layer in enumerate(manifest.layers):
         last = i == len(manifest.layers) - 1
+        # The classifier reads the first row alone: the last layer computes no other.
         rows = 1 if last and manifest.read == "cls" else x.shape[1]
         x, activations = _layer(params["layers"][i], layer, x, mask, rows)
-        seen.append(activations)
+        layers.append(activations)
     if manifest.final_norm is not None:
         if manifest.read == "cls":
             x = x[:, :1]
@@ -143,7 +144,7 @@ def run(
         else:
             total = jnp.einsum("nl,nlh->nh", mask, x)
             x = total / jnp.maximum(mask.sum(1, keepdims=True), 1)
-    return params["head"](x), Seen(seen, embedded, final)
+    return params["head"](x), Seen(layers, embedded, final)
 
 
 def _layer(
@@ -151,6 +152,7 @@ def _layer(
 ) -> tuple[jax.Array, Activations]:
     variances: list[jax.Array] = []
     largest: jax.Array | None = None
+    # Norms stand before the two parts (ViT) or after the sums (BERT).
     read = x
     if layer.pre_norm:
         read, variance = _norm(params["norm"], layer.norm, x)

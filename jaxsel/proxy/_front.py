@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A schedule, how well it chooses and what it costs.
+    """A schedule of phases, with its overlap and its cost.
 
     Attributes:
         names: Candidates, one a phase.
         keeps: Rows that each phase leaves, the bootstrap set not counted.
         batch_sizes: Samples that each phase scores together.
-        overlap: Share of what it chooses that the target would choose, the mean of the
+        overlap: Share of its choice that the target would choose too, the mean over the
             rehearsal's runs.
         stderr: Its standard error over the runs; NaN for a single one.
         bytes: Payload of an owner, sent plus received.
@@ -82,18 +82,18 @@ class Front:
 
     Attributes:
         points: The schedules: each is better than all that are cheaper.
-        held_out: What to expect of each point, `[len(points)]`: for every run, the
+        held_out: Overlap to expect of each point, `[len(points)]`: for every run, the
             schedule that is best by the other runs at the point's hours, judged by this
-            run; the mean. `overlap` is that of the luckiest of many schedules. NaN for
+            run; the mean. `overlap` is the luckiest of many schedules'. NaN for
             a single run.
         compared: The schedules to compare with, by name.
         hours: Of all schedules that were tried, `[E]`.
         overlap: Of all of them, `[E]`.
-        rehearsal: By what they were judged.
+        rehearsal: The rehearsal that they were judged by.
         n: Samples in the pool.
         bought: Samples of the bootstrap set.
         budget: Samples to buy, the bootstrap set counted.
-        engine: What counts the cost.
+        engine: The engine that the cost is counted for.
     """
 
     points: tuple[Schedule, ...]
@@ -120,9 +120,10 @@ class Front:
         engine: EngineName,
     ) -> Front:
         """Return the front of the schedules that were tried."""
-        hours = np.array([one.schedule.hours for one in tried])
-        overlaps = np.array([one.overlaps for one in tried])
+        hours = np.array([judged.schedule.hours for judged in tried])
+        overlaps = np.array([judged.overlaps for judged in tried])
         means = np.asarray(overlaps.mean(axis=1))
+        # Of equal hours the best comes first, so that it alone can rise.
         order = np.lexsort((-means, hours))
         on: list[int] = order[_rises(means[order])].tolist()
         return cls(
@@ -158,7 +159,7 @@ class Front:
             max_hours: The limit; None for none.
 
         Raises:
-            ValueError: If no point takes so little; says what the cheapest takes.
+            ValueError: If no point takes so little; names the hours of the cheapest.
         """
         if max_hours is None:
             return self.points[-1]
@@ -180,9 +181,9 @@ class Front:
         )
 
     def table(self) -> str:
-        """Return the points, and below them what was compared, in Markdown.
+        """Return a Markdown table of the points, and below of the schedules compared.
 
-        Refused is a schedule with a candidate in `rehearsal.failures`.
+        A schedule with a candidate in `rehearsal.failures` is marked as refused.
         """
         header = ("schedule", "overlap", "held out", "GB", "hours")
         lines = [
@@ -196,7 +197,7 @@ class Front:
         return markdown(header, lines)
 
     def plot(self, *, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
-        """Draw all schedules by hours and overlap, the front and what was compared.
+        """Draw all schedules by hours and overlap, with the front and those compared.
 
         Args:
             ax: Axes to draw on; made with pyplot if None.
@@ -223,7 +224,7 @@ class Front:
         return ax
 
     def _describe(self, point: Schedule) -> str:
-        """Say which phases, each with the share of the pool that it leaves."""
+        """Return the phases' names, each with the share of the pool that it leaves."""
         shares = [(keep + self.bought) / self.n for keep in point.keeps]
         parts = zip(point.names, shares, strict=True)
         return " → ".join(f"{name} ({share:.0%})" for name, share in parts)
@@ -252,7 +253,7 @@ def _rises(values: np.ndarray) -> np.ndarray:
 def _held_out(
     hours: np.ndarray, overlaps: np.ndarray, order: np.ndarray, points: np.ndarray
 ) -> np.ndarray:
-    """Return what to expect of the best schedule within the hours of each point.
+    """Return the overlap to expect of the best schedule within each point's hours.
 
     Args:
         hours: Of all schedules, `[E]`.
@@ -264,10 +265,11 @@ def _held_out(
     if runs == 1:
         return np.full(len(points), np.nan)
     within = np.searchsorted(hours[order], hours[points], side="right")
-    found = np.zeros(len(points))
+    expected = np.zeros(len(points))
     for s in range(runs):
         others = np.delete(overlaps, s, axis=1).mean(axis=1)[order]
         best = _rises(others)
+        # The last rise among the `within` cheapest schedules.
         chosen = order[best[np.searchsorted(best, within) - 1]]
-        found += overlaps[chosen, s] / runs
-    return found
+        expected += overlaps[chosen, s] / runs
+    return expected

@@ -42,10 +42,10 @@ def _products(layer: EncoderLayer) -> list[float]:
 def gradient_importance(
     target: Target, inputs: Any, labels: npt.ArrayLike, *, batch_size: int = 16
 ) -> np.ndarray:
-    """Return how much a loss feels each head, `[layers, heads]`.
+    """Return the sensitivity of a loss to each head, `[layers, heads]`.
 
-    The mean over samples of `|∂ loss / ∂ gate|`, where a gate of 1 multiplies what a
-    head gives. One forward and one backward pass for each sample.
+    The mean over samples of `|∂ loss / ∂ gate|`, where a gate of 1 multiplies a
+    head's output. One forward and one backward pass for each sample.
 
     Args:
         target: A target with a head, fine-tuned.
@@ -66,8 +66,8 @@ def gradient_importance(
     total: Any = 0
     for chunk in chunk_slices(len(y), rows):
         part = take_rows((inputs, y), chunk, rows)
-        found = np.asarray(_pulls(target.graphdef, target.params, *part))
-        total = total + found[: chunk.stop - chunk.start].sum(0)
+        pulls = np.asarray(_pulls(target.graphdef, target.params, *part))
+        total = total + pulls[: chunk.stop - chunk.start].sum(0)
     return total / len(y)
 
 
@@ -84,6 +84,7 @@ def _pulls(
             model = nnx.merge(graphdef, params)
             for gate, layer in zip(gates, model.encoder.layers, strict=True):
                 kernel = layer.out.kernel[...]
+                # A gate on a head's output is a factor of its rows of W_o.
                 by_row = jnp.repeat(gate, len(kernel) // layer.heads)
                 layer.out.kernel = nnx.Param(kernel * by_row[:, None])
             logits = model(map_leaves(lambda array: array[None], sample))[0]

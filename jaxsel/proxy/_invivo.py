@@ -44,7 +44,7 @@ class ProxyLoss:
 
     Attributes:
         manifest: The proxy's architecture.
-        goal: What the targets are.
+        goal: The kind of targets.
     """
 
     manifest: Manifest
@@ -60,21 +60,22 @@ class ProxyLoss:
         """
         logits = proxy_logits(params, *inputs, manifest=self.manifest)
         if self.goal == "labels":
-            each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
         elif self.goal == "ranks":
-            found = entropy(logits - jax.lax.stop_gradient(params["offset"]))
-            apart = found[:, None] - found
+            # The offset is the log prior, and is not to be learned.
+            entropies = entropy(logits - jax.lax.stop_gradient(params["offset"]))
+            apart = entropies[:, None] - entropies
             sign = jnp.sign(targets[:, None] - targets)
-            each = jnp.where(sign == 0, 0, jax.nn.softplus(-sign * _SHARP * apart))
+            losses = jnp.where(sign == 0, 0, jax.nn.softplus(-sign * _SHARP * apart))
         else:
             apart = logits - targets
-            each = jnp.sum((apart - apart.mean(-1, keepdims=True)) ** 2, axis=-1) / 2
-        loss = jnp.mean(each)
+            losses = jnp.sum((apart - apart.mean(-1, keepdims=True)) ** 2, axis=-1) / 2
+        loss = jnp.mean(losses)
         secure = score_of(self.manifest.score.secure)
         if secure.emulates:
-            seen = jax.lax.stop_gradient(logits - params["offset"])
-            guess = secure.apply(params["score"], seen)
-            loss = loss + jnp.mean((guess - entropy(seen)) ** 2)
+            fixed_logits = jax.lax.stop_gradient(logits - params["offset"])
+            guess = secure.apply(params["score"], fixed_logits)
+            loss = loss + jnp.mean((guess - entropy(fixed_logits)) ** 2)
         return loss
 
 
@@ -142,7 +143,7 @@ def tune(
     onehot = manifest.inputs.embed == "onehot"
     x = np.asarray(x, np.int32 if onehot else np.float32)
     shown = np.ones(x.shape[:2]) if mask is None else np.asarray(mask)
-    found = minimise(
+    result = minimise(
         ProxyLoss(manifest, goal),
         proxy.params,
         (x, shown.astype(np.float32)),
@@ -156,11 +157,11 @@ def tune(
         run_tag=f"{goal} {manifest.to_json()}",
         progress=progress,
     )
-    tuned = Proxy(manifest, found.params)
-    if found.stopped is None:
+    tuned = Proxy(manifest, result.params)
+    if result.stopped is None:
         logits = first_logits(tuned, x, shown)
         check_ranking(tuned, logits, min_correlation=min_correlation)
-    return tuned, found
+    return tuned, result
 
 
 def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -171,7 +172,7 @@ def first_logits(proxy: Proxy, x: np.ndarray, mask: np.ndarray | None) -> np.nda
 def check_ranking(
     proxy: Proxy, logits: np.ndarray, *, min_correlation: float | None
 ) -> None:
-    """Refuse a proxy if emulated and exact entropies of these logits rank otherwise.
+    """Raise if emulated and exact entropies of these logits rank differently.
 
     Nothing is refused where `min_correlation` is None.
     """

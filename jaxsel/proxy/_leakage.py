@@ -1,4 +1,4 @@
-"""Attacks on a proxy by what a secure choice answers, for its owner to run before.
+"""Attacks on a proxy by the answer of a secure choice, for its owner to run before.
 
 No protocol hides its own answer. A data owner knows every sample's features. The rows
 that are chosen, and under `leak="rank"` the outcomes of comparisons with pivots, are
@@ -56,13 +56,13 @@ def leakage(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Attack a proxy with what a secure choice by it would answer.
+    """Attack a proxy with the answer that a secure choice by it would give.
 
     For the model owner, before a run: the choice is simulated in the clear on samples
     that it has, of the kind that the pool holds. The attacker is the data owner: it
     knows the samples, the manifest, the pivots' seed and the answer, and not the
-    weights. What leaks grows with the number of samples, so that as many should be
-    given as the pool holds, or of a later phase as are left to it.
+    weights. The leak grows with the number of samples, so that as many should be given
+    as the pool holds, or of a later phase as are left to it.
 
     A probe's features are attacked as they are. Of a transformer's rows the attacks
     read the mean and the first row, and of token ids their bag, so that for these
@@ -73,18 +73,18 @@ def leakage(
         x: Samples as the proxy reads them, see `Proxy.logits`.
         keep: Rows that the choice leaves, or below 1 their share.
         mask: `[n, L]`, which rows are no padding; all if None.
-        features: What the attacker reads instead, `[n, d]`, such as features of the
-            public base model.
+        features: Features that the attacker reads instead, `[n, d]`, such as those of
+            the public base model.
         held_out: Share of the samples that the choice doesn't see: attacks are judged
             by how they rank these.
-        seed: Public, of the pivots; of what is held out and of random starts as well.
+        seed: Public seed of the pivots, of the held-out split and of random starts.
         leak: "rank": outcomes of all comparisons are declared. "set": only the set.
         steps: L-BFGS steps of a fit, at most.
         enough: The rank correlation at which no further attack is made.
 
     Returns:
-        What the best attacks recovered. For each kind of answer about ten fits, of a
-        few passes a step over the attacker's features, n·d, and some d³.
+        The recoveries of the best attacks. For each kind of answer about ten fits, of
+        a few passes a step over the attacker's features, n·d, and some d³.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -106,9 +106,9 @@ def leakage(
     if features is None:
         read = attacked_features(proxy.manifest, x, mask)
     else:
-        check_finite("features", given := check_features("features", features))
-        check_same_length("features", given, "x", truth)
-        read = np.asarray(given, np.float32)
+        check_finite("features", values := check_features("features", features))
+        check_same_length("features", values, "x", truth)
+        read = np.asarray(values, np.float32)
     n, fresh = len(truth), round(held_out * len(truth))
     if fresh < 2 or n - fresh < 2:
         raise ValueError(
@@ -147,10 +147,10 @@ def leakage_by_phase(
     """Attack the proxy of each phase, on samples that stand for the pool.
 
     Phases keep the shares that they keep of the pool, so that the last one is attacked
-    on what the others leave of the samples.
+    on the samples that the others leave.
 
     Args:
-        prepared: The model owner's proxies, and what is public of them.
+        prepared: The model owner's proxies, and their public part.
         samples: Samples of the kind that the pool holds, and as many if there are.
         base: The public base model that embeds them; not needed by probes.
         held_out: As for `leakage`.
@@ -175,16 +175,16 @@ def leakage_by_phase(
         "enough": enough,
     }
     published = prepared.published
-    found: list[Leakage] = []
+    leakages: list[Leakage] = []
     before = published.n - len(published.bootstrap)
     for proxy, keep in zip(prepared.proxies, published.keeps, strict=True):
         x, mask = DataOwner(pool=samples, base=base).proxy_inputs(proxy.manifest)
         share, before = keep / before, keep
-        found.append(leakage(proxy, x, share, mask, **options))
+        leakages.append(leakage(proxy, x, share, mask, **options))
         scores = proxy.scores(proxy.logits(x, mask))
         best = np.argsort(-scores, kind="stable")[: round(share * len(samples))]
         samples = samples.take(np.sort(best))
-    return tuple(found)
+    return tuple(leakages)
 
 
 def expected_leakage(
@@ -197,7 +197,7 @@ def expected_leakage(
     steps: int = 200,
     enough: float = 1.0,
 ) -> Leakage:
-    """Return what a choice by a linear probe should leak, of its manifest alone.
+    """Return the expected leakage of a choice by a linear probe, from its manifest.
 
     The attacks of `leakage`, on a random probe and standard normal features. Features
     of an encoder vary along few directions, and are recovered from fewer samples: a
@@ -231,6 +231,7 @@ def expected_leakage(
     outputs = probe(jnp.asarray(x))
     readout: Readout = readout_of(manifest)
     if readout == "square":
+        # Of two classes attacks fit the difference of the logits.
         outputs = outputs[:, 1:] - outputs[:, :1]
     truth = np.asarray(score_outputs(outputs, readout), np.float64)
     directions = _directions(probe)
@@ -273,6 +274,7 @@ def _measure(
     """Attack a choice of `keep` of the first n samples; the others are fresh."""
     read, varies, scale = standardised(x, n)
     if directions is not None:
+        # In units of the standardised features, as surrogates have them.
         directions = directions[varies] * scale[varies, None]
     declared = declare(truth[:n], keep, seed=seed)
 
@@ -329,18 +331,18 @@ def _directions(head: Probe) -> np.ndarray | None:
     return weights - weights.mean(1, keepdims=True)
 
 
-def _cosine(found: np.ndarray, true: np.ndarray) -> float:
-    """Return the mean cosine of the angles between what two matrices' columns span."""
+def _cosine(recovered: np.ndarray, true: np.ndarray) -> float:
+    """Return the mean cosine of the principal angles between two column spaces."""
     from scipy import linalg
 
-    if found.shape[1] > 1:
-        found = (found - found.mean(1, keepdims=True))[:, :-1]
-    # The columns of classes sum to 0: all but one span what all do.
-    angles: Any = linalg.subspace_angles(found, true[:, :-1])
+    if recovered.shape[1] > 1:
+        recovered = (recovered - recovered.mean(1, keepdims=True))[:, :-1]
+    # The columns of classes sum to 0: all but one span the same space.
+    angles: Any = linalg.subspace_angles(recovered, true[:, :-1])
     return float(np.cos(angles).sum() / (true.shape[1] - 1))
 
 
 def _overlap(scores: np.ndarray, truth: np.ndarray, share: float) -> float:
     count = max(1, round(share * len(truth)))
-    named, best = (np.argsort(-each)[:count] for each in (scores, truth))
+    named, best = (np.argsort(-values)[:count] for values in (scores, truth))
     return len(np.intersect1d(named, best)) / count

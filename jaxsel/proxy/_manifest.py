@@ -1,10 +1,10 @@
 """The public description of a proxy, from which its secure run and its cost follow.
 
-It says what is computed, never with which numbers: no weight, no range measured more
+It has the architecture and never the parameters: no weight, no range measured more
 finely than a power of two, no hash. Reading is strict: a field that is missing, unknown
 or of the wrong type is refused by name, so that two parties never run two programs.
 
-What each family computes, L the length, s the scores of a row with 1/sqrt(head width)
+The formula of each family, L the length, s the scores of a row with 1/sqrt(head width)
 in the query's weights, m the mask (1 for a token, 0 for padding), len = sum m; t is s,
 or with `centre` s less its mean over the row's tokens; B m is added with `bias`, a
 secret number by head and position:
@@ -70,7 +70,7 @@ class Emulator:
         width: Hidden units of `mlp`, knots of a norm's `hinge`; else None.
         degree: Of `polynomial`, at least 2; else None.
         centre: For attention by powers: see above.
-        bias: Likewise.
+        bias: For attention by powers: see above.
     """
 
     family: str
@@ -216,12 +216,12 @@ class Score:
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedPoint:
-    """Fraction bits of the ring, and bounds on what is computed, as powers of two.
+    """Fraction bits of the ring, and bounds on computed numbers, as powers of two.
 
     Attributes:
         fraction_bits: Fraction bits of a number in the 64-bit ring.
         bounds: A bound on the absolute value at each named place, such as
-            "layers.0.scores"; read only. `power_of_two` rounds what was measured.
+            "layers.0.scores"; read only. `power_of_two` rounds measured ones.
     """
 
     fraction_bits: int = 16
@@ -264,7 +264,7 @@ class Manifest:
     """A proxy's architecture: public, and enough to run and to cost it.
 
     Attributes:
-        inputs: What is shared for each sample.
+        inputs: The data owner's input, shared for each sample.
         layers: The layers, first to last; none for features.
         final_norm: The norm after the last layer of a pre-norm encoder; else None.
         read: The row that the classifier reads: "cls" (the first; then the last layer
@@ -272,7 +272,7 @@ class Manifest:
         head: The classifier.
         score: The score and its secure form.
         plan: "folded": the model owner multiplies weights that meet into one before
-            the run, and what is multiplied by several weights is opened once. "plain":
+            the run, and an operand of several weights is opened once. "plain":
             one product for each linear map, as CrypTen's own layers do.
         fixed_point: The ring's precision and the bounds that must hold.
     """
@@ -385,6 +385,7 @@ def power_of_two(value: float) -> float:
     """
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"value must be finite and above zero, got {value}")
+    # The fraction lies in [1/2, 1); a power of two has 1/2.
     fraction, exponent = math.frexp(value)
     return math.ldexp(1.0, exponent - (fraction == 0.5))
 
@@ -395,18 +396,18 @@ def _check_emulator(name: str, value: Any, families: Mapping[str, Family[Any]]) 
     check_choice(f"{name}.family", value.family, tuple(families))
     family = families[value.family]
     for parameter in ("width", "degree", "centre", "bias"):
-        given = getattr(value, parameter)
+        entry = getattr(value, parameter)
         if parameter in ("centre", "bias"):
-            _check_flag(f"{name}.{parameter}", given)
+            _check_flag(f"{name}.{parameter}", entry)
         elif parameter in family.parameters:
-            _check_size(f"{name}.{parameter}", given, 2 if parameter == "degree" else 1)
-        if parameter not in family.parameters and given not in (None, False):
+            _check_size(f"{name}.{parameter}", entry, 2 if parameter == "degree" else 1)
+        if parameter not in family.parameters and entry not in (None, False):
             raise ValueError(
                 f"{name}.{parameter} is no parameter of {value.family!r}, "
-                f"got {short(given)}"
+                f"got {short(entry)}"
             )
     try:
-        family.make(**{each: getattr(value, each) for each in family.parameters})
+        family.make(**{field: getattr(value, field) for field in family.parameters})
     except ValueError as error:
         raise ValueError(f"{name}.{error}") from None
 

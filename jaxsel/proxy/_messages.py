@@ -1,4 +1,4 @@
-"""Messages between the parties of a selection, and what each of them reveals."""
+"""Messages between the parties of a selection, each with the facts that it reveals."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class Published:
     """The public part of the phases that a model owner has prepared.
 
     Together with the pool it is all that the data owner needs for the secure run.
-    Reveals architectures and, as powers of two, bounds on what the proxies compute for
+    Reveals architectures and, as powers of two, bounds on the proxies' numbers for
     the bootstrap set; no parameter of a model.
 
     Attributes:
         n: Samples in the pool.
-        bootstrap: Rows that are bought already, ascending: nobody scores them.
+        bootstrap: Rows that are bought already, ascending: they are not scored.
         keeps: Rows that each phase leaves, the bootstrap set not counted.
         manifests: Of each phase's proxy, with bounds.
 
@@ -140,7 +140,7 @@ class Published:
 
     @staticmethod
     def from_json(text: str) -> Published:
-        """Return what `to_json` wrote.
+        """Return the phases that `to_json` wrote.
 
         Raises:
             ValueError: If it is no JSON, is of another format or version, or has a

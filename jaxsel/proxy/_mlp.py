@@ -1,4 +1,4 @@
-"""The paper's emulator, and what it is to imitate."""
+"""The paper's MLP emulator, and the operations that it imitates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxsel._show import brief
 
 Params = dict[str, jax.Array]
 Kind = Literal["softmax", "rsqrt", "entropy"]
-# One distinct row in so many is held out, and at most so many rows are.
+# One of _SHARE distinct rows is held out, and _MOST rows at most.
 _SHARE, _MOST = 5, 2048
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # of hashes of rows
 
@@ -154,6 +154,7 @@ def hold_out(
     parts = [observed + np.float32(0)]  # -0 and 0 are one number
     if operation.masks is not None:
         parts = [np.where(operation.masks, parts[0], 0), operation.masks]
+    # A polynomial hash of the bits of each row, modulo 2^64.
     code = np.zeros(len(observed), np.uint64)
     for part in parts:
         bits = part.astype(np.float32).view(np.uint32)

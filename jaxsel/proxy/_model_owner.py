@@ -1,4 +1,4 @@
-"""The model owner's first steps: plan the phases, and learn from what is bought."""
+"""The model owner's first steps: plan the phases, and learn from the bootstrap set."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class ModelOwner:
             by probes unless their goal is "labels".
         n_classes: C, if there is no target.
         bootstrap: Share of the pool that is drawn at random.
-        kind: What samples are ranked by, see `score`; the prior is that of the
+        kind: Score that ranks samples, see `score`; the prior is that of the
             bootstrap set, each class counted once more than it is there.
         distil: Unlabelled samples that the model owner has.
         tuning: How the target is fine-tuned.
-        heads: Which heads a proxy keeps: those with the largest weights, or those whose
-            gates the loss on the bootstrap set feels most.
+        heads: Which heads a proxy keeps: the most important ones, by their weights or
+            by the gradient of the loss on the bootstrap set.
 
     Raises:
         TypeError: If `distil` holds other inputs than the target reads.
@@ -95,7 +95,7 @@ class ModelOwner:
     def plan(self, offer: Offer) -> Plan:
         """Answer an offer with the sizes of the purchase and the proxies' architecture.
 
-        What would fail after the bootstrap set is bought is refused here.
+        Settings that would fail after the bootstrap set is bought are refused here.
 
         Raises:
             ValueError: If the schedule does not lead to the budget, or the pool, the
@@ -130,8 +130,8 @@ class ModelOwner:
         """Fine-tune the target on the bootstrap set, if a phase needs it.
 
         Args:
-            plan: What `plan` returned.
-            sold: What the data owner sold.
+            plan: The result of `plan`.
+            sold: The bootstrap set, from the data owner.
             key: The joint key that the bootstrap set must have been drawn with.
             checkpoint: Folder in which the training's state is saved; a run that was
                 killed resumes there.
@@ -205,7 +205,7 @@ def _needs_target(phase: Phase) -> bool:
 
 
 def _check_parts(name: str, inputs: bool, features: bool, phase: Phase, i: int) -> None:
-    """Refuse samples that lack what phase i reads."""
+    """Raise if samples lack the inputs or the features that phase i reads."""
     probe = isinstance(phase.proxy, ProbeSpec)
     if probe and not features:
         raise ValueError(f"{name} must have features for schedule[{i}]")
@@ -214,16 +214,16 @@ def _check_parts(name: str, inputs: bool, features: bool, phase: Phase, i: int) 
 
 
 def _check_like_pool(distil: Samples, offer: Offer) -> None:
-    """Refuse rows of other shapes than the pool's."""
+    """Raise if rows of `distil` have other shapes than the pool's."""
     features = None if offer.features is None else (offer.features,)
     for part, wanted in (("inputs", offer.inputs), ("features", features)):
-        own = tuple(
+        shapes = tuple(
             np.shape(leaf)[1:] for leaf in jax.tree.leaves(getattr(distil, part))
         )
-        if own and wanted and own != wanted:
+        if shapes and wanted and shapes != wanted:
             raise ValueError(
                 f"distil.{part} must have rows of shape {wanted[0]} as the pool's, "
-                f"got {own[0]}"
+                f"got {shapes[0]}"
             )
 
 

@@ -24,8 +24,8 @@ class Model:
         parties: How many compute.
         private: Ranks of the owners whose arrays never leave them.
         spread: Ranks of the owners whose arrays become shares before they are used.
-        traffic: What an operation on a batch sends.
-        started: What meeting and making keys sends, once a session.
+        traffic: From an operation and the samples of a batch to its traffic.
+        started: Traffic of meeting and making keys, once a session.
         spare_bits: By how many bits its runs fold attention's weights larger.
         lanes: Batches at once, where an operation waits for each sample apart.
     """

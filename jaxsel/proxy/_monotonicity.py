@@ -37,6 +37,7 @@ def monotonicity(
         rank: np.ndarray = stats.rankdata(values)
         sides.append(rank - rank.mean())
     a, b = sides
+    # Spearman's is Pearson's correlation of the ranks.
     scale = np.sqrt((a @ a) * (b @ b))
     return float(a @ b / scale) if scale > 0 else 0.0
 
@@ -47,7 +48,7 @@ def check_monotonicity(
     *,
     min_correlation: float = 0.9,
 ) -> float:
-    """Return `monotonicity`, and refuse an emulator that ranks otherwise.
+    """Return `monotonicity`, or raise if it is below `min_correlation`.
 
     An MLP that was trained too briefly can turn the ranking around without any other
     sign: check it on the bootstrap set before the proxy is used.
@@ -60,12 +61,12 @@ def check_monotonicity(
     Raises:
         ValueError: If it is below `min_correlation`.
     """
-    found = monotonicity(estimated, exact)
-    if not found >= min_correlation:
+    rho = monotonicity(estimated, exact)
+    if not rho >= min_correlation:
         raise ValueError(
             "the entropy emulator does not rank as the exact entropy does: Spearman "
-            f"{found:.3f}, below min_correlation={min_correlation:g}: train it longer "
+            f"{rho:.3f}, below min_correlation={min_correlation:g}: train it longer "
             "or wider, use the square for two classes, rank by the margin, or lower "
             "min_correlation (of a Phase; None accepts any)"
         )
-    return found
+    return rho

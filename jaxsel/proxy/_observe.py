@@ -36,9 +36,9 @@ class Observed:
 
     Attributes:
         logits: `[n, C]`.
-        variances: Of each layer, those of each of its norms, `[n, rows]`.
+        variances: Before each norm of each layer, `[n, rows]`.
         embedded: The variances before the norm of a secret table's rows, or None.
-        final: Those before the final norm, `[n, rows]`, or None.
+        final: The variances before the final norm, `[n, rows]`, or None.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Observed:
         self._rows = batch_rows(manifest, len(x))
         self._whole: Any = None
         parts = [
-            (logits, [each.variances for each in seen.layers], *seen[1:])
-            for _, logits, seen in self._batches()
+            (logits, [layer.variances for layer in inner.layers], *inner[1:])
+            for _, logits, inner in self._batches()
         ]
         self.logits, self.variances, self.embedded, self.final = jax.tree.map(
             lambda *some: np.concatenate(some), *parts
@@ -59,8 +59,8 @@ class Observed:
     def scores(self, layer: int) -> Scores:
         """Return the scores of a layer, with the mask, batch by batch."""
         assert self._mask is not None
-        for chunk, _, seen in self._batches():
-            yield seen.layers[layer].scores, self._mask[chunk]
+        for chunk, _, inner in self._batches():
+            yield inner.layers[layer].scores, self._mask[chunk]
 
     def _batches(self) -> Iterator[tuple[slice, np.ndarray, Seen]]:
         if self._whole is not None:
@@ -68,18 +68,18 @@ class Observed:
             return
         n = len(self._x)
         for chunk in chunk_slices(n, self._rows):
-            found = self._run(*take_rows((self._x, self._mask), chunk, self._rows))
+            padded = self._run(*take_rows((self._x, self._mask), chunk, self._rows))
             count = chunk.stop - chunk.start
-            logits, seen = take_rows_at(found, slice(count))
+            logits, inner = take_rows_at(padded, slice(count))
             if count == n:  # it all fits: once is enough
-                self._whole = chunk, logits, seen
-            yield chunk, logits, seen
+                self._whole = chunk, logits, inner
+            yield chunk, logits, inner
 
 
 def largest(
     params: Params, manifest: Manifest, x: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, Any, Seen]:
-    """Return scores `[n]`, and the largest of logits and of what `run` has seen."""
+    """Return scores `[n]`, and the largest absolute logit and activations of `run`."""
     rows = batch_rows(manifest, len(x))
     scores, parts = list[np.ndarray](), list[Any]()
     for chunk in chunk_slices(len(x), rows):
@@ -87,6 +87,7 @@ def largest(
         score, *extremes = _largest(params, *part, manifest=manifest)
         scores.append(np.asarray(score)[: chunk.stop - chunk.start])
         parts.append(extremes)
+    # Chunks are filled up with copies of a row, which change no maximum.
     extremes = jax.tree.map(lambda *some: np.max(np.stack(some)), *parts)
     return np.concatenate(scores), *extremes
 
@@ -95,6 +96,7 @@ def batch_rows(manifest: Manifest, n: int) -> int:
     """Return how many of n samples go through a proxy at once."""
     heads = sum(layer.heads for layer in manifest.layers)
     most = _ENTRIES // max(heads * manifest.inputs.length**2, 1)
+    # `fit_batches` takes multiples of CHUNK.
     return min(n, max(most // CHUNK, 1) * CHUNK)
 
 
@@ -105,6 +107,6 @@ _observe = compiled(static_argnames="manifest")(run)
 def _largest(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, jax.Array, Seen]:
-    logits, seen = run(params, x, mask, manifest=manifest)
+    logits, inner = run(params, x, mask, manifest=manifest)
     scores = proxy_scores(params, logits, manifest=manifest)
-    return scores, *map_leaves(lambda array: jnp.abs(array).max(), (logits, seen))
+    return scores, *map_leaves(lambda array: jnp.abs(array).max(), (logits, inner))

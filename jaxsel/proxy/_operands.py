@@ -48,8 +48,8 @@ class Operation:
         shapes: The shape of each operand; -1 in front stands for the samples of a
             batch, and an operand without it is shared by them (weights).
         degree: The highest power, of `powers`.
-        owners: Of each operand the rank of whose array it is, None of shares; empty
-            where all are.
+        owners: The rank of each operand's owner, None for shares; empty where all are
+            shares.
     """
 
     place: str
@@ -63,9 +63,8 @@ class Operation:
     def coalesced(self) -> bool:
         """True if batches that run in step make this operation as one.
 
-        What has small operands costs rounds rather than bytes: one call for several
-        batches costs them once. What is as large as a layer's rows stays apart, for
-        memory.
+        Small operands cost rounds rather than bytes: one call for several batches
+        costs them once. Operands as large as a layer's rows stay apart, for memory.
         """
         sizes = [math.prod(shape[1:]) for shape in self.shapes if shape[0] == N]
         return max(sizes) <= COALESCED
@@ -98,16 +97,17 @@ def sized(shape: Shape, samples: int) -> Shape:
 def elements(operation: Operation, samples: int) -> int:
     """Return how many numbers an operation on a batch computes, element by element."""
     shape: Shape = ()
-    for each in operation.shapes:
-        shape = broadcast(shape, sized(each, samples))
+    for operand in operation.shapes:
+        shape = broadcast(shape, sized(operand, samples))
     return math.prod(shape)
 
 
 def joins(length: int) -> int:
-    """Return after how many joins of pairs, all at once, a row is one.
+    """Return how many rounds of pairwise joins reduce a row to one element.
 
     A row of odd length leaves one out, and takes it in by a join of its own.
     """
+    # floor(log2 length) halvings, and a join for each bit beside the first.
     return length.bit_length() + length.bit_count() - 2
 
 
@@ -117,9 +117,9 @@ def products(operation: Operation, samples: int) -> tuple[int, int, int, int]:
     Axes in front that one operand alone has go into its rows or columns: they are no
     products of their own.
     """
-    left, right = (sized(shape, samples) for shape in operation.shapes)
-    *front, _, inner = left
-    *behind, _, _ = right
+    first, second = (sized(shape, samples) for shape in operation.shapes)
+    *front, _, inner = first
+    *behind, _, _ = second
     rank = max(len(front), len(behind))
     pairs = zip(
         (1,) * (rank - len(front)) + tuple(front),
@@ -127,5 +127,5 @@ def products(operation: Operation, samples: int) -> tuple[int, int, int, int]:
         strict=True,
     )
     batch = math.prod(a for a, b in pairs if a == b)
-    rows, columns = (math.prod(shape) // (batch * inner) for shape in (left, right))
+    rows, columns = (math.prod(shape) // (batch * inner) for shape in (first, second))
     return batch, rows, inner, columns

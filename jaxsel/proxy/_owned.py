@@ -1,4 +1,4 @@
-"""Operands that are shapes alone, and know whose they are: what SPU's engines count.
+"""Operands of a shape and an owner alone, from which SPU's engines are counted.
 
 CrypTen adds and scales shares at no cost. SPU cuts a product with a public number back
 to its digits, which the parties do together; an owner's array that never left them
@@ -16,17 +16,17 @@ from ._shaped import Shaped, broadcast, outcome
 from .families._place import Call, Kind, Shape
 
 Note = Callable[[Kind, Shape, int | None], None]
-"""Gets "scale", "share" or "zero", the shape, and whose array it is."""
+"""Gets "scale", "share" or "zero", the shape, and the owner's rank or None."""
 
 
 class Owned(Shaped):
-    """A shape, and the rank of whose array it is; None of shares.
+    """A shape and its owner's rank; None for a shared array.
 
     Attributes:
         owner: That rank.
-        note: Is told of what costs.
-        factor: The public number that its array has yet to be multiplied by: more of
-            them are one.
+        note: Called with each operation that costs.
+        factor: The public number that its array has yet to be multiplied by: several
+            become one product.
     """
 
     def __init__(self, *shape: int, owner: int | None, note: Note):
@@ -46,21 +46,22 @@ class Owned(Shaped):
         shape = broadcast(self.shape, other.shape)
         if self.owner == other.owner:
             return self.like(*shape)
-        for each in (self, other):
-            if each.owner is not None:  # it is spread to the sum's shape before
-                self.note("share", shape, each.owner)
+        for operand in (self, other):
+            if operand.owner is not None:  # it is spread to the sum's shape before
+                self.note("share", shape, operand.owner)
         return self.shared(*shape)
 
     __radd__ = __sub__ = __rsub__ = __add__
 
     def __mul__(self, number: float) -> Self:
-        found = self.like(*self.shape)
-        found.factor = self.factor * number
+        result = self.like(*self.shape)
+        result.factor = self.factor * number
         if self.owner is None:
-            more = len(public_factors(found.factor)) - len(public_factors(self.factor))
+            # Factors in a row are one product: only further parts of it cost.
+            more = len(public_factors(result.factor)) - len(public_factors(self.factor))
             for _ in range(more):
                 self.note("scale", self.shape, None)
-        return found
+        return result
 
     def sum(self, axis: int, keepdim: bool = False) -> Self:
         if self.owner is None:
@@ -78,27 +79,29 @@ _SMALLEST, _PIECE = -12, 7
 
 
 def public_factors(number: float) -> tuple[float, ...]:
-    """Return what shares are multiplied by in turn, to be multiplied by `number`.
+    """Return `number` as factors that shares are multiplied by in turn.
 
     In fixed point a small number has few digits. It is taken as one of at least a half,
     and a power of two. A factor of 1 is left out.
 
     Args:
-        number: What shares are to be multiplied by; both parties know it.
+        number: Public factor of the shares; both parties know it.
 
     Returns:
-        Factors whose product is `number`: none, one, or a fraction and a power of two;
+        Factors with the product `number`: none, one, or a fraction and a power of two;
         powers that few fraction bits do not hold are products of several.
     """
     fraction, exponent = math.frexp(number)
     if number == 1:
         return ()
+    # Numbers from 1/8 on keep digits enough.
     if number == 0 or exponent > -3:
         return (number,)
     first: tuple[float, ...] = (fraction,)
     if abs(fraction) == 0.5:  # a power of two itself
         first, exponent = (), exponent - 1
     powers: list[float] = []
+    # A power down to 2^_SMALLEST is one factor; others are split by 2^-_PIECE.
     while exponent < (_SMALLEST if not powers else -_PIECE):
         powers.append(2.0**-_PIECE)
         exponent += _PIECE
@@ -122,11 +125,11 @@ def cat(parts: Sequence[Owned]) -> Owned:
 
 
 def result_of(call: Call) -> Any:
-    """Return what an operation gives: an owner's alone if all operands are."""
+    """Return the result of an operation: one owner's if all operands are."""
     operands: tuple[Owned, ...] = call.operands
     owners = {operand.owner for operand in operands}
     kept = operands[0].like if len(owners) == 1 else operands[0].shared
-    found = outcome(call)
-    if isinstance(found, tuple):
-        return tuple(kept(*each.shape) for each in found)
-    return kept(*found.shape)
+    result = outcome(call)
+    if isinstance(result, tuple):
+        return tuple(kept(*part.shape) for part in result)
+    return kept(*result.shape)

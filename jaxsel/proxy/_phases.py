@@ -1,4 +1,4 @@
-"""Multi-phase selection: cheap proxies sieve the pool, dearer ones what is left."""
+"""Multi-phase selection: cheap proxies sieve the pool, dearer ones the rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Phased:
         bootstrap: Rows of the bootstrap set, `[m]`.
         labels: Their classes, `[m]`.
         target: The target, fine-tuned on the bootstrap set; None if no phase needs it.
-        proxies: That of each phase.
+        proxies: The proxy of each phase.
         survivors: Rows that are left after each phase, without the bootstrap set.
         n: Samples in the pool.
     """
@@ -62,11 +62,11 @@ class Phased:
     ) -> list[tuple[Cost, ChoiceCost]]:
         """Count each phase's secure forward passes, and its choice."""
         counted: list[tuple[Cost, ChoiceCost]] = []
-        left = self.n - len(self.bootstrap)
+        remaining = self.n - len(self.bootstrap)
         for proxy, rows in zip(self.proxies, self.survivors, strict=True):
-            passes = cost(proxy.manifest, left, network, batch_size=batch_size)
-            counted.append((passes, choice_cost(left, len(rows), network)))
-            left = len(rows)
+            passes = cost(proxy.manifest, remaining, network, batch_size=batch_size)
+            counted.append((passes, choice_cost(remaining, len(rows), network)))
+            remaining = len(rows)
         return counted
 
     @property
@@ -100,19 +100,19 @@ def select(
     folder: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Phased:
-    """Choose what to buy of a pool, by one proxy of a target after the other.
+    """Choose samples of a pool to buy, by one proxy of a target after the other.
 
     The owner of the pool draws a bootstrap set under a jointly chosen key, and sells it
     with labels. The target is fine-tuned on it; each phase's proxy is cut from that,
     its emulators fitted ex vivo on the bootstrap set, then trained in vivo. Each phase
-    ranks what the one before has left.
+    ranks the rows that the one before has left.
 
     This is both parties' work in one process: a `ModelOwner` plans, learns and makes
     proxies; a `DataOwner` offers, sells and ranks.
 
     Args:
         pool: The samples to choose from. For proxies, texts must be padded to one
-            length; that is what a secure run takes for each of them.
+            length, which a secure run computes for each of them.
         schedule: The phases, the cheapest first.
         budget: Samples to buy, the bootstrap set counted.
         labels: From rows to their classes, integers: called once, for the bootstrap
@@ -124,21 +124,21 @@ def select(
             by probes unless their goal is "labels".
         n_classes: C, if there is no target.
         bootstrap: Share of the pool that is drawn at random.
-        kind: What samples are ranked by, see `score`; the prior is that of the
+        kind: Score that ranks samples, see `score`; the prior is that of the
             bootstrap set, each class counted once more than it is there.
         distil: Unlabelled samples that the model owner has.
         tuning: How the target is fine-tuned.
-        heads: Which heads a proxy keeps: those with the largest weights, or those whose
-            gates the loss on the bootstrap set feels most.
-        winners: Ranks instead of the data owner, who by default does it here, in the
+        heads: Which heads a proxy keeps: the most important ones, by their weights or
+            by the gradient of the loss on the bootstrap set.
+        winners: Ranks in place of the data owner, who by default ranks here, in the
             clear.
-        folder: State is saved there by orbax: what was bought, the target's training,
-            and after each phase its proxy and the rows that are left. A killed run
+        folder: State is saved there by orbax: the purchase, the target's training, and
+            after each phase its proxy and the rows that are left. A killed run
             resumes from it and produces identical results.
         progress: Show bars.
 
     Returns:
-        The selection, and how it came about.
+        The selection, with the proxies and the survivors of all phases.
 
     Raises:
         ValueError: If the schedule does not lead to the budget, something that a phase
@@ -146,8 +146,8 @@ def select(
             well enough to rank by it, or `folder` holds another run.
 
     References:
-        Ouyang et al., SelectFormer, section 3 (multi-phase selection); what it leaves
-        open is told in the guide to proxies.
+        Ouyang et al., SelectFormer, section 3 (multi-phase selection); the guide
+        to proxies says what it leaves open.
     """
     owner = ModelOwner(
         schedule=schedule,
@@ -175,14 +175,14 @@ def select(
         plan, sold, key=key, checkpoint=store.place("target"), progress=progress
     )
     best = winners or seller.choose
-    left = np.setdiff1d(np.arange(plan.n), sold.rows)
+    remaining = np.setdiff1d(np.arange(plan.n), sold.rows)
     proxies: list[Proxy] = []
     survivors: list[np.ndarray] = []
     for i in range(len(plan.keeps)):
-        proxy, left = _sieve(maker, i, left, best, store, progress=progress)
+        proxy, remaining = _sieve(maker, i, remaining, best, store, progress=progress)
         proxies.append(proxy)
-        survivors.append(left)
-    chosen = np.concatenate([sold.rows, left]).astype(np.int32)
+        survivors.append(remaining)
+    chosen = np.concatenate([sold.rows, remaining]).astype(np.int32)
     return Phased(
         selection=Selection(
             indices=jnp.asarray(chosen),
@@ -212,23 +212,23 @@ def _sieve(
     progress: bool,
 ) -> tuple[Proxy, np.ndarray]:
     """Return the proxy of phase i, and the rows that it leaves."""
-    made: list[Proxy] = []  # none if the phase is read from the folder
+    trained: list[Proxy] = []  # none if the phase is read from the folder
     keep = maker.plan.keeps[i]
 
     def make_and_rank() -> dict[str, np.ndarray]:
         place = store.place(f"phase-{i}-training")
         proxy = maker.make(i, checkpoint=place, progress=progress)
-        made.append(proxy)
+        trained.append(proxy)
         kept = _checked(best(proxy, rows, keep), rows, keep)
         return {**proxy.arrays(), _LEFT: kept}
 
-    found = store.once(f"phase-{i}", make_and_rank)
-    left = found.pop(_LEFT)
-    return (made[0] if made else maker.restore(i, found)), left
+    arrays = store.once(f"phase-{i}", make_and_rank)
+    remaining = arrays.pop(_LEFT)
+    return (trained[0] if trained else maker.restore(i, arrays)), remaining
 
 
 def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) -> str:
-    """Return what tells a run from others: all that its results depend on."""
+    """Return a digest of everything that a run's results depend on."""
     base = owner.base
     settings = {
         "target": None if base is None else [repr(base.config), base.read],
@@ -242,20 +242,20 @@ def _run_digest(owner: ModelOwner, plan: Plan, pool: Samples, key: jax.Array) ->
         "n_classes": plan.n_classes,
     }
     held = tuple(
-        None if each is None else (each.inputs, each.features)
-        for each in (pool, owner.distil)
+        None if samples is None else (samples.inputs, samples.features)
+        for samples in (pool, owner.distil)
     )
-    drawn = [jax.random.key_data(each) for each in (key, owner.secret)]
+    drawn = [jax.random.key_data(draw_key) for draw_key in (key, owner.secret)]
     return run_digest(settings, held, None if base is None else base.params, drawn)
 
 
-def _checked(found: npt.ArrayLike, left: np.ndarray, keep: int) -> np.ndarray:
-    rows = np.asarray(found)
+def _checked(winners: npt.ArrayLike, candidates: np.ndarray, keep: int) -> np.ndarray:
+    rows = np.asarray(winners)
     if rows.shape != (keep,) or len(set(rows.tolist())) < keep:
         raise ValueError(
             f"winners must return {keep} distinct rows, got shape {rows.shape} with "
             f"{len(set(rows.ravel().tolist()))} distinct ones"
         )
-    if not np.isin(rows, left).all():
+    if not np.isin(rows, candidates).all():
         raise ValueError("winners must return rows that it was given")
     return rows.astype(np.int32)

@@ -64,7 +64,7 @@ class ProbeSpec:
 @brief
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """One pass over what is left of the pool, with one proxy.
+    """One pass over the rest of the pool, with one proxy.
 
     Attributes:
         proxy: A proxy of the target, or a probe on public features.
@@ -76,7 +76,7 @@ class Phase:
         training: For a proxy of the target; a probe needs none.
         min_correlation: The smallest rank correlation of emulated with exact entropies
             that is accepted, see `check_monotonicity`; None accepts any.
-        source: What the MLPs of its emulators are trained on ex vivo, see `train_mlps`:
+        source: Ex vivo training samples of its emulators' MLPs, see `train_mlps`:
             "rows", "gaussian" as in the paper, or "both". None takes "rows" for a proxy
             of the target and "both" for a probe.
         n_points: Samples that each of these MLPs sees; the paper synthesises 5.12
@@ -147,7 +147,7 @@ class Samples:
 
 
 def check_inputs(name: str, samples: Samples, target: Target | None) -> None:
-    """Check that samples' inputs are what a target reads.
+    """Check that samples' inputs fit a target.
 
     Raises:
         TypeError: If they are of another type.
@@ -167,7 +167,7 @@ def given(name: str, value: _T | None) -> _T:
     """Return a value that must not be None.
 
     Raises:
-        ValueError: If it is; `name` says what is missing.
+        ValueError: If it is None; `name` stands in the message.
     """
     if value is None:
         raise ValueError(f"{name} must be given, got None")

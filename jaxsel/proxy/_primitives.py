@@ -1,10 +1,10 @@
 """Rounds and payload of the primitives of stock CrypTen 0.4.1 between two parties.
 
 Counted as its communicator counts: a round is a call of the communicator; the payload
-is what one party sends plus what it receives, 8 bytes each way for every ring element
-that is opened. Sharing an input costs nothing (the masks come from seeds agreed upon
-before), nor does what is linear in secrets: sums, public factors, truncation. What the
-dealer sends is apart.
+is sent plus received by one party, 8 bytes each way for every ring element that is
+opened. Sharing an input costs nothing (the masks come from seeds agreed upon
+before), nor does what is linear in secrets: sums, public factors, truncation. The
+dealer's messages are apart.
 
 Everything is built from two steps. A product of secrets (Beaver) opens both operands at
 their own sizes, in one round; a square opens its operand once. The tests compare every
@@ -80,20 +80,21 @@ def _random_index(length: int) -> Count:
 def maximum(length: int) -> Count:
     """Return the count of the largest of a row, and of its place, found as well.
 
-    Halves are compared floor(ln(length)) times; what is left is compared pairwise.
+    Halves are compared floor(ln(length)) times; the rest is compared pairwise.
     """
     if length < 2:
         raise ValueError(f"length must be at least 2, got {length}")
-    count, left = Count(0, 0), length
+    count, remaining = Count(0, 0), length
     for _ in range(int(math.log(length))):
-        count += (COMPARE + SELECT).on(left // 2)
-        left -= left // 2
-    count += COMPARE.on(left * (left - 1))
-    factors = left - 1
+        count += (COMPARE + SELECT).on(remaining // 2)
+        remaining -= remaining // 2
+    count += COMPARE.on(remaining * (remaining - 1))
+    # A tree of products: the largest of a row wins all of its comparisons.
+    factors = remaining - 1
     while factors > 1:
-        count += MUL.on(left * (factors // 2))
+        count += MUL.on(remaining * (factors // 2))
         factors -= factors // 2
-    count += _random_index(left) + MUL.on(left)
+    count += _random_index(remaining) + MUL.on(remaining)
     return count + EQUAL.on(length) + _random_index(length)
 
 

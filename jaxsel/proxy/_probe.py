@@ -1,7 +1,7 @@
 """Probes: small heads on features that the data owner computes with a public encoder.
 
 A linear probe costs one secure product, whatever the encoder; the encoder runs in the
-clear, at the data owner's. What a probe lacks in depth it gains by distillation: from
+clear, at the data owner's. Distillation makes up for its lack of depth: from
 the target's logits on as many unlabelled samples as the model owner holds.
 """
 
@@ -74,7 +74,7 @@ def fit_probe(
     steps: int = 200,
     key: jax.Array | None = None,
 ) -> Probe:
-    """Fit a probe to labels, or to what a target says of unlabelled samples.
+    """Fit a probe to labels, or to a target's outputs on unlabelled samples.
 
     Features are standardised, and that is folded into the first layer. Full-batch
     L-BFGS: each step costs a few passes over the features, m·d·(h + C).
@@ -84,10 +84,10 @@ def fit_probe(
         targets: By `loss`.
         loss: "labels": cross-entropy with classes `[m]`. "logits": squared distance
             from the target's logits `[m, C]`, less their mean over classes; distils
-            what it knows of every sample. "ranks": logistic loss over pairs of samples,
+            its outputs on every sample. "ranks": logistic loss over pairs of samples,
             so that the probe's entropies rank as the scores `[m]` do; nothing else of
             the target is learned.
-        n_classes: Number of classes C; that of the logits, if they are given.
+        n_classes: Number of classes C; taken from the logits, if they are given.
         hidden: Hidden units; 0 for a linear probe.
         l2: Weight of half the squared weights of standardised features.
         steps: L-BFGS steps.
@@ -134,17 +134,18 @@ def fit_probe(
             )
         key = jax.random.key(0)  # not used: the start is 0, and there are no pairs
     mean, scale = x.mean(0), x.std(0)
+    # Constant features are 0 once they are centred, whatever their scale.
     scale = np.where(scale > 1e-6 * scale.max(initial=0), scale, 1)
     sizes = (x.shape[1], hidden, n_classes) if hidden else (x.shape[1], n_classes)
     start = initial_probe(sizes, jax.random.fold_in(key, 0), random=loss == "ranks")
     goal = jnp.asarray(y if loss == "labels" else y.astype(np.float32))
     pairs = jax.random.randint(jax.random.fold_in(key, 1), (_PAIRS, len(x)), 0, len(x))
     scaled = jnp.asarray((x - mean) / scale)
-    found = _fit(scaled, goal, pairs, start, l2, loss=loss, steps=steps)
-    first = found.weights[0] / scale[:, None]
+    fitted = _fit(scaled, goal, pairs, start, l2, loss=loss, steps=steps)
+    first = fitted.weights[0] / scale[:, None]
     return Probe(
-        (first, *found.weights[1:]),
-        (found.biases[0] - mean @ first, *found.biases[1:]),
+        (first, *fitted.weights[1:]),
+        (fitted.biases[0] - mean @ first, *fitted.biases[1:]),
     )
 
 
@@ -152,8 +153,8 @@ def initial_probe(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Pr
     """Return zeros for a convex problem, else small random weights."""
     weights: list[jax.Array] = []
     for i, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        each = jax.random.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
-        weights.append(each if random or len(sizes) > 2 else jnp.zeros(shape))
+        normal = jax.random.normal(jax.random.fold_in(key, i), shape) / shape[0] ** 0.5
+        weights.append(normal if random or len(sizes) > 2 else jnp.zeros(shape))
     return Probe(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
 
 
@@ -168,7 +169,7 @@ def _fit(
     loss: Loss,
     steps: int,
 ) -> Probe:
-    """Minimise a loss by L-BFGS, and return the best weights that it came by."""
+    """Minimise a loss by L-BFGS; return the weights of the lowest loss on the way."""
 
     def objective(probe: Probe) -> jax.Array:
         small = sum(jnp.sum(w**2) for w in probe.weights)
@@ -195,6 +196,7 @@ def _fit(
 
     begin: Any = start
     carry = begin, solver.init(begin), begin, jnp.inf
+    # A step evaluates the weights before its update: one more judges the last ones.
     return lax.scan(step, carry, None, length=steps + 1)[0][2]
 
 
@@ -202,13 +204,13 @@ def _loss(
     logits: jax.Array, targets: jax.Array, pairs: jax.Array, loss: Loss
 ) -> jax.Array:
     if loss == "labels":
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-        return jnp.mean(each)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        return jnp.mean(losses)
     if loss == "logits":
         apart = logits - targets
         apart = apart - apart.mean(axis=1, keepdims=True)
         return jnp.mean(jnp.sum(apart**2, axis=1)) / 2
-    found = entropy(logits)
-    difference = found - found[pairs]
+    entropies = entropy(logits)
+    difference = entropies - entropies[pairs]
     sign = jnp.sign(targets - targets[pairs])
     return jnp.mean(jnp.where(sign == 0, 0, jax.nn.softplus(-sign * difference)))

@@ -33,8 +33,8 @@ class Proxy:
     """A proxy that is ready to rank samples.
 
     Attributes:
-        manifest: What it computes: public.
-        params: With which numbers: the model owner's secret. See `proxy_logits`.
+        manifest: The architecture: public.
+        params: The parameters: the model owner's secret. See `proxy_logits`.
     """
 
     manifest: Manifest
@@ -75,6 +75,7 @@ class Proxy:
         if shown is not None and shown.shape != x.shape[:2]:
             raise ValueError(f"mask must have shape {x.shape[:2]}, got {shown.shape}")
         batch_size = check_count("batch_size", batch_size)
+        # A power of two for few samples, so that few shapes are compiled.
         rows = min(batch_size, 1 << (len(x) - 1).bit_length())
         parts = [
             _logits(
@@ -113,7 +114,7 @@ class Proxy:
 
         Args:
             manifest: Its description, see `probe_manifest`.
-            probe: What `fit_probe` returned.
+            probe: The result of `fit_probe`.
         """
         offset = jnp.zeros(manifest.head.n_classes)
         params: Params = {"layers": [], "head": probe, "score": {}, "offset": offset}
@@ -121,30 +122,30 @@ class Proxy:
 
     @staticmethod
     def from_arrays(manifest: Manifest, arrays: Mapping[str, npt.ArrayLike]) -> Proxy:
-        """Return the proxy whose `arrays` these are.
+        """Return the proxy that has these `arrays`.
 
         Raises:
             ValueError: If an array is missing, unknown or of another shape than the
                 manifest's; it names the array.
         """
-        given = {name: np.asarray(value) for name, value in arrays.items()}
+        named = {name: np.asarray(value) for name, value in arrays.items()}
         shapes = array_shapes(manifest)
         for name, shape in shapes.items():
-            if name not in given:
+            if name not in named:
                 raise ValueError(
-                    f"arrays must have {name!r} of shape {shape}, got {sorted(given)}"
+                    f"arrays must have {name!r} of shape {shape}, got {sorted(named)}"
                 )
-            if given[name].shape != shape:
+            if named[name].shape != shape:
                 raise ValueError(
-                    f"arrays[{name!r}] must have shape {shape}, got {given[name].shape}"
+                    f"arrays[{name!r}] must have shape {shape}, got {named[name].shape}"
                 )
-        unknown = sorted(set(given) - set(shapes))
+        unknown = sorted(set(named) - set(shapes))
         if unknown:
             raise ValueError(
                 f"arrays must have the manifest's names only, {sorted(shapes)}, got "
                 f"also {unknown}"
             )
-        params = _rebuilt(manifest, given)
+        params = _rebuilt(manifest, named)
         return Proxy(manifest, map_leaves(lambda leaf: jnp.asarray(leaf), params))
 
 
@@ -194,14 +195,14 @@ def _rebuilt(manifest: Manifest, arrays: Mapping[str, np.ndarray]) -> Params:
 
     layers: list[Params] = []
     for i, layer in enumerate(manifest.layers):
-        at = f"layers.{i}"
-        found: Params = {name: linear(f"{at}.{name}") for name in _LINEAR[:4]}
-        found["attention"] = emulator(f"{at}.attention")
-        found["norm"] = norm(f"{at}.norm")
+        start = f"layers.{i}"
+        layer_params: Params = {name: linear(f"{start}.{name}") for name in _LINEAR[:4]}
+        layer_params["attention"] = emulator(f"{start}.attention")
+        layer_params["norm"] = norm(f"{start}.norm")
         if layer.ffn is not None:
-            ffn: Params = {name: linear(f"{at}.ffn.{name}") for name in _LINEAR[4:]}
-            found["ffn"] = {**ffn, "norm": norm(f"{at}.ffn.norm")}
-        layers.append(found)
+            ffn: Params = {name: linear(f"{start}.ffn.{name}") for name in _LINEAR[4:]}
+            layer_params["ffn"] = {**ffn, "norm": norm(f"{start}.ffn.norm")}
+        layers.append(layer_params)
     params: Params = {"layers": layers, "offset": arrays["offset"]}
     if manifest.inputs.embed == "onehot":
         embed = linear("inputs.embed")

@@ -42,8 +42,8 @@ class ProxyMaker:
     """Makes the proxies of a plan's phases; all of it is the model owner's secret.
 
     Attributes:
-        owner: Whose target and settings are used.
-        plan: What both parties know.
+        owner: The model owner, with target and settings.
+        plan: The plan, which both parties know.
         sold: The bootstrap set.
         tuned: The target, fine-tuned on it; None if no phase needs it.
     """
@@ -80,6 +80,7 @@ class ProxyMaker:
         After a training that diverged it has the best parameters until then.
         """
         phase = self.owner.schedule[i]
+        # 0 and 1 are for the target's tuning and the emulators ex vivo.
         key = jax.random.fold_in(self.owner.secret, 2 + i)
         if isinstance(phase.proxy, ProbeSpec):
             keys = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
@@ -126,7 +127,7 @@ class ProxyMaker:
     def prepare(
         self, *, checkpoint: Folder | None = None, progress: bool = False
     ) -> Prepared:
-        """Make the proxies of all phases: what the secure run takes.
+        """Make the proxies of all phases, for the secure run.
 
         Args:
             checkpoint: Folder in which the state of each training is saved.
@@ -157,6 +158,7 @@ class ProxyMaker:
         if self.owner.kind != "prior_entropy":
             return None
         y, n_classes = self.sold.labels, self.plan.n_classes
+        # Laplace's rule: a class that the bootstrap set lacks keeps a share.
         return (np.bincount(y, minlength=n_classes) + 1) / (len(y) + n_classes)
 
     @functools.cached_property
@@ -178,7 +180,7 @@ class ProxyMaker:
                 group = groups.setdefault(_lesson_ex_vivo(phase), {})
                 group[phase.proxy] = manifest
         rows = embed(base, inputs)
-        made: dict[tuple[Spec, Source, int], Proxy] = {}
+        proxies: dict[tuple[Spec, Source, int], Proxy] = {}
         for (source, n_points), described in groups.items():
             cut = [
                 self._with_prior(prune(tuned, manifest, importance=importance))
@@ -193,8 +195,8 @@ class ProxyMaker:
                 n_points=n_points,
             )
             for spec, proxy in zip(described, fitted, strict=True):
-                made[spec, source, n_points] = proxy
-        return made
+                proxies[spec, source, n_points] = proxy
+        return proxies
 
     def _lessons(self, goal: Goal, *, features: bool) -> tuple[Samples, np.ndarray]:
         """Return samples to train a proxy on, with features if asked, and targets."""
@@ -232,7 +234,7 @@ class ProxyMaker:
         head_key: jax.Array,
     ) -> tuple[Proxy, np.ndarray]:
         samples, targets = self._lessons(phase.goal, features=True)
-        seen = given("features", self.sold.samples.features)
+        features = given("features", self.sold.samples.features)
         head = fit_probe(
             given("features", samples.features),
             targets,
@@ -242,27 +244,27 @@ class ProxyMaker:
             **dataclasses.asdict(spec),
         )
         proxy = Proxy.of_probe(self.plan.manifests[i], head)
-        if phase.goal != "ranks":  # ranks are those of corrected scores already
+        if phase.goal != "ranks":  # ranks are of corrected scores already
             proxy = self._with_prior(proxy)
-        # Logits of a few dozen samples show too little of what the pool's are like.
-        distil, known = self.owner.distil, np.asarray(seen)
+        # Logits of a few dozen samples show too little of the pool's distribution.
+        distil, known = self.owner.distil, np.asarray(features)
         if distil is not None and distil.features is not None:
             known = np.concatenate([distil.features, known])
         source, n_points = _lesson_ex_vivo(phase)
         (proxy,) = emulate(
             [proxy], known, None, key=fit_key, source=source, n_points=n_points
         )
-        return proxy, proxy.logits(seen)
+        return proxy, proxy.logits(features)
 
     def _with_prior(self, proxy: Proxy) -> Proxy:
-        """Take the prior off the logits, where there is one."""
+        """Subtract the log prior from the logits, if there is one."""
         if self._prior is None:
             return proxy
         offset = log_prior(self._prior, self.plan.n_classes)
         return Proxy(proxy.manifest, proxy.params | {"offset": offset})
 
     def _bounded(self, proxy: Proxy) -> Proxy:
-        """Return a proxy with bounds on its numbers, those of the bootstrap set."""
+        """Return a proxy with bounds on its numbers, measured on the bootstrap set."""
         sold = self.sold.samples
         if not proxy.manifest.layers:
             return with_bounds(proxy, given("features", sold.features))
@@ -282,8 +284,8 @@ class Prepared:
     """The phases that a model owner has prepared for the secure run.
 
     Attributes:
-        published: What the data owner gets to know of it.
-        proxies: That of each phase: their parameters are secret.
+        published: The public part, for the data owner.
+        proxies: The proxy of each phase: their parameters are secret.
     """
 
     published: Published

@@ -1,4 +1,4 @@
-"""QuickSelect over secret scores: what it asks, and what the answers tell."""
+"""QuickSelect over secret scores: its comparisons, and the places that they imply."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def quickselect(
     """Choose the k highest of n scores by asking which lie above a pivot.
 
     Yields a pivot and the rows to compare with it, and is sent which of these lie above
-    it, booleans of their length; whoever drives it compares, in the clear or in secret.
+    it, booleans of their length; the caller compares, in the clear or in secret.
     Of equal scores the lower row must win. It ends as soon as the set is known.
 
     Args:
         n: Scores.
-        k: How many to choose; all n ask nothing.
-        seed: Public, zero or more: of the pivots.
+        k: How many to choose; n takes no comparison.
+        seed: Public seed of the pivots, zero or more.
 
     Returns:
         The rows chosen, `[k]` int64, ascending: the value of its `StopIteration`.
@@ -47,25 +47,26 @@ def quickselect(
         raise ValueError(f"k must be at most the number of scores, {n}, got {k}")
     # Its raw words are the same in all releases of NumPy; other draws may change.
     draws = np.random.PCG64(check_count("seed", seed, minimum=0, maximum=_SEEDS))
-    left = np.arange(n)
+    remaining = np.arange(n)
     chosen: list[np.ndarray] = []
-    while 0 < wanted < len(left):
-        pivot = int(left[int(draws.random_raw()) * len(left) >> 64])
-        others = left[left != pivot]
+    while 0 < wanted < len(remaining):
+        # Multiply and shift (Lemire 2019): a uniform index up to a bias of n / 2^64.
+        pivot = int(remaining[int(draws.random_raw()) * len(remaining) >> 64])
+        others = remaining[remaining != pivot]
         above = yield pivot, others
         higher = others[above]
         if len(higher) >= wanted:
-            left = higher
+            remaining = higher
         else:
             chosen += [higher, np.array([pivot])]
             wanted -= len(higher) + 1
-            left = others[~above]
-    chosen.append(left[:wanted])  # all that are left, or none
+            remaining = others[~above]
+    chosen.append(remaining[:wanted])  # all that are left, or none
     return np.sort(np.concatenate(chosen))
 
 
 def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
-    """Return every score's place among the pivots, from what a choice has opened.
+    """Return every score's place among the pivots, from the outcomes of a choice.
 
     Args:
         n: Scores.
@@ -80,16 +81,16 @@ def places(n: int, outcomes: Iterable[Outcome]) -> np.ndarray:
     above_all = np.zeros(n, bool)  # of the rows that are decided, those above the rest
     before: tuple[np.ndarray, np.ndarray] | None = None
     for pivot, others, above in outcomes:
-        left = np.append(others, pivot)
+        remaining = np.append(others, pivot)
         if before is not None:
             were_left, were_above = before
-            # The last pass left what lay above its pivot, or what lay below.
-            if not np.isin(were_above, left).any():
-                above_all[np.setdiff1d(were_left, left)] = True
+            # The last pass left the rows above its pivot, or those below.
+            if not np.isin(were_above, remaining).any():
+                above_all[np.setdiff1d(were_left, remaining)] = True
         levels += above_all
         levels[pivot] += 1
         levels[others] += above
-        before = left, others[above]
+        before = remaining, others[above]
     return levels
 
 
@@ -114,12 +115,12 @@ class Declared:
 
 
 def declare(scores: npt.ArrayLike, k: int, *, seed: int) -> Declared:
-    """Return what the secure choice of the k highest of these scores declares.
+    """Return the levels and the set that a secure choice of the k highest declares.
 
     Args:
         scores: `[n]`, in the clear.
         k: How many are chosen.
-        seed: Of the pivots.
+        seed: Seed of the pivots.
 
     Raises:
         ValueError: If the scores are not `[n]` and finite, or as `quickselect` does.
@@ -140,5 +141,6 @@ def declare(scores: npt.ArrayLike, k: int, *, seed: int) -> Declared:
             pivot, others = steps.send(rank[others] > rank[pivot])
     except StopIteration as end:
         chosen[end.value] = True
+    # A score lies above the pivots of ranks up to its own; a pivot counts itself.
     levels = np.searchsorted(np.sort(pivots), rank, side="right")
     return Declared(levels.astype(np.int32), chosen, len(pivots))

@@ -1,4 +1,4 @@
-"""Results of attacks on a proxy: figures, a table, and what they mean."""
+"""Results of attacks on a proxy: figures, a table, and a verdict."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Recovery:
         attack: The one with the highest rank correlation, in hindsight.
         rank_correlation: Spearman's, of the attacker's with the proxy's scores of fresh
             samples: 1 ranks as the proxy does, 0 knows nothing of it. Where samples are
-            judged by what was opened of them, over what its ties allow: of a set, twice
-            the area under the curve, less 1.
+            judged by the opened answer, over the maximum that its ties allow: of a set,
+            twice the area under the curve, less 1.
         overlap: Share of the best fresh samples, as many of a hundred as were chosen,
             that the attacker names.
         cosine: Of a linear probe's direction with the attacker's, features standardised
@@ -54,8 +54,8 @@ class Leakage:
             shows none.
         chosen: Recovered from the chosen set alone, which every engine shows.
         judged_by: "scores": the proxy's, of samples that the choice had not seen.
-            "answer": what the choice has opened of samples that the attacks had not,
-            which is all that a data owner has.
+            "answer": the choice's answer on samples that the attacks had not seen,
+            all that a data owner has.
     """
 
     n: int
@@ -79,28 +79,28 @@ class Leakage:
 
     @property
     def verdict(self) -> str:
-        """A sentence on what these figures mean for the model owner."""
-        found = self.rank_correlation
+        """The meaning of these figures for the model owner, as a sentence."""
+        rho = self.rank_correlation
         which = "fresh" if self.judged_by == "scores" else "held-out"
-        said = f"rank correlation {found:.2f} on {self.fresh:,} {which} samples"
-        if found >= RECOVERED:
+        measure = f"rank correlation {rho:.2f} on {self.fresh:,} {which} samples"
+        if rho >= RECOVERED:
             return (
-                f"recovered ({said}): whoever holds the samples can rank others as "
+                f"recovered ({measure}): whoever holds the samples can rank others as "
                 "this proxy does, so that computing in secret protects nothing of it; "
                 'a linear probe may as well be published (engine = "published")'
             )
-        if found >= IN_PART:
+        if rho >= IN_PART:
             return (
-                f"recovered in part ({said}): treat the proxy's ranking as known to "
+                f"recovered in part ({measure}): treat the proxy's ranking as known to "
                 "the data owner after a few such sessions"
             )
         return (
-            f"not recovered by these attacks ({said}); others may do better, and "
+            f"not recovered by these attacks ({measure}); others may do better, and "
             "answers of further sessions with the same proxy add up"
         )
 
     def table(self) -> str:
-        """Return what each kind of answer gave as a table in Markdown."""
+        """Return a Markdown table of the recoveries by kind of answer."""
         header = ("from", "best attack", "rank correlation", "overlap", "cosine")
         rows = (
             (f"outcomes of {self.passes} passes", self.outcomes),
@@ -110,13 +110,13 @@ class Leakage:
         lines = [
             (
                 name,
-                found.attack,
-                f"{found.rank_correlation:.3f}",
-                f"{found.overlap:.3f}",
-                "" if found.cosine is None else f"{found.cosine:.4f}",
+                recovery.attack,
+                f"{recovery.rank_correlation:.3f}",
+                f"{recovery.overlap:.3f}",
+                "" if recovery.cosine is None else f"{recovery.cosine:.4f}",
             )
-            for name, found in rows
-            if found is not None
+            for name, recovery in rows
+            if recovery is not None
         ]
         return markdown(header, lines)
 

@@ -67,6 +67,7 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
     seeds, d, h = params["w1"].shape
     _, distinct = np.unique(x[:, :_SAMPLES], axis=1, return_index=True)
     x, y = x[:, distinct], y[:, distinct]
+    # The ends of w1, b1 and w2 in the flat vector; b2 is the rest.
     bounds = np.cumsum([d * h, h, h])
     names = "w1", "b1", "w2", "b2"
 
@@ -75,6 +76,7 @@ def refit(params: Arrays, x: np.ndarray, y: np.ndarray) -> Arrays:
         hidden = w1.reshape(d, h).T @ x + b1[:, None]
         active = np.maximum(hidden, 0)
         error = w2 @ active + b2 - y[0]
+        # The gradient at the hidden units; `slope` is half of the whole one.
         back = np.where(hidden > 0, np.outer(w2, error), 0)
         last = active @ error, error.sum(keepdims=True)
         slope = np.concatenate([(x @ back.T).ravel(), back.sum(1), *last])
@@ -108,7 +110,7 @@ def best_of(
     Args:
         ways: Parameters for standardised inputs and outputs, as of `by_width`.
         scale: Means and deviations, which are folded into the weights.
-        held_out: What to explain.
+        held_out: The samples to explain.
 
     Returns:
         The parameters, and their R², `[seeds]`.
@@ -143,4 +145,5 @@ def _explained(
     error = out + params["b2"][..., None] - y
     if mask is not None:
         error = error * mask
+    # Of the held-out samples' variance, one for all outputs.
     return 1 - np.mean(error**2, (1, 2)) / scale["y_std"][0, 0] ** 2

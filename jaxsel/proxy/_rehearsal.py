@@ -1,4 +1,4 @@
-"""Rehearse a selection on samples that one may see: how well does each proxy rank?"""
+"""Rehearsal of a selection on known samples, to measure how well each proxy ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rehearsal:
     """Scores by several proxies, and by the target that they stand in for.
 
     Attributes:
-        candidates: The phases by name, K of them, without what they keep.
+        candidates: The phases by name, K of them, without `keep`.
         manifests: Their proxies' manifests, with bounds, of the last run.
         scores: `[S, K, m]` for S runs and the m samples outside of each run's bootstrap
             set; minus infinity where a proxy overflowed. Where training diverged they
@@ -58,10 +58,10 @@ class Rehearsal:
     @property
     def spearman(self) -> np.ndarray:
         """Rank correlation of each candidate with the target, `[S, K]`."""
-        found = np.empty(self.scores.shape[:2])
-        for s, k in np.ndindex(found.shape):
-            found[s, k] = monotonicity(self.scores[s, k], self.oracle[s])
-        return found
+        correlations = np.empty(self.scores.shape[:2])
+        for s, k in np.ndindex(correlations.shape):
+            correlations[s, k] = monotonicity(self.scores[s, k], self.oracle[s])
+        return correlations
 
 
 def rehearse(
@@ -80,24 +80,24 @@ def rehearse(
     folder: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Rehearsal:
-    """Make every candidate on samples that are at hand, and score the rest with it.
+    """Make every candidate on a share of known samples, and score the rest with it.
 
     Each run draws a bootstrap set, fine-tunes the target on it, makes a proxy of each
-    candidate as a selection would, and scores all other samples. That is what
-    `search_schedule` judges schedules by. Take samples that are like the pool: public
-    ones, or those of an earlier purchase. How well a proxy ranks depends on how many
+    candidate as a selection would, and scores all other samples. `search_schedule`
+    judges schedules by these scores. Take samples that are like the pool: public ones,
+    or those of an earlier purchase. How well a proxy ranks depends on how many
     samples it learned from, so choose `bootstrap` such that there are as many as will
     be bought.
 
     Args:
-        samples: Samples with what the candidates read.
+        samples: Samples with the inputs and features that candidates read.
         labels: Their classes, integers, `[n]`.
         candidates: Phases by name, such as `default_candidates`; `keep` is not read.
         target: The public base model with a head of C classes.
         secret: Key of all that is random.
         seeds: Number of runs.
         bootstrap: Share of the samples that each run learns from.
-        kind: What samples are ranked by, as in `select`.
+        kind: Score that ranks samples, as in `select`.
         distil: Unlabelled samples, as in `select`: not among `samples`.
         tuning: How the target is fine-tuned.
         heads: Which heads a proxy keeps, as in `select`.
@@ -108,7 +108,7 @@ def rehearse(
         The scores of all candidates and of the target.
 
     Raises:
-        ValueError: If there is no candidate, what one needs is missing, labels do not
+        ValueError: If there is no candidate, samples lack inputs of one, labels do not
             fit, fine-tuning diverges, or `folder` holds another rehearsal.
     """
     seeds = check_count("seeds", seeds)
@@ -134,8 +134,9 @@ def rehearse(
     store = Store(folder, _run_digest(owner, phases, samples, y, secret))
     runs: list[dict[str, np.ndarray]] = []
     for i in track(range(seeds), progress=progress, label="Rehearse", total=seeds):
-        key, own = (jax.random.fold_in(secret, 2 * i + j) for j in range(2))
-        acting = dataclasses.replace(owner, secret=own)
+        # Even numbers are keys of bootstrap sets, odd ones the owner's secrets.
+        key, owner_key = (jax.random.fold_in(secret, 2 * i + j) for j in range(2))
+        acting = dataclasses.replace(owner, secret=owner_key)
         runs.append(
             store.once(
                 f"run-{i}", functools.partial(_run, acting, plan, seller, y, key)
@@ -164,13 +165,13 @@ def _plan_all(
     """Return the owner of all candidates, and a plan that has their manifests.
 
     Raises:
-        ValueError: If a candidate can't be made of what there is; it is named.
+        ValueError: If a candidate can't be made of these samples; it is named.
     """
     plans: list[Plan] = []
     for name, phase in phases.items():
         try:
-            one = dataclasses.replace(owner, schedule=(phase,))
-            plans.append(one.plan(seller.offer()))
+            planner = dataclasses.replace(owner, schedule=(phase,))
+            plans.append(planner.plan(seller.offer()))
         except ValueError as error:
             raise ValueError(f"candidates[{name!r}] can't be made: {error}") from error
     manifests = tuple(plan.manifests[0] for plan in plans)
@@ -185,21 +186,22 @@ def _run(
     sold = seller.sell(plan, lambda rows: y[rows], key=key)
     tuned = owner.tune(sold)
     maker = ProxyMaker(owner=owner, plan=plan, sold=sold, tuned=tuned)
-    left = np.setdiff1d(np.arange(plan.n), sold.rows)
-    rest = seller.pool.take(left)
-    scores = np.empty((len(plan.manifests), len(left)), np.float32)
+    others = np.setdiff1d(np.arange(plan.n), sold.rows)
+    unseen = seller.pool.take(others)
+    scores = np.empty((len(plan.manifests), len(others)), np.float32)
     manifests, failures = dict[int, str](), dict[int, str]()
     for k in range(len(plan.manifests)):
         proxy, why = maker.attempt(k)
         if why is not None:
             failures[k] = why
-        found = proxy_ranks(proxy, rest, base=owner.target, finite=False)
-        scores[k] = np.nan_to_num(found, nan=-np.inf, posinf=-np.inf)
+        values = proxy_ranks(proxy, unseen, base=owner.target, finite=False)
+        # Samples on which a proxy overflows rank last.
+        scores[k] = np.nan_to_num(values, nan=-np.inf, posinf=-np.inf)
         manifests[k] = proxy.manifest.to_json()
     notes = json.dumps({"manifests": manifests, "failures": failures})
     return {
         "scores": scores,
-        "oracle": maker.target_scores(rest.inputs),
+        "oracle": maker.target_scores(unseen.inputs),
         "notes": np.frombuffer(notes.encode(), np.uint8),
     }
 
@@ -211,7 +213,7 @@ def _run_digest(
     y: np.ndarray,
     secret: jax.Array,
 ) -> str:
-    """Return what tells a rehearsal from others; the number of runs may differ."""
+    """Return a digest of all that a run depends on; the number of runs may differ."""
     target = given("target", owner.target)
     settings = {
         "target": [repr(target.config), target.read],

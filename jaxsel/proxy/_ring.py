@@ -22,9 +22,9 @@ def check_ring(
     spare_bits: int = 0,
     exact_cut: bool = True,
 ) -> None:
-    """Refuse a proxy whose ranges do not fit the ring of its secure run.
+    """Raise if a proxy's ranges do not fit the ring of its secure run.
 
-    Its head is scaled as it is there, see `scale_head`.
+    Its head is scaled as in that run, see `scale_head`.
 
     Args:
         manifest: With bounds, see `with_bounds`.
@@ -60,23 +60,23 @@ def check_ring(
     if manifest.inputs.norm is not None:
         _check_norm(ranges.under("inputs"), manifest.inputs.norm, "variance")
     for index, layer in enumerate(manifest.layers):
-        at = f"layers.{index}"
+        place = f"layers.{index}"
         attention = attention_of(layer.attention)
-        start = f"{at}.attention."
+        start = f"{place}.attention."
         params = {
             name.removeprefix(start): np.asarray(value, np.float64)
             for name, value in arrays.items()
             if name.startswith(start)
         }
-        attention.check(ranges.under(at), params)
+        attention.check(ranges.under(place), params)
         if spare_bits and attention.reads_scores:
-            scores = ranges.under(at).bound("scores")
+            scores = ranges.under(place).bound("scores")
             larger = "a score times what its weights are larger by"
-            ranges.under(at).fits("scores", larger, scores * 4.0**spare_bits)
-        _check_norm(ranges.under(at), layer.norm, "variance")
+            ranges.under(place).fits("scores", larger, scores * 4.0**spare_bits)
+        _check_norm(ranges.under(place), layer.norm, "variance")
         if layer.ffn is not None:
-            ACTIVATIONS[layer.ffn.activation].check(ranges.under(at))
-            _check_norm(ranges.under(at), layer.norm, "ffn_variance")
+            ACTIVATIONS[layer.ffn.activation].check(ranges.under(place))
+            _check_norm(ranges.under(place), layer.norm, "ffn_variance")
     if manifest.final_norm is not None:
         _check_norm(ranges.under("final_norm"), manifest.final_norm, "variance")
     # The bounded logits are those before the prior's offset comes off.

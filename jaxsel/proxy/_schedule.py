@@ -84,15 +84,16 @@ def owned_schedule(
     place, name = "inputs", "x"
 
     def cost(kind: Kind, shape: Shape, owner: int | None) -> None:
-        if kind != "zero" or all(each.kind != "zero" for each in operations):
-            made = Operation(place, name, kind, (shape,), owners=(owner,))
-            operations.append(made)
+        # The shared zero is made once a run.
+        if kind != "zero" or all(earlier.kind != "zero" for earlier in operations):
+            operation = Operation(place, name, kind, (shape,), owners=(owner,))
+            operations.append(operation)
 
     def of(rank: int) -> Callable[..., Owned]:
         owner = rank if rank in private else None
         return lambda *shape: Owned(*shape, owner=owner, note=cost)
 
-    def given(*shape: int) -> Owned:
+    def shared_input(*shape: int) -> Owned:
         if DATA_OWNER in spread:
             cost("share", shape, DATA_OWNER)
         return of(DATA_OWNER)(*shape)
@@ -101,10 +102,11 @@ def owned_schedule(
         nonlocal place, name
         place, name = call.place, call.name
         owners = tuple(operand.owner for operand in call.operands)
+        # On operands that are all its own an owner computes by itself.
         if owners[0] is None or len(set(owners)) > 1:
             shapes = tuple(operand.shape for operand in call.operands)
-            made = Operation(*call[:3], shapes, call.degree, owners)
-            operations.append(made)
+            operation = Operation(*call[:3], shapes, call.degree, owners)
+            operations.append(operation)
             if call.kind in ("softmax", "log_softmax"):
                 cost("zero", (), None)
         return result_of(call)
@@ -112,7 +114,7 @@ def owned_schedule(
     run = Run(
         manifest,
         lambda name, shape: of(MODEL_OWNER)(*shape),
-        _inputs(manifest, given),
+        _inputs(manifest, shared_input),
         cat_owned,
         spare_bits,
         [] if manifest.watched else None,
@@ -121,13 +123,13 @@ def owned_schedule(
     return tuple(operations)
 
 
-def _inputs(manifest: Manifest, made: Callable[..., Any]) -> SharedInputs:
-    """Return a batch of inputs, as `made` makes operands of their shapes."""
+def _inputs(manifest: Manifest, make: Callable[..., Any]) -> SharedInputs:
+    """Return a batch of inputs, as `make` makes operands of their shapes."""
     inputs = manifest.inputs
     width = (inputs.vocab or 0) if inputs.embed == "onehot" else inputs.width
     rows = () if inputs.kind == "features" else (inputs.length,)
-    x = made(N, *rows, width)
+    x = make(N, *rows, width)
     if not inputs.masked:
         return SharedInputs(x)
-    mask, share = (made(N, inputs.length) for _ in range(2))
-    return SharedInputs(x, mask, share, made(N, 1))
+    mask, share = (make(N, inputs.length) for _ in range(2))
+    return SharedInputs(x, mask, share, make(N, 1))

@@ -61,7 +61,7 @@ def score(
 
 
 def log_prior(prior: npt.ArrayLike, n_classes: int) -> Float[jax.Array, " C"]:
-    """Return what to take from the logits, `[C]`: an offset, free in the secure phase.
+    """Return the log prior `[C]`, to subtract from logits: free in the secure phase.
 
     Args:
         prior: `[C]`, shares of the classes; they need not sum to 1.
@@ -82,7 +82,7 @@ def entropy_of_square(values: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:
     """Turn the square's scores of two classes, `-(z1 - z0)²`, into entropies, in nats.
 
     The square ranks as the entropy does, but its mean says nothing: appraisal converts
-    with this what may be opened, or computes it in secret.
+    opened scores with this, or computes it in secret.
 
     Args:
         values: Array of shape `[...]`, at most 0.
@@ -91,4 +91,5 @@ def entropy_of_square(values: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:
         Array of the same shape, from 0 to log 2.
     """
     lead = jnp.sqrt(jnp.maximum(-values, 0))
+    # With lead d: log(1 + e^-d) + d / (1 + e^d), of which no term overflows.
     return jnp.log1p(jnp.exp(-lead)) + lead * jax.nn.sigmoid(-lead)

@@ -1,4 +1,4 @@
-"""Search for schedules: which phases, leaving how much, rank well for little."""
+"""Search for schedules of phases that rank well at a low cost."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def search_schedule(
     """Find the schedules that no other one beats in hours and in fidelity.
 
     All sequences of up to `max_phases` candidates are tried, each dearer than the one
-    before, leaving any of `shares` of the pool. Fidelity is how much of what a schedule
-    chooses from the rehearsal's samples the target itself would choose (overlap), each
-    phase leaving the same shares of them. Hours are those of the engine's messages on
-    the network for the pool of n, choices included, plus `computing`.
+    before, leaving any of `shares` of the pool. Fidelity is the overlap: the share of
+    a schedule's choice from the rehearsal's samples that the target itself would
+    choose, each phase leaving the same shares of them. Hours are those of the engine's
+    messages on the network for the pool of n, choices included, plus `computing`.
 
     Nothing is trained here. Trying S shares of K candidates in three phases takes about
     K^3 S^2 / 12 counts over the samples of each run.
@@ -65,7 +65,7 @@ def search_schedule(
         max_phases: Phases at most, up to three.
         shares: Shares of the pool that a phase may leave, the bootstrap set counted;
             None takes 12 between the budget and the pool.
-        leak: What a choice opens, as in `choice_cost`.
+        leak: The leak of a choice, as in `choice_cost`.
         batch_sizes: Samples that are scored together, by candidate; 4,096 for a probe
             and 64 for a proxy with layers where it does not say.
         computing: Seconds of computing a sample, by candidate, as `python -m mpc_bridge
@@ -116,24 +116,25 @@ def search_schedule(
         computing or {},
     )
     tried = _Tried(rehearsal, n - bought, budget - bought)
+    # From cheap to dear, so that combinations are schedules.
     names = tuple(sorted(names, key=lambda k: price.scoring(k, n - bought)[1]))
 
-    def judge(phases: tuple[str, ...], left: tuple[int, ...]) -> Judged:
-        size, seconds = price.schedule(phases, n - bought, left)
-        sizes = tuple(map(price.batch_size, phases, (n - bought, *left)))
-        overlaps = tried.overlaps(phases, left)
-        made = Schedule.of(phases, left, sizes, overlaps, size, seconds / 3600)
-        return Judged(made, overlaps)
+    def judge(phases: tuple[str, ...], kept: tuple[int, ...]) -> Judged:
+        size, seconds = price.schedule(phases, n - bought, kept)
+        sizes = tuple(map(price.batch_size, phases, (n - bought, *kept)))
+        overlaps = tried.overlaps(phases, kept)
+        schedule = Schedule.of(phases, kept, sizes, overlaps, size, seconds / 3600)
+        return Judged(schedule, overlaps)
 
     plans = [*_plans(names, keeps, budget - bought, max_phases)]
     steps = track(plans, progress=progress, label="Search", total=len(plans))
-    found = [judge(*plan) for plan in steps]
+    judged = [judge(*plan) for plan in steps]
     marked = {
         name: judge(*_named(name, phases, rehearsal, n, bought, budget)).schedule
         for name, phases in (compare or {}).items()
     }
     return Front.of(
-        found,
+        judged,
         marked,
         rehearsal=rehearsal,
         n=n,
@@ -163,11 +164,11 @@ def _usable(rehearsal: Rehearsal) -> tuple[str, ...]:
 def _plans(
     names: tuple[str, ...], keeps: tuple[int, ...], last: int, most: int
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Yield candidates in order of cost, and what each leaves, ever less."""
+    """Yield candidates in order of cost, and the falling numbers of rows they leave."""
     for count in range(1, most + 1):
         for phases in itertools.combinations(names, count):
-            for left in itertools.combinations(keeps, count - 1):
-                yield phases, (*left, last)
+            for kept in itertools.combinations(keeps, count - 1):
+                yield phases, (*kept, last)
 
 
 def _named(
@@ -176,17 +177,17 @@ def _named(
     """Return a schedule of `compare` in rows."""
     for phase, _ in phases:
         check_choice(f"compare[{name!r}]", phase, tuple(rehearsal.candidates))
-    left = tuple(
+    kept = tuple(
         (budget if share is None else round(share * n)) - bought for _, share in phases
     )
-    if any(b >= a for a, b in itertools.pairwise((n - bought, *left))) or (
-        left[-1] != budget - bought
+    if any(b >= a for a, b in itertools.pairwise((n - bought, *kept))) or (
+        kept[-1] != budget - bought
     ):
         raise ValueError(
             f"compare[{name!r}] must leave ever less, and the budget at last, got "
             f"{[share for _, share in phases]}"
         )
-    return tuple(phase for phase, _ in phases), left
+    return tuple(phase for phase, _ in phases), kept
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -219,7 +220,7 @@ class _Price:
     def _scoring(self, name: str, n: int) -> tuple[float, float]:
         manifest = self.manifests[name]
         model = MODELS.get(self.engine)
-        found = cost(
+        counted = cost(
             manifest,
             n,
             self.network,
@@ -227,23 +228,23 @@ class _Price:
             batch_size=self.batch_size(name, n),
             lanes=1 if model is None else model.lanes_for(model.schedule(manifest)),
         )
-        assert found.seconds is not None
-        return found.bytes, found.seconds + n * self.computing.get(name, 0.0)
+        assert counted.seconds is not None
+        return counted.bytes, counted.seconds + n * self.computing.get(name, 0.0)
 
     def _choosing(self, n: int, k: int) -> tuple[float, float]:
-        found = choice_cost(n, k, self.network, engine=self.engine, leak=self.leak)
-        assert found.seconds is not None
-        return found.bytes, found.seconds
+        counted = choice_cost(n, k, self.network, engine=self.engine, leak=self.leak)
+        assert counted.seconds is not None
+        return counted.bytes, counted.seconds
 
     def schedule(
-        self, phases: tuple[str, ...], n: int, left: tuple[int, ...]
+        self, phases: tuple[str, ...], n: int, kept: tuple[int, ...]
     ) -> tuple[float, float]:
         """Return bytes and seconds of all phases."""
         parts: list[tuple[float, float]] = []
         if (model := MODELS.get(self.engine)) is not None:  # keys, once a session
             started = model.started
             parts.append((started.bytes, self.network.wait(started, self.engine)))
-        for name, before, after in zip(phases, (n, *left), left, strict=False):
+        for name, before, after in zip(phases, (n, *kept), kept, strict=False):
             parts += [self.scoring(name, before), self.choosing(before, after)]
         return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
@@ -267,7 +268,7 @@ class _Tried:
         best = np.argsort(-rehearsal.oracle, axis=1, kind="stable")[:, : self.k]
         self.best = np.zeros((runs, self.m), bool)
         np.put_along_axis(self.best, best, values=True, axis=1)
-        # What a schedule of three phases leaves first, two share with many others.
+        # The first two phases of three are those of many other schedules.
         self.left = functools.lru_cache(maxsize=256)(self._left)
 
     def _rows(self, k: int) -> int:
@@ -280,14 +281,15 @@ class _Tried:
             return np.ones_like(self.best)
         before = self.left(phases[:-1], keeps[:-1])
         order = self.orders[phases[-1]]
-        there = np.take_along_axis(before, order, axis=1)
-        place = np.cumsum(there, axis=1, dtype=np.int32)
-        there &= place <= self._rows(keeps[-1])
-        kept = np.empty_like(there)
-        np.put_along_axis(kept, order, there, axis=1)
+        # By this phase's scores: the first of those that are still there.
+        present = np.take_along_axis(before, order, axis=1)
+        place = np.cumsum(present, axis=1, dtype=np.int32)
+        present &= place <= self._rows(keeps[-1])
+        kept = np.empty_like(present)
+        np.put_along_axis(kept, order, present, axis=1)
         return kept
 
     def overlaps(self, phases: tuple[str, ...], keeps: tuple[int, ...]) -> np.ndarray:
-        """Return the share of what is chosen that the target would choose, `[S]`."""
+        """Return the share of chosen samples that the target would choose, `[S]`."""
         chosen = self._left(phases, keeps)
         return (chosen & self.best).sum(axis=1) / self.k

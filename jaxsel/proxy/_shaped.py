@@ -13,7 +13,7 @@ N = -1
 """Stands for the samples of a batch, in front."""
 
 Index = int | slice | EllipsisType
-"""What selects along one axis, or stands for the axes left."""
+"""An index along one axis, or an ellipsis for the other axes."""
 
 
 class Shaped:
@@ -45,15 +45,15 @@ class Shaped:
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Self:
         index = index if isinstance(index, tuple) else (index,)
         if Ellipsis in index:
-            at = index.index(Ellipsis)
+            position = index.index(Ellipsis)
             free = len(self.shape) - len(index) + 1
-            index = (*index[:at], *[slice(None)] * free, *index[at + 1 :])
+            index = (*index[:position], *[slice(None)] * free, *index[position + 1 :])
         index += (slice(None),) * (len(self.shape) - len(index))
         return self.like(
             *(
-                size if each == slice(None) else len(range(*each.indices(size)))
-                for size, each in zip(self.shape, index, strict=True)
-                if isinstance(each, slice)
+                size if selector == slice(None) else len(range(*selector.indices(size)))
+                for size, selector in zip(self.shape, index, strict=True)
+                if isinstance(selector, slice)
             )
         )
 
@@ -89,10 +89,10 @@ def outcome(call: Call) -> Shaped | tuple[Shaped, ...]:
     """Return the result of an operation; of "powers" and "max" it is a tuple."""
     shapes = [operand.shape for operand in call.operands]
     if call.kind == "matmul":
-        (*left, rows, inner), (*right, same, columns) = shapes
+        (*first, rows, inner), (*second, same, columns) = shapes
         if inner != same:
             raise ValueError(f"{call.place}.{call.name} must fit, got {shapes}")
-        return Shaped(*broadcast(tuple(left), tuple(right)), rows, columns)
+        return Shaped(*broadcast(tuple(first), tuple(second)), rows, columns)
     if call.kind == "mul":
         return Shaped(*broadcast(*shapes))
     if call.kind == "all":

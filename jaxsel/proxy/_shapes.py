@@ -23,8 +23,8 @@ def array_shapes(manifest: Manifest) -> Shapes:
         if inputs.norm is not None:
             shapes |= _under("inputs.norm", _norm(inputs.norm, inputs.width))
     for i, layer in enumerate(manifest.layers):
-        found = _layer(layer, inputs.width, manifest.rows_of(i), inputs.length)
-        shapes |= _under(f"layers.{i}", found)
+        layer_shapes = _layer(layer, inputs.width, manifest.rows_of(i), inputs.length)
+        shapes |= _under(f"layers.{i}", layer_shapes)
     if manifest.final_norm is not None:
         shapes |= _under("final_norm", _norm(manifest.final_norm, inputs.width))
     hidden = (head.width,) if head.width else ()

@@ -43,7 +43,7 @@ class Spec:
         hidden: Width of every `mlp` emulator and knots of every `hinge` one: the
             paper's d.
         attention: Family of the attention's emulator, or an `Emulator` with its sizes.
-        norm: Likewise, of the norms.
+        norm: Family of the norms' emulator, or an `Emulator` with its sizes.
         ffn: Whether the feed-forward parts stay; True puts ReLU for GELU, or name the
             activation: "relu", "gelu", "quad".
         read: The row that the classifier reads.
@@ -98,7 +98,7 @@ def ablation(spec: Spec, name: str) -> Spec:
     exactly; "2Quad" takes MPCFormer's softmax, "Bolt" a polynomial one.
 
     Args:
-        spec: What to change.
+        spec: The specification to change.
         name: One of `ABLATIONS`.
     """
     check_choice("name", name, tuple(ABLATIONS))
@@ -141,7 +141,7 @@ def manifest(
         pre_norm: Whether the target's norms come before its parts (ViT).
         masked: Whether samples are padded; by default texts are and images aren't.
         head: Hidden units of the classifier, 0 for a linear one.
-        score: What samples are ranked by.
+        score: Score that ranks the samples.
         plan: How the secure run multiplies; see `Manifest`.
         fixed_point: Precision and bounds.
 
@@ -207,7 +207,7 @@ def probe_manifest(
         width: Columns of the features.
         n_classes: Classes.
         head: Hidden ReLU units, 0 for a linear probe.
-        score: What samples are ranked by.
+        score: Score that ranks the samples.
         secure: Family of the score in secret; None takes "square" for two classes and
             "mlp" for more.
         hidden: Width of that "mlp".

@@ -2,8 +2,8 @@
 
 Each `yield` asks for one `Call`, and is sent its result; between two of them a party
 only adds, scales by public numbers and reshapes. An engine runs it on shares or in the
-clear (`mpc_bridge`), `schedule` on shapes alone: so there is one description of what a
-secure run computes, and what it costs can't drift from it.
+clear (`mpc_bridge`), `schedule` on shapes alone: so a secure run has one
+description, and its cost can't drift from it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def secure_steps(
     Args:
         manifest: The proxy.
         weights: Operands of the engine, by the names of `fold`.
-        inputs: A batch, likewise.
+        inputs: A batch, as operands of the engine.
         cat: Join operands along the last axis.
         logits: Whether to end with the logits `[n, C]`, the prior's offset taken off.
-        spare_bits: What `fold` was given.
-        watch: Whether samples of which a number lies beyond its bound, of those that
-            the inputs do not bound, are given `manifest.outside` as their score.
+        spare_bits: The argument that `fold` was given.
+        watch: Whether samples with a number beyond its bound, of those that the inputs
+            do not bound, are given `manifest.outside` as their score.
 
     Returns:
         A generator of `Call`s that takes their results, and returns the scores.
@@ -65,7 +65,7 @@ def secure_steps(
 
 
 def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
-    """Run a forward pass to its end, and return what it returns.
+    """Run a forward pass to its end, and return its result.
 
     Args:
         steps: The generator, of `secure_steps`.
@@ -73,7 +73,7 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
             for "powers" and "max".
 
     Returns:
-        What the pass returns: see `secure_steps`.
+        The result of the pass, see `secure_steps`.
     """
     result = None
     while True:
@@ -85,23 +85,24 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
 
 
 def steps(run: Run, *, logits: bool = False) -> Steps:
-    """Do as `secure_steps`, wherever weights come from."""
-    found = yield from _Forward(run).logits()
+    """Yield the operations of a run, as `secure_steps` does."""
+    outputs = yield from _Forward(run).logits()
     if logits:
-        return found
-    score, at = score_of(run.manifest.score.secure), Place(run, "score")
+        return outputs
+    score, place = score_of(run.manifest.score.secure), Place(run, "score")
     if run.watched is None:
-        return (yield from score.steps(at, found))
-    head = Place(run, "head")
-    most = head.bound("logits", 0.0)
-    head.watch(found, -most, most)
-    scores = yield from score.steps(at, found)
+        return (yield from score.steps(place, outputs))
+    head_place = Place(run, "head")
+    most = head_place.bound("logits", 0.0)
+    head_place.watch(outputs, -most, most)
+    scores = yield from score.steps(place, outputs)
     most = run.manifest.fixed_point.bounds["score"]
-    at.watch(scores, -most, most)
-    inside = yield at.call("inside", "nonnegative", run.cat(run.watched))
-    inside = yield at.call("all_inside", "all", inside)
+    place.watch(scores, -most, most)
+    inside = yield place.call("inside", "nonnegative", run.cat(run.watched))
+    inside = yield place.call("all_inside", "all", inside)
+    # A bit selects score - lowest or 0: samples outside end at the lowest score.
     lowest = run.manifest.outside
-    return (yield at.call("bounded", "select", inside, scores + -lowest)) + lowest
+    return (yield place.call("bounded", "select", inside, scores + -lowest)) + lowest
 
 
 class _Forward:
@@ -121,12 +122,12 @@ class _Forward:
     def logits(self) -> Steps:
         x, inputs = self.run.inputs.x, self.manifest.inputs
         if inputs.embed == "onehot":
-            at = Place(self.run, "inputs")
-            weight = at.weight("embed.weight", inputs.vocab or 0, self.hidden)
-            x = yield at.call("embed", "matmul", x, weight)
-            x = x + at.weight("embed.bias", self.length, self.hidden)
+            place = Place(self.run, "inputs")
+            weight = place.weight("embed.weight", inputs.vocab or 0, self.hidden)
+            x = yield place.call("embed", "matmul", x, weight)
+            x = x + place.weight("embed.bias", self.length, self.hidden)
             if inputs.norm is not None:
-                x, _ = yield from norm_of(inputs.norm).steps(at, x)
+                x, _ = yield from norm_of(inputs.norm).steps(place, x)
         columns = factor = None
         for index, layer in enumerate(self.manifest.layers):
             x, columns, factor = yield from self.layer(index, layer, x)
@@ -134,7 +135,7 @@ class _Forward:
 
     def layer(self, index: int, layer: Layer, x: Any) -> Steps:
         """Return the rows after a layer, or the head's columns and their factor."""
-        at, norm = Place(self.run, f"layers.{index}"), norm_of(layer.norm)
+        part, norm = Place(self.run, f"layers.{index}"), norm_of(layer.norm)
         last, alone = index == len(self.manifest.layers) - 1, layer.ffn is None
         rows = self.manifest.rows_of(index)
         # The folded plan applies the head's weights beside those that open the same
@@ -143,10 +144,10 @@ class _Forward:
         beside = self.outputs if merged else 0
         read, columns, factor = x, None, None
         if layer.pre_norm:
-            read, _ = yield from norm.steps(at, x, gain=not self.folded)
+            read, _ = yield from norm.steps(part, x, gain=not self.folded)
         place = AttentionPlace(
             run=self.run,
-            at=at.at,
+            at=part.at,
             heads=layer.heads,
             width=layer.head_width,
             rows=rows,
@@ -158,9 +159,11 @@ class _Forward:
         if merged and alone:
             columns = columns_of_rows + out[..., self.hidden :]
         if not layer.pre_norm:
-            x, factor = yield from norm.steps(at, x, scale=not (merged and alone))
+            x, factor = yield from norm.steps(part, x, scale=not (merged and alone))
         if layer.ffn is not None:
-            x, columns, factor = yield from self.ffn(at.at, layer, layer.ffn, x, beside)
+            x, columns, factor = yield from self.ffn(
+                part.at, layer, layer.ffn, x, beside
+            )
         return x, columns, factor
 
     def ffn(self, at: str, layer: Layer, ffn: FFN, x: Any, beside: int) -> Steps:
@@ -182,7 +185,7 @@ class _Forward:
 
     def head(self, x: Any, columns: Any, factor: Any) -> Steps:
         """Return the logits of the last rows, or of the head's columns of them."""
-        manifest, at = self.manifest, Place(self.run, "head")
+        manifest, part = self.manifest, Place(self.run, "head")
         final, merged = manifest.final_norm, columns is not None
         if final is not None:
             norm, place = norm_of(final), Place(self.run, "final_norm")
@@ -191,34 +194,35 @@ class _Forward:
                 x = x[:, :1]
             x, factor = yield from norm.steps(place, x, scale=not merged)
             if merged:
-                columns = yield from at.linear(
+                columns = yield from part.linear(
                     "logits_of_rows", x, self.outputs, bias=False
                 )
         name = "hidden" if manifest.head.width else "logits"
         if merged:
-            logits = yield from self.pool(at, columns, factor)
-            logits = logits + at.weight(f"{name}.bias", self.outputs)
+            logits = yield from self.pool(part, columns, factor)
+            logits = logits + part.weight(f"{name}.bias", self.outputs)
         else:
             if manifest.read == "cls":
                 x = x[:, 0]
             elif manifest.read == "mean" and self.masked:
                 share = self.run.inputs.share.unsqueeze(1)
-                x = yield at.call("pool", "matmul", share, x)
+                x = yield part.call("pool", "matmul", share, x)
                 x = x.squeeze(1) / self.length
             elif manifest.read == "mean":
                 x = x.sum(1) / self.length
-            logits = yield from at.linear(name, x, self.outputs)
+            logits = yield from part.linear(name, x, self.outputs)
         if manifest.head.width:
-            logits = yield at.call("relu", "relu", logits)
-            logits = yield from at.linear("logits", logits, manifest.head.n_classes)
+            logits = yield part.call("relu", "relu", logits)
+            logits = yield from part.linear("logits", logits, manifest.head.n_classes)
         return logits
 
-    def pool(self, at: Place, columns: Any, factor: Any) -> Steps:
+    def pool(self, part: Place, columns: Any, factor: Any) -> Steps:
         """Return the first products of the head, of the row that it reads."""
         if self.manifest.read == "cls":
-            return (yield at.call("scale", "mul", columns, factor)).squeeze(1)
+            return (yield part.call("scale", "mul", columns, factor)).squeeze(1)
         if self.masked:
             share = self.run.inputs.share.unsqueeze(2)
-            factor = yield at.call("mask_scale", "mul", factor, share)
-        pooled = yield at.call("pool", "matmul", factor.transpose(1, 2), columns)
+            factor = yield part.call("mask_scale", "mul", factor, share)
+        # One product scales rows by the norm's factor, and sums them.
+        pooled = yield part.call("pool", "matmul", factor.transpose(1, 2), columns)
         return pooled.squeeze(1) / self.length

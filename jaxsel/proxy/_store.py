@@ -1,4 +1,4 @@
-"""Steps whose results are saved as soon as they are there."""
+"""Steps that save their results at once, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Store:
 
     Args:
         folder: Where to; None saves nothing.
-        run: What tells this run from others, see `run_digest`.
+        run: Digest of this run, see `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: str):
@@ -38,8 +38,8 @@ class Store:
         if place is None:
             return make()
         saved = Checkpoints(place, self.run)
-        found = saved.load_arrays()
-        if found is None:
-            found = make()
-            saved.save(1, found)
-        return found
+        arrays = saved.load_arrays()
+        if arrays is None:
+            arrays = make()
+            saved.save(1, arrays)
+        return arrays

@@ -25,8 +25,8 @@ class Traffic:
             that a party of SPU waits for, the mean of the parties.
         waits: Latencies, one way, that pass one after the other; of CrypTen, rounds.
         sent: Bytes that each party sends, by rank: the model owner, the data owner,
-            the helper. Where a public draw says which party does what, as in ABY3, the
-            expectation.
+            the helper. Where a public draw assigns the parties' roles, as in ABY3,
+            the expectation.
         received: Bytes that each party receives.
     """
 
@@ -42,7 +42,7 @@ class Traffic:
 
     @classmethod
     def sum(cls, parts: Iterable[Traffic]) -> Traffic:
-        """Return all of one or more, one after the other."""
+        """Return the sum of one or more, one after the other."""
         return functools.reduce(operator.add, parts)
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -69,7 +69,7 @@ class Traffic:
 
     @property
     def one_way(self) -> float:
-        """Bytes of the direction that has most, of any party."""
+        """The most bytes that a party sends, or receives."""
         return max(*self.sent, *self.received)
 
     @property
@@ -79,7 +79,7 @@ class Traffic:
 
 
 def check_engine(engine: str) -> EngineName:
-    """Return the name of an engine whose costs are known.
+    """Return the name of an engine, or raise if its costs are unknown.
 
     Args:
         engine: Such as "spu-aby3".

@@ -20,13 +20,13 @@ class Number:
     """A column of numbers, or of dates as days since 1970.
 
     Attributes:
-        name: Of the column.
+        name: Name of the column.
         kind: "number" or "date".
-        median: What a gap gets.
-        mean: Of the column, gaps filled.
+        median: Value that fills gaps.
+        mean: Mean of the column, gaps filled.
         scale: Its standard deviation, or 1.
-        gaps: Whether a feature more says where there was a gap.
-        form: How texts were written, one of `FORMS`; "" also of numbers and dates.
+        gaps: Whether one more feature marks gaps.
+        form: Format of texts, one of `FORMS`; "" also for numbers and dates.
     """
 
     name: str
@@ -113,8 +113,8 @@ class Category:
         """Return the features, `[n, len(feature_names)]`."""
         places = {category: i for i, category in enumerate(self.categories)}
         size = len(places) + self.others
-        found = [places.get(text, len(places)) for text in column.tolist()]
-        return np.eye(len(places) + 1)[np.array(found, int)][:, :size]
+        indices = [places.get(text, len(places)) for text in column.tolist()]
+        return np.eye(len(places) + 1)[np.array(indices, int)][:, :size]
 
 
 Column = Number | Category
@@ -184,7 +184,7 @@ def numbers_of(columns: Sequence[Column], x: np.ndarray) -> np.ndarray:
 
 
 def _check_units(names: Sequence[str], x: np.ndarray, start: int) -> None:
-    """Refuse other numbers than 0 and 1 from column `start` on."""
+    """Raise if numbers from column `start` on are not 0 or 1."""
     units = x[:, start:]
     wrong = (units != 0) & (units != 1)
     if wrong.any():
@@ -217,13 +217,13 @@ class Document:
         if not isinstance(self.columns, list) or not self.columns:
             raise ValueError("columns must be a list, not empty")
         if not isinstance(self.plan, dict) or not all(
-            isinstance(said, str) for said in self.plan.values()
+            isinstance(text, str) for text in self.plan.values()
         ):
             raise ValueError("plan must hold a text for each column")
 
 
 def read_columns(written: Sequence[Json]) -> tuple[Column, ...]:
-    """Return columns that `encode` wrote, which may come from anybody.
+    """Return columns that `encode` wrote, checked as untrusted input.
 
     Raises:
         ValueError: If they are something else.

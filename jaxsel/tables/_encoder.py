@@ -47,15 +47,15 @@ class TableEncoder:
     - Lists of numbers, such as embeddings, become a column for each place.
 
     So two rows that differ in a category are as far apart, on average, as two rows in a
-    number: their squared distance there is 2. What there is to learn, scikit-learn's
-    `ColumnTransformer` learns; it is kept as plain numbers and texts, so that an
-    encoder can be written as JSON. Costs O(n d), besides a sort of each column.
+    number: their squared distance there is 2. scikit-learn's `ColumnTransformer` is
+    fitted, and its statistics are kept as plain numbers and texts, so that an encoder
+    can be written as JSON. Costs O(n d), and a sort of each column.
 
     Args:
-        max_categories: Columns that a column of categories becomes at most.
+        max_categories: Maximum number of columns for a column of categories.
 
     Attributes:
-        plan: What became of each column: "number", "number, 3 gaps", "date",
+        plan: Encoding of each column: "number", "number, 3 gaps", "date",
             "7 categories".
 
     Examples:
@@ -213,7 +213,7 @@ class TableEncoder:
         return shares
 
     def _typed(self, table: Any) -> Any:
-        """Return the columns of a table as those that were fitted."""
+        """Return the columns of a table, converted to the kinds that were fitted."""
         self._check_fitted()
         frame: Any = as_frame("table", table)
         if sorted(frame.columns) != sorted(self.columns):
@@ -251,7 +251,7 @@ class TableEncoder:
         return numbers_of(self._columns, x)
 
     def to_json(self) -> str:
-        """Return what was learnt as JSON, for `from_json`.
+        """Return the fitted encoder as JSON, for `from_json`.
 
         It tells the medians, means, standard deviations and categories of the table
         that was fitted, and the counts in `plan`.
@@ -269,16 +269,16 @@ class TableEncoder:
         """Return the encoder that `to_json` wrote.
 
         Raises:
-            ValueError: If it is something else: what it holds is checked, not trusted.
+            ValueError: If it is something else: all of it is checked, not trusted.
         """
         document = read_json(text, "the encoder")
         check_format(document, _FORMAT, 1)
-        found = decode(Document, document)
-        columns = read_columns(found.columns)
-        if set(found.plan) != {column.name for column in columns}:
+        state = decode(Document, document)
+        columns = read_columns(state.columns)
+        if set(state.plan) != {column.name for column in columns}:
             raise ValueError("plan must say of each column what became of it")
-        encoder = cls(max_categories=found.max_categories)
-        encoder._columns, encoder.plan = columns, found.plan
+        encoder = cls(max_categories=state.max_categories)
+        encoder._columns, encoder.plan = columns, state.plan
         return encoder
 
     def _check_fitted(self) -> None:
@@ -324,7 +324,7 @@ def _describe(kind: str, column: Any) -> str:
 def _learned(
     fitted: Any, columns: Mapping[str, Typed], frame: Any
 ) -> tuple[Column, ...]:
-    """Return what the parts of a `ColumnTransformer` have learnt of columns by kind."""
+    """Return the statistics of columns that a fitted `ColumnTransformer` holds."""
     numbers = [c for c, column in columns.items() if column.kind != "category"]
     learnt: dict[str, Column] = {}
     if numbers:

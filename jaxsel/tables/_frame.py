@@ -26,7 +26,7 @@ def as_frame(name: str, table: Any) -> pandas.DataFrame:
     if isinstance(table, pd.DataFrame):
         frame = table
     elif hasattr(table, "schema") and hasattr(table, "to_pylist"):
-        # What pandas notes in Arrow's metadata would turn a column into the index.
+        # pandas' notes in Arrow's metadata would turn a column into the index.
         frame = table.to_pandas(ignore_metadata=True)
         frame = frame[[name for name in frame if not is_index(name)]]
     elif hasattr(table, "to_pandas"):

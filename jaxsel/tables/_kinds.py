@@ -1,4 +1,4 @@
-"""Decide what the columns of a table hold, and convert them."""
+"""Infer the kinds of the columns of a table, and convert them."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class _Unusable(Exception):
 def typed(
     frame: Any, known: Mapping[str, tuple[str, str]] | None = None
 ) -> dict[str, Typed]:
-    """Convert the columns of a table; warn of what was guessed.
+    """Convert the columns of a table, and warn of guesses.
 
     Args:
-        frame: Of pandas.
-        known: Kind and form of each column. If None, they are found out.
+        frame: A data frame of pandas.
+        known: Kind and form of each column; inferred if None.
 
     Raises:
         TypeError: If columns hold other objects than numbers, dates and texts.
@@ -159,9 +159,9 @@ def _convert(name: str, column: Any, kind: str, form: str) -> Typed:
     else:
         percent = False
     if ("percent" in form) != percent and not np.isnan(values).all():
-        here, before = ("with", "without") if percent else ("without", "with")
+        now, before = ("with", "without") if percent else ("without", "with")
         doubt(
-            f"column {name!r} is written {here} %, and was {before} it in the table "
+            f"column {name!r} is written {now} %, and was {before} it in the table "
             "that was fitted: the numbers are taken as they are"
         )
     return Typed(kind, form, values)
@@ -242,7 +242,7 @@ def _are_codes(reading: Reading, texts: list[str | None]) -> bool:
 
 
 def _tell(name: str, reading: Reading, texts: list[str | None], index: Any) -> None:
-    """Warn of what was guessed about a column of texts."""
+    """Warn of guesses about a column of texts."""
     signs = sorted({t for t in texts if t is not None and t.strip() and is_gap(t)})
     clauses = [reading.guess] if reading.guess else []
     if signs:

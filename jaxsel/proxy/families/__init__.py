@@ -110,7 +110,7 @@ def attention_emulator(entry: Mapping[str, Any]) -> Attention:
     """Return the family that a manifest's entry names.
 
     Args:
-        entry: What `entry()` returned. Fields that are None or False count as absent.
+        entry: Result of `entry()`. Fields that are None or False count as absent.
 
     Raises:
         ValueError: For an unknown family or field.
@@ -122,7 +122,7 @@ def norm_emulator(entry: Mapping[str, Any], *, eps: float = 1e-12) -> Norm:
     """Return the family that a manifest's entry names; "none" has no emulator.
 
     Args:
-        entry: What `entry()` returned. Fields that are None or False count as absent.
+        entry: Result of `entry()`. Fields that are None or False count as absent.
         eps: Of the layer norm.
 
     Raises:
@@ -136,7 +136,7 @@ def entropy_emulator(entry: Mapping[str, Any]) -> SecureScore:
     """Return the family that a manifest's entry names.
 
     Args:
-        entry: What `entry()` returned. Fields that are None or False count as absent.
+        entry: Result of `entry()`. Fields that are None or False count as absent.
 
     Raises:
         ValueError: For an unknown family or field.

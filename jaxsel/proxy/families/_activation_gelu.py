@@ -16,7 +16,7 @@ class GELU(Activation):
     """`x · sigmoid(1.5958 (x + 0.044715 x³))`.
 
     Its exponential leaves CrypTen's range from a size of 19 on, where it is x or 0 to
-    all digits, and what comes out then is noise.
+    all digits, and the result then is noise.
     """
 
     def apply(self, x: Float[jax.Array, "*n"]) -> Float[jax.Array, "*n"]:

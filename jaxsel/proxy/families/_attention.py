@@ -117,7 +117,7 @@ class Attention(abc.ABC):
 
     Attributes:
         by_length: Whether weights are divided by the number of tokens. Then the mask
-            is m L / len, and what it has multiplied is divided by L.
+            is m L / len, and products with it are divided by L.
         masked: Whether padding is taken out by multiplying with the mask.
         reads_scores: Whether there are queries, keys and scores at all.
     """
@@ -147,11 +147,11 @@ class Attention(abc.ABC):
     def nonlinearity(
         self, batches: Callable[[], Scores], mask: np.ndarray
     ) -> Nonlinearity | None:
-        """Return what the family's MLP is to imitate; None where it has no MLP.
+        """Return the operation that the family's MLP imitates; None without an MLP.
 
         Args:
             batches: As in `fit_batches`.
-            mask: That of all samples, `[n, L]`.
+            mask: The mask of all samples, `[n, L]`.
         """
         del batches, mask
         return None
@@ -181,13 +181,13 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def weights(self, at: AttentionPlace, scores: Any) -> Steps:
-        """Turn scores into weights, but for the mask on them and what divides them."""
+        """Turn scores into weights, before their mask and their division."""
 
     @abc.abstractmethod
     def check(self, ranges: Ranges, params: Arrays) -> None:
         """Refuse scores that may leave the ring, by `ranges.fits`."""
 
-    # What follows is the same for nearly all families.
+    # From here on nearly all families are the same.
 
     def on_weights(self, at: AttentionPlace) -> bool:
         """Return whether the mask multiplies the weights, and not keys and values.
@@ -197,7 +197,7 @@ class Attention(abc.ABC):
         return self._masks(at) and at.rows < at.width
 
     def mask(self, at: AttentionPlace) -> Any:
-        """Return what padding is multiplied by, `[n, L]`; None without padding."""
+        """Return the mask, or its share by length, `[n, L]`; None without padding."""
         inputs = at.run.inputs
         return inputs.share if self.by_length else inputs.mask
 
@@ -217,7 +217,7 @@ class Attention(abc.ABC):
         )
 
     def spare(self, at: AttentionPlace | AttentionWeights) -> float:
-        """Return what the four maps are multiplied by, a power of two.
+        """Return the power of two that the four maps are multiplied by.
 
         Weights are small numbers, of which fixed point keeps few digits. Where one row
         is read, products of two maps stay large until the scores and the added row,
@@ -227,7 +227,7 @@ class Attention(abc.ABC):
         return 2.0**bits if self.absorbs(at) else 1.0
 
     def steps(self, at: AttentionPlace, x: Any) -> Steps:
-        """Return what attention adds to the rows, and the head's columns of the rows.
+        """Return attention's output for the residual, and the head's columns of rows.
 
         The added rows have the head's columns behind them. Without any, the second
         result is None.
@@ -259,7 +259,7 @@ class Attention(abc.ABC):
         Not called where `absorbs` says so.
         """
         key, value = yield from self.mask_rows(at, key, value)
-        query, key, value = (at.split(each) for each in (query, key, value))
+        query, key, value = (at.split(part) for part in (query, key, value))
         scores = yield at.call("scores", "matmul", query, key.transpose(2, 3))
         weights = yield from self.weights(at, scores)
         if self.on_weights(at):
@@ -267,13 +267,14 @@ class Attention(abc.ABC):
         return (yield from self.attend(at, weights, value))
 
     def mix_rows(self, at: AttentionPlace, query: Any, x: Any) -> Steps:
-        """Return what `mix` does, of the rows themselves: see `absorbs`."""
+        """Return the weighted values as `mix` does, from the rows: see `absorbs`."""
         weight = at.weight("key.weight", at.heads, at.width, at.hidden + 1)
         queries = yield at.call("key", "matmul", at.split(query), weight)
         queries = queries.squeeze(2)
         scores = yield at.call(
             "scores", "matmul", queries[..., : at.hidden], x.transpose(1, 2)
         )
+        # The last column is the query times the key's bias, alike for all rows.
         scores = (scores + queries[..., at.hidden :]).unsqueeze(2)
         if self.spare(at) > 1:
             scores = scores / self.spare(at) ** 2
@@ -310,12 +311,12 @@ class Attention(abc.ABC):
         query, key, value, out = (
             given.linears[name] for name in ("query", "key", "value", "out")
         )
-        found = self.fold(given.params, heads=given.heads, length=given.length)
-        query_scale = np.repeat(found.query, given.width) * given.width**-0.5
+        folded = self.fold(given.params, heads=given.heads, length=given.length)
+        query_scale = np.repeat(folded.query, given.width) * given.width**-0.5
         query = query[0] * query_scale, query[1] * query_scale
-        value_scale = np.repeat(found.value, given.width)
+        value_scale = np.repeat(folded.value, given.width)
         value = value[0] * value_scale, value[1] * value_scale
-        operands = dict(found.arrays)
+        operands = dict(folded.arrays)
         if self.absorbs(given):
             none = np.zeros(given.beside.shape[1])
             spare = self.spare(given)
@@ -323,6 +324,7 @@ class Attention(abc.ABC):
             operands |= named("query", (weights, np.append(spare * query[1], none)))
             operands["key.weight"] = spare * _by_head(given, key).transpose(1, 2, 0)
             operands["value.weight"] = spare * _by_head(given, value).transpose(1, 0, 2)
+            # The output is spare² times as large until `steps` divides it.
             out = spare * out[0], spare**2 * out[1]
         elif given.folded:
             weights = np.hstack([query[0], key[0], value[0], given.beside])
@@ -340,8 +342,8 @@ class Attention(abc.ABC):
 
 def _by_head(given: AttentionWeights, linear: Linear) -> np.ndarray:
     """Return a map with its bias as the last row, `[H + 1, heads, width]`."""
-    whole = np.concatenate([linear[0], linear[1][None]])
-    return whole.reshape(given.hidden + 1, given.heads, given.width)
+    stacked = np.concatenate([linear[0], linear[1][None]])
+    return stacked.reshape(given.hidden + 1, given.heads, given.width)
 
 
 def named(name: str, linear: Linear) -> Arrays:

@@ -1,4 +1,4 @@
-"""Attention as it is: the softmax."""
+"""Exact attention: the softmax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._ranges import LARGEST_EXPONENT, Ranges
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxAttention(Attention):
-    """The softmax itself, over what the mask counts."""
+    """The softmax itself, over the tokens of the mask."""
 
     masked: ClassVar[bool] = False  # padding is taken out before the softmax
 
@@ -50,12 +50,13 @@ class SoftmaxAttention(Attention):
 
 
 def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Return the softmax over what the mask counts; 0 elsewhere.
+    """Return the softmax over the tokens of the mask; 0 elsewhere.
 
     Args:
         scores: `[..., heads, rows, L]`.
         mask: `[..., L]`; None counts all. A sample without any token has weights 0.
     """
+    # Without any token the maximum is -inf and the sum 0: neither may give a NaN.
     m = spread(mask, scores) > 0
     top = jnp.max(scores, axis=-1, keepdims=True, where=m, initial=-jnp.inf)
     e = jnp.where(m, jnp.exp(scores - jnp.where(jnp.isfinite(top), top, 0)), 0)
@@ -63,7 +64,7 @@ def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def attention_r2(weights: jax.Array, scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return how much better than uniform attention the weights are.
+    """Return the R² of attention weights, relative to uniform attention.
 
     1 is the softmax, 0 no better than equal weights, below 0 worse: 1 - sum of squared
     errors over that of uniform attention, over the rows and columns of tokens.

@@ -54,7 +54,7 @@ class MLPAttention(Attention):
         source: Source = "rows",
         n_points: int = 1_024_000,
     ) -> Params:
-        """Train one MLP; `train_mlps` trains those of all layers and widths at once.
+        """Train one MLP; `train_mlps` trains the MLPs of all layers and widths at once.
 
         Args:
             scores: `[n, heads, rows, L]`.
@@ -75,7 +75,7 @@ class MLPAttention(Attention):
     def nonlinearity(
         self, batches: Callable[[], Scores], mask: np.ndarray
     ) -> Nonlinearity:
-        """Return the softmax of these scores; `mask` is that of all samples."""
+        """Return the softmax of these scores; `mask` covers all samples."""
         return _observe_batches(batches(), mask)
 
     def apply(
@@ -132,8 +132,8 @@ def observe_attention(
     Args:
         scores: `[n, heads, rows, L]`.
         mask: `[n, L]`; the rows of padding are left out.
-        limit: At most so many rows are kept, drawn without replacement: the same ones
-            in each call.
+        limit: The most rows to keep, drawn without replacement: the same ones in each
+            call.
     """
     batch = np.asarray(scores), np.asarray(mask, bool)
     return _observe_batches([batch], batch[1], limit=limit)
@@ -142,11 +142,11 @@ def observe_attention(
 def _observe_batches(
     batches: Scores, mask: np.ndarray, *, limit: int = _ROWS
 ) -> Nonlinearity:
-    """Do as `observe_attention`, with scores that are too many for the memory.
+    """Observe as `observe_attention` does, in batches of scores.
 
     Args:
         batches: All scores; gone through once.
-        mask: That of all samples, `[n, L]`.
+        mask: The mask of all samples, `[n, L]`.
         limit: As in `observe_attention`.
     """
     mask = np.asarray(mask, bool)
@@ -160,11 +160,12 @@ def _observe_batches(
             counted = np.broadcast_to(mask[:, None, :rows], (len(mask), heads, rows))
             sample, head, row = np.nonzero(counted)
             if len(sample) > limit:
+                # Drawn of all samples at once: how they are batched does not matter.
                 rng = np.random.default_rng(0)
                 drawn = rng.choice(len(sample), limit, replace=False)
                 sample, head, row = sample[drawn], head[drawn], row[drawn]
             kept = np.empty((len(sample), length), np.float32)
-        here = np.flatnonzero((sample >= start) & (sample < start + len(scores)))
-        kept[here] = scores[sample[here] - start, head[here], row[here]]
+        indices = np.flatnonzero((sample >= start) & (sample < start + len(scores)))
+        kept[indices] = scores[sample[indices] - start, head[indices], row[indices]]
         start += len(scores)
     return Nonlinearity.observe("softmax", kept, mask[sample])

@@ -98,8 +98,8 @@ class PowerAttention(Attention):
             for a hinge `slope [heads]` and `knot [heads]`.
         """
         del key
-        whole = np.asarray(scores), np.asarray(mask)
-        return self.fit_batches(lambda: [whole])
+        batch = np.asarray(scores), np.asarray(mask)
+        return self.fit_batches(lambda: [batch])
 
     def fit_batches(self, batches: Callable[[], Scores]) -> Params:
         """Fit as `fit` does, to scores that are too many for the memory.
@@ -145,8 +145,8 @@ class PowerAttention(Attention):
         """Return the form's operands, its scale in the query and its sign in values."""
         del heads
         form = FORMS[self.form]
-        found, scale, sign = form.fold(*form.terms(params))
-        arrays = {f"attention.{k}": v[:, None, None] for k, v in found.items()}
+        operands, scale, sign = form.fold(*form.terms(params))
+        arrays = {f"attention.{k}": v[:, None, None] for k, v in operands.items()}
         if self.bias:
             arrays["table"] = params["bias"] * sign[:, None, None] * length
         return Folded(arrays, scale, sign)
@@ -174,8 +174,9 @@ class PowerAttention(Attention):
         if not self._by_context(at):
             return (yield from super().mix(at, query, key, value))
         key, value = yield from self.mask_rows(at, key, value)
-        query, key, value = (at.split(each) for each in (query, key, value))
+        query, key, value = (at.split(part) for part in (query, key, value))
         # q (KᵀV) for (q Kᵀ) V; one more column for the constant.
+        # Times 0: a public number as an operand of the engine, of this shape.
         ones = key[..., :1] * 0 + 1
         keys = at.run.cat([key, ones]).transpose(2, 3)
         inner = yield at.call("context", "matmul", keys, value)

@@ -1,4 +1,4 @@
-"""The base of families of attention whose weights are divided by their sum."""
+"""The base of families of attention with weights divided by their sum."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class SummedAttention(Attention):
 
     Attributes:
         usual: The weight of a score of 0, before the division.
-        smallest_unit: What weights are divided by at least in the secure run: a power
-            of two near the usual weight, or 1.
+        smallest_unit: The least divisor of weights in the secure run: a power of two
+            near the usual weight, or 1.
     """
 
     by_length: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class SummedAttention(Attention):
 
     @abc.abstractmethod
     def function(self, scores: jax.Array) -> jax.Array:
-        """Return f of the scores: what `weights` computes in secret."""
+        """Return f of the scores, as `weights` computes it in secret."""
 
     @abc.abstractmethod
     def largest_weight(self, bound: float) -> float:
@@ -65,7 +65,7 @@ class SummedAttention(Attention):
         return self._masks(at)
 
     def unit(self, bound: float) -> int:
-        """Return what weights are divided by, for a mean that suits the reciprocal.
+        """Return the divisor of weights that brings their mean into reciprocal's range.
 
         CrypTen's converges up to 666, and loses the fewest digits near 1, where most
         weights are: (t + 5)² over 32, or exp(t). A power of two, from the bound on the

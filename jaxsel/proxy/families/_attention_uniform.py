@@ -46,6 +46,7 @@ class UniformAttention(Attention):
     def steps(self, at: AttentionPlace, x: Any) -> Steps:
         """Return the mean of the rows behind one linear map, as `Attention.steps`."""
         columns, beside = at.hidden, None
+        # The mean commutes with linear maps: folded, one map follows it.
         if not at.folded:
             columns = at.columns
             x = yield from at.linear("value", x, columns)

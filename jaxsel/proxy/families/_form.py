@@ -19,7 +19,7 @@ Solution = tuple[np.ndarray, np.ndarray | None, float]
 
 
 class Form(abc.ABC):
-    """A function of the scores whose coefficients are fitted by head.
+    """A function of the scores, with coefficients fitted by head.
 
     A form must write `fold`, `steps` and `largest`; one with more than powers also
     `candidates`, `fit` and `apply`.

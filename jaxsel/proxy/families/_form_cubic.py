@@ -29,16 +29,18 @@ class Cubic(Form):
         )
         scale = np.cbrt(c3)
         p2, p1 = c2 / scale**2, c1 / scale
-        found: dict[str, list[float]] = {"root": [], "shift": [], "offset": []}
+        operands: dict[str, list[float]] = {"root": [], "shift": [], "offset": []}
         for monic in zip(c0, p1, p2, np.ones_like(c3), strict=True):
+            # Split off a real root and complete the square. Rounding leaves real roots
+            # small imaginary parts; the root nearest 0 keeps operands small.
             roots = np.polynomial.polynomial.polyroots(monic)
             real = roots[np.abs(roots.imag) <= 1e-6 * (1 + np.abs(roots))].real
             root = -real[np.argmin(np.abs(real))]
             shift = (monic[2] - root) / 2
-            found["root"].append(root)
-            found["shift"].append(shift)
-            found["offset"].append(monic[1] - 2 * root * shift - shift**2)
-        return {k: np.array(v) for k, v in found.items()}, scale, np.ones_like(c3)
+            operands["root"].append(root)
+            operands["shift"].append(shift)
+            operands["offset"].append(monic[1] - 2 * root * shift - shift**2)
+        return {k: np.array(v) for k, v in operands.items()}, scale, np.ones_like(c3)
 
     def steps(self, at: Place, get: Callable[[str], Any], t: Any) -> Steps:
         square = yield at.call("square", "square", t + get("shift"))
@@ -46,9 +48,9 @@ class Cubic(Form):
         return (yield at.call("cube", "mul", t + get("root"), inner))
 
     def largest(self, terms: tuple[np.ndarray, ...], bound: float) -> float:
-        found, scale, _ = self.fold(*terms)
+        operands, scale, _ = self.fold(*terms)
         root, shift, offset = (
-            np.abs(found[name]) for name in ("root", "shift", "offset")
+            np.abs(operands[name]) for name in ("root", "shift", "offset")
         )
         u = bound * np.abs(scale)
         return float((((u + shift) ** 2 + offset) * (u + root)).max())

@@ -34,9 +34,9 @@ class Hinge(Form):
         ]
         errors = np.array([[error for *_, error in row] for row in tries])
         best: list[int] = errors.argmin(axis=0).tolist()
-        found = [tries[i][head] for head, i in enumerate(best)]
-        slope = np.array([c[-1] for c, *_ in found]) / spread
-        return found, {"slope": slope, "knot": _KNOTS[best] * spread}
+        solutions = [tries[i][head] for head, i in enumerate(best)]
+        slope = np.array([c[-1] for c, *_ in solutions]) / spread
+        return solutions, {"slope": slope, "knot": _KNOTS[best] * spread}
 
     def apply(self, params: Mapping[str, jax.Array], t: jax.Array) -> jax.Array:
         bent = params["slope"] * jax.nn.relu(t - params["knot"])
@@ -58,12 +58,12 @@ class Hinge(Form):
         # u rises with t, or where the ReLU is turned falls with it.
         sign = np.where(turned, -1.0, 1.0) * np.sign(base)
         scale = np.where(turned, -1.0, 1.0) * np.abs(base)
-        found = {
+        operands = {
             "offset": sign * constant,
             "knot": scale * knot,
             "slope": sign * slope / np.abs(base),
         }
-        return found, scale, sign
+        return operands, scale, sign
 
     def steps(self, at: Place, get: Callable[[str], Any], t: Any) -> Steps:
         bent = yield at.call("relu", "relu", t - get("knot"))
@@ -71,8 +71,8 @@ class Hinge(Form):
         return t + bent + get("offset")
 
     def largest(self, terms: tuple[np.ndarray, ...], bound: float) -> float:
-        found, scale, _ = self.fold(*terms)
-        found = {name: np.abs(value) for name, value in found.items()}
+        operands, scale, _ = self.fold(*terms)
+        operands = {name: np.abs(value) for name, value in operands.items()}
         u = bound * np.abs(scale)
-        bent = found["slope"] * (u + found["knot"])
-        return float((u + bent + found["offset"]).max())
+        bent = operands["slope"] * (u + operands["knot"])
+        return float((u + bent + operands["offset"]).max())

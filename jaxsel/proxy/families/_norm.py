@@ -43,7 +43,7 @@ class Norm(abc.ABC):
         return {}
 
     def nonlinearity(self, variance: np.ndarray) -> Nonlinearity | None:
-        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        """Return the operation that the family's MLP imitates; None without an MLP."""
         del variance
         return None
 
@@ -72,7 +72,7 @@ class Norm(abc.ABC):
         return {}
 
     def gain(self, params: Arrays, unit: float) -> float:
-        """Return what `factor` leaves to the gain, which is multiplied by it."""
+        """Return the constant of `factor` that goes into the norm's gain."""
         del params, unit
         return 1.0
 
@@ -83,7 +83,7 @@ class Norm(abc.ABC):
         `scaled_variance` gives the variance in its unit, and has it watched.
         """
 
-    # What follows is the same for nearly all families.
+    # From here on nearly all families are the same.
 
     def steps(
         self, at: Place, x: Any, *, scale: bool = True, gain: bool = True
@@ -120,9 +120,9 @@ class Norm(abc.ABC):
 
 
 def variance_unit(at: Place) -> float:
-    """Return what variances are divided by: the public power of two that bounds them.
+    """Return the public power of two that bounds variances, and divides them.
 
-    So fixed-point numbers are of a useful size. 1 where there is no bound.
+    It keeps fixed-point numbers of a useful size. 1 where there is no bound.
     """
     return at.unit("variance", 1.0)
 
@@ -159,6 +159,7 @@ def relative_fit(columns: np.ndarray, v: np.ndarray, eps: float) -> np.ndarray:
     """Return the coefficients of `1 / sqrt(v + eps)`, of least relative error."""
     root = np.sqrt(v + eps)
     # A relative error of the factor is an error of the norm's output of that share.
+    # Columns are scaled to one size, since `rcond` is relative to the largest.
     weighted = columns * root[:, None]
     scale: np.ndarray = np.sqrt((weighted**2).mean(0)) + 1e-300
     return np.linalg.lstsq(weighted / scale, np.ones_like(v), rcond=1e-10)[0] / scale

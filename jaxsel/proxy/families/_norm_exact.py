@@ -1,4 +1,4 @@
-"""The norm as it is."""
+"""The exact norm."""
 
 from __future__ import annotations
 

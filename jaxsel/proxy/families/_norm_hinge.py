@@ -48,8 +48,8 @@ class HingeNorm(Norm):
         knots = np.quantile(v, np.arange(1, self.width + 1) / (self.width + 1))
         hinges = np.maximum(v[:, None] - knots, 0)
         columns = np.column_stack([np.ones_like(v), v, hinges])
-        found = relative_fit(columns, v, self.eps)
-        return as_params(affine=found[:2], slopes=found[2:], knots=knots)
+        coefficients = relative_fit(columns, v, self.eps)
+        return as_params(affine=coefficients[:2], slopes=coefficients[2:], knots=knots)
 
     def apply(
         self, params: Params, variance: Float[jax.Array, "*n"]

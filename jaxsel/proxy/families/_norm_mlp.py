@@ -45,7 +45,7 @@ class MLPNorm(Norm):
         source: Source = "rows",
         n_points: int = 1_024_000,
     ) -> Params:
-        """Train one MLP; `train_mlps` trains those of all layers and widths at once.
+        """Train one MLP; `train_mlps` trains the MLPs of all layers and widths at once.
 
         Args:
             variance: Observed variances above zero, of any shape.

@@ -22,8 +22,7 @@ from ._place import Arrays, Place, Shapes, Steps
 class PolynomialNorm(Norm):
     """A polynomial of the variance: no ReLU, `degree - 1` products of one number a row.
 
-    Sound where the variance stays within what it was fitted on: beyond that a high
-    degree goes astray.
+    Sound for variances in the fitted range: beyond it a high degree goes astray.
 
     Attributes:
         degree: 1 is the manifest's "linear".
@@ -52,8 +51,8 @@ class PolynomialNorm(Norm):
         v = check_variances(variance)
         shift, scale = v.mean(), 1 / max(v.std(), 1e-12)
         powers = ((v - shift) * scale)[:, None] ** np.arange(self.degree + 1)
-        found = relative_fit(powers, v, self.eps)
-        return as_params(coefficients=found, shift=shift, scale=scale)
+        coefficients = relative_fit(powers, v, self.eps)
+        return as_params(coefficients=coefficients, shift=shift, scale=scale)
 
     def apply(
         self, params: Params, variance: Float[jax.Array, "*n"]
@@ -78,8 +77,9 @@ class PolynomialNorm(Norm):
         shift, scale = params["shift"], params["scale"]
         inner = np.polynomial.Polynomial([-shift * scale, scale * unit])
         terms = np.zeros(len(params["coefficients"]))
-        found = np.polynomial.Polynomial(params["coefficients"])(inner).coef
-        terms[: len(found)] = found
+        # NumPy trims leading coefficients of 0.
+        composed = np.polynomial.Polynomial(params["coefficients"])(inner).coef
+        terms[: len(composed)] = composed
         weight = terms[1:] if self.degree == 1 else terms[1:, None]
         return {"norm.weight": weight, "norm.bias": terms[:1]}
 

@@ -60,10 +60,11 @@ class SquaredNorm(Norm):
         v = check_variances(variance) + self.eps
         mean: float = v.mean()
         apart, root = v / mean - 1, (v / mean) ** 0.25
-        # What the tangent leaves: variances that hardly differ give no slope of theirs.
+        # The tangent's residual: variances that hardly differ give no slope of theirs.
+        # Relative errors: columns are multiplied by the inverse of their target.
         columns = np.column_stack([root, apart * root])
-        rest = 1 - (1 - apart / 4) * root
-        level, slope = np.linalg.lstsq(columns, rest, rcond=1e-6)[0] + [1, -0.25]
+        residual = 1 - (1 - apart / 4) * root
+        level, slope = np.linalg.lstsq(columns, residual, rcond=1e-6)[0] + [1, -0.25]
         c = slope * mean**-1.25
         c0 = (level - slope) * mean**-0.25 + c * self.eps
         return as_params(affine=[c0, c])
@@ -99,11 +100,11 @@ def _line(params: Arrays, unit: float) -> tuple[float, float]:
     """Return c0 and c of the variance in its unit, times the root of a public power.
 
     The power brings factors near 1. A slope below c0 / 64 or 2^-10 is raised to it:
-    else the square would drown in fixed point what it is there for. That changes the
-    factor by less than a share of 1/32, or 2^-9.
+    else a large shift would leave the variance no digits in fixed point. That changes
+    the factor by less than a share of 1/32, or 2^-9.
     """
     root = 2.0 ** (_power(unit) / 2)
-    c0, c = (float(each) * root for each in params["affine"])
+    c0, c = (float(value) * root for value in params["affine"])
     c *= unit
     return c0, math.copysign(max(abs(c), abs(c0) / 64, 2.0**-10), c)
 

@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
     Attributes:
         place: The part of the model, such as "layers.0".
-        name: What it computes there, such as "scores".
+        name: Its result there, such as "scores".
         kind: The primitive, see `Operation`.
         operands: Its operands.
         degree: The highest power, of `powers`; how many numbers, of `highest`.
@@ -97,10 +97,10 @@ class Run:
         weight: Return the secret operand of a name and shape.
         inputs: The batch.
         cat: Join operands along the last axis.
-        spare_bits: By how many bits attention's weights are larger than they are, as
-            `fold` was told.
+        spare_bits: By how many bits attention's weights are larger, as `fold` was
+            given it.
         watched: Operands `[n, m]` that are not below zero where a sample's numbers lie
-            within the manifest's bounds; None if nobody watches.
+            within the manifest's bounds; None if they are not checked.
     """
 
     manifest: Manifest
@@ -113,7 +113,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A part of a run, under whose name its operations and weights go.
+    """A part of a run, which names its operations and its weights.
 
     Attributes:
         run: The run.
@@ -159,15 +159,15 @@ class Place:
         return self.bound(f"{name}_unit", self.bound(name, default))
 
     def watch(self, value: Any, low: float, high: float) -> None:
-        """Count a sample out where a number does not lie from `low` to `high`.
+        """Mark samples that have a number outside of `low` to `high`.
 
         A number that has left the ring lies anywhere in it, so that both ends are
         compared.
 
         Args:
             value: Numbers `[n, ...]`.
-            low: Public, as `high` is.
-            high: Likewise.
+            low: Public lower bound.
+            high: Public upper bound.
         """
         if self.run.watched is not None:
             flat = value.reshape(-1, math.prod(value.shape[1:]))
@@ -180,7 +180,7 @@ class Place:
         return product + self.weight(f"{name}.bias", columns) if bias else product
 
     def mlp(self, name: str, x: Any, width: int, columns: int) -> Steps:
-        """Apply the MLP whose weights `fold_mlp` named."""
+        """Apply an MLP with the weights that `fold_mlp` names."""
         inner = yield from self.linear(f"{name}_in", x, width)
         inner = yield self.call(f"{name}_relu", "relu", inner)
         return (yield from self.linear(f"{name}_out", inner, columns))
@@ -212,5 +212,5 @@ def times(x: Any, factor: float) -> Any:
     In fixed point a small factor is rounded, a large divisor is not.
     """
     inverse = 1 / factor
-    whole = round(inverse)
-    return x / whole if math.isclose(inverse, whole, rel_tol=1e-12) else x * factor
+    divisor = round(inverse)
+    return x / divisor if math.isclose(inverse, divisor, rel_tol=1e-12) else x * factor

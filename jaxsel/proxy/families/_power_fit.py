@@ -39,12 +39,13 @@ def fit_heads(
     def solve(head: int, chosen: list[int]) -> Solution:
         return _solve(sums, head, chosen, bias)
 
-    found, extra = form.fit(solve, spread)
+    solutions, extra = form.fit(solve, spread)
+    # From scores in units of their spread back to scores.
     scale = spread[:, None] ** np.arange(form.degree + 1)
-    coefficients = np.array([c[: form.degree + 1] for c, *_ in found]) / scale
+    coefficients = np.array([c[: form.degree + 1] for c, *_ in solutions]) / scale
     params = {"coefficients": coefficients, **extra}
     if bias:
-        params["bias"] = np.array([table for _, table, _ in found])
+        params["bias"] = np.array([table for _, table, _ in solutions])
     return params
 
 
@@ -112,8 +113,10 @@ def _moments(
     counted = _counted(scores, mask)
     t = (centred(scores, share) if centre else scores) / spread[:, None, None]
     features = [t**power for power in range(form.degree + 1)] + form.candidates(t)
+    # Weights are f(t) m / len: the share belongs to the features.
     x = jnp.stack(features) * (share * counted)  # [f, n, heads, rows, L]
     masked = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
+    # A chunk is filled up with samples of no token, whose softmax would be NaN.
     masked = jnp.where(mask.any(-1)[:, None, None, None], masked, 0)
     y = jax.nn.softmax(masked, axis=-1) * counted
     product = functools.partial(jnp.einsum, precision="highest")
@@ -133,15 +136,15 @@ def _solve(sums: Arrays, head: int, chosen: list[int], bias: bool) -> Solution:
     xy: np.ndarray = sums["xy"][head][chosen]
     yy = sums["yy"][head]
     x, y, n = sums["x"][chosen][:, head], sums["y"][head], sums["n"]
-    table, count, whole = None, np.maximum(n, 1), np.diag(xx)
+    table, count, diagonal = None, np.maximum(n, 1), np.diag(xx)
     if bias:
         # Within cells: each cell's own mean is taken by the table.
         xx = xx - np.einsum("aij,bij->ab", x / count, x)
         xy = xy - np.einsum("aij,ij->a", x / count, y)
         yy = yy - np.sum(y * y / count)
-    # Samples of one length leave the constant to the table: what is left of it then is
-    # but rounding of the sums, which are of float32.
-    scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * whole, np.diag(xx), np.inf))
+    # Samples of one length leave the constant to the table: its diagonal then is but
+    # rounding of the sums, which are of float32.
+    scale = np.sqrt(np.where(np.diag(xx) > 1e-5 * diagonal, np.diag(xx), np.inf))
     c = np.linalg.lstsq(xx / np.outer(scale, scale), xy / scale, rcond=1e-7)[0] / scale
     if bias:
         table = _shrunk((y - np.einsum("a,aij->ij", c, x)) / count, n)
@@ -159,4 +162,5 @@ def _shrunk(table: np.ndarray, n: np.ndarray) -> np.ndarray:
     weight = np.bincount(group.ravel(), n.ravel(), size)
     mean = np.bincount(group.ravel(), (n * table).ravel(), size)
     mean = (mean / np.maximum(weight, 1))[group]
+    # As if each cell had _SHRINK more samples, all at the mean.
     return mean + n / (n + _SHRINK) * (table - mean)

@@ -33,7 +33,7 @@ class Ranges:
     at: str = ""
 
     def under(self, at: str) -> Ranges:
-        """Return those of a part."""
+        """Return the ranges of one part of the model."""
         return dataclasses.replace(self, at=at)
 
     @property
@@ -60,9 +60,9 @@ class Ranges:
 
         Args:
             name: The place.
-            what: What has this value there.
+            what: The quantity, as the message calls it.
             value: The largest absolute value.
-            limit: What it must stay below; a product's range in the ring if None.
+            limit: Its upper limit, exclusive; a product's range in the ring if None.
 
         Raises:
             ValueError: If it does not fit: the place and both numbers are named.

@@ -40,7 +40,7 @@ class SecureScore(abc.ABC):
         return {}
 
     def nonlinearity(self, logits: np.ndarray) -> Nonlinearity | None:
-        """Return what the family's MLP is to imitate; None where it has no MLP."""
+        """Return the operation that the family's MLP imitates; None without an MLP."""
         del logits
         return None
 
@@ -53,7 +53,7 @@ class SecureScore(abc.ABC):
     def rank(
         self, params: Params, logits: Float[jax.Array, "*n C"], kind: str
     ) -> Float[jax.Array, "*n"]:
-        """Return what samples are ranked by where the manifest asks for this kind.
+        """Return the numbers that rank samples by the manifest's kind of score.
 
         Any kind, unless a family says otherwise: all rank two classes alike.
         """

@@ -1,4 +1,4 @@
-"""The scores as they are: the entropy, or the margin."""
+"""The exact scores: the entropy, or the margin."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ExactEntropy(SecureScore):
         if manifest.head.n_classes == 2:
             return -(yield at.call("margin", "abs", lead(logits))).squeeze(1)
         first, place = yield at.call("first", "max", logits)
-        # What is first is taken below everything else.
+        # The first one is taken below all others.
         bound = manifest.fixed_point.bounds.get("head.logits", 256.0)
         others = logits - place * mask_offset(bound)
         second, _ = yield at.call("second", "max", others)
@@ -84,5 +84,5 @@ class ExactEntropy(SecureScore):
 
 
 def mask_offset(bound: float) -> int:
-    """Return what takes the largest logit below all others, of a bound on them."""
+    """Return an offset that takes the largest logit below all others, from a bound."""
     return int(4 * bound) + 1

@@ -46,7 +46,7 @@ class MLPEntropy(SecureScore):
         n_points: int = 1_024_000,
         seeds: int = 1,
     ) -> Params:
-        """Train one MLP; `train_mlps` trains those of all layers and widths at once.
+        """Train one MLP; `train_mlps` trains the MLPs of all layers and widths at once.
 
         Args:
             logits: Observed logits `[n, C]`.
