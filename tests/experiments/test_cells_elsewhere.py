@@ -205,6 +205,7 @@ def test_mycroft_by_networks_and_on_a_targets_features(here, small, kind, capsys
 def test_values_see_small_images_where_there_is_no_target(here, small):
     sizes = values.SIZES
     read = values.read_samples("photos", None, ("others",), sizes, most=30)
+    assert read.foreign is not None
     assert read.part.x.shape[1:] == read.foreign.shape[1:] == (32, 32, 3)
     assert len(read.part.other_x) == 20
     assert read.foreign.shape[0] == 240
