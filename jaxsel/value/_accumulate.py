@@ -63,7 +63,7 @@ def accumulate(
     owners: Any,
     progress: bool,
 ) -> Values:
-    """Map a kernel over all validation points and combine what it returns.
+    """Map a kernel over all validation points and reduce its results.
 
     Args:
         kernel: Values the training points for one validation point. Hashable: it is
@@ -159,14 +159,14 @@ def accumulate(
 
 @dataclasses.dataclass(frozen=True)
 class _Sums:
-    """A kernel whose values are summed over the points of each owner."""
+    """A kernel with values summed over each owner's points."""
 
     kernel: Kernel
     count: int
 
     @property
     def orders(self) -> bool:
-        """True if the kernel takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return getattr(self.kernel, "orders", False)
 
     def __call__(
@@ -192,7 +192,7 @@ class _ByValidation:
         x_val: np.ndarray | jax.Array,
         length: int,
     ) -> None:
-        """Put what all validation points share on every device."""
+        """Replicate the arrays that all validation points share."""
         self._plan, self._n = plan, length
         (features, queries), source = prepare_exact(x, x_val, metric=plan.metric)
         self.queries = np.asarray(queries)
@@ -230,7 +230,7 @@ class _ByValidation:
 def _merge(
     merge: Callable[..., Any], sharding: jax.NamedSharding | None
 ) -> Callable[..., Any]:
-    """Return a program for a layout's `merge`, its results split or not."""
+    """Compile a layout's `merge`, with its results sharded or replicated."""
     return jax.jit(merge, static_argnums=(1, 2), out_shardings=sharding)
 
 
@@ -280,7 +280,7 @@ def _step(
 def _check_split(
     n: int, devices: int, mesh: jax.sharding.Mesh | None, reduce: Reduce
 ) -> None:
-    """Refuse to leave split what can't be."""
+    """Raise if the result cannot stay sharded."""
     if mesh is None:
         raise ValueError("gather must be True without a mesh, got False")
     if reduce is None:

@@ -54,8 +54,8 @@ def adjusted_semivalue(
     Use it where trainings are dear: in nearly all games that we measured it needs the
     fewest of all estimators here for the same error, if ten a player are affordable.
     A model of the utility, whose own semivalue is known exactly, is fitted to the
-    coalitions that were trained; the values are those of the model, plus the weighted
-    mean of what it gets wrong. The model for a coalition is fitted to all others and
+    coalitions that were trained; the values are the model's own, plus the weighted
+    mean of its residuals. The model for a coalition is fitted to all others and
     chosen by half of these, so that estimates are unbiased, however bad the model is.
 
     Coalitions are sampled by size; each size with at least a thousandth of the weight
@@ -149,7 +149,7 @@ def adjusted_semivalue(
 
 @dataclasses.dataclass(frozen=True)
 class _Adjusted:
-    """Utilities of all samples so far, and what they say together."""
+    """Regression-adjusted estimates from the utilities of all samples so far."""
 
     method: str
     strata: Strata
@@ -186,7 +186,7 @@ class _Adjusted:
         yield Part(used, (used, worth, np.packbits(masks, axis=1)))
 
     def added(self, state: State, sums: Sums) -> State:
-        """Return the samples of a state with those of a part."""
+        """Append a part's samples to the samples of a state."""
         count, worth, masks = sums
         return {
             f"{TAKEN}count": state[f"{TAKEN}count"] + count,

@@ -73,7 +73,7 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
     Args:
         distances: Array of shape `[n]`, computed.
         ball: From `make_ball`.
-        exact: What they are of; None where they are exact.
+        exact: Source of exact distances; None if `distances` are exact.
     """
     inside = distances <= ball.reach
     if exact is None:
@@ -102,13 +102,13 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
 
 
 def in_balls(distances: jax.Array, ball: Ball, exact: Exact) -> jax.Array:
-    """Return the same of several queries, `[m, n]`, of which `exact` is, too."""
+    """Apply `in_ball` to several queries, `[m, n]`, with `exact` for all of them."""
     axes = dataclasses.replace(exact, **BY_QUERY)
     return jax.vmap(in_ball, in_axes=(0, None, axes))(distances, ball, exact)
 
 
 def _epsilon(array: np.ndarray | jax.Array) -> float:
-    """Return the relative spacing of the type in which features were given."""
+    """Return the machine epsilon of the features' type; integers are like float64."""
     if jnp.issubdtype(array.dtype, jnp.floating):
         return epsilon(array.dtype)
     return 2.0**-52

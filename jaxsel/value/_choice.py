@@ -48,7 +48,7 @@ def estimate_semivalue(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
 ) -> Values:
-    """Estimate a semivalue of each training point from so many trainings.
+    """Estimate a semivalue of each training point within a budget of trainings.
 
     Takes the estimator that had the least error at equal trainings where we measured
     (`python -m benchmarks.errors`). With "auto" that is

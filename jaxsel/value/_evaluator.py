@@ -106,7 +106,7 @@ class Evaluator:
 
         Args:
             masks: `[B, n]` bool.
-            like: What an earlier call returned as parameters, and `[B]`: in which row
+            like: Parameters that an earlier call returned, and `[B]`: in which row
                 of these the training for each coalition starts.
             cold: Whether other calls have `like`: without it this one then starts from
                 parameters that are as good as none, in the same program.
@@ -209,12 +209,12 @@ class Evaluator:
 
 
 def describe(n: int, key: jax.Array) -> dict[str, str]:
-    """Return what is told of the samples of a run."""
+    """Return the fields that identify the samples of a run."""
     return {"n": str(n), KEY: str(np.asarray(jax.random.key_data(key)).tolist())}
 
 
 def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
-    """Return what is told of a learner, and digests of the data by name."""
+    """Return the fields that identify a learner, and digests of data by name."""
     digests = {name: fingerprint(np.asarray(array)) for name, array in arrays.items()}
     # Its digest as well: a repr may leave out options, such as those of optax.
     return {
@@ -225,14 +225,14 @@ def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
 
 
 def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> int:
-    """Return how many coalitions a call has, of so many entries each."""
+    """Return the number of coalitions per call, by the entries of each."""
     if batch_size is not None:
         return check_count("batch_size", batch_size, maximum=INT32)
     return max(1, min(most, _ENTRIES // row_length))
 
 
 def paced_rows(rows: int, seconds: float, workers: int) -> int:
-    """Return how many coalitions a call on the host has.
+    """Return the number of coalitions per call on the host.
 
     Args:
         rows: At most as many.
@@ -261,7 +261,7 @@ def check_key(key: Any) -> jax.Array:
 
 
 def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
-    """Add empty coalitions until they divide among the devices, and spread them."""
+    """Pad with empty coalitions to a multiple of the devices, and shard."""
     if mesh is None:
         return masks
     return shard(jnp.pad(masks, ((0, -len(masks) % n_shards(mesh)), (0, 0))), mesh)

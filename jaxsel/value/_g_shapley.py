@@ -54,7 +54,7 @@ def g_shapley(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
 ) -> Values:
-    """Value training points by what their gradient steps gain in one pass of training.
+    """Value training points by the gains of their gradient steps in one pass.
 
     Each sample is a pass over all points in a random order, with one step of gradient
     descent for each point. The value of a point is the mean change of the metric in its
@@ -296,7 +296,7 @@ def linear_passes(
 ) -> Float[jax.Array, "P n+1"]:
     """Return the metric before and after each step of logistic regression.
 
-    The first entry is that of a model without data, the metric's chance level.
+    The first entry, of a model without data, is the metric's chance level.
 
     Args:
         learner: Not used.

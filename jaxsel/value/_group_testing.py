@@ -123,7 +123,7 @@ def group_testing_shapley(
 
 @dataclasses.dataclass(frozen=True)
 class _Groups:
-    """The mean of what each test says of each point."""
+    """Estimator: the mean over tests of each point's score."""
 
     method: str = "group_testing_shapley"
     round: int = 1024

@@ -258,7 +258,7 @@ class _Votes:
 
     @property
     def orders(self) -> bool:
-        """True if it takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return self.weights is None
 
     def __call__(
@@ -325,7 +325,7 @@ def _by_rank(
     levels: int,
     reach: int | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Value the points that are in the game, `here`, by rank; and bound the error.
+    """Value the points of the game, `here`, by rank, and bound the error.
 
     Args:
         votes: Signed votes, `[n]`, the nearest point's first.
@@ -387,7 +387,7 @@ def _by_rank(
 
 
 def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> jax.Array:
-    """Let one more vote be among those that are drawn, `[..., k, s]`.
+    """Add a vote to those that may be drawn, `[..., k, s]`.
 
     Of count + 1 points, j have it among them with the probability j / (count + 1).
     """
@@ -404,10 +404,10 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
 
 
 def _left_out(count: jax.Array, total: jax.Array, k: int) -> jax.Array:
-    """Bound what the points beyond the nearest `count` of `total` could change.
+    """Bound the effect of the points beyond the nearest `count` of `total`.
 
-    Those of rank m > count that are replaced: at most K / (m (m - 1)) each. And of the
-    sets smaller than K, the share that is not within the nearest `count`.
+    Points of rank m > count, when replaced, change K / (m (m - 1)) each at most. Added
+    to that is the share of sets smaller than K not within the nearest `count`.
     """
     near, n = count.astype(jnp.float32), total.astype(jnp.float32)
     replaced = k * (1 / jnp.maximum(near, k) - 1 / jnp.maximum(n, k))

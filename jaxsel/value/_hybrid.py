@@ -43,7 +43,7 @@ def semivalue_hybrid(
         binary: Whether all gains are 0 or 1, which needs one histogram, not three.
         head: How many of the nearest points to value exactly; less than n.
         levels: Number of distance bands for the others.
-        exact: What settles the order of points that float32 distances leave open. Its
+        exact: Settles the order of points that float32 distances leave open. Its
             distances must be repaired; without it the bound takes them as they are.
 
     Returns:
@@ -187,7 +187,7 @@ def _crossing(band: jax.Array, farthest: jax.Array, levels: int) -> jax.Array:
 
 
 def rounding(weight: jax.Array, gains: jax.Array) -> jax.Array:
-    """Bound what float32 does to a value whose sums run in blocks."""
+    """Bound the float32 error of a value summed in blocks."""
     return 64 * EPSILON * jnp.max(jnp.abs(weight)) * _range(gains)
 
 

@@ -1,4 +1,4 @@
-"""From labels to gains: what a training point contributes as a neighbour.
+"""From labels to gains: a training point's contribution as a neighbour.
 
 A gain is 1 where two labels match. With class probabilities on either side (teacher
 labels, annotator votes) it is the probability that they do, a real number.

@@ -58,7 +58,7 @@ def linear_values(
 ) -> Values:
     """Compute any value that is linear in the gains.
 
-    `described` returns what the result's method says of the rank weights `[n]`.
+    `described` maps the rank weights `[n]` to options shown in the result's method.
     """
     k = check_count("k", k, maximum=INT32)
     check_choice("ties", ties, ("stable", "average"))
@@ -173,7 +173,7 @@ class _Linear:
 
     @property
     def orders(self) -> bool:
-        """True if it takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return self.form != "hybrid" and self.gains.weights is None
 
     @property
@@ -212,7 +212,7 @@ class _Linear:
 
 
 def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
-    """Refuse what distance weights such as 1 / 0 have made of the values."""
+    """Raise if distance weights such as 1 / 0 made values NaN or infinite."""
     if weights is not None and not bool(jnp.isfinite(values.values).all()):
         raise ValueError(
             "weights must return finite numbers for all distances, zero included; it "
@@ -249,7 +249,7 @@ def check_pair(
 
 
 def describe(name: str, **options: Any) -> str:
-    """Write a call as text: what two results must share to be merged."""
+    """Write a call as text, which two results must share to be merged."""
     shown = (
         f"{key}={getattr(value, '__name__', value)}"
         for key, value in options.items()

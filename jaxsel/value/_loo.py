@@ -27,7 +27,7 @@ def loo(
     axis: str | None = None,
     progress: bool = False,
 ) -> Values:
-    """Return what the utility loses without each training point.
+    """Return the loss of utility without each training point.
 
     Exact, at the cost of n + 1 utilities, but a weak signal: leaving out one of many
     points hardly changes a model, so most values are zero or noise.

@@ -51,7 +51,7 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
 def accuracy(
     scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
 ) -> Float[jax.Array, " B"]:
-    """Return the share of samples whose highest score is their class, `[B]`."""
+    """Return the share of samples with the highest score at their class, `[B]`."""
     return jnp.mean(predicted(scores) == y[None], axis=-1)
 
 
@@ -199,7 +199,7 @@ def host_measure(metric: str | MetricFunction) -> MetricFunction:
 
 
 def chance_level(metric: str, classes: int) -> float:
-    """Return what a model gets that gives every class the same probability."""
+    """Return the metric of a model with equal probability for every class."""
     if metric == "neg_log_loss":
         import math
 

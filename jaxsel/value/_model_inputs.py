@@ -32,7 +32,7 @@ def as_learner(learner: Any) -> Learner:
     """Return a learner: itself, or an estimator of scikit-learn in `SklearnLearner`.
 
     Args:
-        learner: A learner of this room, or what has `fit`, `predict` and `get_params`.
+        learner: A learner of this room, or has `fit`, `predict` and `get_params`.
 
     Raises:
         TypeError: If it is neither.
@@ -62,7 +62,7 @@ def examples(
     targets: bool = False,
     names: tuple[str, str] = ("x_val", "y_val"),
 ) -> tuple[Examples, tuple[jax.Array, np.ndarray]]:
-    """Return what a learner is trained on, and validation data in the same codes.
+    """Check data; return training examples, and validation data in the same codes.
 
     Raises:
         TypeError: If arrays are of the wrong kind.

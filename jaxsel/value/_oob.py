@@ -162,7 +162,7 @@ class _Bags:
         return {**self._digests, "classes": str(self.data.n_classes), **self._given}
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
+        """Return which points are out of each bag, and their scores, `[rows, n]`."""
         bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)
         key = clone_key(self._own)
         outside = np.asarray(bags) == 0

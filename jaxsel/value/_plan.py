@@ -1,4 +1,4 @@
-"""The plan of a chunk: all that valuing it depends on, besides arrays."""
+"""Static configuration of a chunk's compiled step."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple

@@ -17,7 +17,7 @@ def choose_rate(
     groups: np.ndarray,
     chance: float,
 ) -> float:
-    """Return the rate of `RATES` whose passes tell most about single points.
+    """Return the rate of `RATES` that values single points most reliably.
 
     Among the rates whose passes gain at least half of what the best gains over chance,
     it is the one with the most reliable values, see `reliability`. How a pass ends does
@@ -29,7 +29,7 @@ def choose_rate(
     Args:
         metric_of: From a rate to the metric before and after each step, `[P, n + 1]`.
         ranks: Place of each point in each permutation, `[P, n]`.
-        groups: What the points are told apart within, `[n]`: their classes, or zeros.
+        groups: Groups within which points are compared, `[n]`: classes, or zeros.
         chance: The metric of a model that knows nothing.
 
     Raises:

@@ -65,7 +65,7 @@ class RayExecutor:
         return RayFuture(self._ray, task.remote(*map(self._shared, args)))
 
     def _shared(self, arg: Any) -> Any:
-        """Return a reference to what all tasks of a run get, and others as they are."""
+        """Return a reference to a run's shared argument; any other one as it is."""
         if not isinstance(arg, Sent):
             return arg
         if arg is not self._sent:
@@ -80,7 +80,7 @@ class RayFuture:
         self._ray, self._reference = ray, reference
 
     def result(self) -> Any:
-        """Wait, and return what the function did, or raise what it raised."""
+        """Wait; return the function's result, or raise its error."""
         errors = self._ray.exceptions
         lost = tuple(getattr(errors, name) for name in _LOST if hasattr(errors, name))
         try:

@@ -66,13 +66,13 @@ def run(
     """Sample until the stopping rule is content.
 
     Args:
-        estimator: What to compute of the samples.
-        work: What it works on.
+        estimator: Method to estimate by.
+        work: Inputs it is bound to.
         stop: Asked after each round.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end.
             A run that finds its own state there goes on, and returns at once where the
-            rule is content with what there is; a rule that asks for more gets more.
+            rule is content with its samples; a rule that asks for more gets more.
         executor: Where batches are computed, or None for here.
 
     Raises:
@@ -120,7 +120,7 @@ def _sampled(
     executor: Executor | None,
     bar: _Bar,
 ) -> tuple[State, RunInfo]:
-    """Return the state of a run whose rule is content, and what it says."""
+    """Sample until the rule is met; return the state, and the run's progress."""
     state: State = {
         "run_samples": np.array(0),
         "run_seconds": np.array(0.0),
@@ -203,7 +203,7 @@ def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
 
 
 def _reason(method: str, work: Work, samples: int, missing: int) -> str:
-    """Return why values are NaN, and what helps."""
+    """Return the warning's text: why values are NaN, and the remedy."""
     if samples:
         return (
             f"{missing} of {work.n} values are NaN, since the {samples} samples that "
@@ -247,7 +247,7 @@ def _source(
 def _parts(
     estimator: Estimator, work: Work, state: State, first: int, count: int
 ) -> Iterator[Part]:
-    """Yield the parts of a round; what a state has begun is of its first batch."""
+    """Yield the parts of a round; `state` may hold part of its first batch."""
     for batch in batches(estimator, work, first, count):
         yield from estimator.sample(work, state, batch)
         state = {k: v for k, v in state.items() if not k.startswith(PART)}
@@ -345,7 +345,7 @@ def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
 
 
 class _Bar:
-    """A listener that is told of each batch, and shows nothing."""
+    """A listener to the batches of a run, which shows nothing."""
 
     def begin(self, info: RunInfo) -> None:
         """Start from the samples of a run that goes on."""

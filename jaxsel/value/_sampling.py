@@ -83,7 +83,7 @@ def sized_coalitions(
     count: int,
     n: int,
 ) -> Bool[jax.Array, "{count} {n}"]:
-    """Return coalitions whose size is drawn first, then the points.
+    """Return random coalitions: their size is drawn first, then the points.
 
     These are the points with the smallest random numbers, by bisection of their limit,
     which is eight times as fast as a sort. Should two numbers at the limit be equal, at

@@ -68,7 +68,7 @@ def _takes_an_estimator(metric: Callable[..., Any]) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scorer:
-    """A scorer with what it compares predictions with.
+    """A scorer of scikit-learn, bound to validation labels or targets.
 
     Attributes:
         score: Of an estimator, x and y.

@@ -52,10 +52,10 @@ def semivalue(
     Args:
         distances: Array of shape `[n]`, not negative: any increasing function of the
             distance will do.
-        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        gains: Array of shape `[n]`: each point's contribution as a neighbour.
         table: `rank_table` of the n rank weights.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
-        exact: What settles the order of points that float32 distances leave open.
+        exact: Settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides. It is linear
@@ -115,7 +115,7 @@ def _of_parts(
     table: RankTable,
     exact: Exact,
 ) -> jax.Array:
-    """Value points whose features lie on several devices, which settle near ties."""
+    """Value points with features on several devices, which settle near ties."""
     order, near, open_ = ranked(
         distances, gains, table.drop, exact=exact, sort=sort, with_near=average
     )
@@ -174,7 +174,7 @@ def _ranked(
     exact: Exact | None,
     sort: Sort,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the sorted distances, whose they are, and their gains."""
+    """Return sorted distances, with the points and gains in that order."""
     order = argsort(distances, sort=sort)
     near, u = take(distances, order), take(gains, order)
     if exact is None:
@@ -301,7 +301,7 @@ def semivalue_top(
         gains: Array of shape `[n]`.
         weight: Array of shape `[t]`: the first rank weights; all others count as 0.
         drop: Array of shape `[t]`: `RankTable.drop` at the same ranks.
-        exact: What settles the order of points that float32 distances leave open.
+        exact: Settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.

@@ -37,7 +37,7 @@ class ByTraining:
         train: Any,
         x_val: np.ndarray | jax.Array,
     ) -> None:
-        """Put features on their devices, and labels on every one."""
+        """Shard the features over the devices, and replicate the labels."""
         n, devices = len(x), n_shards(mesh)
         self._plan, self._mesh = plan, mesh
         self._parts = split_features(x, x_val, metric=plan.metric, mesh=mesh)
@@ -115,9 +115,9 @@ def _step(
 ) -> tuple[Any, jax.Array]:
     """Value one chunk and fold it into the state, or return its columns.
 
-    And whether the state is as it was, and all has to be done again, more thoroughly:
-    the order of points behind the nearest thousands is hardly ever open where it
-    matters, and to settle it takes three times the memory.
+    Also return whether the chunk must be repeated with `thorough=True`, the state being
+    unchanged: the order of points behind the nearest thousands is hardly ever open
+    where it matters, and settling it takes three times the memory.
     """
     decide = getattr(plan.kernel, "decide", None)
 

@@ -30,7 +30,7 @@ _APART = 2**32 - 1  # no sample has this number
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Sizes whose coalitions are sampled together.
+    """Coalition sizes that are sampled together.
 
     Attributes:
         sizes: Of the coalitions, ascending.

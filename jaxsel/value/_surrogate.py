@@ -1,4 +1,4 @@
-"""Models of utilities whose semivalues are known, and the residuals they leave.
+"""Models of utilities with known semivalues, and their residuals.
 
 A model is the mean of a Gaussian process: its covariance of two coalitions depends on
 their sizes and on how many points they share. The sum of such a function over all
@@ -42,9 +42,9 @@ class Covariance(NamedTuple):
     length: float
 
     def __call__(self, n: int, shared: Any, s: Any, r: Any, *, paired: bool) -> Any:
-        """Return it for coalitions of s and of r points that share so many.
+        """Return it for coalitions of s and of r points, `shared` of them in both.
 
-        Of pairs, that of half the difference between a coalition and its complement.
+        Of pairs: of half the difference between a coalition and its complement.
         """
         apart = s + r - 2 * shared
         if not paired:
@@ -90,7 +90,7 @@ class Estimate(NamedTuple):
 def adjusted(
     strata: Strata, groups: np.ndarray, y: Any, masks: Any, gap: float = 0.0
 ) -> Estimate:
-    """Estimate what all units add to a semivalue from some of them.
+    """Estimate the contribution of all units to a semivalue from a sample.
 
     Each group is estimated by the model's own sum over it, plus the mean of weighted
     residuals. The residual of a unit is that of a model fitted to all others, and which
@@ -145,8 +145,8 @@ def _nearby(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the largest square about each group, `[count]` each.
 
-    Those of a group count for a quarter as much in the next one, and so on: residuals
-    of similar sizes are similar.
+    Squares of a group count for a quarter as much in the next one, and so on, since
+    residuals of similar sizes are similar.
 
     Args:
         squares: Of the residual of each unit, `[m]`.
@@ -164,7 +164,7 @@ class _Predicted:
     """Predictions of a model for all units taken.
 
     Attributes:
-        apart: Utility of each less what is expected by a model of the others, `[m]`.
+        apart: Residual of each under a model of the others, `[m]`.
     """
 
     def __init__(self, strata: Strata, model: Model, y: Any, members: Any, sizes: Any):
@@ -268,7 +268,7 @@ def _covariances(
 def _known(
     strata: Strata, covariance: Covariance, sizes: tuple[int, ...]
 ) -> np.ndarray:
-    """Return what the covariance with a unit R adds to a semivalue, over some sizes.
+    """Sum the covariance with a unit R, weighted as in a semivalue, over some sizes.
 
     Returns:
         `[2, n + 1]`: of points outside and inside R, by its size.
@@ -297,7 +297,7 @@ def _expected(
 ) -> np.ndarray:
     """Return the mean covariance where `drawn` of n - 1 points are random, `[n]`.
 
-    So many of these as are `marked` are in R; `known` more are shared.
+    `marked` of the n - 1 points are in R; `known` more are shared.
     """
     from scipy import stats
 

@@ -179,7 +179,7 @@ def _values(
 
 
 def _check_counts(counts: npt.ArrayLike, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts of points in each ball, and of those of the right label."""
+    """Check counts; return the points per ball, and those with the right label."""
     pairs = np.asarray(counts)
     if pairs.shape != (m, 2) or pairs.dtype.kind not in "iu":
         raise ValueError(

@@ -63,7 +63,7 @@ def _shapley_of(
     harmonic: jax.Array,
     prior: jax.Array | float,
 ) -> jax.Array:
-    """Value the points in a ball, `[n]`, by how many there are and what they gain."""
+    """Value the points in a ball, `[n]`, from their number and their gains."""
     size = jnp.sum(inside, dtype=jnp.int32)
     total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)
     later = jnp.where(size > 1, take(harmonic, size) - 1, 0.0)
@@ -134,7 +134,7 @@ class Threshold:
 
     @property
     def orders(self) -> bool:
-        """True if float32 distances will do as they are: the border is settled."""
+        """True if float32 distances suffice, since `exact` settles the border."""
         return self.gains.weights is None
 
     def decide(self, params: Any, distances: jax.Array, exact: Exact) -> jax.Array:
@@ -184,7 +184,7 @@ def _in_jax(
 
 @dataclasses.dataclass(frozen=True)
 class OfCounts(Threshold):
-    """The same, where points elsewhere count too: `query` has their numbers."""
+    """`Threshold` with counts of all points, here and elsewhere, in `query`."""
 
     def __call__(
         self,

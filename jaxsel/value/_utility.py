@@ -1,4 +1,4 @@
-"""Utilities: what models trained on a coalition of points score."""
+"""Utilities: scores of models trained on coalitions of points."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ class ModelUtility:
             other of its scorers, such as "f1", or a scorer: a function of an estimator,
             `x_val` and `y_val`. It is asked one coalition after the other, and sees
             labels as they were given.
-        empty: What no points are worth; if None, what a model gets that gives every
+        empty: Worth of no points; if None, the score of a model that gives every
             class the same probability: 1 / C for accuracies and the likelihood, -log C
             for the log loss, 1/2 for the area, 0 for F1 and R², with the C classes of
-            `y` and `y_val` together. With a scorer of scikit-learn, what its
-            `DummyClassifier` or `DummyRegressor` gets that was fitted on `y`. Must be
-            given with a metric of scores of your own.
-        default_score: What a coalition is worth on which a `SklearnLearner` or a
-            scorer fails, as many do on few points, or on which the training of a
+            `y` and `y_val` together. With a scorer of scikit-learn, the score
+            of its `DummyClassifier` or `DummyRegressor`, fitted on `y`. Must be given
+            with a metric of scores of your own.
+        default_score: Worth of a coalition on which a `SklearnLearner` or a scorer
+            fails, as many do on few points, or on which the training of a
             `FlaxLearner` diverges; `empty` if None.
 
     Attributes:
@@ -164,8 +164,8 @@ class ModelUtility:
 
     Raises:
         TypeError: If labels are of different kinds, or the learner is none.
-        ValueError: If shapes do not fit, numbers are not finite, or the metric asks for
-            what the learner does not give.
+        ValueError: If shapes do not fit, numbers are not finite, or the metric needs
+            scores that the learner does not give.
 
     Examples:
         >>> import numpy as np
@@ -319,7 +319,7 @@ class ModelUtility:
         return settled, params
 
     def cold(self, count: int) -> Any:
-        """Return a `start` for so many coalitions that is as good as none, or None."""
+        """Return a neutral `start` for `count` coalitions, or None."""
         cold = getattr(self.learner, "cold", None)
         return None if cold is None else cold(self.data, count)
 
@@ -411,13 +411,13 @@ def evaluate(
 
     Args:
         learner: Hashable; static.
-        data: What its `prepare` returned.
+        data: Result of its `prepare`.
         weights: `[B, n]`.
         x_val: Validation features, `[m, d]`.
         y_val: Validation classes or targets, `[m]`.
         key: One key for all; None for learners that draw nothing.
         start: Parameters to start from, or None.
-        empty: What no points are worth.
+        empty: Worth of no points.
         metric: See `ModelUtility`.
 
     Returns:

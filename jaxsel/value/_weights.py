@@ -117,9 +117,9 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
 
 
 def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
-    """Return what the soft-label form adds to every point, as constant and slope.
+    """Return the soft-label form's offset of every point, as constant and slope.
 
-    The values of a validation point are those of `soft_shapley_weights`, plus
+    The values of a validation point are from `soft_shapley_weights`, plus
     `constant + slope * sum(gains)`.
 
     Args:
@@ -267,7 +267,7 @@ def check_beta(alpha: float, beta: float) -> None:
 
 
 def _descending(weights: np.ndarray) -> np.ndarray:
-    """Undo the rounding by which weights that cannot increase do."""
+    """Make the weights non-increasing where rounding raised one."""
     return np.minimum.accumulate(weights)
 
 

@@ -158,7 +158,7 @@ def _relative(
 
 
 def _logits(points: _Points, theta: jax.Array) -> jax.Array:
-    """Return those of all classes, `[B, C, n]`: zero for the reference."""
+    """Return the logits of all classes, `[B, C, n]`: zero for the reference."""
     logits = dot(theta, points.x.T)
     return jnp.pad(logits, ((0, 0), (1, 0), (0, 0)))
 

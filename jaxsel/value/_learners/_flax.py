@@ -84,7 +84,7 @@ class FlaxLearner:
             )
 
     def prepare(self, data: Examples) -> Examples:
-        """Refuse a model whose variables or outputs do not fit.
+        """Raise if the model's variables or outputs do not fit.
 
         Raises:
             ValueError: If it has another number of outputs than there are classes, or

@@ -88,7 +88,7 @@ class LogisticRegression:
         check_positive("tol", self.tol)
 
     def prepare(self, data: Examples) -> Examples:
-        """Centre and scale the features, and work out what their Hessians are made of.
+        """Centre and scale the features, and precompute parts of their Hessians.
 
         The penalty moves along, so that the optimum stays where it is.
         """
@@ -125,7 +125,7 @@ class LogisticRegression:
         return is_raw(x.std(axis=0, dtype=np.float64), self.l2)
 
     def cold(self, data: Examples, count: int) -> LinearParams:
-        """Return parameters that `fit` starts from as it does from none.
+        """Return zero parameters, from which `fit` starts as from None.
 
         A learner that has this says that subsets of no point cost next to nothing.
         """

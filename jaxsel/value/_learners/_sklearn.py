@@ -47,7 +47,7 @@ class SklearnModels(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SklearnLearner:
-    """Any estimator of scikit-learn, or what behaves like one.
+    """Any estimator of scikit-learn, or one with the same interface.
 
     The slow path: every subset is a fit of its own, on the host, spread over processes
     by joblib; up to 2^20 numbers with one thread of BLAS. Examples that count more than
@@ -218,7 +218,7 @@ def _fit(
 def _predict(
     model: SklearnModel, x: np.ndarray, classes: int, catch: bool
 ) -> tuple[np.ndarray, str | None]:
-    """Return scores, and the error of what is NaN for it."""
+    """Return scores, and the error that made them NaN, or None."""
     nothing = np.full((len(x), classes or 1), np.nan, np.float32)
     if model.error is not None:
         return nothing, model.error

@@ -52,7 +52,7 @@ class _Search(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """Points in blocks of s, those that some subset has first."""
+    """Points in blocks of s, points in any subset first."""
 
     x: jax.Array  # [k, s, p]
     right: jax.Array  # of which class, [k, C, s]
@@ -96,7 +96,7 @@ def fit_softmax(
     penalty = penalty[:, None, :]
 
     def each(look: Callable[[_Points, Any, Any], Any], first: Any) -> Any:
-        """Go through the blocks: `look` gets one, its number, and what was found."""
+        """Fold `look(block, number, carry)` over the blocks."""
 
         def block(i: jax.Array, found: Any) -> Any:
             x, right, weights, blocks = points
@@ -117,7 +117,7 @@ def fit_softmax(
         return losses + jnp.sum(penalty * theta**2, axis=(1, 2)) / 2
 
     def gradient(theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return it, probabilities `[k, B, C, s]`, and the trace of the curvature."""
+        """Return the gradient, probabilities `[k, B, C, s]`, and curvature's trace."""
 
         def look(part: _Points, i: Any, found: Any) -> Any:
             slope, chances, trace = found
@@ -231,10 +231,10 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
 def _inverse(
     curvature: Curvature, trace: jax.Array, ridge: jax.Array
 ) -> Callable[[jax.Array], jax.Array]:
-    """Return the preconditioner of subsets whose curvature has these traces, `[B]`.
+    """Return a preconditioner of subsets by the trace of their curvature, `[B]`.
 
     It solves systems of the curvature on all data, scaled to the trace, with ridge
-    `[B, 1]`; what lies outside its vectors is as large as it is there on average.
+    `[B, 1]`; outside its vectors all eigenvalues are taken for their mean there.
     """
     scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
     outside = 1 / (ridge + scale * curvature.rest)
