@@ -70,7 +70,7 @@ def acquisition(
     embed: Embed | None = None,
     progress: bool = False,
 ) -> Acquisition:
-    """Buy points from a pool round by round, those of the highest predicted value.
+    """Buy the pool's points of highest predicted value, round by round.
 
     In each round the points that are owned are valued against the scoring set, a random
     forest learns to predict these values from features, and the pool's points of the

@@ -1,4 +1,4 @@
-"""Domain adaptation: keep only what helps in the target domain."""
+"""Domain adaptation: keep only source points that help in the target domain."""
 
 from __future__ import annotations
 

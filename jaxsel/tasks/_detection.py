@@ -38,7 +38,7 @@ class Detection:
 def detection_curve(values: Values | npt.ArrayLike, is_bad: npt.ArrayLike) -> Detection:
     """Inspect the lowest values first, and count how many bad samples turn up.
 
-    Among equal values the order of inspection is random, and what is returned is the
+    Among equal values the order of inspection is random, and the result is the
     mean over all orders. Costs one sort.
 
     Args:

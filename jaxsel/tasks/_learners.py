@@ -185,7 +185,7 @@ class Scorer:
     Each set of rows is trained on once, in ascending order.
 
     Args:
-        learner: What is trained.
+        learner: The model to train.
         x: The training set, `[n, ...]`.
         y: Its classes, `[n]`.
         tests: One or more test sets.

@@ -31,7 +31,7 @@ from ._noisy import detection_summary
 
 
 class Planted(NamedTuple):
-    """A watermarked training set, and what its owner asks a model about."""
+    """A watermarked training set, and the test set that reveals the mark."""
 
     x: np.ndarray
     y: np.ndarray
@@ -58,17 +58,17 @@ def watermark_curves(
     """Run either application: see `pattern_watermark_detection`.
 
     Args:
-        source: What training, validation and test sets are drawn from.
+        source: Data from which training, validation and test sets are drawn.
         methods: Value functions by name.
         plant: From a run, its training and its test set to a watermarked set.
         name: Of the application, with its settings.
         sizes: Of the training, validation and test sets, by argument.
         rate: Share of the training set that is planted.
         remove: Share to remove; as many as are planted if None.
-        learner: What is trained.
+        learner: The model to train.
         seeds: Number of repetitions.
         key: Key of every draw.
-        embed: What value functions see.
+        embed: Maps samples to features for value functions, or None.
         progress: Whether to show a bar.
         foreign: Samples that are planted, for the check of `embed`.
     """

@@ -48,10 +48,10 @@ def retrained(
     embed: Embed | None,
     progress: bool,
 ) -> Curves:
-    """Train on what is left, or on what was added, at each share.
+    """Retrain after removing or adding each share of the training points.
 
-    See `point_removal` for the arguments; `name` is that of the application, `adding`
-    tells addition from removal, and `sizes` are those of the three parts by argument.
+    See `point_removal` for the arguments; `name` names the application, `adding`
+    tells addition from removal, and `sizes` holds the sizes of the parts by argument.
     """
     check_choice("order", order, ("lowest", "highest"))
     check_methods(methods)
