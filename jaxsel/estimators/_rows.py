@@ -21,7 +21,7 @@ def _has(method: str) -> Any:
 
 
 class FittedOnRows(base.MetaEstimatorMixin, base.BaseEstimator):
-    """Fits `estimator` on the rows that `_choose` returns; does all else like it."""
+    """Fits `estimator` on the rows that `_choose` returns; delegates all else to it."""
 
     estimator: Any
 
