@@ -25,7 +25,7 @@ from jaxsel.neighbors._exact import (
     true_distances,
 )
 
-_FEW, _MANY = 128, 1024  # points of the border that are looked at together
+_FEW, _MANY = 128, 1024  # points of the border that are decided together
 _SLACK = 2  # how many epsilons of the features' type the border is wide
 
 
@@ -83,6 +83,7 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
 
     def decide(size: int, state: tuple[jax.Array, jax.Array]) -> Any:
         inside, left = state
+        # Padding has the index n: clipped for the gather, dropped by the scatter.
         at = jnp.nonzero(left, size=size, fill_value=n)[0].astype(jnp.int32)
         whose = jnp.minimum(at, n - 1)
         with jax.enable_x64(True):

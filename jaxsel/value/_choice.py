@@ -25,8 +25,8 @@ _LOG = logging.getLogger(__name__)
 
 Method = Literal["auto", "exact", "adjusted", "plain"]
 
-# The adjusted estimate errs less from about so many trainings a player on, and was
-# measured up to as many players as its model has all terms for.
+# The adjusted estimate errs less from about this many trainings a player on; measured
+# up to the number of players for which its model has all terms.
 _TRAININGS, _PLAYERS = 4, 128
 _FEWEST = 96  # two samples of two trainings for each of its groups of sizes
 

@@ -15,9 +15,9 @@ Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
 Sums: TypeAlias = tuple[Any, ...]  # of samples: `SUMS`, or an estimator's own
 
 ENDS = "ends"  # in a state: the utility of no points and of all
-PART = "part_"  # how names of what samples that have begun know start, in a state
+PART = "part_"  # prefix of entries of a state that belong to samples begun
 SUMS = "count", "mean", "m2", "low", "high"  # the running moments in a state
-TAKEN = "taken_"  # how names of what an estimator keeps of its samples start, there
+TAKEN = "taken_"  # prefix of entries that hold an estimator's samples
 _FEW = 8  # samples that must make up m2 at least
 _UNSEEN = 1.5  # standard errors of equal samples, in units of reach / count
 _EQUAL = 1e-6  # samples that differ by at most this share of the reach are equal

@@ -216,7 +216,7 @@ def describe(n: int, key: jax.Array) -> dict[str, str]:
 def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
     """Return the fields that identify a learner, and digests of data by name."""
     digests = {name: fingerprint(np.asarray(array)) for name, array in arrays.items()}
-    # Its digest as well: a repr may leave out options, such as those of optax.
+    # Its digest as well, since a repr may omit options, such as optax's.
     return {
         "learner": plain_repr(learner),
         "learner's digest": fingerprint(learner),

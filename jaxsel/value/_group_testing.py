@@ -152,6 +152,8 @@ class _Groups:
         none, full = state[ENDS]
         first, used, rows = batch
         masks = sized_coalitions(work.key, first, used, cumulative, count=rows, n=n)
+        # Control variates: subtracting a constant keeps the expectation, and scores
+        # centred in each test sum to the gap of the ends, as Shapley values do.
         gain = (work(masks)[:used] - state["centre"]) * chance.sum()
         members = np.asarray(masks)[:used]
         told = gain[:, None] * (members - members.mean(1, keepdims=True))

@@ -166,7 +166,7 @@ def _values(
     traced, captured = trace_weights(weights, len(x))
     levels = 1 if weights is None else 2**bits - 1
     if chunk_size is None:
-        # What a validation point has in memory, besides its row of distances.
+        # Entries in memory per validation point, besides its row of distances.
         held = (2 * levels + 1) * k * (2 * (k - 1) * levels + 1)
         chunk_size = max(1, 2 * entries() // max(held, 2 * len(x)))
     values = accumulate(
@@ -285,6 +285,7 @@ class _Votes:
         label, size = take(train, order), take(size, order)
         run = partial(_by_rank, k=self.k, levels=self.levels, reach=self.reach)
 
+        # One game of two classes against each other class; the value is their mean.
         def against(total: Any, step: jax.Array) -> tuple[Any, None]:
             other = (query + step) % self.n_classes
             votes = jnp.where(label == query, size, -size)
@@ -350,12 +351,14 @@ def _by_rank(
     def step(state: _State, point: Any) -> tuple[_State, jax.Array]:
         vote, here = point
         rank = (state.points + 1).astype(jnp.float32)
+        # The sum over m of the module's text: the point of rank m is the farthest of K,
+        # and a nearer one with each possible vote takes its place.
         change = wins - (sums + vote >= 0).astype(jnp.float32)[None]
         flips = jnp.sum(state.less[:, k - 1] * change, axis=1)
         weight = jnp.where(
             here & (rank > k), k / (rank * jnp.maximum(rank - 1, 1)), 0.0
         )
-        # Which one of equal votes is left out makes no difference: the last one.
+        # Which of several equal votes is left out makes no difference: take the last.
         same = kinds == vote
         grown = _add(state.less, vote, state.points - 1, levels)
         less = jnp.where(same[:, None, None], state.all[None], grown)
@@ -372,7 +375,7 @@ def _by_rank(
     last, taken = lax.scan(step, state, (votes[:looked], here[:looked]))
     total = jnp.sum(here, dtype=jnp.int32)
     n_here = jnp.maximum(total, 1).astype(jnp.float32)
-    # Sets smaller than K. Of a vote not seen yet nothing has to be left out.
+    # Sets smaller than K; a vote that did not occur has no point to leave out.
     less = jnp.where(last.seen[:, None, None], last.less, last.all[None])
     gain = wins - (sums >= 0).astype(jnp.float32)[None]
     small = jnp.sum(less * gain[:, None], axis=(1, 2)) / n_here
@@ -396,6 +399,7 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
     number = jnp.maximum(count + 1, 1).astype(jnp.float32)
     wide = jnp.pad(table, ((0, 0),) * (table.ndim - 1) + ((levels, levels),))
     moved = lax.dynamic_slice_in_dim(wide, levels - vote, s, axis=-1)
+    # With the new point one more is drawn: rows move down by one, sums by the vote.
     moved = jnp.concatenate(
         [jnp.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], axis=-2
     )

@@ -67,8 +67,8 @@ def semivalue_hybrid(
     # Bands are even in the square root of the float's bits above those of the last
     # point of the head: narrow where ranks still matter, and whatever the scale of the
     # distances, no outlier can push all others into one band. Band 0 is the head.
-    # Compared as bits throughout: XLA's CPU threads take denormal floats for 0, and
-    # the order does not.
+    # Bit patterns are compared throughout: XLA:CPU flushes denormals to zero, and the
+    # order must not.
     edge, far = _bits(near[-1]), jnp.max(_bits(distances))
     scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
 
@@ -95,6 +95,7 @@ def semivalue_hybrid(
         row = band
         size = _histogram(band, jnp.ones_like(band), levels + 1)
         gain = _histogram(band, gains, levels + 1)
+    # The head has exact values, so its band counts no points.
     size, gain = size.at[0].set(0), gain.at[0].set(0)
     stop = jnp.minimum(head + jnp.cumsum(size), n)
     first = stop - size
@@ -181,6 +182,7 @@ def _crossing(band: jax.Array, farthest: jax.Array, levels: int) -> jax.Array:
         Array of shape `[levels + 2]`, the end of the last band included.
     """
     open_ = (farthest > band).astype(jnp.int32)
+    # A difference array: its running sum counts the intervals across each edge.
     enter = _histogram(band + 1, open_, levels + 2)
     leave = _histogram(farthest + 1, open_, levels + 2)
     return jnp.cumsum(enter - leave)

@@ -157,6 +157,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
         to = jnp.searchsorted(ordered, lead, side="right")
         rank = (below + to).astype(jnp.float32) / 2  # from 0, ties in the middle
         n = positive.sum()
+        # Mann-Whitney: the positives' ranks, less those among themselves.
         over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
         return over / jnp.maximum(n * (len(lead) - n), 1).astype(over.dtype)
 
@@ -176,7 +177,7 @@ SCORERS: dict[str, MetricFunction] = {
     )
 }
 OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
-"""What asks for a learner that gives probabilities."""
+"""Metrics that need a learner with probabilities."""
 
 
 def measure_of(metric: str | MetricFunction) -> MetricFunction:

@@ -130,13 +130,14 @@ class _Reuse:
             variance = (m2 / ((count - 1) * count)).sum(0)
             variance = np.where((count > 1).all(0), variance, np.nan)
             values = np.where((count > 0).all(0), mean[0] - mean[1], np.nan)
+        # `Values.stderr` divides by (total - 1) total: the variance of the difference.
         return total, values, variance * (total - 1) * total
 
 
 def _two_groups(masks: np.ndarray, found: np.ndarray) -> Sums:
     """Return the moments of those with each point and without, `[2, n]` each."""
     centre = found.mean()
-    apart = found - centre
+    apart = found - centre  # so that the squares below do not cancel
     members = masks.astype(np.float64)
     inside = np.stack([np.ones_like(apart), apart, apart**2]) @ members
     all_of = np.array([len(apart), apart.sum(), (apart**2).sum()])[:, None]

@@ -252,7 +252,7 @@ def _hits(scores: Any, data: Examples) -> Any:
 
 class _Trained(NamedTuple):
     converged: jax.Array | None  # [B]
-    failed: jax.Array  # whose scores are no numbers, [B]
+    failed: jax.Array  # models with NaN among their scores, [B]
 
 
 @compiled(static_argnames=("learner",))

@@ -124,6 +124,7 @@ class Walk:
             lanes[active[steps >= 0]] = -1
         places = np.arange(len(lanes))
         alive = np.flatnonzero(lanes >= 0)
+        # Fewer lanes of more sizes each, in powers of two: the call keeps its shape.
         if alive.size and 4 * len(alive) <= len(lanes):
             width = 1 << (len(alive) - 1).bit_length()
             places = np.pad(alive, (0, width - len(alive)))

@@ -210,7 +210,7 @@ def regression_shapley(
         target: Scalar: the validation point's target.
         table: `regression_table(n, k)`.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
-        exact: Settles the order of points that float32 distances leave open.
+        exact: What settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`, in squared units of the target. Costs one sort.

@@ -110,6 +110,7 @@ def sized_coalitions(
 
     bits, sizes = jax.vmap(draw)(_keys(key, first, count))
 
+    # Bit by bit from the highest: the largest limit with at most 1 + sizes members.
     def raise_limit(i: jax.Array, limit: jax.Array) -> jax.Array:
         higher = limit | (jnp.uint32(1 << 31) >> jnp.uint32(i))
         members = (bits < higher[:, None]).sum(1)

@@ -132,7 +132,7 @@ def _of_parts(
     values = one(near, order, gains, table)
     if exact.thorough:
         return values
-    # Whoever takes less than thorough values looks for this mark.
+    # NaN marks an order left open: `_split` then repeats the chunk with thorough=True.
     return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
@@ -218,6 +218,8 @@ def _by_rank(u: jax.Array, weight: jax.Array, drop: jax.Array) -> jax.Array:
     above = lax.cumsum(fall, axis=1, reverse=True) - fall
     least = in_blocks(weight, mode="edge")[:, -1:]
 
+    # Within a block w_j = above_j + least: the first part is summed term by term, the
+    # constant one telescopes to least * (u_r - the next block's first gain).
     u_blocks = in_blocks(u)
     step = in_blocks(u - jnp.append(u[1:], 0))
     inside = lax.cumsum(above * step, axis=1, reverse=True)
@@ -242,9 +244,10 @@ def _tied_ranks(
     near: jax.Array, order: jax.Array, u: jax.Array, table: RankTable
 ) -> jax.Array:
     n = near.shape[0]
-    # As bits: XLA's CPU threads take all denormal distances for 0.
+    # Compare bit patterns: XLA:CPU flushes denormals to zero.
     near = lax.bitcast_convert_type(near, jnp.int32)
 
+    # Groups are runs of equal bits: cummax and cummin spread their ends over members.
     rank = lax.iota(jnp.int32, n)
     starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])
     first = lax.cummax(jnp.where(starts, rank, 0))
@@ -280,6 +283,8 @@ def tie_average(
     size = stop - first
     many = jnp.maximum(size, 1).astype(gain.dtype)
     others = jnp.maximum(size - 1, 1).astype(gain.dtype)
+    # In a random order, ranks behind r take w_r - w_stop, on average mean - behind, of
+    # the mean gain of the others, (gain - u) / others.
     behind = table.level[0][stop]
     mean = jnp.where(size > 1, difference(table.total, first, stop) / many, behind)
     spread = (mean - behind) / others

@@ -118,6 +118,7 @@ class _LogFactorials:
         stop = int(min(total - s + k, far)) + 1  # exclusive
         count = stop - k
         farther = slice(total - stop + 1, total - k + 1)  # total - rank, reversed
+        # Negative hypergeometric: C(r - 1, k - 1) C(total - r, s - k) / C(total, s).
         log = p[:, k - 1 : stop - 1] - p[:, :count] + p[:, farther][:, ::-1]
         log -= p[:, total - stop + 1 - s + k : total - s + 1][:, ::-1]
         log += (p[:, s] + p[:, total - s] - p[:, total] - p[:, k - 1] - p[:, s - k])[

@@ -146,6 +146,7 @@ def _step(
         if plan.reduce:
             values, bound = result
             folded = fold_rows(values, bound, used, state, plan.reduce)
+            # The state is donated: if the chunk is repeated, return it unchanged.
             keep = partial(jnp.where, again)
             return jax.tree.map(keep, state, folded), again
         return result, again

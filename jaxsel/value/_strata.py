@@ -109,6 +109,7 @@ class Strata:
         inside, outside = (w[sizes] for w in self.weights)
         scale = np.sqrt(sizes * inside**2 + (n - sizes) * outside**2)
         scale *= self.factor[sizes]
+        # Size n / 2 is its own complement, with half as many pairs.
         logs = _log_choose(n)[sizes] - np.log(2.0) * (self.paired & (2 * sizes == n))
         units = np.rint(np.exp(np.minimum(logs, 100.0)))
         share, first = scale / scale.sum(), 0
@@ -119,7 +120,7 @@ class Strata:
             if share[first : i + 1].sum() >= least:
                 bounds.append((first, i + 1))
                 first = i + 1
-        # What is left has too little weight for a group of its own.
+        # The last sizes have too little weight for a group of their own.
         bounds[-1] = bounds[-1][0], len(sizes)
         for a, b in bounds:
             total = float(units[a:b].sum())
@@ -151,7 +152,7 @@ class Strata:
         shares = np.array([group.share for group in self.groups])
         totals = np.array([group.total for group in self.groups])
         count = int(min(count, totals.sum()))
-        # The first of each group come early: of none of them may nothing be known.
+        # The first units of each group come early, so that no group stays unknown.
         early = np.maximum(shares, 1 / max(1, len(shares)))
         until = float(count)
 
@@ -159,6 +160,7 @@ class Strata:
             first = np.minimum(_FIRST, np.floor(until * early + 0.5))
             return np.minimum(totals, np.maximum(first, np.floor(until * shares + 0.5)))
 
+        # Groups that have ended leave their share to the others.
         while lengths().sum() < count:
             until *= 2
         length = lengths().astype(int)
@@ -248,6 +250,7 @@ def _unrank(ranks: np.ndarray, group: Group, n: int) -> np.ndarray:
     which = np.searchsorted(starts, ranks, side="right") - 1
     rest, left = ranks - starts[which], group.sizes[which].astype(np.float64)
     masks, choose = np.zeros((len(ranks), n), bool), cast(Any, special.comb)
+    # C(point, left) coalitions of the remaining size lack this point; they come first.
     for point in range(n - 1, -1, -1):
         fewer = np.rint(np.asarray(choose(point, left), np.float64))
         taken = (left > 0) & (rest >= fewer)

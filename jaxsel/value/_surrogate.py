@@ -113,7 +113,7 @@ def adjusted(
     predicted = [_Predicted(strata, model, y, members, sizes) for model in models]
     apart = np.where(parity == 0, predicted[0].apart, predicted[1].apart)
     typical, largest = _nearby(apart**2, groups, len(strata.groups))
-    if count and np.ptp(y) == 0:  # what makes up the gap is in none of the units
+    if count and np.ptp(y) == 0:  # the gap stems from units not sampled
         largest = largest + gap**2
     inside, outside = strata.weights
     for g, group in enumerate(strata.groups):
@@ -130,8 +130,8 @@ def adjusted(
             values += each.sums(group.sizes, here, weight, group.total, parity == half)
         spread = weight * apart[here, None]
         values += rest * spread.mean(0)
-        # A few samples say little, and nothing of what is rare: _BORROWED more are as
-        # those of groups nearby, and one as the largest of them.
+        # A few samples may miss rare residuals: add _BORROWED with the mean square of
+        # groups nearby, and one with their largest.
         squares = ((spread - spread.mean(0)) ** 2).sum(0)
         squares += (_BORROWED * typical[g] + largest[g]) * (weight**2).mean(0)
         if rest > 0:
@@ -175,6 +175,7 @@ class _Predicted:
         self._worth: np.ndarray = y
         told = [near @ model.coefficients for _, near in self._near(np.arange(len(y)))]
         self._residual = y - np.concatenate([*told, np.zeros(0)])
+        # Leave-one-out residuals, as in `_models`; units not fitted have their own.
         left_out = model.coefficients / np.diag(model.inverse)
         self.apart = np.append(left_out, self._residual[self._fitted :])
 
@@ -200,10 +201,12 @@ class _Predicted:
         if np.isfinite(total):
             for rows, near in self._near(here):
                 left = left - np.asarray(weight[rows].T @ near / total, np.float64)
+        # Without unit i the coefficients are c - inverse[:, i] * apart_i: `moved` holds
+        # the mean of these corrections over the half.
         moved = np.zeros(self._fitted)
         fitted = mine[mine < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
-        # What the model says of units not taken, and of those taken what they are.
+        # Predictions for units not taken, utilities of those taken.
         worth = np.asarray(weight.T @ self._worth[here] / total, np.float64)
         found = (left @ model.coefficients + worth) * (len(mine) / taken)
         return np.asarray(found - left @ (model.inverse @ moved), np.float64)
@@ -235,6 +238,9 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
             steady = option.decay > 0 or enough or not strata.paired
             for noise in _NOISE:
                 inverse = 1 / (np.maximum(roots, 0) + noise)
+                # Leave-one-out residuals in closed form, (A⁻¹ y)_i / (A⁻¹)_ii with
+                # A = K + noise I: Rasmussen and Williams, Gaussian processes for
+                # machine learning, 2006, eq. 5.12.
                 left_out = vectors @ (turned * inverse) / (vectors**2 @ inverse)
                 error = float(left_out @ left_out)
                 sure = steady or noise >= _STEADY or error <= _EXACT * spread

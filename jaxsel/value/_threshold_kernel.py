@@ -114,6 +114,8 @@ def _affine(
     """Return values that are affine in the gain: all points in the ball share them."""
     count = jnp.maximum(size, 1).astype(jnp.float32)
     others = jnp.maximum(count - 1, 1)
+    # At place j of a random order a point adds u - prior if j = 1, else u less the mean
+    # gain of the others, over j; `later` is the sum of 1 / j from j = 2 on.
     slope = (1 + later + later / others) / count
     level = (prior + later * total / others) / count
     return jnp.where(inside, slope * gains - level, 0.0)

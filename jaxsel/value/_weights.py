@@ -85,7 +85,7 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
     ratio = np.log(draws - i) - np.log(i + 1) + np.log(beta + i)
     ratio -= np.log(draws - i - 1 + alpha)
     farthest = np.exp(none + np.concatenate([[0.0], np.cumsum(ratio)])).sum() / k
-    # From one rank to the next: that the point between them joins as the K-th.
+    # The weight falls by the chance that the point in between joins as the K-th.
     rank = np.arange(k, n - 1, dtype=np.float64)
     ratio = np.log1p((k - 1) / (rank - k + 1)) - np.log1p(
         (beta + k) / (alpha + rank - k)

@@ -109,6 +109,7 @@ class GaussianNB:
             present = size > 0
             x = widened(jnp.asarray(x))
             away = (x[None, :, None] - mean[:, None]) ** 2 / variance[:, None]
+            # Subtract feature by feature, before large sums swamp the differences.
             among = jnp.where(present[:, None, :, None], away, jnp.inf)
             away = (away - among.min(2, keepdims=True)).sum(-1)
             constant = jnp.log(size) - jnp.log(variance).sum(-1) / 2

@@ -124,6 +124,7 @@ def fit_double(
     def going(state: _State) -> jax.Array:
         return (state.step < STEPS) & ~state.done.all()
 
+    # Negated, so that a start with NaN is worse too.
     worse = ~(at(theta)[1] <= at(0 * theta)[1])
     theta = jnp.where(worse[:, None, None], 0, theta)
     start = _State(theta, *at(theta), ~active, ~active, jnp.zeros((), jnp.int32))
@@ -225,6 +226,7 @@ def _solved(
         blocks = map_rows(
             lambda row: dot(x.T, row[:, None] * x), weights[None] * curvature
         )
+        # The Hessian of the penalty of `_penalised`: I - 1 1ᵀ / m, times the penalty.
         share = jnp.where(present & present.T, eye_outputs - 1 / count, 0)
         share = share[rows, columns][:, None, None]
         blocks += share * (eye * penalty[None])[None]
@@ -253,7 +255,7 @@ def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
     factor = cholesky(matrix + ridge[None] * eye, symmetrize_input=False)
     right = scale[:, None] * right
     solution = jnp.zeros_like(right)
-    for _ in range(_REFINED):  # the matrix does not have the ridge
+    for _ in range(_REFINED):  # iterative refinement removes the ridge's effect
         residual = right - dot(matrix, solution)
         solution += jax.scipy.linalg.cho_solve((factor, True), residual)
     return scale[:, None] * solution

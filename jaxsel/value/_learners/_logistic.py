@@ -198,6 +198,8 @@ class LogisticRegression:
             )
             theta = theta[:, 1:] - theta[:, :1] if few else theta
         else:
+            # As in scikit-learn, the penalty of two classes is on their difference v:
+            # twice the squares of ±v / 2.
             two = jnp.where(present.sum(1) == 2, 2.0, 1.0).astype(x.dtype)
             theta, converged = fit_softmax(
                 x,

@@ -141,7 +141,7 @@ def fit_softmax(
 
         def look(part: _Points, _: Any, most: jax.Array) -> jax.Array:
             change = dot(delta, part.x.T)
-            # An absent class's delta is 0, as those of present ones are not.
+            # An absent class has delta 0, which must not enter the extremes.
             used = here & (part.weights > 0)
             high = jnp.where(used, change, -jnp.inf).max(1)
             low = jnp.where(used, change, jnp.inf).min(1)
@@ -179,6 +179,7 @@ def fit_softmax(
             return objective(state.theta - t[:, None, None] * delta)
 
         t = _line_search(along, rate, spread, go)[:, None, None]
+        # What remains: CG's share of the step, and for Newton the step's square.
         converged = state.converged | (go & (spread * (4 * left + spread) <= tol))
         return _State(
             jnp.where(go[:, None, None], state.theta - t * delta, state.theta),
@@ -211,6 +212,8 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
     used = (weights > 0).any(0)
     size = min(_BLOCK, n)
     count = -(-n // size)
+    # Points in use first, so that blocks behind them are skipped. The index n pads: it
+    # is out of range, so that `take` fills in points of weight 0.
     order = jnp.argsort(~used)
     order = jnp.concatenate([order, jnp.full(count * size - n, n)])
 
@@ -243,8 +246,8 @@ def _inverse(
 
     def apply(right: jax.Array) -> jax.Array:
         flat = right.reshape(len(right), -1)
-        # Not exact, but positive definite: what is inside all but cancels what is
-        # outside, and in fewer digits (as GPUs multiply by default) it is neither.
+        # Preconditioners need not be exact, but positive definite: `inside` all but
+        # cancels `outside`, which fails in fewer digits, the default on GPUs.
         along = jnp.matmul(flat, vectors.T, precision="highest")
         found = outside * flat
         found += jnp.matmul(inside * along, vectors, precision="highest")
@@ -272,6 +275,7 @@ def _solve(
     def step(state: _Inner) -> _Inner:
         image = product(state.direction)
         curvature = inner(state.direction, image)
+        # Rounding may make the curvature of a direction negative: CG ends there.
         sound = (curvature > 0) & ~state.done
         length = jnp.where(sound, state.size / jnp.where(sound, curvature, 1), 0)
         length = length[:, None, None]
@@ -320,8 +324,8 @@ def _line_search(
 
     def search(least: jax.Array) -> jax.Array:
         def look(state: _Search) -> _Search:
-            # One place for the objective, which takes long to compile: it is looked at
-            # for no step first, then for a step of 1, then for halves of it.
+            # A single call of the objective, which takes long to compile: first for no
+            # step, then for a step of 1, then for halves of it.
             here = objective(state.length)
             first = state.looks == 0
             start = jnp.where(first, here, state.start)
