@@ -87,12 +87,12 @@ def accumulate(
     """
     check_choice("reduce", reduce, ("mean", "max", None))
     check_choice("split", split, ("validation", "training"))
-    given, mesh = mesh, along(mesh, axis)
+    full_mesh, mesh = mesh, along(mesh, axis)
     devices = n_shards(mesh)
     if split == "training" and mesh is None:
         raise ValueError("split must be 'validation' without a mesh, got 'training'")
     if not gather:
-        _check_split(len(x), devices, given, reduce)
+        _check_split(len(x), devices, full_mesh, reduce)
     m, length, index = len(x_val), len(x), None
     if owners is not None:
         if split == "training" or not gather:
@@ -121,9 +121,9 @@ def accumulate(
         # Sent while the devices are at the chunk before; then one chunk at a time.
         used = np.arange(layout.rows) < filled
         part = take_rows((layout.queries, layout.asked, query), chunk, layout.rows)
-        here = layout.send(part, used)
+        sent = layout.send(part, used)
         jax.block_until_ready(result)
-        result = layout.step(here, state)
+        result = layout.step(sent, state)
         if reduce:
             state = result
         else:
@@ -131,12 +131,12 @@ def accumulate(
             every_row.append(jax.tree.map(cut, to_hosts(result)))
 
     if reduce:
-        if gather or mesh is None or given is None:
-            merge, found = _merge(layout.merge, None), to_hosts(state)
-            values, m2, bound = merge(found, len(x), reduce)
+        if gather or mesh is None or full_mesh is None:
+            merge, gathered = _merge(layout.merge, None), to_hosts(state)
+            values, m2, bound = merge(gathered, len(x), reduce)
         else:
             merge = _merge(layout.merge, jax.NamedSharding(mesh, jax.P(AXIS)))
-            values, m2, bound = on_axis(merge(state, len(x), reduce), given, axis)
+            values, m2, bound = on_axis(merge(state, len(x), reduce), full_mesh, axis)
     else:
         m2 = None
         values, bound = jax.tree.map(
@@ -216,8 +216,8 @@ class _ByValidation:
     def send(self, part: Any, used: np.ndarray) -> Any:
         return shard((part, used), self._plan.mesh)
 
-    def step(self, here: Any, state: Any) -> Any:
-        part, used = here
+    def step(self, sent: Any, state: Any) -> Any:
+        part, used = sent
         return _step(self._shared, part, used, state, plan=self._plan)
 
     @staticmethod
@@ -240,13 +240,13 @@ _norms = jax.jit(squared_norms)
 
 @compiled(static_argnames=("plan",), donate_argnames=("state",))
 def _step(
-    shared: Any, here: Any, used: jax.Array, state: Running | None, *, plan: Plan
+    shared: Any, chunk: Any, used: jax.Array, state: Running | None, *, plan: Plan
 ) -> Any:
     """Value one chunk and fold it into the state, or return its rows."""
 
-    def on_device(shared: Any, here: Any, used: jax.Array, state: Any) -> Any:
+    def on_device(shared: Any, chunk: Any, used: jax.Array, state: Any) -> Any:
         params, x, norms, points, train = shared
-        queries, asked, query = here
+        queries, asked, query = chunk
         near, exact, axes = repaired(
             x,
             queries,
@@ -265,7 +265,7 @@ def _step(
         return result
 
     if plan.mesh is None:
-        return on_device(shared, here, used, state)
+        return on_device(shared, chunk, used, state)
     split = jax.P(AXIS)
     return jax.shard_map(
         on_device,
@@ -274,7 +274,7 @@ def _step(
         out_specs=split,
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
-    )(shared, here, used, state)
+    )(shared, chunk, used, state)
 
 
 def _check_split(

@@ -82,16 +82,16 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
     border = jnp.abs(distances - ball.reach) <= room
 
     def decide(size: int, state: tuple[jax.Array, jax.Array]) -> Any:
-        inside, left = state
+        inside, undecided = state
         # Padding has the index n: clipped for the gather, dropped by the scatter.
-        at = jnp.nonzero(left, size=size, fill_value=n)[0].astype(jnp.int32)
-        whose = jnp.minimum(at, n - 1)
+        index = jnp.nonzero(undecided, size=size, fill_value=n)[0].astype(jnp.int32)
+        whose = jnp.minimum(index, n - 1)
         with jax.enable_x64(True):
             limit = lax.bitcast_convert_type(ball.limit, jnp.float64)
             near = true_distances(exact, whose) <= limit
         return (
-            inside.at[at].set(near, mode="drop"),
-            left.at[at].set(False, mode="drop"),
+            inside.at[index].set(near, mode="drop"),
+            undecided.at[index].set(False, mode="drop"),
         )
 
     n = len(distances)

@@ -166,9 +166,9 @@ def moments(samples: np.ndarray) -> Sums:
 
 def added(estimator: Estimator, state: State, sums: Sums) -> State:
     """Merge the sums of more samples into a state."""
-    own: Callable[[State, Sums], State] | None = getattr(estimator, "added", None)
-    if own is not None:
-        return own(state, sums)
+    merge: Callable[[State, Sums], State] | None = getattr(estimator, "added", None)
+    if merge is not None:
+        return merge(state, sums)
     # The update of Chan et al.; a count of 0 is no samples.
     (count, mean, m2, low, high), (more, *b) = (state[name] for name in SUMS), sums
     total = np.maximum(count + more, 1)

@@ -135,26 +135,26 @@ class Evaluator:
             result = self._timed(call, slow=_SLOW if evaluate is None else 0.0)
         else:
             result = call()
-        found, params = (result, None) if evaluate is None else result
+        utilities, params = (result, None) if evaluate is None else result
         self.structure = jax.tree.structure(params)
-        found = gather(found) if isinstance(found, jax.Array) else found
-        found = np.asarray(found, np.float64)
+        utilities = gather(utilities) if isinstance(utilities, jax.Array) else utilities
+        utilities = np.asarray(utilities, np.float64)
         if self.failures is not None:
             self.failures.add_models(params)
-        if found.shape != (len(masks),):
+        if utilities.shape != (len(masks),):
             raise ValueError(
                 f"utility must return shape [B] = [{len(masks)}], one number for each "
-                f"coalition, got {found.shape}"
+                f"coalition, got {utilities.shape}"
             )
-        found = found[:count]
-        bad = np.flatnonzero(~np.isfinite(found))
+        utilities = utilities[:count]
+        bad = np.flatnonzero(~np.isfinite(utilities))
         if bad.size:
             size = int(gather(masks)[bad[0]].sum())
             raise ValueError(
-                f"utility must return finite numbers, got {found[bad[0]]} for a "
+                f"utility must return finite numbers, got {utilities[bad[0]]} for a "
                 f"coalition of {size} of {self.n} points"
             )
-        return found, params
+        return utilities, params
 
     def _timed(self, call: Callable[[], Any], slow: float) -> Any:
         """Call the utility of all points; set the length of later calls by its time.
@@ -239,8 +239,8 @@ def paced_rows(rows: int, seconds: float, workers: int) -> int:
         seconds: Of one coalition.
         workers: How many are trained at once.
     """
-    each = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
-    return min(rows, each * workers)
+    per_worker = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
+    return min(rows, per_worker * workers)
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -269,8 +269,8 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
 
 @compiled()
 def _split(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    of_samples, own = jax.random.split(key)
-    return of_samples, own
+    of_samples, of_utility = jax.random.split(key)
+    return of_samples, of_utility
 
 
 @compiled()

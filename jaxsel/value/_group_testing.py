@@ -156,8 +156,8 @@ class _Groups:
         # centred in each test sum to the gap of the ends, as Shapley values do.
         gain = (work(masks)[:used] - state["centre"]) * chance.sum()
         members = np.asarray(masks)[:used]
-        told = gain[:, None] * (members - members.mean(1, keepdims=True))
-        yield Part(used, moments(told + (full - none) / n))
+        scores = gain[:, None] * (members - members.mean(1, keepdims=True))
+        yield Part(used, moments(scores + (full - none) / n))
 
     def finalize(self, state: State) -> Moments:
         gap = abs(np.diff(state[ENDS])[0]) * _chance(len(state["mean"])).sum()

@@ -64,8 +64,8 @@ class KnnUtility:
         owner = codes[self.players]
         kept = np.zeros(owner.shape, bool)
         for g in range(len(index)):
-            mine = owner == g
-            kept |= mine & (np.cumsum(mine, axis=1) <= self.k)
+            belongs = owner == g
+            kept |= belongs & (np.cumsum(belongs, axis=1) <= self.k)
         # The same number in every row: of each owner K, or as many as it has.
         shape = (len(owner), -1)
         return KnnUtility(
@@ -145,9 +145,9 @@ def _worth(
     """Return the utility of coalitions, averaged over validation points, `[B]`."""
 
     def add(total: jax.Array, point: Any) -> tuple[jax.Array, None]:
-        own, gain = point
-        there = jnp.take(members, own, axis=1)
-        taken = there & (jnp.cumsum(there, axis=1, dtype=jnp.int32) <= k)
+        candidates, gain = point
+        present = jnp.take(members, candidates, axis=1)
+        taken = present & (jnp.cumsum(present, axis=1, dtype=jnp.int32) <= k)
         votes = jnp.matmul(
             taken.astype(jnp.float32), gain.astype(jnp.float32), precision="highest"
         )

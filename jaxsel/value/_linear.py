@@ -235,7 +235,7 @@ def check_pair(
     check_row_order("x", x, names[0], y)
     check_row_order("x_val", x_val, names[1], y_val)
     x_val = align_columns(x, x_val)
-    given = x
+    table = x
     # Training features that are split stay where they are.
     x = check_features("x", x, in_place=split == "training")
     x_val = check_features("x_val", x_val)
@@ -244,7 +244,7 @@ def check_pair(
             "x and x_val must have the same number of features, got "
             f"{x.shape[1]} and {x_val.shape[1]}"
         )
-    doubt_columns("x", x, given)
+    doubt_columns("x", x, table)
     return x, x_val
 
 

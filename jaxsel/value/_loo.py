@@ -72,9 +72,9 @@ def loo(
         utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
     )
     n = work.n
-    whole, params = work.evaluate(jnp.ones((1, n), bool))
+    full, params = work.evaluate(jnp.ones((1, n), bool))
     rows = -(-n // -(-n // work.rows))  # about as many in every call
-    found = [
+    without = [
         # All start from the model of all points, from which they hardly differ.
         work.evaluate(_all_but(first, count=rows, n=n), (params, np.zeros(rows, int)))[
             0
@@ -84,9 +84,9 @@ def loo(
         )
     ]
     tell(work.failures)
-    worth = np.concatenate(found)[:n]
+    worth = np.concatenate(without)[:n]
     return Values(
-        values=jnp.asarray(whole[0] - worth, jnp.float32),
+        values=jnp.asarray(full[0] - worth, jnp.float32),
         count=jnp.asarray(1, jnp.int32),
         method="loo",
         index=work.index,

@@ -189,8 +189,8 @@ def measured(
     metric: str | MetricFunction, scores: jax.Array, y: jax.Array
 ) -> jax.Array:
     """Return a metric of each model, `[B]`, NaN for those with a score that is NaN."""
-    found = measure_of(metric)(scores, y)
-    return jnp.where(jnp.isnan(scores).any((1, 2)), jnp.nan, found)
+    values = measure_of(metric)(scores, y)
+    return jnp.where(jnp.isnan(scores).any((1, 2)), jnp.nan, values)
 
 
 @functools.lru_cache(maxsize=16)

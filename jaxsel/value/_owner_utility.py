@@ -51,12 +51,12 @@ class OwnerUtility:
 
         Models of more owners start from those of fewer.
         """
-        own = getattr(self.utility, "evaluate", None)
-        if own is None:
+        evaluate = getattr(self.utility, "evaluate", None)
+        if evaluate is None:
             return None
 
         def of_owners(masks: Any, *rest: Any) -> Any:
-            return own(self._points(masks), *rest)
+            return evaluate(self._points(masks), *rest)
 
         return of_owners
 

@@ -44,9 +44,9 @@ class RayExecutor:
         if not self._ray.is_initialized():
             self._ray.init()
         kind = "GPU" if options.get("num_gpus") else "CPU"
-        each = options.get(f"num_{kind.lower()}s", 1) or 1
+        per_task = options.get(f"num_{kind.lower()}s", 1) or 1
         total = self._ray.cluster_resources().get(kind, 1)
-        self._max_workers = max(1, int(total / each))
+        self._max_workers = max(1, int(total / per_task))
         # Tasks that are lost are submitted again by the run.
         self._options = {"max_retries": 0, **options}
         self._sent: Sent | None = None

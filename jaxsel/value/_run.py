@@ -180,12 +180,12 @@ def _merged(
     samples = info.samples + part.samples
     state["run_samples"] = np.array(samples)
     state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
-    whole = samples % estimator.round == 0
-    if not part.samples or not (whole or samples == limit):
+    round_complete = samples % estimator.round == 0
+    if not part.samples or not (round_complete or samples == limit):
         seconds = float(state["run_seconds"])
         return state, dataclasses.replace(info, samples=samples, seconds=seconds)
     info = _look(estimator, state)
-    if not whole:
+    if not round_complete:
         return state, info
     agreed = _correlation(state["run_before"], info.values)
     history = np.append(info.agreement, agreed)
@@ -198,8 +198,8 @@ def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
     if stop.overdue(info.seconds):
         return True
     limited = stop.limit is not None and info.samples >= stop.limit
-    whole = info.samples % length == 0
-    return info.samples > 0 and (whole or limited) and stop.done(info)
+    round_complete = info.samples % length == 0
+    return info.samples > 0 and (round_complete or limited) and stop.done(info)
 
 
 def _reason(method: str, work: Work, samples: int, missing: int) -> str:
@@ -273,18 +273,18 @@ class _Saved:
 
     def load(self, fresh: State) -> State:
         """Return the state that was saved; the fresh one if there is none."""
-        found = self._checkpoints.load_arrays()
-        if found is None:
+        saved = self._checkpoints.load_arrays()
+        if saved is None:
             return fresh
         where = f"checkpoint {self._checkpoints.folder} holds"
         try:
-            about = json.loads(bytes(found.pop("run_about")))
-            self._saves = int(found.pop("run_saves"))
+            about = json.loads(bytes(saved.pop("run_about")))
+            self._saves = int(saved.pop("run_saves"))
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{where} a run of an earlier version: choose another folder"
             ) from error
-        if not fresh.keys() <= found.keys():
+        if not fresh.keys() <= saved.keys():
             raise ValueError(
                 f"{where} a run of an earlier version: choose another folder"
             )
@@ -295,13 +295,13 @@ class _Saved:
             raise ValueError(
                 f"{where} another run, with {'; '.join(differ)}: choose another folder"
             )
-        was, now = (state.get(ENDS, np.zeros(2)) for state in (found, fresh))
+        was, now = (state.get(ENDS, np.zeros(2)) for state in (saved, fresh))
         if not np.allclose(was, now, rtol=1e-3, atol=1e-4):
             raise ValueError(
                 f"{where} a run whose utility of no points and of all was "
                 f"{was.tolist()}, not {now.tolist()}: choose another folder"
             )
-        return found
+        return saved
 
     def save(self, state: State) -> None:
         self._saves += 1

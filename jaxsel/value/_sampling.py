@@ -27,12 +27,12 @@ def permutation_ranks(
         `[count, n]` int32.
     """
 
-    def one(key: jax.Array) -> jax.Array:
+    def ranks_of(key: jax.Array) -> jax.Array:
         # Random floats of 30 bits, all of them normal, which sort fast.
         bits = (jax.random.bits(key, (n,), jnp.uint32) >> 2) + jnp.uint32(1 << 23)
         return argsort(lax.bitcast_convert_type(bits, jnp.float32))
 
-    return jax.vmap(one)(_keys(key, first, count))
+    return jax.vmap(ranks_of)(_keys(key, first, count))
 
 
 def order_of(ranks: jax.Array) -> jax.Array:
@@ -171,10 +171,10 @@ def prefix_masks(
 
 
 def _keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
-    def own(t: jax.Array) -> jax.Array:
+    def key_of(t: jax.Array) -> jax.Array:
         return jax.random.fold_in(key, t)
 
-    return jax.vmap(own)(first + jnp.arange(count))
+    return jax.vmap(key_of)(first + jnp.arange(count))
 
 
 def _leading(used: jax.Array | int, count: int) -> jax.Array:

@@ -128,8 +128,8 @@ def _of_parts(
         return of_rank(near, order, take(gains, order), table)
 
     native = sort == "native" or (sort == "auto" and _native.available())
-    one = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
-    values = one(near, order, gains, table)
+    kernel = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
+    values = kernel(near, order, gains, table)
     if exact.thorough:
         return values
     # NaN marks an order left open: `_split` then repeats the chunk with thorough=True.

@@ -68,9 +68,9 @@ class ByTraining:
         everyone = replicate((queries, asked, used), self._mesh)
         return everyone, shard(query, self._mesh)
 
-    def step(self, here: Any, state: Any) -> Any:
-        everyone, mine = here
-        step = partial(_step, self._shared, self._parts.own, everyone, mine)
+    def step(self, sent: Any, state: Any) -> Any:
+        everyone, sharded = sent
+        step = partial(_step, self._shared, self._parts.own, everyone, sharded)
         thorough = not getattr(self._plan.kernel, "marks", False)
         result, again = step(state, plan=self._plan, thorough=thorough)
         if not thorough and bool(again):
@@ -81,33 +81,33 @@ class ByTraining:
     @staticmethod
     def merge(state: Running, n: int, reduce: Reduce) -> Any:
         del reduce
-        own = state.values, state.m2, state.bound
+        moments = state.values, state.m2, state.bound
 
         def flat(array: jax.Array) -> jax.Array:
             return array.reshape(-1)[:n]
 
-        return map_leaves(flat, own)
+        return map_leaves(flat, moments)
 
 
 def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
     """Put a copy of every array on every device; CPU devices of a process share one."""
 
-    def one(array: Any) -> np.ndarray:
+    def on_host(array: Any) -> np.ndarray:
         # A view of one of several copies would keep them all.
         several = isinstance(array, jax.Array) and array.sharding.num_devices > 1
         return aligned(np.array(array) if several else np.asarray(array))
 
     if mesh.devices.flat[0].platform == "cpu":
-        tree = jax.tree.map(one, tree)
+        tree = jax.tree.map(on_host, tree)
     return replicate(tree, mesh)
 
 
 @compiled(static_argnames=("plan", "thorough"), donate_argnames=("state",))
 def _step(
     shared: Any,
-    own: Any,
+    part: Any,
     everyone: Any,
-    mine: Any,
+    sharded: Any,
     state: Running | None,
     *,
     plan: Plan,
@@ -121,12 +121,14 @@ def _step(
     """
     decide = getattr(plan.kernel, "decide", None)
 
-    def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
+    def on_device(
+        shared: Any, part: Any, everyone: Any, sharded: Any, state: Any
+    ) -> Any:
         params, train, error = shared
         queries, asked, used = everyone
         n = len(jax.tree.leaves(train)[0])
         near, exact, axes = rows_of(
-            own,
+            part,
             error,
             queries,
             asked,
@@ -135,13 +137,13 @@ def _step(
             thorough=thorough,
             decide=None if decide is None else partial(decide, params),
         )
-        each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
-        result = each(params, near, train, mine, exact)
+        kernel = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
+        result = kernel(params, near, train, sharded, exact)
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
             again = sum_devices(marked.astype(jnp.int32), AXIS) > 0
-        share = len(own[0])
+        share = len(part[0])
         result = map_leaves(partial(columns_of, share=share), result)
         if plan.reduce:
             values, bound = result
@@ -151,12 +153,12 @@ def _step(
             return jax.tree.map(keep, state, folded), again
         return result, again
 
-    split, whole = jax.P(AXIS), jax.P()
+    split, replicated = jax.P(AXIS), jax.P()
     return jax.shard_map(
         on_device,
         mesh=plan.mesh,
-        in_specs=(whole, split, whole, split, split),
-        out_specs=(split if plan.reduce else jax.P(None, AXIS), whole),
+        in_specs=(replicated, split, replicated, split, split),
+        out_specs=(split if plan.reduce else jax.P(None, AXIS), replicated),
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
-    )(shared, own, everyone, mine, state)
+    )(shared, part, everyone, sharded, state)

@@ -117,26 +117,28 @@ def adjusted(
         largest = largest + gap**2
     inside, outside = strata.weights
     for g, group in enumerate(strata.groups):
-        here = np.flatnonzero(groups == g)
-        taken = len(here)
+        rows = np.flatnonzero(groups == g)
+        taken = len(rows)
         if not taken:
             return Estimate(np.full(n, np.nan), np.full(n, np.nan))
-        size = sizes[here]
+        size = sizes[rows]
         chance = group.chance[np.searchsorted(group.sizes, size)]
-        weight = np.where(masks[here], inside[size, None], -outside[size, None])
+        weight = np.where(masks[rows], inside[size, None], -outside[size, None])
         weight *= (strata.factor[size] / chance)[:, None]
-        rest = 1 - taken / group.total
-        for half, each in enumerate(predicted):
-            values += each.sums(group.sizes, here, weight, group.total, parity == half)
-        spread = weight * apart[here, None]
-        values += rest * spread.mean(0)
+        unsampled = 1 - taken / group.total
+        for half, prediction in enumerate(predicted):
+            values += prediction.sums(
+                group.sizes, rows, weight, group.total, parity == half
+            )
+        spread = weight * apart[rows, None]
+        values += unsampled * spread.mean(0)
         # A few samples may miss rare residuals: add _BORROWED with the mean square of
         # groups nearby, and one with their largest.
         squares = ((spread - spread.mean(0)) ** 2).sum(0)
         squares += (_BORROWED * typical[g] + largest[g]) * (weight**2).mean(0)
-        if rest > 0:
+        if unsampled > 0:
             known = taken > 1 or np.nan
-            variances += known * rest * squares / (taken * (taken + _BORROWED))
+            variances += known * unsampled * squares / (taken * (taken + _BORROWED))
     return Estimate(values, variances)
 
 
@@ -173,8 +175,10 @@ class _Predicted:
         self._members: np.ndarray = members
         self._sizes: np.ndarray = sizes
         self._worth: np.ndarray = y
-        told = [near @ model.coefficients for _, near in self._near(np.arange(len(y)))]
-        self._residual = y - np.concatenate([*told, np.zeros(0)])
+        predictions = [
+            near @ model.coefficients for _, near in self._near(np.arange(len(y)))
+        ]
+        self._residual = y - np.concatenate([*predictions, np.zeros(0)])
         # Leave-one-out residuals, as in `_models`; units not fitted have their own.
         left_out = model.coefficients / np.diag(model.inverse)
         self.apart = np.append(left_out, self._residual[self._fitted :])
@@ -182,7 +186,7 @@ class _Predicted:
     def sums(
         self,
         over: np.ndarray,
-        here: np.ndarray,
+        units: np.ndarray,
         weight: np.ndarray,
         total: float,
         half: np.ndarray,
@@ -192,31 +196,35 @@ class _Predicted:
         Each is the model's sum over a group, corrected by the residuals of the units
         that were taken, times the share of units that are of this half.
         """
-        model, taken = self._model, len(here)
-        mine = here[half[here]]
+        model, taken = self._model, len(units)
+        half_units = units[half[units]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
         members, size = self._members[: self._fitted], self._sizes[: self._fitted]
-        there = members.T > 0
-        left = np.asarray(np.where(there, known[1][size], known[0][size]), np.float64)
+        inside = members.T > 0
+        remaining = np.asarray(
+            np.where(inside, known[1][size], known[0][size]), np.float64
+        )
         if np.isfinite(total):
-            for rows, near in self._near(here):
-                left = left - np.asarray(weight[rows].T @ near / total, np.float64)
+            for rows, near in self._near(units):
+                remaining = remaining - np.asarray(
+                    weight[rows].T @ near / total, np.float64
+                )
         # Without unit i the coefficients are c - inverse[:, i] * apart_i: `moved` holds
         # the mean of these corrections over the half.
         moved = np.zeros(self._fitted)
-        fitted = mine[mine < self._fitted]
+        fitted = half_units[half_units < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
         # Predictions for units not taken, utilities of those taken.
-        worth = np.asarray(weight.T @ self._worth[here] / total, np.float64)
-        found = (left @ model.coefficients + worth) * (len(mine) / taken)
-        return np.asarray(found - left @ (model.inverse @ moved), np.float64)
+        worth = np.asarray(weight.T @ self._worth[units] / total, np.float64)
+        estimate = (remaining @ model.coefficients + worth) * (len(half_units) / taken)
+        return np.asarray(estimate - remaining @ (model.inverse @ moved), np.float64)
 
-    def _near(self, which: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    def _near(self, units: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield covariances of some units with those fitted to, a chunk at a time."""
         basis = self._members[: self._fitted], self._sizes[: self._fitted]
-        for first in range(0, len(which), _CHUNK):
+        for first in range(0, len(units), _CHUNK):
             rows = slice(first, first + _CHUNK)
-            unit = self._members[which[rows]], self._sizes[which[rows]]
+            unit = self._members[units[rows]], self._sizes[units[rows]]
             yield rows, _covariances(self._model.covariance, self._strata, unit, basis)
 
 
@@ -251,8 +259,8 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
     unit = members[:fitted], sizes[:fitted]
     models: list[Model] = []
     for covariance, noise in chosen:
-        own = _covariances(covariance, strata, unit, unit)
-        inverse = np.linalg.inv(own + noise * np.eye(fitted))
+        matrix = _covariances(covariance, strata, unit, unit)
+        inverse = np.linalg.inv(matrix + noise * np.eye(fitted))
         models.append(Model(covariance, inverse, inverse @ y[:fitted]))
     return models
 
@@ -280,7 +288,7 @@ def _known(
         `[2, n + 1]`: of points outside and inside R, by its size.
     """
     n, (inside, outside) = strata.n, strata.weights
-    found = np.zeros((2, n + 1))
+    sums = np.zeros((2, n + 1))
     for s in sizes:
         for of_r in (0, 1):
             r = np.arange(of_r, n + of_r)
@@ -288,8 +296,8 @@ def _known(
                 expected = _expected(
                     strata, covariance, s, r, s - of_s, r - of_r, of_s * of_r
                 )
-                found[of_r, r] += strata.factor[s] * chance / n * expected
-    return found
+                sums[of_r, r] += strata.factor[s] * chance / n * expected
+    return sums
 
 
 def _expected(
@@ -312,5 +320,5 @@ def _expected(
         return covariance(n, marked * drawn / (n - 1) + known, s, r, paired=paired)
     shared = np.arange(n)
     chance = stats.hypergeom.pmf(shared, n - 1, marked[:, None], drawn)
-    each = covariance(n, shared + known, s, r[:, None], paired=paired)
-    return (chance * each).sum(1)
+    covariances = covariance(n, shared + known, s, r[:, None], paired=paired)
+    return (chance * covariances).sum(1)

@@ -201,9 +201,9 @@ class OfCounts(Threshold):
         gains = self.gains.of_labels(train, label)
         inside = in_ball(distances, ball, exact)
         values = counted_shapley(inside, gains, size, right, prior)
-        own = jnp.sum(inside, dtype=jnp.int32)
-        own_right = jnp.sum(inside & (gains > 0), dtype=jnp.int32)
-        wrong = (own_right > right) | (own - own_right > size - right)
+        n_here = jnp.sum(inside, dtype=jnp.int32)
+        right_here = jnp.sum(inside & (gains > 0), dtype=jnp.int32)
+        wrong = (right_here > right) | (n_here - right_here > size - right)
         return jnp.where(wrong, jnp.nan, values), None
 
 
