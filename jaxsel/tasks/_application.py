@@ -81,8 +81,8 @@ def random_values(key: jax.Array, n: int) -> Values:
 
 
 def keys_of(key: jax.Array, seed: int) -> Keys:
-    mine = jax.random.fold_in(key, seed)
-    return Keys(*(jax.random.fold_in(mine, i) for i in range(len(Keys._fields))))
+    seed_key = jax.random.fold_in(key, seed)
+    return Keys(*(jax.random.fold_in(seed_key, i) for i in range(len(Keys._fields))))
 
 
 def check_methods(methods: Mapping[str, ValueFunction]) -> None:
@@ -193,11 +193,11 @@ def warn_if_seen(embed: Embed | None, *valued: np.ndarray, stacklevel: int = 3) 
     """
     if not isinstance(embed, Embedding):
         return
-    seen = sum(int(embed.seen(x).sum()) for x in valued)
+    n_seen = sum(int(embed.seen(x).sum()) for x in valued)
     total = sum(map(len, valued))
-    if seen:
+    if n_seen:
         warnings.warn(
-            f"embed was trained on {seen} of the {total} rows that are valued: their "
+            f"embed was trained on {n_seen} of the {total} rows that are valued: their "
             "values are then too good; train it on other data",
             UserWarning,
             stacklevel=stacklevel,
@@ -213,12 +213,12 @@ def features(embed: Embed | None, x: np.ndarray) -> np.ndarray:
     """Return features for value functions, `[n, d]`: embedded, or flattened."""
     if embed is None:
         return x.reshape(len(x), -1)
-    found = np.asarray(embed(x))
-    if found.ndim != 2 or len(found) != len(x):
+    embedded = np.asarray(embed(x))
+    if embedded.ndim != 2 or len(embedded) != len(x):
         raise ValueError(
-            f"embed must return features of shape [{len(x)}, d], got {found.shape}"
+            f"embed must return features of shape [{len(x)}, d], got {embedded.shape}"
         )
-    return found
+    return embedded
 
 
 def value_all(
@@ -230,12 +230,12 @@ def value_all(
     keys: Keys,
 ) -> dict[str, np.ndarray]:
     """Return the values by every method and at random, `[n]` each."""
-    found = {
+    values = {
         name: value_one(name, method, x, y, x_val, y_val, keys.value)
         for name, method in methods.items()
     }
-    found[RANDOM] = np.asarray(random_values(keys.random, len(y)).values, np.float64)
-    return found
+    values[RANDOM] = np.asarray(random_values(keys.random, len(y)).values, np.float64)
+    return values
 
 
 def value_one(
@@ -270,6 +270,6 @@ def _round_robin(order: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Reorder so that the classes take turns."""
     turn = np.empty(len(order), np.int64)
     for c in np.unique(y):
-        mine = np.flatnonzero(y[order] == c)
-        turn[mine] = np.arange(len(mine))
+        positions = np.flatnonzero(y[order] == c)
+        turn[positions] = np.arange(len(positions))
     return order[np.argsort(turn, kind="stable")]

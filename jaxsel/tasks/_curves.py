@@ -135,15 +135,15 @@ class Curves:
     def _alt(self) -> str:
         means = self.mean()
         apart = np.ptp(list(means.values()), axis=0)
-        at, last = int(apart.argmax()), len(self.x) - 1
+        widest, last = int(apart.argmax()), len(self.x) - 1
         most = ", where the methods differ most" if len(means) > 1 else ""
         parts = [
-            f"{self._at(i)}{most if i == at else ''}: "
+            f"{self._at(i)}{most if i == widest else ''}: "
             + ", ".join(
                 f"{name} {means[name][i]:.1%}"
                 for name in sorted(means, key=lambda name: -means[name][i])
             )
-            for i in dict.fromkeys((at, last))
+            for i in dict.fromkeys((widest, last))
         ]
         return f"{self.ylabel} against {self.xlabel.lower()}, {'; '.join(parts)}."
 

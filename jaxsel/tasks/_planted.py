@@ -80,7 +80,7 @@ def watermark_curves(
     runs = draw_runs(source, sizes, seeds=seeds, key=key)
     valued = [source.x[valued_rows(runs, 0)], *([] if foreign is None else [foreign])]
     warn_if_seen(embed, *valued, stacklevel=4)
-    found, after, reference = [], [], []
+    detections, after, reference = [], [], []
     for run in track(runs, progress=progress, label=name.split(" (")[0]):
         train, val, test = map(source.take, run.parts)
         planted = plant(run, train, test)
@@ -90,12 +90,12 @@ def watermark_curves(
         rows = np.arange(len(planted.y))
         reference.append(
             {
-                f"{what}_{when}": result[i]
+                f"{measure}_{when}": result[i]
                 for when, result in (
                     ("before", score(rows)),
                     ("unmarked", unmarked(rows)),
                 )
-                for i, what in enumerate(("success", "accuracy"))
+                for i, measure in enumerate(("success", "accuracy"))
             }
         )
         values = value_all(
@@ -106,15 +106,17 @@ def watermark_curves(
             val[1],
             run.keys,
         )
-        found.append({m: detection_curve(v, planted.marked) for m, v in values.items()})
+        detections.append(
+            {m: detection_curve(v, planted.marked) for m, v in values.items()}
+        )
         after.append({m: score(lowest_first(v)[n_removed:]) for m, v in values.items()})
-    summary = detection_summary(found)
+    summary = detection_summary(detections)
     for m, results in stack(after).items():
         summary[m] |= {"success_after": results[:, 0], "accuracy_after": results[:, 1]}
     return Curves(
         name=name,
-        x=found[0][next(iter(found[0]))].inspected,
-        curves=stack([{m: d.found for m, d in f.items()} for f in found]),
+        x=detections[0][next(iter(detections[0]))].inspected,
+        curves=stack([{m: d.found for m, d in f.items()} for f in detections]),
         summary=summary,
         reference=stack(reference),
         xlabel="Share of samples inspected",
