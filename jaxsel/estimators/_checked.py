@@ -9,14 +9,14 @@ from sklearn.utils import validation
 
 
 def check_training(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples and labels, whose form the estimator takes note of."""
+    """Validate samples and labels, and record their form on the estimator."""
     return cast(
         tuple[np.ndarray, np.ndarray], validation.validate_data(estimator, X, y)
     )
 
 
 def check_samples(estimator: Any, X: Any) -> np.ndarray:
-    """Return samples of the form of those that the estimator was fitted on."""
+    """Validate samples against the form that the estimator was fitted on."""
     return cast(np.ndarray, validation.validate_data(estimator, X, reset=False))
 
 

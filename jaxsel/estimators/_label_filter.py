@@ -14,7 +14,7 @@ from ._rows import FittedOnRows
 
 
 class LabelErrorFilter(FittedOnRows):
-    """Fit a classifier without the rows whose labels are probably wrong.
+    """Fit a classifier without the rows that are probably mislabelled.
 
     A step of a `Pipeline` cannot drop rows, so this wraps the classifier: make it the
     last step. Steps before it see all rows, as they do of a `Pipeline`.
@@ -24,7 +24,7 @@ class LabelErrorFilter(FittedOnRows):
     Args:
         estimator: A classifier, cloned; if its `fit` takes `sample_weight`, so does
             this one.
-        learner: What predicts each fold from the others: a classifier with
+        learner: Predicts each fold from the others: a classifier with
             `predict_proba`, or a learner of `jaxsel.value`. If None, the default of
             `jaxsel.find_label_errors`.
         folds: How many folds samples are dealt out to.

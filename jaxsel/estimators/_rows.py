@@ -21,7 +21,7 @@ def _has(method: str) -> Any:
 
 
 class FittedOnRows(base.MetaEstimatorMixin, base.BaseEstimator):
-    """Fits `estimator` on the rows that `_choose` returns; does all else like it."""
+    """Fits `estimator` on the rows that `_choose` returns; delegates all else to it."""
 
     estimator: Any
 
@@ -75,8 +75,8 @@ class FittedOnRows(base.MetaEstimatorMixin, base.BaseEstimator):
     def _of_estimator(self, method: str, X: Any, *rest: Any, **options: Any) -> Any:
         validation.check_is_fitted(self)
         samples = check_samples(self, X)
-        given = X if hasattr(X, "iloc") else samples
-        return getattr(self.estimator_, method)(given, *rest, **options)
+        inputs = X if hasattr(X, "iloc") else samples
+        return getattr(self.estimator_, method)(inputs, *rest, **options)
 
     @_has("predict")
     def predict(self, X: Any) -> np.ndarray:
@@ -105,12 +105,12 @@ class FittedOnRows(base.MetaEstimatorMixin, base.BaseEstimator):
         return self.estimator_.classes_
 
     def __sklearn_tags__(self) -> Any:
-        tags, own = super().__sklearn_tags__(), utils.get_tags(self.estimator)
-        tags.estimator_type = own.estimator_type
-        tags.regressor_tags = own.regressor_tags
-        if own.classifier_tags is not None:
+        tags, inner = super().__sklearn_tags__(), utils.get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.regressor_tags = inner.regressor_tags
+        if inner.classifier_tags is not None:
             tags.classifier_tags = dataclasses.replace(
-                own.classifier_tags, multi_label=False
+                inner.classifier_tags, multi_label=False
             )
         tags.target_tags.required = True
         return tags

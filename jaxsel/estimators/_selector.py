@@ -71,17 +71,17 @@ class Selector(FittedOnRows):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         budget = self._count(len(samples))
         if self.select is not None:
-            found = self.select(samples, y, budget)
-            if not isinstance(found, Selection):
-                found = _of_rows(found, len(samples))
+            selection = self.select(samples, y, budget)
+            if not isinstance(selection, Selection):
+                selection = _of_rows(selection, len(samples))
         elif base.is_classifier(self.estimator):
             multiclass.check_classification_targets(y)
-            found = _by_class(samples, y, budget)
+            selection = _by_class(samples, y, budget)
         else:
-            found = facility_location(samples, budget)
-        self.selection_ = found
-        rows = np.asarray(found.indices)[: len(found)]
-        weights = np.asarray(found.weights, np.float64)[: len(found)]
+            selection = facility_location(samples, budget)
+        self.selection_ = selection
+        rows = np.asarray(selection.indices)[: len(selection)]
+        weights = np.asarray(selection.weights, np.float64)[: len(selection)]
         return rows, None if (weights == weights[0]).all() else weights
 
     def _count(self, n: int) -> int:
@@ -107,9 +107,9 @@ def _by_class(x: np.ndarray, y: np.ndarray, budget: int) -> Selection:
     rows: list[np.ndarray] = []
     weights: list[np.ndarray] = []
     for i, count in enumerate(1 + others):
-        own = np.flatnonzero(codes == i)
-        part = facility_location(x[own], int(count))
-        rows.append(own[np.asarray(part.indices)[: len(part)]])
+        members = np.flatnonzero(codes == i)
+        part = facility_location(x[members], int(count))
+        rows.append(members[np.asarray(part.indices)[: len(part)]])
         weights.append(np.asarray(part.weights)[: len(part)])
     indices = np.concatenate(rows)
     return Selection(
@@ -121,17 +121,17 @@ def _by_class(x: np.ndarray, y: np.ndarray, budget: int) -> Selection:
 
 
 def _of_rows(rows: Any, n: int) -> Selection:
-    found = np.asarray(rows)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+    indices = np.asarray(rows)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or not len(indices):
         raise TypeError(
             "select must return a Selection or row numbers, got an array of shape "
-            f"{found.shape} and dtype {found.dtype}"
+            f"{indices.shape} and dtype {indices.dtype}"
         )
-    if found.min() < 0 or found.max() >= n:
-        raise ValueError(f"select must return rows from 0 to {n - 1}, got {found}")
+    if indices.min() < 0 or indices.max() >= n:
+        raise ValueError(f"select must return rows from 0 to {n - 1}, got {indices}")
     return Selection(
-        indices=jnp.asarray(found, jnp.int32),
-        weights=jnp.ones(len(found)),
-        n_valid=jnp.asarray(len(found), jnp.int32),
+        indices=jnp.asarray(indices, jnp.int32),
+        weights=jnp.ones(len(indices)),
+        n_valid=jnp.asarray(len(indices), jnp.int32),
         method="select",
     )

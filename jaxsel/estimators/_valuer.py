@@ -77,11 +77,11 @@ class KNNShapleyValuer(BaseEstimator):
         samples, labels = check_training(self, X, y)
         multiclass.check_classification_targets(labels)
         self.classes_ = np.unique(labels)
-        given = X if hasattr(X, "iloc") else samples
+        table = X if hasattr(X, "iloc") else samples
         options: Any = {"k": self.k, "metric": self.metric}
         if X_val is not None:
             held, held_labels = check_samples(self, X_val), check_column(y_val)
-            self.values_ = knn_shapley(given, labels, held, held_labels, **options)
+            self.values_ = knn_shapley(table, labels, held, held_labels, **options)
         else:
             splitter: Any = model_selection.check_cv(self.cv, labels, classifier=True)
             first, *others = [
@@ -89,7 +89,7 @@ class KNNShapleyValuer(BaseEstimator):
                 for split in splitter.split(samples, labels)
             ]
             self.values_ = dataclasses.replace(
-                first.merge(*others), index=_row_labels(given)
+                first.merge(*others), index=_row_labels(table)
             )
         return self
 
@@ -103,15 +103,15 @@ def _of_split(
     x: np.ndarray, y: np.ndarray, train: np.ndarray, held: np.ndarray, **options: Any
 ) -> Values:
     """Return values of all rows, NaN and without samples for those held out."""
-    found = knn_shapley(x[train], y[train], x[held], y[held], **options)
+    part = knn_shapley(x[train], y[train], x[held], y[held], **options)
     values, m2 = np.full(len(x), np.nan), np.zeros(len(x))
     count = np.zeros(len(x), np.int32)
-    values[train], m2[train], count[train] = found.values, found.m2, found.count
+    values[train], m2[train], count[train] = part.values, part.m2, part.count
     return Values(
-        values=jnp.asarray(values, found.values.dtype),
-        m2=jnp.asarray(m2, found.values.dtype),
+        values=jnp.asarray(values, part.values.dtype),
+        m2=jnp.asarray(m2, part.values.dtype),
         count=jnp.asarray(count),
-        method=found.method,
+        method=part.method,
     )
 
 

@@ -1,4 +1,4 @@
-"""Is it any good? Applications on real data, with curves."""
+"""Applications that judge values on real data, with curves."""
 
 from ._acquisition import Acquisition as Acquisition, acquisition as acquisition
 from ._adaptation import domain_adaptation as domain_adaptation

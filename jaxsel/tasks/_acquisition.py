@@ -70,7 +70,7 @@ def acquisition(
     embed: Embed | None = None,
     progress: bool = False,
 ) -> Acquisition:
-    """Buy points from a pool round by round, those of the highest predicted value.
+    """Buy the pool's points of highest predicted value, round by round.
 
     In each round the points that are owned are valued against the scoring set, a random
     forest learns to predict these values from features, and the pool's points of the
@@ -137,14 +137,14 @@ def acquisition(
     runs = draw_runs(source, sizes, seeds=seeds, key=key)
     warn_if_seen(embed, source.x[valued_rows(runs, 0, 2)])
     ends = n_start + buy * np.arange(rounds + 1)
-    accuracy, clean, whole = [], [], []
+    accuracy, clean, reference = [], [], []
     for run in track(runs, progress=progress, label="Acquisition"):
         offer = _draw_offer(source, run, noisy_start, noisy_pool, scale)
-        seen = features(embed, offer.x)
-        seen_val = features(embed, offer.val[0])
+        embedded = features(embed, offer.x)
+        embedded_val = features(embed, offer.val[0])
         x_learn, (x_test, y_test) = offer.x, offer.test
         if embed_learner:
-            x_learn, x_test = seen, features(embed, x_test)
+            x_learn, x_test = embedded, features(embed, x_test)
         score = Scorer(learner, x_learn, offer.y, [(x_test, y_test)], run.keys.learn)
         chance = random_values(run.keys.random, n_pool).top(rounds * buy)
         rows = {
@@ -152,7 +152,7 @@ def acquisition(
                 name,
                 method,
                 offer,
-                (seen, seen_val),
+                (embedded, embedded_val),
                 run.keys,
                 ends=ends,
                 iterated=iterated,
@@ -173,7 +173,7 @@ def acquisition(
                 for m, r in rows.items()
             }
         )
-        whole.append({"all": score(np.arange(len(offer.y)))[0]})
+        reference.append({"all": score(np.arange(len(offer.y)))[0]})
     curves, bought = stack(accuracy), stack(clean)
     return Acquisition(
         name=f"Acquisition ({', '.join(f'{k}={v}' for k, v in sizes.items())}, "
@@ -186,7 +186,7 @@ def acquisition(
             | {"clean_share": bought[m][:, -1] / (rounds * buy)}
             for m, c in curves.items()
         },
-        reference=stack(whole),
+        reference=stack(reference),
         xlabel="Points added",
         ylabel="Test accuracy",
         clean_bought=bought,
@@ -224,7 +224,7 @@ def _buy(
     name: str,
     method: ValueFunction,
     offer: _Offer,
-    seen: tuple[np.ndarray, np.ndarray],
+    embedded: tuple[np.ndarray, np.ndarray],
     keys: Keys,
     *,
     ends: np.ndarray,
@@ -237,7 +237,7 @@ def _buy(
         name: Of the method.
         method: Values the rows that are owned.
         offer: All rows, those owned at the start first.
-        seen: Features of all rows, and of the scoring set.
+        embedded: Features of all rows, and of the scoring set.
         keys: Keys of values and forests.
         ends: Rows owned before each round, and after the last.
         iterated: Whether to value and predict anew in each round.
@@ -245,8 +245,8 @@ def _buy(
     """
     from sklearn.ensemble import RandomForestRegressor
 
-    x, x_val = seen
-    have, left = np.split(np.arange(len(x)), ends[:1])
+    x, x_val = embedded
+    have, on_offer = np.split(np.arange(len(x)), ends[:1])
     predicted = np.empty(len(x))
     for i, more in enumerate(np.diff(ends)):
         if i == 0 or iterated:
@@ -258,8 +258,8 @@ def _buy(
             )
             state = int(jax.random.randint(key_forest, (), 0, 2**31 - 1))
             forest = RandomForestRegressor(n_estimators=trees, random_state=state)
-            predicted[left] = forest.fit(x[have], values).predict(x[left])
-        best_first = np.argsort(-predicted[left], kind="stable")[:more]
-        have = np.append(have, left[best_first])
-        left = np.delete(left, best_first)
+            predicted[on_offer] = forest.fit(x[have], values).predict(x[on_offer])
+        best_first = np.argsort(-predicted[on_offer], kind="stable")[:more]
+        have = np.append(have, on_offer[best_first])
+        on_offer = np.delete(on_offer, best_first)
     return have

@@ -1,4 +1,4 @@
-"""Domain adaptation: keep only what helps in the target domain."""
+"""Domain adaptation: keep only source points that help in the target domain."""
 
 from __future__ import annotations
 
@@ -93,15 +93,17 @@ def domain_adaptation(
     sizes = {"n_val": n_val, "n_test": n_test}
     their_runs = draw_runs(theirs, sizes, seeds=seeds, key=key, which=1)
     warn_if_seen(embed, ours.x[valued_rows(ours_runs, 0)])
-    found, kept = [], []
+    accuracies, kept = [], []
     pairs = list(zip(ours_runs, their_runs, strict=True))
     for run, their_run in track(pairs, progress=progress, label="Domain adaptation"):
         x, y = ours.take(run.parts[0])
         (x_val, y_val), (x_test, y_test) = map(theirs.take, their_run.parts)
-        seen = features(embed, x)
-        values = value_all(methods, seen, y, features(embed, x_val), y_val, run.keys)
+        embedded = features(embed, x)
+        values = value_all(
+            methods, embedded, y, features(embed, x_val), y_val, run.keys
+        )
         if embed_learner:
-            x, x_test = seen, features(embed, x_test)
+            x, x_test = embedded, features(embed, x_test)
         score = Scorer(learner, x, y, [(x_test, y_test)], run.keys.learn)
         everything = np.arange(n)
         before = score(everything)[0]
@@ -109,9 +111,9 @@ def domain_adaptation(
         for name, v in values.items():
             positive = np.flatnonzero(v > 0)
             after[name] = score(positive if len(positive) else everything)[0]
-        found.append({name: np.array([before, a]) for name, a in after.items()})
+        accuracies.append({name: np.array([before, a]) for name, a in after.items()})
         kept.append({name: np.mean(v > 0) for name, v in values.items()})
-    curves, shares = stack(found), stack(kept)
+    curves, shares = stack(accuracies), stack(kept)
     return Curves(
         name=f"Domain adaptation (n={n}, n_val={n_val}, n_test={n_test})",
         x=np.array([0.0, 1.0]),
@@ -132,11 +134,11 @@ def domain_adaptation(
     )
 
 
-def _domain(name: str, given: Domain) -> Source:
-    if isinstance(given, Dataset):
-        given = (given.x, given.y)
-    if not isinstance(given, tuple) or len(given) != 2:
+def _domain(name: str, domain: Domain) -> Source:
+    if isinstance(domain, Dataset):
+        domain = (domain.x, domain.y)
+    if not isinstance(domain, tuple) or len(domain) != 2:
         raise TypeError(
-            f"{name} must be a Dataset or a pair (x, y), got {type(given).__name__}"
+            f"{name} must be a Dataset or a pair (x, y), got {type(domain).__name__}"
         )
-    return check_source(*given, names=(f"{name} x", f"{name} y"))
+    return check_source(*domain, names=(f"{name} x", f"{name} y"))

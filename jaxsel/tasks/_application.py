@@ -41,7 +41,7 @@ class Source(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys of one seed. Every method gets the same: what differs is the method."""
+    """Random keys of one seed, the same for every method."""
 
     draw: jax.Array
     corrupt: jax.Array
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 
 def random_values(key: jax.Array, n: int) -> Values:
-    """Return values that know nothing: independent standard normal numbers.
+    """Draw independent standard normal values, as a baseline.
 
     The baseline of every application. Half of them are positive on average.
 
@@ -81,8 +81,8 @@ def random_values(key: jax.Array, n: int) -> Values:
 
 
 def keys_of(key: jax.Array, seed: int) -> Keys:
-    mine = jax.random.fold_in(key, seed)
-    return Keys(*(jax.random.fold_in(mine, i) for i in range(len(Keys._fields))))
+    seed_key = jax.random.fold_in(key, seed)
+    return Keys(*(jax.random.fold_in(seed_key, i) for i in range(len(Keys._fields))))
 
 
 def check_methods(methods: Mapping[str, ValueFunction]) -> None:
@@ -103,7 +103,7 @@ def check_methods(methods: Mapping[str, ValueFunction]) -> None:
 def check_source(
     x: npt.ArrayLike, y: npt.ArrayLike, *, names: tuple[str, str] = ("x", "y")
 ) -> Source:
-    """Return samples and labels as NumPy arrays, or say what is wrong with them."""
+    """Check samples and labels, and return them as NumPy arrays."""
     samples, labels = (
         np.asarray(as_array(n, a)) for n, a in zip(names, (x, y), strict=True)
     )
@@ -128,7 +128,7 @@ def check_source(
 
 
 def check_share(name: str, value: float, n: int) -> int:
-    """Return how many of n a share is; some of them, and not all."""
+    """Convert a share to a count of n rows, at least 1 and below n."""
     check_count("n", n)
     count = round(value * n) if 0 < value < 1 else 0
     if not 0 < count < n:
@@ -151,7 +151,7 @@ def draw_runs(
     """Deal the rows out to disjoint parts, anew for every seed.
 
     Args:
-        source: What to draw from.
+        source: Samples and labels to draw from.
         sizes: Rows of each part, by the name of the argument that sets it.
         seeds: Number of seeds.
         key: Key of all; seed s draws from `fold_in(key, s)`.
@@ -189,15 +189,15 @@ def draw_runs(
 def warn_if_seen(embed: Embed | None, *valued: np.ndarray, stacklevel: int = 3) -> None:
     """Warn if an embedding was trained on rows that are being valued.
 
-    Only an `Embedding` knows what it was trained on.
+    Only an `Embedding` records its training rows.
     """
     if not isinstance(embed, Embedding):
         return
-    seen = sum(int(embed.seen(x).sum()) for x in valued)
+    n_seen = sum(int(embed.seen(x).sum()) for x in valued)
     total = sum(map(len, valued))
-    if seen:
+    if n_seen:
         warnings.warn(
-            f"embed was trained on {seen} of the {total} rows that are valued: their "
+            f"embed was trained on {n_seen} of the {total} rows that are valued: their "
             "values are then too good; train it on other data",
             UserWarning,
             stacklevel=stacklevel,
@@ -210,15 +210,15 @@ def valued_rows(runs: Sequence[Run], *parts: int) -> np.ndarray:
 
 
 def features(embed: Embed | None, x: np.ndarray) -> np.ndarray:
-    """Return what value functions see, `[n, d]`: flattened where nothing embeds."""
+    """Return features for value functions, `[n, d]`: embedded, or flattened."""
     if embed is None:
         return x.reshape(len(x), -1)
-    found = np.asarray(embed(x))
-    if found.ndim != 2 or len(found) != len(x):
+    embedded = np.asarray(embed(x))
+    if embedded.ndim != 2 or len(embedded) != len(x):
         raise ValueError(
-            f"embed must return features of shape [{len(x)}, d], got {found.shape}"
+            f"embed must return features of shape [{len(x)}, d], got {embedded.shape}"
         )
-    return found
+    return embedded
 
 
 def value_all(
@@ -230,12 +230,12 @@ def value_all(
     keys: Keys,
 ) -> dict[str, np.ndarray]:
     """Return the values by every method and at random, `[n]` each."""
-    found = {
+    values = {
         name: value_one(name, method, x, y, x_val, y_val, keys.value)
         for name, method in methods.items()
     }
-    found[RANDOM] = np.asarray(random_values(keys.random, len(y)).values, np.float64)
-    return found
+    values[RANDOM] = np.asarray(random_values(keys.random, len(y)).values, np.float64)
+    return values
 
 
 def value_one(
@@ -247,7 +247,7 @@ def value_one(
     y_val: np.ndarray,
     key: jax.Array,
 ) -> np.ndarray:
-    """Return one method's values, `[n]`, or say what is wrong with them."""
+    """Compute one method's values, `[n]`, and check them."""
     result = method(x, y, x_val, y_val, key)
     values = np.asarray(
         result.values if isinstance(result, Values) else result, np.float64
@@ -270,6 +270,6 @@ def _round_robin(order: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Reorder so that the classes take turns."""
     turn = np.empty(len(order), np.int64)
     for c in np.unique(y):
-        mine = np.flatnonzero(y[order] == c)
-        turn[mine] = np.arange(len(mine))
+        positions = np.flatnonzero(y[order] == c)
+        turn[positions] = np.arange(len(positions))
     return order[np.argsort(turn, kind="stable")]

@@ -21,15 +21,15 @@ class Curves:
 
     Attributes:
         name: The application, with every setting that matters.
-        x: `[p]`: what the curves are drawn against.
+        x: Abscissae of the curves, `[p]`.
         curves: By method, `[seeds, p]`.
         summary: By method and measure, `[seeds]`.
-        reference: By name, `[seeds]`: what depends on no method, such as the accuracy
-            with all data.
-        xlabel: What `x` is.
-        ylabel: What the curves are: always shares, in 0..1.
+        reference: By name, `[seeds]`: measures that depend on no method, such as the
+            accuracy with all data.
+        xlabel: Label of the x axis.
+        ylabel: Label of the y axis; curves are always shares, in 0..1.
         percent_x: Whether `x` holds shares too.
-        ticks: What to call each x on the axis; numbers if empty.
+        ticks: Name of each x on the axis; numbers if empty.
     """
 
     name: str
@@ -135,15 +135,15 @@ class Curves:
     def _alt(self) -> str:
         means = self.mean()
         apart = np.ptp(list(means.values()), axis=0)
-        at, last = int(apart.argmax()), len(self.x) - 1
+        widest, last = int(apart.argmax()), len(self.x) - 1
         most = ", where the methods differ most" if len(means) > 1 else ""
         parts = [
-            f"{self._at(i)}{most if i == at else ''}: "
+            f"{self._at(i)}{most if i == widest else ''}: "
             + ", ".join(
                 f"{name} {means[name][i]:.1%}"
                 for name in sorted(means, key=lambda name: -means[name][i])
             )
-            for i in dict.fromkeys((at, last))
+            for i in dict.fromkeys((widest, last))
         ]
         return f"{self.ylabel} against {self.xlabel.lower()}, {'; '.join(parts)}."
 
@@ -169,7 +169,7 @@ class Curves:
 
 
 def stack(seeds: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Stack what each seed found, by name: `[seeds, ...]`."""
+    """Stack the seeds' results by name: `[seeds, ...]`."""
     return {name: np.stack([np.asarray(s[name]) for s in seeds]) for name in seeds[0]}
 
 

@@ -38,7 +38,7 @@ class Detection:
 def detection_curve(values: Values | npt.ArrayLike, is_bad: npt.ArrayLike) -> Detection:
     """Inspect the lowest values first, and count how many bad samples turn up.
 
-    Among equal values the order of inspection is random, and what is returned is the
+    Among equal values the order of inspection is random, and the result is the
     mean over all orders. Costs one sort.
 
     Args:
@@ -73,10 +73,10 @@ def detection_curve(values: Values | npt.ArrayLike, is_bad: npt.ArrayLike) -> De
     auc = np.sum(bad_at * (good_above + good_at / 2)) / (n_bad * (n - n_bad))
     # The mean over the orders of a tie grows linearly across it.
     ends, counts = (np.append(0, np.cumsum(a)) for a in (size, bad_at))
-    found = np.interp(np.arange(n + 1), ends, counts) / n_bad
+    share_found = np.interp(np.arange(n + 1), ends, counts) / n_bad
     return Detection(
         inspected=np.arange(n + 1) / n,
-        found=found,
+        found=share_found,
         auc=float(auc),
-        found_at_bad=float(found[n_bad]),
+        found_at_bad=float(share_found[n_bad]),
     )

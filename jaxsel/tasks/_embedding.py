@@ -1,4 +1,4 @@
-"""Embeddings that remember what they were trained on."""
+"""Embeddings that record their training rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxsel.models import CNN, MLP, Params, fit, logits
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Embedding:
-    """The layers of a classifier before its last, and what it was trained on.
+    """Layers of a classifier before its last, with hashes of its training rows.
 
     Call it with samples `[n, ...]` to get features `[n, d]`.
 
@@ -140,7 +140,7 @@ def pixels(x: np.ndarray) -> np.ndarray:
 
 
 class _Body(nnx.Module):
-    """A classifier whose last layer passes on what it gets."""
+    """A classifier with the identity as its last layer."""
 
     def __init__(self, model: Any):
         if hasattr(model, "dense"):

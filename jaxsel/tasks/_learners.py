@@ -185,7 +185,7 @@ class Scorer:
     Each set of rows is trained on once, in ascending order.
 
     Args:
-        learner: What is trained.
+        learner: The model to train.
         x: The training set, `[n, ...]`.
         y: Its classes, `[n]`.
         tests: One or more test sets.
@@ -215,11 +215,11 @@ class Scorer:
     def _train(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         learner, key = self._learner, self._key
         if isinstance(learner, Retrain):  # trains once for all test sets
-            found = learner.on(x, y, self._tests, key)
+            accuracies = learner.on(x, y, self._tests, key)
         else:
-            found = [float(learner(x, y, *test, key)) for test in self._tests]
-        if not all(0 <= share <= 1 for share in found):
+            accuracies = [float(learner(x, y, *test, key)) for test in self._tests]
+        if not all(0 <= share <= 1 for share in accuracies):
             raise ValueError(
-                f"learner must return accuracies between 0 and 1, got {found}"
+                f"learner must return accuracies between 0 and 1, got {accuracies}"
             )
-        return np.array(found)
+        return np.array(accuracies)

@@ -82,25 +82,25 @@ def noisy_labels(
     sizes = {"n": n, "n_val": n_val}
     runs = draw_runs(source, sizes, seeds=seeds, key=key)
     warn_if_seen(embed, source.x[valued_rows(runs, 0)])
-    found = []
+    detections = []
     for run in track(runs, progress=progress, label="Noisy labels"):
         (x_train, y_train), (x_val, y_val) = map(source.take, run.parts)
-        given, wrong = (
+        flipped, wrong = (
             np.asarray(a)
             for a in flip_labels(
                 run.keys.corrupt, y_train, rate, n_classes=source.n_classes
             )
         )
-        seen = [features(embed, part) for part in (x_train, x_val)]
+        embedded = [features(embed, part) for part in (x_train, x_val)]
         values = value_all(
-            methods, seen[0], given.astype(np.int64), seen[1], y_val, run.keys
+            methods, embedded[0], flipped.astype(np.int64), embedded[1], y_val, run.keys
         )
-        found.append({m: detection_curve(v, wrong) for m, v in values.items()})
+        detections.append({m: detection_curve(v, wrong) for m, v in values.items()})
     return Curves(
         name=f"Noisy labels (n={n}, n_val={n_val}, rate={rate:g})",
-        x=found[0][next(iter(found[0]))].inspected,
-        curves=stack([{m: d.found for m, d in f.items()} for f in found]),
-        summary=detection_summary(found),
+        x=detections[0][next(iter(detections[0]))].inspected,
+        curves=stack([{m: d.found for m, d in f.items()} for f in detections]),
+        summary=detection_summary(detections),
         xlabel="Share of samples inspected",
         ylabel="Share of wrong labels found",
         percent_x=True,
@@ -108,13 +108,13 @@ def noisy_labels(
 
 
 def detection_summary(
-    found: list[dict[str, Detection]],
+    detections: list[dict[str, Detection]],
 ) -> dict[str, dict[str, np.ndarray]]:
     """Return each method's AUC and share found at the number of bad ones, `[seeds]`."""
     return {
         m: {
-            measure: np.array([getattr(f[m], measure) for f in found])
+            measure: np.array([getattr(f[m], measure) for f in detections])
             for measure in ("auc", "found_at_bad")
         }
-        for m in found[0]
+        for m in detections[0]
     }

@@ -31,7 +31,7 @@ from ._noisy import detection_summary
 
 
 class Planted(NamedTuple):
-    """A watermarked training set, and what its owner asks a model about."""
+    """A watermarked training set, and the test set that reveals the mark."""
 
     x: np.ndarray
     y: np.ndarray
@@ -58,17 +58,17 @@ def watermark_curves(
     """Run either application: see `pattern_watermark_detection`.
 
     Args:
-        source: What training, validation and test sets are drawn from.
+        source: Data from which training, validation and test sets are drawn.
         methods: Value functions by name.
         plant: From a run, its training and its test set to a watermarked set.
         name: Of the application, with its settings.
         sizes: Of the training, validation and test sets, by argument.
         rate: Share of the training set that is planted.
         remove: Share to remove; as many as are planted if None.
-        learner: What is trained.
+        learner: The model to train.
         seeds: Number of repetitions.
         key: Key of every draw.
-        embed: What value functions see.
+        embed: Maps samples to features for value functions, or None.
         progress: Whether to show a bar.
         foreign: Samples that are planted, for the check of `embed`.
     """
@@ -80,7 +80,7 @@ def watermark_curves(
     runs = draw_runs(source, sizes, seeds=seeds, key=key)
     valued = [source.x[valued_rows(runs, 0)], *([] if foreign is None else [foreign])]
     warn_if_seen(embed, *valued, stacklevel=4)
-    found, after, reference = [], [], []
+    detections, after, reference = [], [], []
     for run in track(runs, progress=progress, label=name.split(" (")[0]):
         train, val, test = map(source.take, run.parts)
         planted = plant(run, train, test)
@@ -90,12 +90,12 @@ def watermark_curves(
         rows = np.arange(len(planted.y))
         reference.append(
             {
-                f"{what}_{when}": result[i]
+                f"{measure}_{when}": result[i]
                 for when, result in (
                     ("before", score(rows)),
                     ("unmarked", unmarked(rows)),
                 )
-                for i, what in enumerate(("success", "accuracy"))
+                for i, measure in enumerate(("success", "accuracy"))
             }
         )
         values = value_all(
@@ -106,15 +106,17 @@ def watermark_curves(
             val[1],
             run.keys,
         )
-        found.append({m: detection_curve(v, planted.marked) for m, v in values.items()})
+        detections.append(
+            {m: detection_curve(v, planted.marked) for m, v in values.items()}
+        )
         after.append({m: score(lowest_first(v)[n_removed:]) for m, v in values.items()})
-    summary = detection_summary(found)
+    summary = detection_summary(detections)
     for m, results in stack(after).items():
         summary[m] |= {"success_after": results[:, 0], "accuracy_after": results[:, 1]}
     return Curves(
         name=name,
-        x=found[0][next(iter(found[0]))].inspected,
-        curves=stack([{m: d.found for m, d in f.items()} for f in found]),
+        x=detections[0][next(iter(detections[0]))].inspected,
+        curves=stack([{m: d.found for m, d in f.items()} for f in detections]),
         summary=summary,
         reference=stack(reference),
         xlabel="Share of samples inspected",

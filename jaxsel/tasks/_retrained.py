@@ -48,10 +48,10 @@ def retrained(
     embed: Embed | None,
     progress: bool,
 ) -> Curves:
-    """Train on what is left, or on what was added, at each share.
+    """Retrain after removing or adding each share of the training points.
 
-    See `point_removal` for the arguments; `name` is that of the application, `adding`
-    tells addition from removal, and `sizes` are those of the three parts by argument.
+    See `point_removal` for the arguments; `name` names the application, `adding`
+    tells addition from removal, and `sizes` holds the sizes of the parts by argument.
     """
     check_choice("order", order, ("lowest", "highest"))
     check_methods(methods)
@@ -60,33 +60,33 @@ def retrained(
     warn_if_seen(embed, source.x[valued_rows(runs, 0)], stacklevel=4)
     n = sizes["n"]
     counts = [round(float(share) * n) for share in shares]
-    found, whole = [], []
+    accuracies, reference = [], []
     for run in track(runs, progress=progress, label=name):
         (x_train, y_train), (x_val, y_val), (x_test, y_test) = map(
             source.take, run.parts
         )
-        seen = features(embed, x_train)
+        embedded = features(embed, x_train)
         values = value_all(
-            methods, seen, y_train, features(embed, x_val), y_val, run.keys
+            methods, embedded, y_train, features(embed, x_val), y_val, run.keys
         )
         if embed_learner:
-            x_train, x_test = seen, features(embed, x_test)
+            x_train, x_test = embedded, features(embed, x_test)
         score = Scorer(learner, x_train, y_train, [(x_test, y_test)], run.keys.learn)
         curves = {}
         for method, v in values.items():
             rows = lowest_first(v if order == "lowest" else -v)
             parts = [rows[:c] if adding else rows[c:] for c in counts]
             curves[method] = np.concatenate([score(part) for part in parts])
-        found.append(curves)
-        whole.append({"all": score(np.arange(n))[0]})
-    curves = stack(found)
-    text = ", ".join(f"{what}={size}" for what, size in sizes.items())
+        accuracies.append(curves)
+        reference.append({"all": score(np.arange(n))[0]})
+    curves = stack(accuracies)
+    text = ", ".join(f"{argument}={size}" for argument, size in sizes.items())
     return Curves(
         name=f"{name} ({order} values first, {text})",
         x=shares,
         curves=curves,
         summary={m: accuracy_summary(shares, c) for m, c in curves.items()},
-        reference=stack(whole),
+        reference=stack(reference),
         xlabel=f"Share of training data {'added' if adding else 'removed'}",
         ylabel="Test accuracy",
         percent_x=True,
@@ -101,10 +101,10 @@ def accuracy_summary(x: np.ndarray, curves: np.ndarray) -> dict[str, np.ndarray]
 
 
 def removal_shares(
-    given: npt.ArrayLike | None, default: np.ndarray, n: int
+    requested: npt.ArrayLike | None, default: np.ndarray, n: int
 ) -> np.ndarray:
     """Return rising shares to remove, after which a point is left."""
-    shares = _rising("remove", given, default)
+    shares = _rising("remove", requested, default)
     if shares[0] < 0 or round(shares[-1] * n) >= n:
         raise ValueError(
             f"remove must be 0 or more, and leave at least one of {n} points, got "
@@ -114,10 +114,10 @@ def removal_shares(
 
 
 def addition_shares(
-    given: npt.ArrayLike | None, default: np.ndarray, n: int
+    requested: npt.ArrayLike | None, default: np.ndarray, n: int
 ) -> np.ndarray:
     """Return rising shares to add, of which the first is a point at least."""
-    shares = _rising("add", given, default)
+    shares = _rising("add", requested, default)
     if round(shares[0] * n) < 1 or shares[-1] > 1:
         raise ValueError(
             f"add must come to at least one of {n} points, and be at most 1, got "
@@ -126,9 +126,13 @@ def addition_shares(
     return shares
 
 
-def _rising(name: str, given: npt.ArrayLike | None, default: np.ndarray) -> np.ndarray:
-    shares = np.asarray(default if given is None else given, np.float64)
+def _rising(
+    name: str, requested: npt.ArrayLike | None, default: np.ndarray
+) -> np.ndarray:
+    shares = np.asarray(default if requested is None else requested, np.float64)
     good = shares.ndim == 1 and shares.size and np.all(np.isfinite(shares))
     if not good or np.any(np.diff(shares) <= 0):
-        raise ValueError(f"{name} must hold rising shares of shape [p], got {given}")
+        raise ValueError(
+            f"{name} must hold rising shares of shape [p], got {requested}"
+        )
     return shares

@@ -99,10 +99,12 @@ def pattern_watermark_detection(
         key: jax.Array, images: np.ndarray, labels: np.ndarray, rate: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if pattern == "corner":
-            made = plant_corner(key, images, labels, rate, n_classes=classes, size=size)
+            planted = plant_corner(
+                key, images, labels, rate, n_classes=classes, size=size
+            )
         else:
-            made = plant_text(key, images, labels, rate, label=label, text=text)
-        new_x, new_y, marked = map(np.asarray, made)
+            planted = plant_text(key, images, labels, rate, label=label, text=text)
+        new_x, new_y, marked = map(np.asarray, planted)
         return new_x, new_y.astype(np.int64), marked
 
     def plant(run: Run, train: Test, test: Test) -> Planted:
@@ -215,10 +217,12 @@ def instance_watermark_detection(
         labels = fixed
         if labels is None:
             labels = jax.random.randint(key_label, (len(foreign),), 0, source.n_classes)
-        made = plant_instances(key_rows, *train, foreign, rate, label=labels)
-        mixed, given, planted = map(np.asarray, made)
-        given = given.astype(np.int64)
-        return Planted(mixed, given, planted, (mixed[planted], given[planted]))
+        mixture = plant_instances(key_rows, *train, foreign, rate, label=labels)
+        mixed, mixed_labels, planted = map(np.asarray, mixture)
+        mixed_labels = mixed_labels.astype(np.int64)
+        return Planted(
+            mixed, mixed_labels, planted, (mixed[planted], mixed_labels[planted])
+        )
 
     return watermark_curves(
         source,

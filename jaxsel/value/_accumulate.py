@@ -63,7 +63,7 @@ def accumulate(
     owners: Any,
     progress: bool,
 ) -> Values:
-    """Map a kernel over all validation points and combine what it returns.
+    """Map a kernel over all validation points and reduce its results.
 
     Args:
         kernel: Values the training points for one validation point. Hashable: it is
@@ -87,12 +87,12 @@ def accumulate(
     """
     check_choice("reduce", reduce, ("mean", "max", None))
     check_choice("split", split, ("validation", "training"))
-    given, mesh = mesh, along(mesh, axis)
+    full_mesh, mesh = mesh, along(mesh, axis)
     devices = n_shards(mesh)
     if split == "training" and mesh is None:
         raise ValueError("split must be 'validation' without a mesh, got 'training'")
     if not gather:
-        _check_split(len(x), devices, given, reduce)
+        _check_split(len(x), devices, full_mesh, reduce)
     m, length, index = len(x_val), len(x), None
     if owners is not None:
         if split == "training" or not gather:
@@ -121,9 +121,9 @@ def accumulate(
         # Sent while the devices are at the chunk before; then one chunk at a time.
         used = np.arange(layout.rows) < filled
         part = take_rows((layout.queries, layout.asked, query), chunk, layout.rows)
-        here = layout.send(part, used)
+        sent = layout.send(part, used)
         jax.block_until_ready(result)
-        result = layout.step(here, state)
+        result = layout.step(sent, state)
         if reduce:
             state = result
         else:
@@ -131,12 +131,12 @@ def accumulate(
             every_row.append(jax.tree.map(cut, to_hosts(result)))
 
     if reduce:
-        if gather or mesh is None or given is None:
-            merge, found = _merge(layout.merge, None), to_hosts(state)
-            values, m2, bound = merge(found, len(x), reduce)
+        if gather or mesh is None or full_mesh is None:
+            merge, gathered = _merge(layout.merge, None), to_hosts(state)
+            values, m2, bound = merge(gathered, len(x), reduce)
         else:
             merge = _merge(layout.merge, jax.NamedSharding(mesh, jax.P(AXIS)))
-            values, m2, bound = on_axis(merge(state, len(x), reduce), given, axis)
+            values, m2, bound = on_axis(merge(state, len(x), reduce), full_mesh, axis)
     else:
         m2 = None
         values, bound = jax.tree.map(
@@ -159,14 +159,14 @@ def accumulate(
 
 @dataclasses.dataclass(frozen=True)
 class _Sums:
-    """A kernel whose values are summed over the points of each owner."""
+    """A kernel with values summed over each owner's points."""
 
     kernel: Kernel
     count: int
 
     @property
     def orders(self) -> bool:
-        """True if the kernel takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return getattr(self.kernel, "orders", False)
 
     def __call__(
@@ -192,7 +192,7 @@ class _ByValidation:
         x_val: np.ndarray | jax.Array,
         length: int,
     ) -> None:
-        """Put what all validation points share on every device."""
+        """Replicate the arrays that all validation points share."""
         self._plan, self._n = plan, length
         (features, queries), source = prepare_exact(x, x_val, metric=plan.metric)
         self.queries = np.asarray(queries)
@@ -216,8 +216,8 @@ class _ByValidation:
     def send(self, part: Any, used: np.ndarray) -> Any:
         return shard((part, used), self._plan.mesh)
 
-    def step(self, here: Any, state: Any) -> Any:
-        part, used = here
+    def step(self, sent: Any, state: Any) -> Any:
+        part, used = sent
         return _step(self._shared, part, used, state, plan=self._plan)
 
     @staticmethod
@@ -230,7 +230,7 @@ class _ByValidation:
 def _merge(
     merge: Callable[..., Any], sharding: jax.NamedSharding | None
 ) -> Callable[..., Any]:
-    """Return a program for a layout's `merge`, its results split or not."""
+    """Compile a layout's `merge`, with its results sharded or replicated."""
     return jax.jit(merge, static_argnums=(1, 2), out_shardings=sharding)
 
 
@@ -240,13 +240,13 @@ _norms = jax.jit(squared_norms)
 
 @compiled(static_argnames=("plan",), donate_argnames=("state",))
 def _step(
-    shared: Any, here: Any, used: jax.Array, state: Running | None, *, plan: Plan
+    shared: Any, chunk: Any, used: jax.Array, state: Running | None, *, plan: Plan
 ) -> Any:
     """Value one chunk and fold it into the state, or return its rows."""
 
-    def on_device(shared: Any, here: Any, used: jax.Array, state: Any) -> Any:
+    def on_device(shared: Any, chunk: Any, used: jax.Array, state: Any) -> Any:
         params, x, norms, points, train = shared
-        queries, asked, query = here
+        queries, asked, query = chunk
         near, exact, axes = repaired(
             x,
             queries,
@@ -265,7 +265,7 @@ def _step(
         return result
 
     if plan.mesh is None:
-        return on_device(shared, here, used, state)
+        return on_device(shared, chunk, used, state)
     split = jax.P(AXIS)
     return jax.shard_map(
         on_device,
@@ -274,13 +274,13 @@ def _step(
         out_specs=split,
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
-    )(shared, here, used, state)
+    )(shared, chunk, used, state)
 
 
 def _check_split(
     n: int, devices: int, mesh: jax.sharding.Mesh | None, reduce: Reduce
 ) -> None:
-    """Refuse to leave split what can't be."""
+    """Raise if the result cannot stay sharded."""
     if mesh is None:
         raise ValueError("gather must be True without a mesh, got False")
     if reduce is None:

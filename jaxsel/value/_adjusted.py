@@ -54,8 +54,8 @@ def adjusted_semivalue(
     Use it where trainings are dear: in nearly all games that we measured it needs the
     fewest of all estimators here for the same error, if ten a player are affordable.
     A model of the utility, whose own semivalue is known exactly, is fitted to the
-    coalitions that were trained; the values are those of the model, plus the weighted
-    mean of what it gets wrong. The model for a coalition is fitted to all others and
+    coalitions that were trained; the values are the model's own, plus the weighted
+    mean of its residuals. The model for a coalition is fitted to all others and
     chosen by half of these, so that estimates are unbiased, however bad the model is.
 
     Coalitions are sampled by size; each size with at least a thousandth of the weight
@@ -149,7 +149,7 @@ def adjusted_semivalue(
 
 @dataclasses.dataclass(frozen=True)
 class _Adjusted:
-    """Utilities of all samples so far, and what they say together."""
+    """Regression-adjusted estimates from the utilities of all samples so far."""
 
     method: str
     strata: Strata
@@ -170,23 +170,23 @@ class _Adjusted:
 
     def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         first, used, rows = batch
-        there = int(min(max(self.strata.total - first, 0), used))
+        existing = int(min(max(self.strata.total - first, 0), used))
         masks = np.zeros((0, work.n), bool)
         worth = np.zeros(0)
-        if there:
-            masks = self.strata.masks(work.key, first, there, rows)
+        if existing:
+            masks = self.strata.masks(work.key, first, existing, rows)
             if self.strata.paired:
-                others = ~masks & (np.arange(rows) < there)[:, None]
-                found = work(jnp.asarray(np.concatenate([masks, others])))
-                worth = (found[:there] - found[rows : rows + there]) / 2
+                others = ~masks & (np.arange(rows) < existing)[:, None]
+                utilities = work(jnp.asarray(np.concatenate([masks, others])))
+                worth = (utilities[:existing] - utilities[rows : rows + existing]) / 2
             else:
                 # A constant has no value, but would count among the residuals.
-                worth = work(jnp.asarray(masks))[:there] - state[ENDS].mean()
-            masks = masks[:there]
+                worth = work(jnp.asarray(masks))[:existing] - state[ENDS].mean()
+            masks = masks[:existing]
         yield Part(used, (used, worth, np.packbits(masks, axis=1)))
 
     def added(self, state: State, sums: Sums) -> State:
-        """Return the samples of a state with those of a part."""
+        """Append a part's samples to the samples of a state."""
         count, worth, masks = sums
         return {
             f"{TAKEN}count": state[f"{TAKEN}count"] + count,
@@ -200,9 +200,9 @@ class _Adjusted:
         count = int(state[f"{TAKEN}count"])
         worth, masks = state[f"{TAKEN}worth"], state[_COALITIONS]
         gap = float(full - none)
-        found = _estimate(self.strata, worth.tobytes(), masks.tobytes(), gap)
-        values = found.values + inside[-1] * full - outside[0] * none
-        return count, values, found.variances * (count - 1.0) * count
+        estimate = _estimate(self.strata, worth.tobytes(), masks.tobytes(), gap)
+        values = estimate.values + inside[-1] * full - outside[0] * none
+        return count, values, estimate.variances * (count - 1.0) * count
 
 
 @functools.lru_cache(maxsize=2)  # asked for twice at the end of a run

@@ -25,7 +25,7 @@ from jaxsel.neighbors._exact import (
     true_distances,
 )
 
-_FEW, _MANY = 128, 1024  # points of the border that are looked at together
+_FEW, _MANY = 128, 1024  # points of the border that are decided together
 _SLACK = 2  # how many epsilons of the features' type the border is wide
 
 
@@ -73,7 +73,7 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
     Args:
         distances: Array of shape `[n]`, computed.
         ball: From `make_ball`.
-        exact: What they are of; None where they are exact.
+        exact: Source of exact distances; None if `distances` are exact.
     """
     inside = distances <= ball.reach
     if exact is None:
@@ -82,15 +82,16 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
     border = jnp.abs(distances - ball.reach) <= room
 
     def decide(size: int, state: tuple[jax.Array, jax.Array]) -> Any:
-        inside, left = state
-        at = jnp.nonzero(left, size=size, fill_value=n)[0].astype(jnp.int32)
-        whose = jnp.minimum(at, n - 1)
+        inside, undecided = state
+        # Padding has the index n: clipped for the gather, dropped by the scatter.
+        index = jnp.nonzero(undecided, size=size, fill_value=n)[0].astype(jnp.int32)
+        whose = jnp.minimum(index, n - 1)
         with jax.enable_x64(True):
             limit = lax.bitcast_convert_type(ball.limit, jnp.float64)
             near = true_distances(exact, whose) <= limit
         return (
-            inside.at[at].set(near, mode="drop"),
-            left.at[at].set(False, mode="drop"),
+            inside.at[index].set(near, mode="drop"),
+            undecided.at[index].set(False, mode="drop"),
         )
 
     n = len(distances)
@@ -102,13 +103,13 @@ def in_ball(distances: jax.Array, ball: Ball, exact: Exact | None) -> jax.Array:
 
 
 def in_balls(distances: jax.Array, ball: Ball, exact: Exact) -> jax.Array:
-    """Return the same of several queries, `[m, n]`, of which `exact` is, too."""
+    """Apply `in_ball` to several queries, `[m, n]`, with `exact` for all of them."""
     axes = dataclasses.replace(exact, **BY_QUERY)
     return jax.vmap(in_ball, in_axes=(0, None, axes))(distances, ball, exact)
 
 
 def _epsilon(array: np.ndarray | jax.Array) -> float:
-    """Return the relative spacing of the type in which features were given."""
+    """Return the machine epsilon of the features' type; integers are like float64."""
     if jnp.issubdtype(array.dtype, jnp.floating):
         return epsilon(array.dtype)
     return 2.0**-52

@@ -25,8 +25,8 @@ _LOG = logging.getLogger(__name__)
 
 Method = Literal["auto", "exact", "adjusted", "plain"]
 
-# The adjusted estimate errs less from about so many trainings a player on, and was
-# measured up to as many players as its model has all terms for.
+# The adjusted estimate errs less from about this many trainings a player on; measured
+# up to the number of players for which its model has all terms.
 _TRAININGS, _PLAYERS = 4, 128
 _FEWEST = 96  # two samples of two trainings for each of its groups of sizes
 
@@ -48,7 +48,7 @@ def estimate_semivalue(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
 ) -> Values:
-    """Estimate a semivalue of each training point from so many trainings.
+    """Estimate a semivalue of each training point within a budget of trainings.
 
     Takes the estimator that had the least error at equal trainings where we measured
     (`python -m benchmarks.errors`). With "auto" that is
@@ -108,31 +108,31 @@ def estimate_semivalue(
     check_choice("method", method, get_args(Method))
     if owners is not None:
         utility = by_owner(utility, owners)
-    found = _method(utility.n, trainings) if method == "auto" else method
+    chosen = _method(utility.n, trainings) if method == "auto" else method
     _LOG.info(
         "%s estimates %s values of %d players by at most %d trainings",
-        *(found, kind, utility.n, trainings),
+        *(chosen, kind, utility.n, trainings),
     )
-    which: dict[str, Any] = {"kind": kind}
+    semivalue: dict[str, Any] = {"kind": kind}
     if kind == "beta":
-        which |= {"alpha": alpha, "beta": beta}
+        semivalue |= {"alpha": alpha, "beta": beta}
     options: dict[str, Any] = {
         "batch_size": batch_size,
         "mesh": mesh,
         "axis": axis,
         "progress": progress,
     }
-    if found == "exact":
+    if chosen == "exact":
         if method == "exact" and not (checkpoint is executor is None):
             raise ValueError(
                 "checkpoint and executor must be left out with method='exact'"
             )
-        return exact_semivalue(utility, key=key, **which, **options)
+        return exact_semivalue(utility, key=key, **semivalue, **options)
     options |= {"key": key, "checkpoint": checkpoint, "executor": executor}
-    if found == "adjusted":
+    if chosen == "adjusted":
         samples = trainings if kind == "beta" else trainings // 2
         stop = MaxSamples(max(1, samples))
-        return adjusted_semivalue(utility, **which, stop=stop, **options)
+        return adjusted_semivalue(utility, **semivalue, stop=stop, **options)
     if kind == "banzhaf":
         return banzhaf(utility, stop=MaxSamples(trainings), **options)
     stop = MaxSamples(max(1, trainings // max(1, utility.n - 1)))

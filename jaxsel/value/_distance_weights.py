@@ -24,7 +24,7 @@ class TracedWeights:
     """A traced weight function; equal to any other with the same computation.
 
     Attributes:
-        key: Everything that decides what is computed, but for captured arrays.
+        key: Identity of the computation, without its captured arrays.
         jaxpr: The computation.
     """
 

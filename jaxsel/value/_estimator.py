@@ -1,4 +1,4 @@
-"""Samples that estimators take in batches, and what each batch adds to a run."""
+"""Batches of an estimator's samples, and their contributions to a run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Moments: TypeAlias = tuple[Any, np.ndarray, np.ndarray]  # count, mean, m2
 Sums: TypeAlias = tuple[Any, ...]  # of samples: `SUMS`, or an estimator's own
 
 ENDS = "ends"  # in a state: the utility of no points and of all
-PART = "part_"  # how names of what samples that have begun know start, in a state
+PART = "part_"  # prefix of entries of a state that belong to samples begun
 SUMS = "count", "mean", "m2", "low", "high"  # the running moments in a state
-TAKEN = "taken_"  # how names of what an estimator keeps of its samples start, there
+TAKEN = "taken_"  # prefix of entries that hold an estimator's samples
 _FEW = 8  # samples that must make up m2 at least
 _UNSEEN = 1.5  # standard errors of equal samples, in units of reach / count
 _EQUAL = 1e-6  # samples that differ by at most this share of the reach are equal
 
 
 class Batch(NamedTuple):
-    """Samples that are taken together: what they add depends on these numbers alone.
+    """Samples computed together; their sums depend on these numbers alone.
 
     Attributes:
         first: Number of the first sample.
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
     Attributes:
         samples: How many samples are complete since the last part: all or none.
-        sums: What they add to the running moments; None of no samples.
+        sums: Their moments, to merge into the running ones; None of no samples.
         ahead: How many samples the work on those that have begun amounts to.
         begun: Returns arrays to go on from with these, whose names start with `PART`.
     """
@@ -61,7 +61,7 @@ class Work(Protocol):
         key: Of the samples.
         mesh: Devices, or None.
         rows: Coalitions, bags or permutations of a call.
-        about: What tells this work from other, by name, n and the key among it.
+        about: Fields that identify this work by name, n and the key among them.
         failures: Of the learner, counted; None where these are errors.
     """
 
@@ -101,14 +101,14 @@ class Estimator(Protocol):
         ...
 
     def rows(self, work: Any, count: int) -> int:
-        """Return how many samples a batch has, of a round of so many."""
+        """Return the number of samples per batch, for a round of `count`."""
         ...
 
     def sample(self, work: Any, state: State, batch: Batch) -> Iterator[Part]:
-        """Yield what a batch has begun, after some utilities, and last what it adds.
+        """Yield a batch's partial results after some utilities, and its sums last.
 
-        The state is that of `init`, but for what samples change, which may be missing.
-        It may hold what a part of this batch has `begun`.
+        The state is from `init`; entries that samples change may be missing. It may
+        hold entries that a part of this batch has `begun`.
         """
         ...
 
@@ -165,10 +165,10 @@ def moments(samples: np.ndarray) -> Sums:
 
 
 def added(estimator: Estimator, state: State, sums: Sums) -> State:
-    """Return what a state has of its samples with that of more samples."""
-    own: Callable[[State, Sums], State] | None = getattr(estimator, "added", None)
-    if own is not None:
-        return own(state, sums)
+    """Merge the sums of more samples into a state."""
+    merge: Callable[[State, Sums], State] | None = getattr(estimator, "added", None)
+    if merge is not None:
+        return merge(state, sums)
     # The update of Chan et al.; a count of 0 is no samples.
     (count, mean, m2, low, high), (more, *b) = (state[name] for name in SUMS), sums
     total = np.maximum(count + more, 1)

@@ -106,7 +106,7 @@ class Evaluator:
 
         Args:
             masks: `[B, n]` bool.
-            like: What an earlier call returned as parameters, and `[B]`: in which row
+            like: Parameters that an earlier call returned, and `[B]`: in which row
                 of these the training for each coalition starts.
             cold: Whether other calls have `like`: without it this one then starts from
                 parameters that are as good as none, in the same program.
@@ -135,26 +135,26 @@ class Evaluator:
             result = self._timed(call, slow=_SLOW if evaluate is None else 0.0)
         else:
             result = call()
-        found, params = (result, None) if evaluate is None else result
+        utilities, params = (result, None) if evaluate is None else result
         self.structure = jax.tree.structure(params)
-        found = gather(found) if isinstance(found, jax.Array) else found
-        found = np.asarray(found, np.float64)
+        utilities = gather(utilities) if isinstance(utilities, jax.Array) else utilities
+        utilities = np.asarray(utilities, np.float64)
         if self.failures is not None:
             self.failures.add_models(params)
-        if found.shape != (len(masks),):
+        if utilities.shape != (len(masks),):
             raise ValueError(
                 f"utility must return shape [B] = [{len(masks)}], one number for each "
-                f"coalition, got {found.shape}"
+                f"coalition, got {utilities.shape}"
             )
-        found = found[:count]
-        bad = np.flatnonzero(~np.isfinite(found))
+        utilities = utilities[:count]
+        bad = np.flatnonzero(~np.isfinite(utilities))
         if bad.size:
             size = int(gather(masks)[bad[0]].sum())
             raise ValueError(
-                f"utility must return finite numbers, got {found[bad[0]]} for a "
+                f"utility must return finite numbers, got {utilities[bad[0]]} for a "
                 f"coalition of {size} of {self.n} points"
             )
-        return found, params
+        return utilities, params
 
     def _timed(self, call: Callable[[], Any], slow: float) -> Any:
         """Call the utility of all points; set the length of later calls by its time.
@@ -209,14 +209,14 @@ class Evaluator:
 
 
 def describe(n: int, key: jax.Array) -> dict[str, str]:
-    """Return what is told of the samples of a run."""
+    """Return the fields that identify the samples of a run."""
     return {"n": str(n), KEY: str(np.asarray(jax.random.key_data(key)).tolist())}
 
 
 def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
-    """Return what is told of a learner, and digests of the data by name."""
+    """Return the fields that identify a learner, and digests of data by name."""
     digests = {name: fingerprint(np.asarray(array)) for name, array in arrays.items()}
-    # Its digest as well: a repr may leave out options, such as those of optax.
+    # Its digest as well, since a repr may omit options, such as optax's.
     return {
         "learner": plain_repr(learner),
         "learner's digest": fingerprint(learner),
@@ -225,22 +225,22 @@ def describe_data(learner: Any, **arrays: Any) -> dict[str, str]:
 
 
 def batch_rows(batch_size: int | None, row_length: int, most: int = _ROWS) -> int:
-    """Return how many coalitions a call has, of so many entries each."""
+    """Return the number of coalitions per call, by the entries of each."""
     if batch_size is not None:
         return check_count("batch_size", batch_size, maximum=INT32)
     return max(1, min(most, _ENTRIES // row_length))
 
 
 def paced_rows(rows: int, seconds: float, workers: int) -> int:
-    """Return how many coalitions a call on the host has.
+    """Return the number of coalitions per call on the host.
 
     Args:
         rows: At most as many.
         seconds: Of one coalition.
         workers: How many are trained at once.
     """
-    each = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
-    return min(rows, each * workers)
+    per_worker = max(1, min(_MOST, int(_CALL / max(seconds, 1e-9))))
+    return min(rows, per_worker * workers)
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -261,7 +261,7 @@ def check_key(key: Any) -> jax.Array:
 
 
 def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
-    """Add empty coalitions until they divide among the devices, and spread them."""
+    """Pad with empty coalitions to a multiple of the devices, and shard."""
     if mesh is None:
         return masks
     return shard(jnp.pad(masks, ((0, -len(masks) % n_shards(mesh)), (0, 0))), mesh)
@@ -269,8 +269,8 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
 
 @compiled()
 def _split(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    of_samples, own = jax.random.split(key)
-    return of_samples, own
+    of_samples, of_utility = jax.random.split(key)
+    return of_samples, of_utility
 
 
 @compiled()

@@ -20,7 +20,7 @@ class Examples:
     Attributes:
         x: Features, `[n, d]`; examples of any shape `[n, ...]` for Flax models.
         y: Classes `[n]`, integers in `[0, n_classes)`, or targets `[n]`, floats.
-        extra: What the learner computed beforehand.
+        extra: Results that the learner precomputed in `prepare`.
         n_classes: Number of classes; 0 where y holds targets.
     """
 
@@ -60,7 +60,7 @@ class Learner(Protocol):
         ...
 
     def prepare(self, data: Examples) -> Examples:
-        """Return the examples with what `fit` needs to know of all of them."""
+        """Return the examples with `extra`, arrays that `fit` shares among subsets."""
         ...
 
     def fit(
@@ -80,7 +80,7 @@ class Learner(Protocol):
 
         Returns:
             Parameters of all B models. With an attribute `converged`, `[B]`, those for
-            which it is false are counted as failures, and told.
+            which it is false are counted as failures, with a warning.
         """
         ...
 

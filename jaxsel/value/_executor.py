@@ -1,4 +1,4 @@
-"""Batches of a run as work items: what workers are sent, and what they return.
+"""Batches of a run as work items of an executor.
 
 A batch of samples depends on the key and its numbers alone. The caller submits some
 batches ahead and adds what they return in their order, so that results equal those of
@@ -28,14 +28,14 @@ class SentRun(Sent):
         super().__init__((estimator, work, state), ("the utility", work))
 
     def opened(self, contents: Any) -> None:
-        """Have a worker's copy count failures, and say nothing of them."""
+        """Make a worker's copy count failures without warning of them."""
         _, work, _ = contents
         if work.failures is not None:
             work.failures.silence()
 
 
 def compute(sent: SentRun, batch: Batch) -> tuple[Moments | None, Counts | None]:
-    """Return what a batch adds, and what a worker's copy counted of failures."""
+    """Return a batch's sums, and the failures that a worker's copy counted."""
     (estimator, work, state), copied = sent.open()
     sums = None
     with sent.settings():
@@ -46,11 +46,11 @@ def compute(sent: SentRun, batch: Batch) -> tuple[Moments | None, Counts | None]
 
 
 class Spread:
-    """Batches on an executor, a bounded number of them ahead of what is merged.
+    """Batches on an executor, a bounded number of them ahead of the merge.
 
     Args:
         executor: Where they are computed.
-        sent: What each gets besides its numbers.
+        sent: Run that each batch belongs to.
         work: The caller's, which counts failures.
         batches: All that may be wanted, in order.
         limit: Number of samples beyond which none is computed ahead, or None.
@@ -75,7 +75,7 @@ class Spread:
         )
 
     def parts(self, state: State, first: int, count: int) -> Iterator[Part]:
-        """Yield what the next batches add, until they are `count` samples."""
+        """Yield the results of the next batches, until they cover `count` samples."""
         del state, first  # as announced by `batches`
         while count > 0:
             batch, (sums, counted) = next(self._ahead)
@@ -85,7 +85,7 @@ class Spread:
             yield Part(batch.used, sums)
 
     def close(self) -> None:
-        """Cancel what has not begun, and shut down what was made in here."""
+        """Cancel pending batches, and shut down executors that replaced lost ones."""
         self._ahead.close()
 
 

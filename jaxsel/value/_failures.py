@@ -1,4 +1,4 @@
-"""Coalitions on which a learner fails: counted, and told."""
+"""Count of a learner's failures on coalitions, with warnings."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Failures:
 
     Args:
         kind: Name of what fails, in the plural.
-        outcome: What becomes of it where the learner raises an error.
-        unconverged: What becomes of it where training did not converge.
+        outcome: Its treatment where the learner raises an error, for the warning.
+        unconverged: The same where training did not converge.
     """
 
     def __init__(self, kind: str, outcome: str, unconverged: str = ""):
@@ -81,12 +81,12 @@ class Failures:
         self.count(count, failed, UNCONVERGED if failed else "")
 
     def silence(self) -> None:
-        """Begin again, without warnings: another process counts for the run's own."""
+        """Reset the counts, and warn no more: the run's own process does so."""
         self.drain()
         self._silent = True
 
     def drain(self) -> Counts:
-        """Return what was counted, and begin again."""
+        """Return the counts, and reset them."""
         with _lock:
             counts = self.coalitions, self.failed, self.first
             self.coalitions = self.failed = self._told = 0
@@ -94,7 +94,7 @@ class Failures:
         return counts
 
     def warn(self) -> None:
-        """Warn how many there are, unless that was told already."""
+        """Warn of the number of failures, unless it was reported before."""
         if self.failed > self._told and not self._silent:
             self._told = self.failed
             stuck = self.first == UNCONVERGED
@@ -108,11 +108,11 @@ class Failures:
 
 
 def tell(failures: Failures | None) -> None:
-    """Warn of what failed within a run, if it is counted."""
+    """Warn of failures within a run, if they are counted."""
     if failures is not None:
         failures.warn()
 
 
 def failed_rows(scores: np.ndarray) -> np.ndarray:
-    """Return of which models scores `[B, m, K]` are not all numbers, `[B]`."""
+    """Return which models have a NaN among their scores `[B, m, K]`, `[B]`."""
     return np.asarray(np.isnan(scores).any((1, 2)))

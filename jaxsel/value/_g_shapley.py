@@ -54,7 +54,7 @@ def g_shapley(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
 ) -> Values:
-    """Value training points by what their gradient steps gain in one pass of training.
+    """Value training points by the gains of their gradient steps in one pass.
 
     Each sample is a pass over all points in a random order, with one step of gradient
     descent for each point. The value of a point is the mean change of the metric in its
@@ -210,19 +210,19 @@ class _Passes:
     def __call__(self, first: int) -> np.ndarray:
         """Return each point's marginal in each permutation, `[rows, n]` float64."""
         ranks = permutation_ranks(self.key, first, count=self.rows, n=self.n)
-        found = gather(self._pass(shard(ranks, self.mesh), self.learning_rate))
-        found = np.asarray(found, np.float64)
-        if not np.isfinite(found).all():
+        metrics = gather(self._pass(shard(ranks, self.mesh), self.learning_rate))
+        metrics = np.asarray(metrics, np.float64)
+        if not np.isfinite(metrics).all():
             raise ValueError(
                 f"learning_rate must be small enough for finite metrics, got "
                 f"{self.learning_rate:g}"
             )
-        return marginals(found, np.asarray(ranks))
+        return marginals(metrics, np.asarray(ranks))
 
     def _pass(self, ranks: jax.Array, rate: float) -> jax.Array:
-        own = clone_key(self._own)
-        given = self._learner, self._metric, self.mesh
-        return _passes(*given, self._data, *self._val, ranks, own, rate)
+        key = clone_key(self._own)
+        static = self._learner, self._metric, self.mesh
+        return _passes(*static, self._data, *self._val, ranks, key, rate)
 
     def _tried(self, ranks: jax.Array) -> float:
         classes = self._data.n_classes
@@ -296,7 +296,7 @@ def linear_passes(
 ) -> Float[jax.Array, "P n+1"]:
     """Return the metric before and after each step of logistic regression.
 
-    The first entry is that of a model without data, the metric's chance level.
+    The first entry, of a model without data, is the metric's chance level.
 
     Args:
         learner: Not used.
@@ -320,10 +320,10 @@ def linear_passes(
 
     # Permutations come last, where they lie side by side.
     def step(theta: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-        here = x[rows].T[:, None]  # [p, 1, P]
-        z = jnp.sum(theta * here, axis=0)
+        points = x[rows].T[:, None]  # [p, 1, P]
+        z = jnp.sum(theta * points, axis=0)
         p = jax.nn.sigmoid(z) if two else jax.nn.softmax(z, axis=0)
-        theta = theta - rate * (p - targets[rows].T)[None] * here
+        theta = theta - rate * (p - targets[rows].T)[None] * points
         flat = theta.reshape(len(theta), -1)
         scores = jnp.matmul(x_val, flat, precision="highest")
         scores = scores.reshape(len(x_val), *theta.shape[1:])
@@ -335,11 +335,11 @@ def linear_passes(
         return theta, SCORERS[metric](scores.transpose(2, 0, 1), y_val)
 
     start = jnp.zeros((x.shape[1], targets.shape[1], len(ranks)), x.dtype)
-    _, found = jax.lax.scan(step, start, order.T)
+    _, metrics = jax.lax.scan(step, start, order.T)
     before = jnp.full(
-        (1, len(ranks)), chance_level(metric, data.n_classes), found.dtype
+        (1, len(ranks)), chance_level(metric, data.n_classes), metrics.dtype
     )
-    return jnp.concatenate([before, found]).T
+    return jnp.concatenate([before, metrics]).T
 
 
 def _with_ones(x: jax.Array) -> jax.Array:
@@ -359,8 +359,8 @@ def _model_passes(
     order = order_of(ranks)
     start = learner.init(key, data.x[:1])
 
-    def one(order: jax.Array) -> jax.Array:
-        def look(params: Any) -> jax.Array:
+    def one_pass(order: jax.Array) -> jax.Array:
+        def score(params: Any) -> jax.Array:
             return measured(metric, learner.apply(params, x_val)[None], y_val)[0]
 
         def step(params: Any, row: jax.Array) -> tuple[Any, jax.Array]:
@@ -370,12 +370,12 @@ def _model_passes(
 
             grads = gradient(loss)(params)
             params = map_pairs(lambda p, g: p - rate * g, params, grads)
-            return params, look(params)
+            return params, score(params)
 
-        _, found = jax.lax.scan(step, start, order)
-        return jnp.append(look(start), found)
+        _, scores = jax.lax.scan(step, start, order)
+        return jnp.append(score(start), scores)
 
-    return jax.vmap(one)(order)
+    return jax.vmap(one_pass)(order)
 
 
 def _standardised(

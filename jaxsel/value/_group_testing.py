@@ -123,7 +123,7 @@ def group_testing_shapley(
 
 @dataclasses.dataclass(frozen=True)
 class _Groups:
-    """The mean of what each test says of each point."""
+    """Estimator: the mean over tests of each point's score."""
 
     method: str = "group_testing_shapley"
     round: int = 1024
@@ -152,10 +152,12 @@ class _Groups:
         none, full = state[ENDS]
         first, used, rows = batch
         masks = sized_coalitions(work.key, first, used, cumulative, count=rows, n=n)
+        # Control variates: subtracting a constant keeps the expectation, and scores
+        # centred in each test sum to the gap of the ends, as Shapley values do.
         gain = (work(masks)[:used] - state["centre"]) * chance.sum()
         members = np.asarray(masks)[:used]
-        told = gain[:, None] * (members - members.mean(1, keepdims=True))
-        yield Part(used, moments(told + (full - none) / n))
+        scores = gain[:, None] * (members - members.mean(1, keepdims=True))
+        yield Part(used, moments(scores + (full - none) / n))
 
     def finalize(self, state: State) -> Moments:
         gap = abs(np.diff(state[ENDS])[0]) * _chance(len(state["mean"])).sum()

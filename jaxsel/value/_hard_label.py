@@ -166,7 +166,7 @@ def _values(
     traced, captured = trace_weights(weights, len(x))
     levels = 1 if weights is None else 2**bits - 1
     if chunk_size is None:
-        # What a validation point has in memory, besides its row of distances.
+        # Entries in memory per validation point, besides its row of distances.
         held = (2 * levels + 1) * k * (2 * (k - 1) * levels + 1)
         chunk_size = max(1, 2 * entries() // max(held, 2 * len(x)))
     values = accumulate(
@@ -240,8 +240,8 @@ def weighted_shapley(
     (n,) = check_row("distances", distances)
     check_row("votes", votes, n=n)
     order = argsort(distances)
-    here = jnp.ones(n, bool)
-    values, _ = _by_rank(take(votes, order), here, k=k, levels=levels, reach=None)
+    in_game = jnp.ones(n, bool)
+    values, _ = _by_rank(take(votes, order), in_game, k=k, levels=levels, reach=None)
     return unsort(order, values)
 
 
@@ -258,7 +258,7 @@ class _Votes:
 
     @property
     def orders(self) -> bool:
-        """True if it takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return self.weights is None
 
     def __call__(
@@ -285,11 +285,12 @@ class _Votes:
         label, size = take(train, order), take(size, order)
         run = partial(_by_rank, k=self.k, levels=self.levels, reach=self.reach)
 
+        # One game of two classes against each other class; the value is their mean.
         def against(total: Any, step: jax.Array) -> tuple[Any, None]:
             other = (query + step) % self.n_classes
             votes = jnp.where(label == query, size, -size)
-            found = run(votes, (label == query) | (label == other))
-            return jax.tree.map(jnp.add, total, found), None
+            game = run(votes, (label == query) | (label == other))
+            return jax.tree.map(jnp.add, total, game), None
 
         zero = jnp.zeros(n), jnp.zeros(n)
         steps = jnp.arange(1, self.n_classes, dtype=jnp.int32)
@@ -319,17 +320,17 @@ class _State(NamedTuple):
 
 def _by_rank(
     votes: Int32[jax.Array, " n"],
-    here: Bool[jax.Array, " n"],
+    in_game: Bool[jax.Array, " n"],
     *,
     k: int,
     levels: int,
     reach: int | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Value the points that are in the game, `here`, by rank; and bound the error.
+    """Value the points in the game by rank, and bound the error.
 
     Args:
         votes: Signed votes, `[n]`, the nearest point's first.
-        here: Which points are in the game; others are worth 0.
+        in_game: Which points are in the game, `[n]`; others are worth 0.
         k: Number of neighbours.
         levels: The largest vote.
         reach: How many points to look at; None for all.
@@ -348,14 +349,16 @@ def _by_rank(
     )
 
     def step(state: _State, point: Any) -> tuple[_State, jax.Array]:
-        vote, here = point
+        vote, in_game = point
         rank = (state.points + 1).astype(jnp.float32)
+        # The sum over m of the module's text: the point of rank m is the farthest of K,
+        # and a nearer one with each possible vote takes its place.
         change = wins - (sums + vote >= 0).astype(jnp.float32)[None]
         flips = jnp.sum(state.less[:, k - 1] * change, axis=1)
         weight = jnp.where(
-            here & (rank > k), k / (rank * jnp.maximum(rank - 1, 1)), 0.0
+            in_game & (rank > k), k / (rank * jnp.maximum(rank - 1, 1)), 0.0
         )
-        # Which one of equal votes is left out makes no difference: the last one.
+        # Which of several equal votes is left out makes no difference: take the last.
         same = kinds == vote
         grown = _add(state.less, vote, state.points - 1, levels)
         less = jnp.where(same[:, None, None], state.all[None], grown)
@@ -366,28 +369,28 @@ def _by_rank(
             less=less,
             seen=state.seen | same,
         )
-        return _State(*map(partial(jnp.where, here), after, state)), weight * flips
+        return _State(*map(partial(jnp.where, in_game), after, state)), weight * flips
 
-    looked = n if reach is None else reach
-    last, taken = lax.scan(step, state, (votes[:looked], here[:looked]))
-    total = jnp.sum(here, dtype=jnp.int32)
+    scanned = n if reach is None else reach
+    last, taken = lax.scan(step, state, (votes[:scanned], in_game[:scanned]))
+    total = jnp.sum(in_game, dtype=jnp.int32)
     n_here = jnp.maximum(total, 1).astype(jnp.float32)
-    # Sets smaller than K. Of a vote not seen yet nothing has to be left out.
+    # Sets smaller than K; a vote that did not occur has no point to leave out.
     less = jnp.where(last.seen[:, None, None], last.less, last.all[None])
     gain = wins - (sums >= 0).astype(jnp.float32)[None]
     small = jnp.sum(less * gain[:, None], axis=(1, 2)) / n_here
     later = jax.vmap(reverse_sum, in_axes=1, out_axes=1)(taken)
-    later = jnp.pad(later, ((0, n - looked), (0, 0)))
+    later = jnp.pad(later, ((0, n - scanned), (0, 0)))
     values = small[votes + levels] + jnp.take_along_axis(
         later, (votes + levels)[:, None], axis=1
     ).squeeze(1)
     bound = _left_out(last.points, total, k)
     bound = bound + _ROUNDINGS * k * (2 + jnp.log(n_here))
-    return jnp.where(here, values, 0.0), jnp.where(here, bound, 0.0)
+    return jnp.where(in_game, values, 0.0), jnp.where(in_game, bound, 0.0)
 
 
 def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> jax.Array:
-    """Let one more vote be among those that are drawn, `[..., k, s]`.
+    """Add a vote to those that may be drawn, `[..., k, s]`.
 
     Of count + 1 points, j have it among them with the probability j / (count + 1).
     """
@@ -396,6 +399,7 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
     number = jnp.maximum(count + 1, 1).astype(jnp.float32)
     wide = jnp.pad(table, ((0, 0),) * (table.ndim - 1) + ((levels, levels),))
     moved = lax.dynamic_slice_in_dim(wide, levels - vote, s, axis=-1)
+    # With the new point one more is drawn: rows move down by one, sums by the vote.
     moved = jnp.concatenate(
         [jnp.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], axis=-2
     )
@@ -404,10 +408,10 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
 
 
 def _left_out(count: jax.Array, total: jax.Array, k: int) -> jax.Array:
-    """Bound what the points beyond the nearest `count` of `total` could change.
+    """Bound the effect of the points beyond the nearest `count` of `total`.
 
-    Those of rank m > count that are replaced: at most K / (m (m - 1)) each. And of the
-    sets smaller than K, the share that is not within the nearest `count`.
+    Points of rank m > count, when replaced, change K / (m (m - 1)) each at most. Added
+    to that is the share of sets smaller than K not within the nearest `count`.
     """
     near, n = count.astype(jnp.float32), total.astype(jnp.float32)
     replaced = k * (1 / jnp.maximum(near, k) - 1 / jnp.maximum(n, k))
@@ -421,5 +425,5 @@ def _left_out(count: jax.Array, total: jax.Array, k: int) -> jax.Array:
         size <= near - 1, jnp.exp(log_choose(near - 1) - log_choose(n - 1)), 0.0
     )
     missing = jnp.where(size <= n - 1, 1 - inside, 0.0)
-    whole = near >= n
-    return jnp.where(whole, 0.0, replaced + jnp.sum(missing) / jnp.maximum(n, 1))
+    complete = near >= n
+    return jnp.where(complete, 0.0, replaced + jnp.sum(missing) / jnp.maximum(n, 1))

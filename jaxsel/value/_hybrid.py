@@ -43,7 +43,7 @@ def semivalue_hybrid(
         binary: Whether all gains are 0 or 1, which needs one histogram, not three.
         head: How many of the nearest points to value exactly; less than n.
         levels: Number of distance bands for the others.
-        exact: What settles the order of points that float32 distances leave open. Its
+        exact: Settles the order of points that float32 distances leave open. Its
             distances must be repaired; without it the bound takes them as they are.
 
     Returns:
@@ -67,8 +67,8 @@ def semivalue_hybrid(
     # Bands are even in the square root of the float's bits above those of the last
     # point of the head: narrow where ranks still matter, and whatever the scale of the
     # distances, no outlier can push all others into one band. Band 0 is the head.
-    # Compared as bits throughout: XLA's CPU threads take denormal floats for 0, and
-    # the order does not.
+    # Bit patterns are compared throughout: XLA:CPU flushes denormals to zero, and the
+    # order must not.
     edge, far = _bits(near[-1]), jnp.max(_bits(distances))
     scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
 
@@ -95,6 +95,7 @@ def semivalue_hybrid(
         row = band
         size = _histogram(band, jnp.ones_like(band), levels + 1)
         gain = _histogram(band, gains, levels + 1)
+    # The head has exact values, so its band counts no points.
     size, gain = size.at[0].set(0), gain.at[0].set(0)
     stop = jnp.minimum(head + jnp.cumsum(size), n)
     first = stop - size
@@ -181,13 +182,14 @@ def _crossing(band: jax.Array, farthest: jax.Array, levels: int) -> jax.Array:
         Array of shape `[levels + 2]`, the end of the last band included.
     """
     open_ = (farthest > band).astype(jnp.int32)
+    # A difference array: its running sum counts the intervals across each edge.
     enter = _histogram(band + 1, open_, levels + 2)
     leave = _histogram(farthest + 1, open_, levels + 2)
     return jnp.cumsum(enter - leave)
 
 
 def rounding(weight: jax.Array, gains: jax.Array) -> jax.Array:
-    """Bound what float32 does to a value whose sums run in blocks."""
+    """Bound the float32 error of a value summed in blocks."""
     return 64 * EPSILON * jnp.max(jnp.abs(weight)) * _range(gains)
 
 

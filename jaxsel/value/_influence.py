@@ -104,7 +104,7 @@ class _Fitted:
 
     Attributes:
         theta: `[K, p]`, one output for two classes.
-        scale: What makes the Hessian's diagonal 1, `[K p]`.
+        scale: Factor that makes the Hessian's diagonal 1, `[K p]`.
         factor: Its Cholesky factor, for `scipy.linalg.cho_solve`.
     """
 
@@ -144,7 +144,7 @@ class _Fitted:
             )
 
     def probabilities(self, x: np.ndarray) -> np.ndarray:
-        """Return those of each output, `[n, K]`."""
+        """Return the probability of each output, `[n, K]`."""
         z = x @ self.theta.T
         return special.expit(z) if self.classes == 2 else special.softmax(z, axis=1)
 

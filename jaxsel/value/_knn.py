@@ -1,4 +1,4 @@
-"""KNN values: what each training point adds to a nearest-neighbour classifier."""
+"""KNN values: contributions of training points to a nearest-neighbour classifier."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -23,13 +23,13 @@ _ENTRIES = 1 << 22  # distances at a time, in float64
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KnnUtility:
-    """The share of the K nearest points with the right label: of `knn_utility`.
+    """Utility of `knn_utility`: the share of the K nearest with the right label.
 
     Attributes:
         n: Number of players: points, or owners.
         k: Number of neighbours.
-        players: Of each validation point, whose its candidates are, the nearest first:
-            `[m, c]` int32.
+        players: For each validation point, the players of its candidates, the nearest
+            first: `[m, c]` int32.
         gains: Their gains, `[m, c]`.
         index: Labels of the players, or None.
     """
@@ -60,12 +60,12 @@ class KnnUtility:
         return _worth(members, *near, k=self.k)
 
     def of_owners(self, codes: np.ndarray, index: tuple[Any, ...]) -> KnnUtility:
-        """Return the same for owners: of each, the K nearest points are enough."""
+        """Return the game of owners, with only the K nearest points of each."""
         owner = codes[self.players]
         kept = np.zeros(owner.shape, bool)
         for g in range(len(index)):
-            mine = owner == g
-            kept |= mine & (np.cumsum(mine, axis=1) <= self.k)
+            belongs = owner == g
+            kept |= belongs & (np.cumsum(belongs, axis=1) <= self.k)
         # The same number in every row: of each owner K, or as many as it has.
         shape = (len(owner), -1)
         return KnnUtility(
@@ -142,12 +142,12 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 def _worth(
     members: jax.Array, players: jax.Array, gains: jax.Array, *, k: int
 ) -> jax.Array:
-    """Return the mean over validation points of what coalitions are worth, `[B]`."""
+    """Return the utility of coalitions, averaged over validation points, `[B]`."""
 
     def add(total: jax.Array, point: Any) -> tuple[jax.Array, None]:
-        own, gain = point
-        there = jnp.take(members, own, axis=1)
-        taken = there & (jnp.cumsum(there, axis=1, dtype=jnp.int32) <= k)
+        candidates, gain = point
+        present = jnp.take(members, candidates, axis=1)
+        taken = present & (jnp.cumsum(present, axis=1, dtype=jnp.int32) <= k)
         votes = jnp.matmul(
             taken.astype(jnp.float32), gain.astype(jnp.float32), precision="highest"
         )

@@ -1,4 +1,4 @@
-"""From labels to gains: what a training point contributes as a neighbour.
+"""From labels to gains: a training point's contribution as a neighbour.
 
 A gain is 1 where two labels match. With class probabilities on either side (teacher
 labels, annotator votes) it is the probability that they do, a real number.
@@ -55,14 +55,14 @@ def make_labels(
             )
     soft, soft_val = y.ndim == 2, y_val.ndim == 2
     if not soft and not soft_val:
-        train, query, found = encode_labels(y, y_val)
+        train, query, count = encode_labels(y, y_val)
         check_shared_labels(y, y_val, train, query)
-        if n_classes is not None and n_classes < found:
+        if n_classes is not None and n_classes < count:
             raise ValueError(
-                f"n_classes must be at least {found}, the number of classes in y and "
+                f"n_classes must be at least {count}, the number of classes in y and "
                 f"y_val, got {n_classes}"
             )
-        return Labels(train, query, match_gains, n_classes or found, binary=True)
+        return Labels(train, query, match_gains, n_classes or count, binary=True)
 
     width = (y if soft else y_val).shape[1]
     if n_classes is not None and n_classes < width:
@@ -135,14 +135,14 @@ def _check_probabilities(name: str, array: np.ndarray) -> np.ndarray:
     bad = np.flatnonzero(negative | (np.abs(total - 1) > slack))
     if bad.size:
         row = bad[0]
-        what = (
+        fault = (
             f"has {rows[row].min():.3g}"
             if negative[row]
             else f"sums to {total[row]:.4g}"
         )
         raise ValueError(
             f"{name} must hold class probabilities, each row zero or more and with the "
-            f"sum 1, but row {row} {what} ({bad.size} of {len(rows)} rows fail): take "
+            f"sum 1, but row {row} {fault} ({bad.size} of {len(rows)} rows fail): take "
             "the softmax of logits, or divide rows by their sums"
         )
     return rows

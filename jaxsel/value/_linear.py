@@ -58,7 +58,7 @@ def linear_values(
 ) -> Values:
     """Compute any value that is linear in the gains.
 
-    `described` returns what the result's method says of the rank weights `[n]`.
+    `described` maps the rank weights `[n]` to options shown in the result's method.
     """
     k = check_count("k", k, maximum=INT32)
     check_choice("ties", ties, ("stable", "average"))
@@ -173,7 +173,7 @@ class _Linear:
 
     @property
     def orders(self) -> bool:
-        """True if it takes nothing but the order from the distances."""
+        """True if only the order of the distances matters."""
         return self.form != "hybrid" and self.gains.weights is None
 
     @property
@@ -212,7 +212,7 @@ class _Linear:
 
 
 def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
-    """Refuse what distance weights such as 1 / 0 have made of the values."""
+    """Raise if distance weights such as 1 / 0 made values NaN or infinite."""
     if weights is not None and not bool(jnp.isfinite(values.values).all()):
         raise ValueError(
             "weights must return finite numbers for all distances, zero included; it "
@@ -235,7 +235,7 @@ def check_pair(
     check_row_order("x", x, names[0], y)
     check_row_order("x_val", x_val, names[1], y_val)
     x_val = align_columns(x, x_val)
-    given = x
+    table = x
     # Training features that are split stay where they are.
     x = check_features("x", x, in_place=split == "training")
     x_val = check_features("x_val", x_val)
@@ -244,12 +244,12 @@ def check_pair(
             "x and x_val must have the same number of features, got "
             f"{x.shape[1]} and {x_val.shape[1]}"
         )
-    doubt_columns("x", x, given)
+    doubt_columns("x", x, table)
     return x, x_val
 
 
 def describe(name: str, **options: Any) -> str:
-    """Write a call as text: what two results must share to be merged."""
+    """Write a call as text, which two results must share to be merged."""
     shown = (
         f"{key}={getattr(value, '__name__', value)}"
         for key, value in options.items()

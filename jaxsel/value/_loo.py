@@ -27,7 +27,7 @@ def loo(
     axis: str | None = None,
     progress: bool = False,
 ) -> Values:
-    """Return what the utility loses without each training point.
+    """Return the loss of utility without each training point.
 
     Exact, at the cost of n + 1 utilities, but a weak signal: leaving out one of many
     points hardly changes a model, so most values are zero or noise.
@@ -72,9 +72,9 @@ def loo(
         utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
     )
     n = work.n
-    whole, params = work.evaluate(jnp.ones((1, n), bool))
+    full, params = work.evaluate(jnp.ones((1, n), bool))
     rows = -(-n // -(-n // work.rows))  # about as many in every call
-    found = [
+    without = [
         # All start from the model of all points, from which they hardly differ.
         work.evaluate(_all_but(first, count=rows, n=n), (params, np.zeros(rows, int)))[
             0
@@ -84,9 +84,9 @@ def loo(
         )
     ]
     tell(work.failures)
-    worth = np.concatenate(found)[:n]
+    worth = np.concatenate(without)[:n]
     return Values(
-        values=jnp.asarray(whole[0] - worth, jnp.float32),
+        values=jnp.asarray(full[0] - worth, jnp.float32),
         count=jnp.asarray(1, jnp.int32),
         method="loo",
         index=work.index,

@@ -51,7 +51,7 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
 def accuracy(
     scores: Float[jax.Array, "B m C"], y: Integer[jax.Array, " m"]
 ) -> Float[jax.Array, " B"]:
-    """Return the share of samples whose highest score is their class, `[B]`."""
+    """Return the share of samples with the highest score at their class, `[B]`."""
     return jnp.mean(predicted(scores) == y[None], axis=-1)
 
 
@@ -157,6 +157,7 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
         to = jnp.searchsorted(ordered, lead, side="right")
         rank = (below + to).astype(jnp.float32) / 2  # from 0, ties in the middle
         n = positive.sum()
+        # Mann-Whitney: the positives' ranks, less those among themselves.
         over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
         return over / jnp.maximum(n * (len(lead) - n), 1).astype(over.dtype)
 
@@ -176,7 +177,7 @@ SCORERS: dict[str, MetricFunction] = {
     )
 }
 OF_PROBABILITIES = ("neg_log_loss", "likelihood", "roc_auc")
-"""What asks for a learner that gives probabilities."""
+"""Metrics that need a learner with probabilities."""
 
 
 def measure_of(metric: str | MetricFunction) -> MetricFunction:
@@ -188,8 +189,8 @@ def measured(
     metric: str | MetricFunction, scores: jax.Array, y: jax.Array
 ) -> jax.Array:
     """Return a metric of each model, `[B]`, NaN for those with a score that is NaN."""
-    found = measure_of(metric)(scores, y)
-    return jnp.where(jnp.isnan(scores).any((1, 2)), jnp.nan, found)
+    values = measure_of(metric)(scores, y)
+    return jnp.where(jnp.isnan(scores).any((1, 2)), jnp.nan, values)
 
 
 @functools.lru_cache(maxsize=16)
@@ -199,7 +200,7 @@ def host_measure(metric: str | MetricFunction) -> MetricFunction:
 
 
 def chance_level(metric: str, classes: int) -> float:
-    """Return what a model gets that gives every class the same probability."""
+    """Return the metric of a model with equal probability for every class."""
     if metric == "neg_log_loss":
         import math
 

@@ -32,7 +32,7 @@ def as_learner(learner: Any) -> Learner:
     """Return a learner: itself, or an estimator of scikit-learn in `SklearnLearner`.
 
     Args:
-        learner: A learner of this room, or what has `fit`, `predict` and `get_params`.
+        learner: A learner of this room, or has `fit`, `predict` and `get_params`.
 
     Raises:
         TypeError: If it is neither.
@@ -62,7 +62,7 @@ def examples(
     targets: bool = False,
     names: tuple[str, str] = ("x_val", "y_val"),
 ) -> tuple[Examples, tuple[jax.Array, np.ndarray]]:
-    """Return what a learner is trained on, and validation data in the same codes.
+    """Check data; return training examples, and validation data in the same codes.
 
     Raises:
         TypeError: If arrays are of the wrong kind.
@@ -98,7 +98,7 @@ def examples(
                 f"metric 'r2' is for numeric targets, and {type(learner).__name__} "
                 "predicts classes"
             )
-        found: list[np.ndarray] = []
+        checked: list[np.ndarray] = []
         for name, value in (("y", y), (names[1], y_val)):
             array = np.asarray(as_array(name, value))
             check_numeric(name, array)
@@ -107,8 +107,8 @@ def examples(
                     f"{name} must be targets of shape [n], got {array.shape}"
                 )
             check_finite(name, array)
-            found.append(array.astype(np.float32))
-        (codes, codes_val), classes = found, 0
+            checked.append(array.astype(np.float32))
+        (codes, codes_val), classes = checked, 0
         if np.ptp(codes_val) == 0:
             raise ValueError(f"{names[1]} must vary for metric 'r2', got equal targets")
     else:
@@ -127,5 +127,5 @@ def examples(
     check_same_length("x", rows["x"], "y", codes)
     check_same_length(names[0], rows[names[0]], names[1], codes_val)
     check_concrete("x", jnp.zeros(()))  # inside jit all is traced
-    made = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
-    return learner.prepare(made), (jnp.asarray(rows[names[0]]), codes_val)
+    data = Examples(x=jnp.asarray(rows["x"]), y=jnp.asarray(codes), n_classes=classes)
+    return learner.prepare(data), (jnp.asarray(rows[names[0]]), codes_val)

@@ -119,8 +119,8 @@ class _Reuse:
     def sample(self, work: Evaluator, state: State, batch: Batch) -> Iterator[Part]:
         first, used, rows = batch
         masks = random_coalitions(work.key, first, used, count=rows, n=work.n)
-        found = work(masks)[:used]
-        yield Part(used, _two_groups(np.asarray(masks)[:used], found))
+        utilities = work(masks)[:used]
+        yield Part(used, _two_groups(np.asarray(masks)[:used], utilities))
 
     def finalize(self, state: State) -> Moments:
         count, mean = state["count"], state["mean"]
@@ -130,13 +130,14 @@ class _Reuse:
             variance = (m2 / ((count - 1) * count)).sum(0)
             variance = np.where((count > 1).all(0), variance, np.nan)
             values = np.where((count > 0).all(0), mean[0] - mean[1], np.nan)
+        # `Values.stderr` divides by (total - 1) total: the variance of the difference.
         return total, values, variance * (total - 1) * total
 
 
-def _two_groups(masks: np.ndarray, found: np.ndarray) -> Sums:
+def _two_groups(masks: np.ndarray, utilities: np.ndarray) -> Sums:
     """Return the moments of those with each point and without, `[2, n]` each."""
-    centre = found.mean()
-    apart = found - centre
+    centre = utilities.mean()
+    apart = utilities - centre  # so that the squares below do not cancel
     members = masks.astype(np.float64)
     inside = np.stack([np.ones_like(apart), apart, apart**2]) @ members
     all_of = np.array([len(apart), apart.sum(), (apart**2).sum()])[:, None]
@@ -144,6 +145,6 @@ def _two_groups(masks: np.ndarray, found: np.ndarray) -> Sums:
     mean = total / np.maximum(count, 1)
     m2 = np.maximum(squares - count * mean**2, 0.0)
     with_each = np.stack([masks, ~masks])
-    low = np.where(with_each, found[:, None], np.inf).min(1)
-    high = np.where(with_each, found[:, None], -np.inf).max(1)
+    low = np.where(with_each, utilities[:, None], np.inf).min(1)
+    high = np.where(with_each, utilities[:, None], -np.inf).max(1)
     return count, np.where(count > 0, centre + mean, 0.0), m2, low, high

@@ -162,37 +162,37 @@ class _Bags:
         return {**self._digests, "classes": str(self.data.n_classes), **self._given}
 
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return who is out of each bag, and how well it is predicted, `[rows, n]`."""
+        """Return which points are out of each bag, and their scores, `[rows, n]`."""
         bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)
         key = clone_key(self._own)
         outside = np.asarray(bags) == 0
         if self.learner.host:
-            found, failed = self._on_host(np.asarray(bags), key)
+            scores, failed = self._on_host(np.asarray(bags), key)
             outside &= ~failed[:, None]
         else:
             bags = shard(bags, self.mesh)
-            found, trained = _compiled(self.learner, self.data, bags, key)
-            found, failed = gather([found, trained.failed])
+            scores, trained = _compiled(self.learner, self.data, bags, key)
+            scores, failed = gather([scores, trained.failed])
             if trained.converged is None:
                 self.failures.add(failed, [NOT_NUMBERS] * len(failed))
             self.failures.add_models(trained)
             outside &= ~failed[:, None]
-        found = np.asarray(found, np.float64)
-        if not np.isfinite(found).all():
+        scores = np.asarray(scores, np.float64)
+        if not np.isfinite(scores).all():
             raise ValueError(
                 f"learner must predict finite numbers, got {self.learner!r}"
             )
-        return outside, found
+        return outside, scores
 
     def _paced(self) -> int:
         """Return how many bags a call has, by the time that the first bag takes."""
         bag = bootstrap_counts(self.key, 0, count=1, n=self.n)
 
-        def one() -> Any:
+        def train_one() -> Any:
             params = self.learner.fit(self.data, bag, clone_key(self._own))
             return self.learner.predict(params, self.data.x)
 
-        _, seconds = timed(one)
+        _, seconds = timed(train_one)
         return paced_rows(self.rows, seconds, host_workers(self.learner) or 1)
 
     def _on_host(self, bags: np.ndarray, key: jax.Array) -> tuple[Any, np.ndarray]:
@@ -229,12 +229,12 @@ class _OutOfBag:
         return work.rows
 
     def sample(self, work: _Bags, state: State, batch: Batch) -> Iterator[Part]:
-        outside, found = (rows[: batch.used] for rows in work(batch.first))
+        outside, scores = (rows[: batch.used] for rows in work(batch.first))
         many = outside.sum(0).astype(np.float64)
-        mean = np.where(outside, found, 0.0).sum(0) / np.maximum(many, 1)
-        m2 = np.where(outside, (found - mean) ** 2, 0.0).sum(0)
-        low = np.where(outside, found, np.inf).min(0)
-        high = np.where(outside, found, -np.inf).max(0)
+        mean = np.where(outside, scores, 0.0).sum(0) / np.maximum(many, 1)
+        m2 = np.where(outside, (scores - mean) ** 2, 0.0).sum(0)
+        low = np.where(outside, scores, np.inf).min(0)
+        high = np.where(outside, scores, -np.inf).max(0)
         yield Part(batch.used, (many, mean, m2, low, high))
 
     def finalize(self, state: State) -> Moments:
@@ -252,7 +252,7 @@ def _hits(scores: Any, data: Examples) -> Any:
 
 class _Trained(NamedTuple):
     converged: jax.Array | None  # [B]
-    failed: jax.Array  # whose scores are no numbers, [B]
+    failed: jax.Array  # models with NaN among their scores, [B]
 
 
 @compiled(static_argnames=("learner",))

@@ -99,7 +99,7 @@ DEFAULTS: KnnOptions = {
 def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
     """Fill in the options that a call leaves out, and show all in the signature."""
     signature = inspect.signature(function)
-    own = list(signature.parameters.values())[:-1]  # the last one is **options
+    parameters = list(signature.parameters.values())[:-1]  # the last one is **options
     types = get_type_hints(KnnOptions)
     shared = [
         inspect.Parameter(
@@ -107,9 +107,9 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
         )
         for name, value in DEFAULTS.items()
     ]
-    keywords = [p.name for p in own + shared if p.kind is p.KEYWORD_ONLY]
+    keywords = [p.name for p in parameters + shared if p.kind is p.KEYWORD_ONLY]
     names = {*keywords, *signature.parameters}
-    first = own[0].name
+    first = parameters[0].name
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Values:
@@ -134,5 +134,5 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
         given = [bring(*pair) for pair in zip(places, args, strict=False)]
         return function(*given, **options)  # pyright: ignore[reportCallIssue]
 
-    vars(call)["__signature__"] = signature.replace(parameters=own + shared)
+    vars(call)["__signature__"] = signature.replace(parameters=parameters + shared)
     return call

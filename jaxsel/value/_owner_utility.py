@@ -19,7 +19,7 @@ from ._failures import Failures
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnerUtility:
-    """A utility whose players are owners: what `by_owner` returns.
+    """A utility with owners as players, made by `by_owner`.
 
     Attributes:
         utility: Of points.
@@ -51,12 +51,12 @@ class OwnerUtility:
 
         Models of more owners start from those of fewer.
         """
-        own = getattr(self.utility, "evaluate", None)
-        if own is None:
+        evaluate = getattr(self.utility, "evaluate", None)
+        if evaluate is None:
             return None
 
         def of_owners(masks: Any, *rest: Any) -> Any:
-            return own(self._points(masks), *rest)
+            return evaluate(self._points(masks), *rest)
 
         return of_owners
 
@@ -90,10 +90,10 @@ class OwnerUtility:
 
 
 def by_owner(utility: Any, owners: Any) -> Any:
-    """Return a utility whose players are owners, each with all of its points.
+    """Return a utility with owners as players, each with all of its points.
 
-    A utility with a method `of_owners(codes, index)`, such as that of `knn_utility`,
-    says by it what is cheaper for owners.
+    A utility with a method `of_owners(codes, index)`, as made by `knn_utility`, returns
+    from it a cheaper utility of owners.
 
     Args:
         utility: The worth of coalitions of points.

@@ -271,7 +271,7 @@ class _Permutations:
 
 
 def _lanes(work: Evaluator, count: int) -> int:
-    """Return how many permutations advance together, of so many."""
+    """Return the number of permutations, of `count`, that advance together."""
     most = 1 << (work.together.bit_length() - 1)
     return min(1 << (count - 1).bit_length(), most)
 

@@ -1,4 +1,4 @@
-"""The plan of a chunk: all that valuing it depends on, besides arrays."""
+"""Static configuration of a chunk's compiled step."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -17,7 +17,7 @@ Split = Literal["validation", "training"]
 _ENTRIES = {"cpu": 500_000}
 _ENTRIES_ELSEWHERE = 50_000_000
 
-# (params, distances [n], train, query, what settles near ties or None)
+# (params, distances [n], train, query, `Exact` to settle near ties, or None)
 # -> (values [n], error bound [n] or None)
 Kernel = Callable[
     [Any, jax.Array, Any, Any, Exact | None], tuple[jax.Array, jax.Array | None]

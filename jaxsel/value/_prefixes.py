@@ -124,6 +124,7 @@ class Walk:
             lanes[active[steps >= 0]] = -1
         places = np.arange(len(lanes))
         alive = np.flatnonzero(lanes >= 0)
+        # Fewer lanes of more sizes each, in powers of two: the call keeps its shape.
         if alive.size and 4 * len(alive) <= len(lanes):
             width = 1 << (len(alive) - 1).bit_length()
             places = np.pad(alive, (0, width - len(alive)))
@@ -132,7 +133,7 @@ class Walk:
         self.at, self.block = at + block, self.rows // len(lanes)
 
     def arrays(self) -> State:
-        """Return what `restored` goes on from; nothing where models can't be saved."""
+        """Return the state `restored` resumes from; {} if models can't be saved."""
         leaves = jax.tree.leaves(self.params)
         if not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves) or any(
             jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
@@ -147,7 +148,7 @@ class Walk:
         """Return these permutations as far as a state has them; as they are if not.
 
         Args:
-            state: What `arrays` returned is among it.
+            state: Holds the result of `arrays`, among others.
             structure: Of the parameters that the utility returns, as a pytree.
         """
         leaves = [state[name] for name in sorted(state) if name.startswith(_PARAMS)]
@@ -178,11 +179,11 @@ def _take(leaf: jax.Array, rows: np.ndarray | None) -> jax.Array:
 
 
 def first_rows(lanes: int, most: int, sizes: tuple[int, int]) -> int:
-    """Return how many coalitions the first call of a walk has.
+    """Return the number of coalitions in the first call of a walk.
 
     Args:
         lanes: As for `Walk.start`.
-        most: At most so many.
+        most: Upper bound on it.
         sizes: As for `Walk.start`.
     """
     return lanes * _block(sizes[1] - sizes[0] + 1, max(1, most // lanes))

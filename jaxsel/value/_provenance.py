@@ -21,7 +21,7 @@ def counted(
     *,
     sample: np.ndarray | None = None,
 ) -> Provenance:
-    """Return digests of what was valued, how, and over which validation points.
+    """Return digests of the kernel, training data and validation points.
 
     Args:
         kernel: The kernel, with functions among its fields.
@@ -44,7 +44,7 @@ def counted(
 def _canonical(labels: Any) -> np.ndarray:
     """Return codes of classes numbered anew.
 
-    They were numbered with those of the validation points, which may have more.
+    They were numbered together with the validation points, which may have more.
     """
     labels = np.asarray(labels)
     if labels.dtype.kind != "i" or labels.ndim != 1:

@@ -72,7 +72,7 @@ def from_pydvl(result: Any) -> Values:
             f"{type(result).__name__} without {missing[0]!r}"
         )
     order = np.argsort(result.indices, kind="stable")
-    found, variances, counts, indices, names = (
+    values, variances, counts, indices, names = (
         np.asarray(getattr(result, name))[order] for name in wanted[:5]
     )
     m2 = variances * np.maximum(counts - 1, 0)
@@ -82,7 +82,7 @@ def from_pydvl(result: Any) -> Values:
     if index == indices.astype(str).tolist():
         index = indices.tolist()
     return Values(
-        values=jnp.asarray(np.where(counts > 0, found, np.nan), float),
+        values=jnp.asarray(np.where(counts > 0, values, np.nan), float),
         count=jnp.asarray(counts[0] if same else counts, jnp.int32),
         m2=jnp.asarray(m2, float) if known else None,
         method=result.algorithm,

@@ -17,7 +17,7 @@ def choose_rate(
     groups: np.ndarray,
     chance: float,
 ) -> float:
-    """Return the rate of `RATES` whose passes tell most about single points.
+    """Return the rate of `RATES` that values single points most reliably.
 
     Among the rates whose passes gain at least half of what the best gains over chance,
     it is the one with the most reliable values, see `reliability`. How a pass ends does
@@ -29,7 +29,7 @@ def choose_rate(
     Args:
         metric_of: From a rate to the metric before and after each step, `[P, n + 1]`.
         ranks: Place of each point in each permutation, `[P, n]`.
-        groups: What the points are told apart within, `[n]`: their classes, or zeros.
+        groups: Groups within which points are compared, `[n]`: classes, or zeros.
         chance: The metric of a model that knows nothing.
 
     Raises:
@@ -37,10 +37,10 @@ def choose_rate(
     """
     gains, known = np.full((2, len(RATES)), -np.inf)
     for i, rate in enumerate(RATES):
-        found = np.asarray(metric_of(rate), np.float64)
-        if np.isfinite(found).all():
-            gains[i] = found[:, -1].mean() - chance
-            known[i] = reliability(marginals(found, ranks), groups)
+        metrics = np.asarray(metric_of(rate), np.float64)
+        if np.isfinite(metrics).all():
+            gains[i] = metrics[:, -1].mean() - chance
+            known[i] = reliability(marginals(metrics, ranks), groups)
     best = gains.max()
     if best == -np.inf:
         raise ValueError(
@@ -53,14 +53,14 @@ def choose_rate(
     return RATES[int(np.where(learns, known, -np.inf).argmax())]
 
 
-def marginals(found: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+def marginals(metrics: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Return the change of the metric in each point's step, `[P, n]`.
 
     Args:
-        found: The metric before and after each step, `[P, n + 1]`.
+        metrics: The metric before and after each step, `[P, n + 1]`.
         ranks: Place of each point in each permutation, `[P, n]`.
     """
-    return np.take_along_axis(np.diff(found, axis=1), np.asarray(ranks), axis=1)
+    return np.take_along_axis(np.diff(metrics, axis=1), np.asarray(ranks), axis=1)
 
 
 def reliability(rows: np.ndarray, groups: np.ndarray) -> float:

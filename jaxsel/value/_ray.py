@@ -44,9 +44,9 @@ class RayExecutor:
         if not self._ray.is_initialized():
             self._ray.init()
         kind = "GPU" if options.get("num_gpus") else "CPU"
-        each = options.get(f"num_{kind.lower()}s", 1) or 1
+        per_task = options.get(f"num_{kind.lower()}s", 1) or 1
         total = self._ray.cluster_resources().get(kind, 1)
-        self._max_workers = max(1, int(total / each))
+        self._max_workers = max(1, int(total / per_task))
         # Tasks that are lost are submitted again by the run.
         self._options = {"max_retries": 0, **options}
         self._sent: Sent | None = None
@@ -65,7 +65,7 @@ class RayExecutor:
         return RayFuture(self._ray, task.remote(*map(self._shared, args)))
 
     def _shared(self, arg: Any) -> Any:
-        """Return a reference to what all tasks of a run get, and others as they are."""
+        """Return a reference to a run's shared argument; any other one as it is."""
         if not isinstance(arg, Sent):
             return arg
         if arg is not self._sent:
@@ -80,7 +80,7 @@ class RayFuture:
         self._ray, self._reference = ray, reference
 
     def result(self) -> Any:
-        """Wait, and return what the function did, or raise what it raised."""
+        """Wait; return the function's result, or raise its error."""
         errors = self._ray.exceptions
         lost = tuple(getattr(errors, name) for name in _LOST if hasattr(errors, name))
         try:

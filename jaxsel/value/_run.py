@@ -66,13 +66,13 @@ def run(
     """Sample until the stopping rule is content.
 
     Args:
-        estimator: What to compute of the samples.
-        work: What it works on.
+        estimator: Method to estimate by.
+        work: Inputs it is bound to.
         stop: Asked after each round.
         progress: Whether to show a bar.
         checkpoint: Folder in which to keep the state, every 30 seconds and at the end.
             A run that finds its own state there goes on, and returns at once where the
-            rule is content with what there is; a rule that asks for more gets more.
+            rule is content with its samples; a rule that asks for more gets more.
         executor: Where batches are computed, or None for here.
 
     Raises:
@@ -120,7 +120,7 @@ def _sampled(
     executor: Executor | None,
     bar: _Bar,
 ) -> tuple[State, RunInfo]:
-    """Return the state of a run whose rule is content, and what it says."""
+    """Sample until the rule is met; return the state, and the run's progress."""
     state: State = {
         "run_samples": np.array(0),
         "run_seconds": np.array(0.0),
@@ -180,12 +180,12 @@ def _merged(
     samples = info.samples + part.samples
     state["run_samples"] = np.array(samples)
     state["run_seconds"] = _agreed(_clock() - begun, work.mesh)
-    whole = samples % estimator.round == 0
-    if not part.samples or not (whole or samples == limit):
+    round_complete = samples % estimator.round == 0
+    if not part.samples or not (round_complete or samples == limit):
         seconds = float(state["run_seconds"])
         return state, dataclasses.replace(info, samples=samples, seconds=seconds)
     info = _look(estimator, state)
-    if not whole:
+    if not round_complete:
         return state, info
     agreed = _correlation(state["run_before"], info.values)
     history = np.append(info.agreement, agreed)
@@ -198,12 +198,12 @@ def _content(stop: StoppingRule, info: RunInfo, length: int) -> bool:
     if stop.overdue(info.seconds):
         return True
     limited = stop.limit is not None and info.samples >= stop.limit
-    whole = info.samples % length == 0
-    return info.samples > 0 and (whole or limited) and stop.done(info)
+    round_complete = info.samples % length == 0
+    return info.samples > 0 and (round_complete or limited) and stop.done(info)
 
 
 def _reason(method: str, work: Work, samples: int, missing: int) -> str:
-    """Return why values are NaN, and what helps."""
+    """Return the warning's text: why values are NaN, and the remedy."""
     if samples:
         return (
             f"{missing} of {work.n} values are NaN, since the {samples} samples that "
@@ -247,7 +247,7 @@ def _source(
 def _parts(
     estimator: Estimator, work: Work, state: State, first: int, count: int
 ) -> Iterator[Part]:
-    """Yield the parts of a round; what a state has begun is of its first batch."""
+    """Yield the parts of a round; `state` may hold part of its first batch."""
     for batch in batches(estimator, work, first, count):
         yield from estimator.sample(work, state, batch)
         state = {k: v for k, v in state.items() if not k.startswith(PART)}
@@ -273,18 +273,18 @@ class _Saved:
 
     def load(self, fresh: State) -> State:
         """Return the state that was saved; the fresh one if there is none."""
-        found = self._checkpoints.load_arrays()
-        if found is None:
+        saved = self._checkpoints.load_arrays()
+        if saved is None:
             return fresh
         where = f"checkpoint {self._checkpoints.folder} holds"
         try:
-            about = json.loads(bytes(found.pop("run_about")))
-            self._saves = int(found.pop("run_saves"))
+            about = json.loads(bytes(saved.pop("run_about")))
+            self._saves = int(saved.pop("run_saves"))
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{where} a run of an earlier version: choose another folder"
             ) from error
-        if not fresh.keys() <= found.keys():
+        if not fresh.keys() <= saved.keys():
             raise ValueError(
                 f"{where} a run of an earlier version: choose another folder"
             )
@@ -295,13 +295,13 @@ class _Saved:
             raise ValueError(
                 f"{where} another run, with {'; '.join(differ)}: choose another folder"
             )
-        was, now = (state.get(ENDS, np.zeros(2)) for state in (found, fresh))
+        was, now = (state.get(ENDS, np.zeros(2)) for state in (saved, fresh))
         if not np.allclose(was, now, rtol=1e-3, atol=1e-4):
             raise ValueError(
                 f"{where} a run whose utility of no points and of all was "
                 f"{was.tolist()}, not {now.tolist()}: choose another folder"
             )
-        return found
+        return saved
 
     def save(self, state: State) -> None:
         self._saves += 1
@@ -345,7 +345,7 @@ def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:
 
 
 class _Bar:
-    """A listener that is told of each batch, and shows nothing."""
+    """A listener to the batches of a run, which shows nothing."""
 
     def begin(self, info: RunInfo) -> None:
         """Start from the samples of a run that goes on."""

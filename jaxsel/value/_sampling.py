@@ -27,12 +27,12 @@ def permutation_ranks(
         `[count, n]` int32.
     """
 
-    def one(key: jax.Array) -> jax.Array:
+    def ranks_of(key: jax.Array) -> jax.Array:
         # Random floats of 30 bits, all of them normal, which sort fast.
         bits = (jax.random.bits(key, (n,), jnp.uint32) >> 2) + jnp.uint32(1 << 23)
         return argsort(lax.bitcast_convert_type(bits, jnp.float32))
 
-    return jax.vmap(one)(_keys(key, first, count))
+    return jax.vmap(ranks_of)(_keys(key, first, count))
 
 
 def order_of(ranks: jax.Array) -> jax.Array:
@@ -83,7 +83,7 @@ def sized_coalitions(
     count: int,
     n: int,
 ) -> Bool[jax.Array, "{count} {n}"]:
-    """Return coalitions whose size is drawn first, then the points.
+    """Return random coalitions: their size is drawn first, then the points.
 
     These are the points with the smallest random numbers, by bisection of their limit,
     which is eight times as fast as a sort. Should two numbers at the limit be equal, at
@@ -110,6 +110,7 @@ def sized_coalitions(
 
     bits, sizes = jax.vmap(draw)(_keys(key, first, count))
 
+    # Bit by bit from the highest: the largest limit with at most 1 + sizes members.
     def raise_limit(i: jax.Array, limit: jax.Array) -> jax.Array:
         higher = limit | (jnp.uint32(1 << 31) >> jnp.uint32(i))
         members = (bits < higher[:, None]).sum(1)
@@ -170,10 +171,10 @@ def prefix_masks(
 
 
 def _keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
-    def own(t: jax.Array) -> jax.Array:
+    def key_of(t: jax.Array) -> jax.Array:
         return jax.random.fold_in(key, t)
 
-    return jax.vmap(own)(first + jnp.arange(count))
+    return jax.vmap(key_of)(first + jnp.arange(count))
 
 
 def _leading(used: jax.Array | int, count: int) -> jax.Array:

@@ -68,7 +68,7 @@ def _takes_an_estimator(metric: Callable[..., Any]) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scorer:
-    """A scorer with what it compares predictions with.
+    """A scorer of scikit-learn, bound to validation labels or targets.
 
     Attributes:
         score: Of an estimator, x and y.
@@ -115,10 +115,10 @@ class Scorer:
     def __call__(self, models: list[Any], x_val: Any) -> np.ndarray:
         """Return the score of each model, `[B]`: NaN, and an `error`, on failure."""
         # A copy, since torch wants what it may write to.
-        found = in_parallel(self.learner.n_jobs, self._one, models, np.array(x_val))
-        for model, (_, error) in zip(models, found, strict=True):
+        results = in_parallel(self.learner.n_jobs, self._one, models, np.array(x_val))
+        for model, (_, error) in zip(models, results, strict=True):
             model.error = model.error or error
-        return np.array([score for score, _ in found], np.float32)
+        return np.array([score for score, _ in results], np.float32)
 
     def of_dummy(self, data: Examples, x_val: Any) -> float:
         """Return the score of a model that knows labels alone.
@@ -134,13 +134,13 @@ class Scorer:
             dummy, y = DummyClassifier(strategy="prior"), self.labels[y]
         dummy.fit(np.zeros((len(y), 1)), y)
         try:
-            found = float(self.score(dummy, np.asarray(x_val), self.y_val))
+            score = float(self.score(dummy, np.asarray(x_val), self.y_val))
         except Exception as error:
             raise ValueError(
                 "empty must be given, what no points are worth, as this metric fails "
                 f"for {dummy!r}: {error}"
             ) from error
-        return found
+        return score
 
     def _one(self, model: Any, x_val: np.ndarray) -> tuple[float, str | None]:
         from ._learners._trained import TrainedClassifier
@@ -153,11 +153,11 @@ class Scorer:
         if self.labels is not None:
             judged = TrainedClassifier(model, self.labels, self.learner.estimator)
         try:
-            found = float(self.score(judged, x_val, self.y_val))
+            score = float(self.score(judged, x_val, self.y_val))
         except MemoryError:
             raise
         except Exception as error:
             if not self.learner.catch_errors:
                 raise
             return np.nan, f"{type(error).__name__}: {error}"
-        return found, "its score is NaN" if np.isnan(found) else None
+        return score, "its score is NaN" if np.isnan(score) else None

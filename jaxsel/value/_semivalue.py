@@ -52,10 +52,10 @@ def semivalue(
     Args:
         distances: Array of shape `[n]`, not negative: any increasing function of the
             distance will do.
-        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        gains: Array of shape `[n]`: each point's contribution as a neighbour.
         table: `rank_table` of the n rank weights.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
-        exact: What settles the order of points that float32 distances leave open.
+        exact: Settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides. It is linear
@@ -115,7 +115,7 @@ def _of_parts(
     table: RankTable,
     exact: Exact,
 ) -> jax.Array:
-    """Value points whose features lie on several devices, which settle near ties."""
+    """Value points with features on several devices, which settle near ties."""
     order, near, open_ = ranked(
         distances, gains, table.drop, exact=exact, sort=sort, with_near=average
     )
@@ -128,11 +128,11 @@ def _of_parts(
         return of_rank(near, order, take(gains, order), table)
 
     native = sort == "native" or (sort == "auto" and _native.available())
-    one = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
-    values = one(near, order, gains, table)
+    kernel = partial(on_platform, on_cpu, elsewhere) if native else elsewhere
+    values = kernel(near, order, gains, table)
     if exact.thorough:
         return values
-    # Whoever takes less than thorough values looks for this mark.
+    # NaN marks an order left open: `_split` then repeats the chunk with thorough=True.
     return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
@@ -174,7 +174,7 @@ def _ranked(
     exact: Exact | None,
     sort: Sort,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the sorted distances, whose they are, and their gains."""
+    """Return sorted distances, with the points and gains in that order."""
     order = argsort(distances, sort=sort)
     near, u = take(distances, order), take(gains, order)
     if exact is None:
@@ -218,6 +218,8 @@ def _by_rank(u: jax.Array, weight: jax.Array, drop: jax.Array) -> jax.Array:
     above = lax.cumsum(fall, axis=1, reverse=True) - fall
     least = in_blocks(weight, mode="edge")[:, -1:]
 
+    # Within a block w_j = above_j + least: the first part is summed term by term, the
+    # constant one telescopes to least * (u_r - the next block's first gain).
     u_blocks = in_blocks(u)
     step = in_blocks(u - jnp.append(u[1:], 0))
     inside = lax.cumsum(above * step, axis=1, reverse=True)
@@ -242,9 +244,10 @@ def _tied_ranks(
     near: jax.Array, order: jax.Array, u: jax.Array, table: RankTable
 ) -> jax.Array:
     n = near.shape[0]
-    # As bits: XLA's CPU threads take all denormal distances for 0.
+    # Compare bit patterns: XLA:CPU flushes denormals to zero.
     near = lax.bitcast_convert_type(near, jnp.int32)
 
+    # Groups are runs of equal bits: cummax and cummin spread their ends over members.
     rank = lax.iota(jnp.int32, n)
     starts = jnp.concatenate([jnp.ones(1, bool), near[1:] != near[:-1]])
     first = lax.cummax(jnp.where(starts, rank, 0))
@@ -280,6 +283,8 @@ def tie_average(
     size = stop - first
     many = jnp.maximum(size, 1).astype(gain.dtype)
     others = jnp.maximum(size - 1, 1).astype(gain.dtype)
+    # In a random order, ranks behind r take w_r - w_stop, on average mean - behind, of
+    # the mean gain of the others, (gain - u) / others.
     behind = table.level[0][stop]
     mean = jnp.where(size > 1, difference(table.total, first, stop) / many, behind)
     spread = (mean - behind) / others
@@ -301,7 +306,7 @@ def semivalue_top(
         gains: Array of shape `[n]`.
         weight: Array of shape `[t]`: the first rank weights; all others count as 0.
         drop: Array of shape `[t]`: `RankTable.drop` at the same ranks.
-        exact: What settles the order of points that float32 distances leave open.
+        exact: Settles the order of points that float32 distances leave open.
 
     Returns:
         Array of shape `[n]`, 0 for all but the t nearest. Costs O(n): no sort.

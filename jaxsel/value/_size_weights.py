@@ -59,22 +59,22 @@ def size_restricted_weights(
     raw = np.asarray(probability if sizes is None else sizes)
     if raw.dtype.kind not in "biufO":
         raise TypeError(f"{name} must be real numbers, got {raw.dtype}")
-    given = raw.astype(np.float64)
-    if given.shape != (n,):
-        raise ValueError(f"{name} must have shape [n] = [{n}], got {given.shape}")
-    if not np.isfinite(given).all() or (given < 0).any():
+    array = raw.astype(np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have shape [n] = [{n}], got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
         raise ValueError(f"{name} must be finite and zero or more")
     logs = _LogFactorials(n)
     size = np.arange(n)
-    chance = given
+    chance = array
     if sizes is None:
-        if ((given > 0) & (given < np.finfo(np.float64).tiny)).any():
+        if ((array > 0) & (array < np.finfo(np.float64).tiny)).any():
             raise ValueError(
-                f"probability has an entry of {given[given > 0].min():.3g}, too small "
+                f"probability has an entry of {array[array > 0].min():.3g}, too small "
                 "for a float to hold in full: give the chance of each size as sizes"
             )
         with np.errstate(divide="ignore"):
-            chance = np.exp(logs.choose(n - 1, size) + np.log(given))
+            chance = np.exp(logs.choose(n - 1, size) + np.log(array))
     last = chance[: min(k, n)].sum() / k
     if n == 1:
         return np.array([last])
@@ -82,8 +82,8 @@ def size_restricted_weights(
     fall = np.zeros(n - 1)  # from the weight of rank r to the next, at r - 1
     if n - 2 > k - 1:
         for s, share in _few_sizes(joint, k):
-            here = logs.kth_to_join(n - 2, k, s)
-            fall[k - 1 : k - 1 + len(here)] += share * here
+            joins = logs.kth_to_join(n - 2, k, s)
+            fall[k - 1 : k - 1 + len(joins)] += share * joins
     fall[-1] = joint[:k].sum()  # the weight of rank n - 1 itself
     return np.append(np.cumsum(fall[::-1])[::-1] / k, last)
 
@@ -103,10 +103,10 @@ class _LogFactorials:
             [np.zeros((2, 1)), np.cumsum(parts, axis=1)], axis=1
         )
 
-    def choose(self, n: int, some: np.ndarray) -> np.ndarray:
-        """Return log C(n, some)."""
+    def choose(self, n: int, size: np.ndarray) -> np.ndarray:
+        """Return log C(n, size)."""
         p = self.parts
-        return (p[:, [n]] - p[:, some] - p[:, n - some]).sum(axis=0)
+        return (p[:, [n]] - p[:, size] - p[:, n - size]).sum(axis=0)
 
     def kth_to_join(self, total: int, k: int, s: int) -> np.ndarray:
         """Return the chances that the k-th of s out of `total` has rank k, k + 1, ...
@@ -118,6 +118,7 @@ class _LogFactorials:
         stop = int(min(total - s + k, far)) + 1  # exclusive
         count = stop - k
         farther = slice(total - stop + 1, total - k + 1)  # total - rank, reversed
+        # Negative hypergeometric: C(r - 1, k - 1) C(total - r, s - k) / C(total, s).
         log = p[:, k - 1 : stop - 1] - p[:, :count] + p[:, farther][:, ::-1]
         log -= p[:, total - stop + 1 - s + k : total - s + 1][:, ::-1]
         log += (p[:, s] + p[:, total - s] - p[:, total] - p[:, k - 1] - p[:, s - k])[

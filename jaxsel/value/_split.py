@@ -37,7 +37,7 @@ class ByTraining:
         train: Any,
         x_val: np.ndarray | jax.Array,
     ) -> None:
-        """Put features on their devices, and labels on every one."""
+        """Shard the features over the devices, and replicate the labels."""
         n, devices = len(x), n_shards(mesh)
         self._plan, self._mesh = plan, mesh
         self._parts = split_features(x, x_val, metric=plan.metric, mesh=mesh)
@@ -68,9 +68,9 @@ class ByTraining:
         everyone = replicate((queries, asked, used), self._mesh)
         return everyone, shard(query, self._mesh)
 
-    def step(self, here: Any, state: Any) -> Any:
-        everyone, mine = here
-        step = partial(_step, self._shared, self._parts.own, everyone, mine)
+    def step(self, sent: Any, state: Any) -> Any:
+        everyone, sharded = sent
+        step = partial(_step, self._shared, self._parts.own, everyone, sharded)
         thorough = not getattr(self._plan.kernel, "marks", False)
         result, again = step(state, plan=self._plan, thorough=thorough)
         if not thorough and bool(again):
@@ -81,33 +81,33 @@ class ByTraining:
     @staticmethod
     def merge(state: Running, n: int, reduce: Reduce) -> Any:
         del reduce
-        own = state.values, state.m2, state.bound
+        moments = state.values, state.m2, state.bound
 
         def flat(array: jax.Array) -> jax.Array:
             return array.reshape(-1)[:n]
 
-        return map_leaves(flat, own)
+        return map_leaves(flat, moments)
 
 
 def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
     """Put a copy of every array on every device; CPU devices of a process share one."""
 
-    def one(array: Any) -> np.ndarray:
+    def on_host(array: Any) -> np.ndarray:
         # A view of one of several copies would keep them all.
         several = isinstance(array, jax.Array) and array.sharding.num_devices > 1
         return aligned(np.array(array) if several else np.asarray(array))
 
     if mesh.devices.flat[0].platform == "cpu":
-        tree = jax.tree.map(one, tree)
+        tree = jax.tree.map(on_host, tree)
     return replicate(tree, mesh)
 
 
 @compiled(static_argnames=("plan", "thorough"), donate_argnames=("state",))
 def _step(
     shared: Any,
-    own: Any,
+    part: Any,
     everyone: Any,
-    mine: Any,
+    sharded: Any,
     state: Running | None,
     *,
     plan: Plan,
@@ -115,18 +115,20 @@ def _step(
 ) -> tuple[Any, jax.Array]:
     """Value one chunk and fold it into the state, or return its columns.
 
-    And whether the state is as it was, and all has to be done again, more thoroughly:
-    the order of points behind the nearest thousands is hardly ever open where it
-    matters, and to settle it takes three times the memory.
+    Also return whether the chunk must be repeated with `thorough=True`, the state being
+    unchanged: the order of points behind the nearest thousands is hardly ever open
+    where it matters, and settling it takes three times the memory.
     """
     decide = getattr(plan.kernel, "decide", None)
 
-    def on_device(shared: Any, own: Any, everyone: Any, mine: Any, state: Any) -> Any:
+    def on_device(
+        shared: Any, part: Any, everyone: Any, sharded: Any, state: Any
+    ) -> Any:
         params, train, error = shared
         queries, asked, used = everyone
         n = len(jax.tree.leaves(train)[0])
         near, exact, axes = rows_of(
-            own,
+            part,
             error,
             queries,
             asked,
@@ -135,27 +137,28 @@ def _step(
             thorough=thorough,
             decide=None if decide is None else partial(decide, params),
         )
-        each = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
-        result = each(params, near, train, mine, exact)
+        kernel = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
+        result = kernel(params, near, train, sharded, exact)
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
             again = sum_devices(marked.astype(jnp.int32), AXIS) > 0
-        share = len(own[0])
+        share = len(part[0])
         result = map_leaves(partial(columns_of, share=share), result)
         if plan.reduce:
             values, bound = result
             folded = fold_rows(values, bound, used, state, plan.reduce)
+            # The state is donated: if the chunk is repeated, return it unchanged.
             keep = partial(jnp.where, again)
             return jax.tree.map(keep, state, folded), again
         return result, again
 
-    split, whole = jax.P(AXIS), jax.P()
+    split, replicated = jax.P(AXIS), jax.P()
     return jax.shard_map(
         on_device,
         mesh=plan.mesh,
-        in_specs=(whole, split, whole, split, split),
-        out_specs=(split if plan.reduce else jax.P(None, AXIS), whole),
+        in_specs=(replicated, split, replicated, split, split),
+        out_specs=(split if plan.reduce else jax.P(None, AXIS), replicated),
         # The compiled operations do not say over which axes their results vary.
         check_vma=False,
-    )(shared, own, everyone, mine, state)
+    )(shared, part, everyone, sharded, state)

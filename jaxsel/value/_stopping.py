@@ -33,7 +33,7 @@ class RunInfo:
 
 @dataclasses.dataclass(frozen=True)
 class StoppingRule:
-    """Says when to stop; asked after each round of samples.
+    """Decides when to stop; asked after each round of samples.
 
     Rules keep no state. Combine them with `|`, which stops when either would, and `&`,
     which stops when both do: `StandardError(0.001) | MaxTime(600)`. To write another,
@@ -170,7 +170,7 @@ class RankStability(StoppingRule):
 
 @dataclasses.dataclass(frozen=True)
 class AnyOf(StoppingRule):
-    """Stop when one of the rules would: what `|` returns."""
+    """Stop when one of the rules would; the result of `|`."""
 
     rules: tuple[StoppingRule, ...]
 
@@ -190,7 +190,7 @@ class AnyOf(StoppingRule):
 
 @dataclasses.dataclass(frozen=True)
 class AllOf(StoppingRule):
-    """Stop when all of the rules would: what `&` returns."""
+    """Stop when all of the rules would; the result of `&`."""
 
     rules: tuple[StoppingRule, ...]
 

@@ -30,7 +30,7 @@ _APART = 2**32 - 1  # no sample has this number
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Sizes whose coalitions are sampled together.
+    """Coalition sizes that are sampled together.
 
     Attributes:
         sizes: Of the coalitions, ascending.
@@ -76,14 +76,14 @@ class Strata:
         """Total weight by size of points inside and outside, `[n + 1]` each."""
         n, size = self.n, np.arange(self.n)
         if self.kind == "banzhaf":
-            one = np.full(n, (1 - n) * np.log(2.0))
+            log_weight = np.full(n, (1 - n) * np.log(2.0))
         else:
             alpha, beta = (self.alpha, self.beta) if self.kind == "beta" else (1.0, 1.0)
-            one = special.betaln(size + beta, n - 1 - size + alpha)
-            one -= special.betaln(beta, alpha)
+            log_weight = special.betaln(size + beta, n - 1 - size + alpha)
+            log_weight -= special.betaln(beta, alpha)
         choose = _log_choose(n)
-        inside = np.append(0.0, np.exp(choose[1:] + one))
-        outside = np.append(np.exp(choose[:-1] + one), 0.0)
+        inside = np.append(0.0, np.exp(choose[1:] + log_weight))
+        outside = np.append(np.exp(choose[:-1] + log_weight), 0.0)
         return inside, outside
 
     @functools.cached_property
@@ -109,24 +109,25 @@ class Strata:
         inside, outside = (w[sizes] for w in self.weights)
         scale = np.sqrt(sizes * inside**2 + (n - sizes) * outside**2)
         scale *= self.factor[sizes]
+        # Size n / 2 is its own complement, with half as many pairs.
         logs = _log_choose(n)[sizes] - np.log(2.0) * (self.paired & (2 * sizes == n))
         units = np.rint(np.exp(np.minimum(logs, 100.0)))
         share, first = scale / scale.sum(), 0
         least = _LEAST if (share >= _LEAST).sum() < _GROUPS else 1 / _GROUPS
-        found: list[Group] = []
+        groups: list[Group] = []
         bounds: list[tuple[int, int]] = []
         for i in range(len(sizes)):
             if share[first : i + 1].sum() >= least:
                 bounds.append((first, i + 1))
                 first = i + 1
-        # What is left has too little weight for a group of its own.
+        # The last sizes have too little weight for a group of their own.
         bounds[-1] = bounds[-1][0], len(sizes)
         for a, b in bounds:
             total = float(units[a:b].sum())
             # Taken by their number, rare sizes of a group with weight are missed.
             ends = total <= _MOST and (b == a + 1 or least == _LEAST)
             part = units[a:b] if ends else scale[a:b]
-            found.append(
+            groups.append(
                 Group(
                     sizes[a:b],
                     units[a:b],
@@ -135,7 +136,7 @@ class Strata:
                     total if ends else np.inf,
                 )
             )
-        return tuple(found)
+        return tuple(groups)
 
     @property
     def total(self) -> float:
@@ -151,7 +152,7 @@ class Strata:
         shares = np.array([group.share for group in self.groups])
         totals = np.array([group.total for group in self.groups])
         count = int(min(count, totals.sum()))
-        # The first of each group come early: of none of them may nothing be known.
+        # The first units of each group come early, so that no group stays unknown.
         early = np.maximum(shares, 1 / max(1, len(shares)))
         until = float(count)
 
@@ -159,11 +160,12 @@ class Strata:
             first = np.minimum(_FIRST, np.floor(until * early + 0.5))
             return np.minimum(totals, np.maximum(first, np.floor(until * shares + 0.5)))
 
+        # Groups that have ended leave their share to the others.
         while lengths().sum() < count:
             until *= 2
         length = lengths().astype(int)
         group = np.repeat(np.arange(len(length)), length)
-        number = np.concatenate([np.arange(some) for some in [0, *length]])
+        number = np.concatenate([np.arange(size) for size in [0, *length]])
         share = np.where(number < _FIRST, early[group], shares[group])
         turn = np.argsort((number + 0.5) / share, kind="stable")[:count]
         return group[turn], number[turn]
@@ -181,19 +183,21 @@ class Strata:
         group, number = (part[first:] for part in self.order(first + used))
         masks = np.zeros((rows, self.n), bool)
         drawn: list[tuple[Group, np.ndarray]] = []
-        for g, one in enumerate(self.groups):
-            here = np.flatnonzero(group == g)
-            if np.isinf(one.total) and len(here):
-                drawn.append((one, here))
-            elif len(here):
-                ranks = _shuffled(key, self)[g][number[here]]
-                masks[here] = _unrank(ranks, one, self.n)
+        for g, stratum in enumerate(self.groups):
+            units = np.flatnonzero(group == g)
+            if np.isinf(stratum.total) and len(units):
+                drawn.append((stratum, units))
+            elif len(units):
+                ranks = _shuffled(key, self)[g][number[units]]
+                masks[units] = _unrank(ranks, stratum, self.n)
         if drawn:
             share, places = _draws(key, first, count=rows, n=self.n)
-            for one, here in drawn:
-                below = np.searchsorted(one.chance.cumsum(), share[here], side="right")
-                size = one.sizes[np.minimum(below, len(one.sizes) - 1)]
-                masks[here] = places[here] < size[:, None]
+            for stratum, units in drawn:
+                below = np.searchsorted(
+                    stratum.chance.cumsum(), share[units], side="right"
+                )
+                size = stratum.sizes[np.minimum(below, len(stratum.sizes) - 1)]
+                masks[units] = places[units] < size[:, None]
         return masks
 
 
@@ -214,10 +218,10 @@ def _draws(
 
 @compiled(static_argnames=("count",))
 def _shares(key: jax.Array, first: jax.Array | int, *, count: int) -> jax.Array:
-    def one(t: jax.Array) -> jax.Array:
+    def draw(t: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, t), dtype=jnp.float32)
 
-    return jax.vmap(one)(first + jnp.arange(count))
+    return jax.vmap(draw)(first + jnp.arange(count))
 
 
 def _shuffled(key: jax.Array, strata: Strata) -> list[np.ndarray]:
@@ -245,13 +249,15 @@ def _unrank(ranks: np.ndarray, group: Group, n: int) -> np.ndarray:
     half the points, lacks the last point: one of each pair.
     """
     starts = np.append(0, group.units.cumsum())
-    which = np.searchsorted(starts, ranks, side="right") - 1
-    rest, left = ranks - starts[which], group.sizes[which].astype(np.float64)
+    size_index = np.searchsorted(starts, ranks, side="right") - 1
+    rank = ranks - starts[size_index]
+    remaining = group.sizes[size_index].astype(np.float64)
     masks, choose = np.zeros((len(ranks), n), bool), cast(Any, special.comb)
+    # C(point, remaining) coalitions lack this point; they come first.
     for point in range(n - 1, -1, -1):
-        fewer = np.rint(np.asarray(choose(point, left), np.float64))
-        taken = (left > 0) & (rest >= fewer)
+        fewer = np.rint(np.asarray(choose(point, remaining), np.float64))
+        taken = (remaining > 0) & (rank >= fewer)
         masks[:, point] = taken
-        rest = rest - np.where(taken, fewer, 0)
-        left = left - taken
+        rank = rank - np.where(taken, fewer, 0)
+        remaining = remaining - taken
     return masks

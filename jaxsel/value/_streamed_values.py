@@ -93,20 +93,20 @@ def streamed_values(
     index = row_index(x)
     settings: dict[str, Any] = {}
     if checkpoint is not None:
-        own = {k: v for k, v in options.items() if k not in _NO_RESULT}
+        result_options = {k: v for k, v in options.items() if k not in _NO_RESULT}
         settings = {
             "function": fingerprint(function),
-            "options": fingerprint(own),
+            "options": fingerprint(result_options),
             "train": fingerprint(np.asarray(x), np.asarray(y)),
             "validation": validation.about,
             "rows": chunk_size,
         }
     saved = SavedStream(checkpoint, checkpoint_every, settings)
-    found: Values | None = None
+    values: Values | None = None
     state: Any = {"row": 0}
     if (kept := saved.load()) is not None:
         state = kept[1].pop("state")
-        found = _restore(*kept, index)
+        values = _restore(*kept, index)
     total = None
     if validation.n is not None:
         total = -(-(validation.n - int(state["row"])) // chunk_size)
@@ -121,13 +121,13 @@ def streamed_values(
                 raise kind(
                     f"{error} (in validation rows {chunk.start} to {chunk.stop - 1})"
                 ) from error
-            found = part if found is None else _merged(found, part)
+            values = part if values is None else _merged(values, part)
             state = chunk.state
             if saved.count():
-                _save(saved, found, state)
-    assert found is not None
-    _save(saved, found, state)
-    return found
+                _save(saved, values, state)
+    assert values is not None
+    _save(saved, values, state)
+    return values
 
 
 def _merged(a: Values, b: Values) -> Values:
@@ -140,19 +140,19 @@ def _merged(a: Values, b: Values) -> Values:
     return dataclasses.replace(apart[0].merge(apart[1]), provenance=known)
 
 
-def _save(saved: SavedStream, found: Values, state: Any) -> None:
-    arrays = {name: getattr(found, name) for name in _ARRAYS}
-    rest = {"method": found.method, "reduce": found.reduce, "state": state}
-    if found.provenance is not None:
-        rest["provenance"] = list(found.provenance)
-    saved.save({k: v for k, v in arrays.items() if v is not None}, rest)
+def _save(saved: SavedStream, values: Values, state: Any) -> None:
+    arrays = {name: getattr(values, name) for name in _ARRAYS}
+    facts = {"method": values.method, "reduce": values.reduce, "state": state}
+    if values.provenance is not None:
+        facts["provenance"] = list(values.provenance)
+    saved.save({k: v for k, v in arrays.items() if v is not None}, facts)
 
 
 def _restore(
-    arrays: dict[str, np.ndarray], rest: Any, index: tuple[Any, ...] | None
+    arrays: dict[str, np.ndarray], facts: Any, index: tuple[Any, ...] | None
 ) -> Values:
-    known = rest.pop("provenance", None)
+    known = facts.pop("provenance", None)
     if known is not None:
         known = Provenance(known[0], tuple(known[1]))
     as_jax: dict[str, jax.Array] = {k: jnp.asarray(v) for k, v in arrays.items()}
-    return Values(**as_jax, **rest, index=index, provenance=known)
+    return Values(**as_jax, **facts, index=index, provenance=known)

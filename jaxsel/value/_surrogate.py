@@ -1,4 +1,4 @@
-"""Models of utilities whose semivalues are known, and the residuals they leave.
+"""Models of utilities with known semivalues, and their residuals.
 
 A model is the mean of a Gaussian process: its covariance of two coalitions depends on
 their sizes and on how many points they share. The sum of such a function over all
@@ -42,9 +42,9 @@ class Covariance(NamedTuple):
     length: float
 
     def __call__(self, n: int, shared: Any, s: Any, r: Any, *, paired: bool) -> Any:
-        """Return it for coalitions of s and of r points that share so many.
+        """Return it for coalitions of s and of r points, `shared` of them in both.
 
-        Of pairs, that of half the difference between a coalition and its complement.
+        Of pairs: of half the difference between a coalition and its complement.
         """
         apart = s + r - 2 * shared
         if not paired:
@@ -90,7 +90,7 @@ class Estimate(NamedTuple):
 def adjusted(
     strata: Strata, groups: np.ndarray, y: Any, masks: Any, gap: float = 0.0
 ) -> Estimate:
-    """Estimate what all units add to a semivalue from some of them.
+    """Estimate the contribution of all units to a semivalue from a sample.
 
     Each group is estimated by the model's own sum over it, plus the mean of weighted
     residuals. The residual of a unit is that of a model fitted to all others, and which
@@ -113,30 +113,32 @@ def adjusted(
     predicted = [_Predicted(strata, model, y, members, sizes) for model in models]
     apart = np.where(parity == 0, predicted[0].apart, predicted[1].apart)
     typical, largest = _nearby(apart**2, groups, len(strata.groups))
-    if count and np.ptp(y) == 0:  # what makes up the gap is in none of the units
+    if count and np.ptp(y) == 0:  # the gap stems from units not sampled
         largest = largest + gap**2
     inside, outside = strata.weights
     for g, group in enumerate(strata.groups):
-        here = np.flatnonzero(groups == g)
-        taken = len(here)
+        rows = np.flatnonzero(groups == g)
+        taken = len(rows)
         if not taken:
             return Estimate(np.full(n, np.nan), np.full(n, np.nan))
-        size = sizes[here]
+        size = sizes[rows]
         chance = group.chance[np.searchsorted(group.sizes, size)]
-        weight = np.where(masks[here], inside[size, None], -outside[size, None])
+        weight = np.where(masks[rows], inside[size, None], -outside[size, None])
         weight *= (strata.factor[size] / chance)[:, None]
-        rest = 1 - taken / group.total
-        for half, each in enumerate(predicted):
-            values += each.sums(group.sizes, here, weight, group.total, parity == half)
-        spread = weight * apart[here, None]
-        values += rest * spread.mean(0)
-        # A few samples say little, and nothing of what is rare: _BORROWED more are as
-        # those of groups nearby, and one as the largest of them.
+        unsampled = 1 - taken / group.total
+        for half, prediction in enumerate(predicted):
+            values += prediction.sums(
+                group.sizes, rows, weight, group.total, parity == half
+            )
+        spread = weight * apart[rows, None]
+        values += unsampled * spread.mean(0)
+        # A few samples may miss rare residuals: add _BORROWED with the mean square of
+        # groups nearby, and one with their largest.
         squares = ((spread - spread.mean(0)) ** 2).sum(0)
         squares += (_BORROWED * typical[g] + largest[g]) * (weight**2).mean(0)
-        if rest > 0:
+        if unsampled > 0:
             known = taken > 1 or np.nan
-            variances += known * rest * squares / (taken * (taken + _BORROWED))
+            variances += known * unsampled * squares / (taken * (taken + _BORROWED))
     return Estimate(values, variances)
 
 
@@ -145,8 +147,8 @@ def _nearby(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the largest square about each group, `[count]` each.
 
-    Those of a group count for a quarter as much in the next one, and so on: residuals
-    of similar sizes are similar.
+    Squares of a group count for a quarter as much in the next one, and so on, since
+    residuals of similar sizes are similar.
 
     Args:
         squares: Of the residual of each unit, `[m]`.
@@ -164,7 +166,7 @@ class _Predicted:
     """Predictions of a model for all units taken.
 
     Attributes:
-        apart: Utility of each less what is expected by a model of the others, `[m]`.
+        apart: Residual of each under a model of the others, `[m]`.
     """
 
     def __init__(self, strata: Strata, model: Model, y: Any, members: Any, sizes: Any):
@@ -173,15 +175,18 @@ class _Predicted:
         self._members: np.ndarray = members
         self._sizes: np.ndarray = sizes
         self._worth: np.ndarray = y
-        told = [near @ model.coefficients for _, near in self._near(np.arange(len(y)))]
-        self._residual = y - np.concatenate([*told, np.zeros(0)])
+        predictions = [
+            near @ model.coefficients for _, near in self._near(np.arange(len(y)))
+        ]
+        self._residual = y - np.concatenate([*predictions, np.zeros(0)])
+        # Leave-one-out residuals, as in `_models`; units not fitted have their own.
         left_out = model.coefficients / np.diag(model.inverse)
         self.apart = np.append(left_out, self._residual[self._fitted :])
 
     def sums(
         self,
         over: np.ndarray,
-        here: np.ndarray,
+        units: np.ndarray,
         weight: np.ndarray,
         total: float,
         half: np.ndarray,
@@ -191,29 +196,35 @@ class _Predicted:
         Each is the model's sum over a group, corrected by the residuals of the units
         that were taken, times the share of units that are of this half.
         """
-        model, taken = self._model, len(here)
-        mine = here[half[here]]
+        model, taken = self._model, len(units)
+        half_units = units[half[units]]
         known = _known(self._strata, model.covariance, tuple(over.tolist()))
         members, size = self._members[: self._fitted], self._sizes[: self._fitted]
-        there = members.T > 0
-        left = np.asarray(np.where(there, known[1][size], known[0][size]), np.float64)
+        inside = members.T > 0
+        remaining = np.asarray(
+            np.where(inside, known[1][size], known[0][size]), np.float64
+        )
         if np.isfinite(total):
-            for rows, near in self._near(here):
-                left = left - np.asarray(weight[rows].T @ near / total, np.float64)
+            for rows, near in self._near(units):
+                remaining = remaining - np.asarray(
+                    weight[rows].T @ near / total, np.float64
+                )
+        # Without unit i the coefficients are c - inverse[:, i] * apart_i: `moved` holds
+        # the mean of these corrections over the half.
         moved = np.zeros(self._fitted)
-        fitted = mine[mine < self._fitted]
+        fitted = half_units[half_units < self._fitted]
         moved[fitted] = self.apart[fitted] / taken
-        # What the model says of units not taken, and of those taken what they are.
-        worth = np.asarray(weight.T @ self._worth[here] / total, np.float64)
-        found = (left @ model.coefficients + worth) * (len(mine) / taken)
-        return np.asarray(found - left @ (model.inverse @ moved), np.float64)
+        # Predictions for units not taken, utilities of those taken.
+        worth = np.asarray(weight.T @ self._worth[units] / total, np.float64)
+        estimate = (remaining @ model.coefficients + worth) * (len(half_units) / taken)
+        return np.asarray(estimate - remaining @ (model.inverse @ moved), np.float64)
 
-    def _near(self, which: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    def _near(self, units: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield covariances of some units with those fitted to, a chunk at a time."""
         basis = self._members[: self._fitted], self._sizes[: self._fitted]
-        for first in range(0, len(which), _CHUNK):
+        for first in range(0, len(units), _CHUNK):
             rows = slice(first, first + _CHUNK)
-            unit = self._members[which[rows]], self._sizes[which[rows]]
+            unit = self._members[units[rows]], self._sizes[units[rows]]
             yield rows, _covariances(self._model.covariance, self._strata, unit, basis)
 
 
@@ -235,6 +246,9 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
             steady = option.decay > 0 or enough or not strata.paired
             for noise in _NOISE:
                 inverse = 1 / (np.maximum(roots, 0) + noise)
+                # Leave-one-out residuals in closed form, (A⁻¹ y)_i / (A⁻¹)_ii with
+                # A = K + noise I: Rasmussen and Williams, Gaussian processes for
+                # machine learning, 2006, eq. 5.12.
                 left_out = vectors @ (turned * inverse) / (vectors**2 @ inverse)
                 error = float(left_out @ left_out)
                 sure = steady or noise >= _STEADY or error <= _EXACT * spread
@@ -245,8 +259,8 @@ def _models(strata: Strata, y: Any, members: Any, sizes: Any) -> list[Model]:
     unit = members[:fitted], sizes[:fitted]
     models: list[Model] = []
     for covariance, noise in chosen:
-        own = _covariances(covariance, strata, unit, unit)
-        inverse = np.linalg.inv(own + noise * np.eye(fitted))
+        matrix = _covariances(covariance, strata, unit, unit)
+        inverse = np.linalg.inv(matrix + noise * np.eye(fitted))
         models.append(Model(covariance, inverse, inverse @ y[:fitted]))
     return models
 
@@ -268,13 +282,13 @@ def _covariances(
 def _known(
     strata: Strata, covariance: Covariance, sizes: tuple[int, ...]
 ) -> np.ndarray:
-    """Return what the covariance with a unit R adds to a semivalue, over some sizes.
+    """Sum the covariance with a unit R, weighted as in a semivalue, over some sizes.
 
     Returns:
         `[2, n + 1]`: of points outside and inside R, by its size.
     """
     n, (inside, outside) = strata.n, strata.weights
-    found = np.zeros((2, n + 1))
+    sums = np.zeros((2, n + 1))
     for s in sizes:
         for of_r in (0, 1):
             r = np.arange(of_r, n + of_r)
@@ -282,8 +296,8 @@ def _known(
                 expected = _expected(
                     strata, covariance, s, r, s - of_s, r - of_r, of_s * of_r
                 )
-                found[of_r, r] += strata.factor[s] * chance / n * expected
-    return found
+                sums[of_r, r] += strata.factor[s] * chance / n * expected
+    return sums
 
 
 def _expected(
@@ -297,7 +311,7 @@ def _expected(
 ) -> np.ndarray:
     """Return the mean covariance where `drawn` of n - 1 points are random, `[n]`.
 
-    So many of these as are `marked` are in R; `known` more are shared.
+    `marked` of the n - 1 points are in R; `known` more are shared.
     """
     from scipy import stats
 
@@ -306,5 +320,5 @@ def _expected(
         return covariance(n, marked * drawn / (n - 1) + known, s, r, paired=paired)
     shared = np.arange(n)
     chance = stats.hypergeom.pmf(shared, n - 1, marked[:, None], drawn)
-    each = covariance(n, shared + known, s, r[:, None], paired=paired)
-    return (chance * each).sum(1)
+    covariances = covariance(n, shared + known, s, r[:, None], paired=paired)
+    return (chance * covariances).sum(1)

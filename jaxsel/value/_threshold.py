@@ -179,7 +179,7 @@ def _values(
 
 
 def _check_counts(counts: npt.ArrayLike, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts of points in each ball, and of those of the right label."""
+    """Check counts; return the points per ball, and those with the right label."""
     pairs = np.asarray(counts)
     if pairs.shape != (m, 2) or pairs.dtype.kind not in "iu":
         raise ValueError(
@@ -237,7 +237,7 @@ def threshold_counts(
     if not labels.binary:
         raise ValueError("y and y_val must be labels, got class probabilities")
     ball = make_ball(x, x_val, radius, metric)
-    found: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
     rows = max(1, _COUNTED // len(x))
     for start in range(0, len(x_val), rows):
         part = slice(start, start + rows)
@@ -261,5 +261,5 @@ def threshold_counts(
             progress=False,
         )
         rows_of = np.asarray(marks.values)
-        found.append(np.stack([(rows_of == 2).sum(1), (rows_of == 1).sum(1)], axis=1))
-    return np.concatenate(found).astype(np.int64)
+        counts.append(np.stack([(rows_of == 2).sum(1), (rows_of == 1).sum(1)], axis=1))
+    return np.concatenate(counts).astype(np.int64)

@@ -63,7 +63,7 @@ def _shapley_of(
     harmonic: jax.Array,
     prior: jax.Array | float,
 ) -> jax.Array:
-    """Value the points in a ball, `[n]`, by how many there are and what they gain."""
+    """Value the points in a ball, `[n]`, from their number and their gains."""
     size = jnp.sum(inside, dtype=jnp.int32)
     total = jnp.sum(jnp.where(inside, gains, 0.0), dtype=jnp.float32)
     later = jnp.where(size > 1, take(harmonic, size) - 1, 0.0)
@@ -114,6 +114,8 @@ def _affine(
     """Return values that are affine in the gain: all points in the ball share them."""
     count = jnp.maximum(size, 1).astype(jnp.float32)
     others = jnp.maximum(count - 1, 1)
+    # At place j of a random order a point adds u - prior if j = 1, else u less the mean
+    # gain of the others, over j; `later` is the sum of 1 / j from j = 2 on.
     slope = (1 + later + later / others) / count
     level = (prior + later * total / others) / count
     return jnp.where(inside, slope * gains - level, 0.0)
@@ -134,7 +136,7 @@ class Threshold:
 
     @property
     def orders(self) -> bool:
-        """True if float32 distances will do as they are: the border is settled."""
+        """True if float32 distances suffice, since `exact` settles the border."""
         return self.gains.weights is None
 
     def decide(self, params: Any, distances: jax.Array, exact: Exact) -> jax.Array:
@@ -184,7 +186,7 @@ def _in_jax(
 
 @dataclasses.dataclass(frozen=True)
 class OfCounts(Threshold):
-    """The same, where points elsewhere count too: `query` has their numbers."""
+    """`Threshold` with counts of all points, here and elsewhere, in `query`."""
 
     def __call__(
         self,
@@ -199,9 +201,9 @@ class OfCounts(Threshold):
         gains = self.gains.of_labels(train, label)
         inside = in_ball(distances, ball, exact)
         values = counted_shapley(inside, gains, size, right, prior)
-        own = jnp.sum(inside, dtype=jnp.int32)
-        own_right = jnp.sum(inside & (gains > 0), dtype=jnp.int32)
-        wrong = (own_right > right) | (own - own_right > size - right)
+        n_here = jnp.sum(inside, dtype=jnp.int32)
+        right_here = jnp.sum(inside & (gains > 0), dtype=jnp.int32)
+        wrong = (right_here > right) | (n_here - right_here > size - right)
         return jnp.where(wrong, jnp.nan, values), None
 
 

@@ -1,4 +1,4 @@
-"""Utilities: what models trained on a coalition of points score."""
+"""Utilities: scores of models trained on coalitions of points."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ class ModelUtility:
             other of its scorers, such as "f1", or a scorer: a function of an estimator,
             `x_val` and `y_val`. It is asked one coalition after the other, and sees
             labels as they were given.
-        empty: What no points are worth; if None, what a model gets that gives every
+        empty: Worth of no points; if None, the score of a model that gives every
             class the same probability: 1 / C for accuracies and the likelihood, -log C
             for the log loss, 1/2 for the area, 0 for F1 and R², with the C classes of
-            `y` and `y_val` together. With a scorer of scikit-learn, what its
-            `DummyClassifier` or `DummyRegressor` gets that was fitted on `y`. Must be
-            given with a metric of scores of your own.
-        default_score: What a coalition is worth on which a `SklearnLearner` or a
-            scorer fails, as many do on few points, or on which the training of a
+            `y` and `y_val` together. With a scorer of scikit-learn, the score
+            of its `DummyClassifier` or `DummyRegressor`, fitted on `y`. Must be given
+            with a metric of scores of your own.
+        default_score: Worth of a coalition on which a `SklearnLearner` or a scorer
+            fails, as many do on few points, or on which the training of a
             `FlaxLearner` diverges; `empty` if None.
 
     Attributes:
@@ -164,8 +164,8 @@ class ModelUtility:
 
     Raises:
         TypeError: If labels are of different kinds, or the learner is none.
-        ValueError: If shapes do not fit, numbers are not finite, or the metric asks for
-            what the learner does not give.
+        ValueError: If shapes do not fit, numbers are not finite, or the metric needs
+            scores that the learner does not give.
 
     Examples:
         >>> import numpy as np
@@ -242,9 +242,9 @@ class ModelUtility:
     def about(self) -> dict[str, str]:
         """Identity of this utility, by name: learner, metric and data."""
         x, y = self.data.x, self.data.y
-        seen = {}
+        labels = {}
         if self._scorer is not None:
-            seen = {"labels": fingerprint(self._scorer.labels)}
+            labels = {"labels": fingerprint(self._scorer.labels)}
         return {
             **describe_data(self.learner, x=x, y=y, x_val=self.x_val, y_val=self.y_val),
             "metric": _name(self.metric),
@@ -252,7 +252,7 @@ class ModelUtility:
             "empty": str(self.empty),
             "default_score": str(self.default_score),
             "classes": str(self.data.n_classes),
-            **seen,
+            **labels,
         }
 
     @property
@@ -303,23 +303,23 @@ class ModelUtility:
         mesh = sharding.mesh if isinstance(sharding, jax.NamedSharding) else None
         kernel = _kernel(self.learner, self.metric, mesh)
         shared = self.data, self.x_val, self.y_val, key, np.float32(self.empty)
-        found, params = kernel(masks, start if self.learner.warm else None, *shared)
+        utilities, params = kernel(masks, start if self.learner.warm else None, *shared)
         if getattr(params, "converged", None) is not None:
-            return found, params  # its failures are counted by `add_models`
-        failed = jnp.isnan(found)
-        settled = jnp.where(failed, jnp.float32(self.default_score), found)
-        if not isinstance(found, Tracer):
+            return utilities, params  # its failures are counted by `add_models`
+        failed = jnp.isnan(utilities)
+        settled = jnp.where(failed, jnp.float32(self.default_score), utilities)
+        if not isinstance(utilities, Tracer):
             known = np.asarray(gather(failed))
             if not known.any():
                 self.failures.add(known, [])
-                return found, params
+                return utilities, params
             held = gather([masks])[0] if isinstance(masks, jax.Array) else masks
             full = known & held.astype(bool).all(1)
             self._count(known, [NOT_NUMBERS] * len(known), full)
         return settled, params
 
     def cold(self, count: int) -> Any:
-        """Return a `start` for so many coalitions that is as good as none, or None."""
+        """Return a neutral `start` for `count` coalitions, or None."""
         cold = getattr(self.learner, "cold", None)
         return None if cold is None else cold(self.data, count)
 
@@ -330,15 +330,15 @@ class ModelUtility:
             scores = np.asarray(self.learner.predict(params, self.x_val))
             failed = failed_rows(scores)
             scores = jnp.asarray(np.where(failed[:, None, None], 0, scores))
-            found = host_measure(self.metric)(scores, self.y_val)
+            utilities = host_measure(self.metric)(scores, self.y_val)
         else:
-            found = self._scorer(params.models, self.x_val)
-            failed = np.isnan(found)
+            utilities = self._scorer(params.models, self.x_val)
+            failed = np.isnan(utilities)
         errors = getattr(params, "errors", ["its scores are NaN"] * len(failed))
         self._count(failed, errors, failed & weights.all(1))
-        found = np.where(failed, self.default_score, np.asarray(found))
-        found = np.where(weights.any(1), found, self.empty)
-        return jnp.asarray(found, jnp.float32)
+        utilities = np.where(failed, self.default_score, np.asarray(utilities))
+        utilities = np.where(weights.any(1), utilities, self.empty)
+        return jnp.asarray(utilities, jnp.float32)
 
     def _count(
         self, failed: np.ndarray, errors: Sequence[str | None], full: np.ndarray
@@ -411,25 +411,25 @@ def evaluate(
 
     Args:
         learner: Hashable; static.
-        data: What its `prepare` returned.
+        data: Result of its `prepare`.
         weights: `[B, n]`.
         x_val: Validation features, `[m, d]`.
         y_val: Validation classes or targets, `[m]`.
         key: One key for all; None for learners that draw nothing.
         start: Parameters to start from, or None.
-        empty: What no points are worth.
+        empty: Worth of no points.
         metric: See `ModelUtility`.
 
     Returns:
         Utilities `[B]`, and the models' parameters where the learner is `warm`.
     """
 
-    def group(given: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        weights, start = given
+    def group(lanes: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        weights, start = lanes
         params = learner.fit(data, weights, key, start)
-        found = measured(metric, learner.predict(params, x_val), y_val)
-        found = jnp.where(jnp.any(weights > 0, axis=1), found, empty)
-        return found.astype(jnp.float32), params if learner.warm else None
+        utilities = measured(metric, learner.predict(params, x_val), y_val)
+        utilities = jnp.where(jnp.any(weights > 0, axis=1), utilities, empty)
+        return utilities.astype(jnp.float32), params if learner.warm else None
 
     length = max(len(data.y), len(y_val)) * max(data.n_classes, 1)
     size = max(_LANES, _GROUP // length)

@@ -85,7 +85,7 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
     ratio = np.log(draws - i) - np.log(i + 1) + np.log(beta + i)
     ratio -= np.log(draws - i - 1 + alpha)
     farthest = np.exp(none + np.concatenate([[0.0], np.cumsum(ratio)])).sum() / k
-    # From one rank to the next: that the point between them joins as the K-th.
+    # The weight falls by the chance that the point in between joins as the K-th.
     rank = np.arange(k, n - 1, dtype=np.float64)
     ratio = np.log1p((k - 1) / (rank - k + 1)) - np.log1p(
         (beta + k) / (alpha + rank - k)
@@ -117,9 +117,9 @@ def soft_shapley_weights(n: int, k: int) -> np.ndarray:
 
 
 def soft_shapley_offset(n: int, k: int, n_classes: int) -> tuple[float, float]:
-    """Return what the soft-label form adds to every point, as constant and slope.
+    """Return the soft-label form's offset of every point, as constant and slope.
 
-    The values of a validation point are those of `soft_shapley_weights`, plus
+    The values of a validation point are from `soft_shapley_weights`, plus
     `constant + slope * sum(gains)`.
 
     Args:
@@ -223,35 +223,35 @@ def check_weights(name: str, weights: Any, n: int | None = None) -> np.ndarray:
         TypeError: If they are not real numbers.
         ValueError: If they have another shape, or are not finite, as float32 sums too.
     """
-    given = np.asarray(weights)
-    if given.dtype.kind not in "biuf":
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf":
         try:  # numbers as objects; complex ones and texts would be cut or parsed
-            if given.dtype.kind != "O":
+            if array.dtype.kind != "O":
                 raise TypeError
-            given = given.astype(np.float64)
+            array = array.astype(np.float64)
         except (TypeError, ValueError):
             raise TypeError(
                 f"{name} must be real numbers, or a function that returns them, got "
-                f"{given.dtype if given.dtype.kind != 'O' else repr(weights)}"
+                f"{array.dtype if array.dtype.kind != 'O' else repr(weights)}"
             ) from None
-    given = given.astype(np.float64) + 0.0
-    if given.ndim != 1 or not len(given) or len(given) != (n or len(given)):
+    array = array.astype(np.float64) + 0.0
+    if array.ndim != 1 or not len(array) or len(array) != (n or len(array)):
         size = "[n]" if n is None else f"[n] = [{n}]"
         raise ValueError(
-            f"{name} must have shape {size}, one for each rank, got {given.shape}"
+            f"{name} must have shape {size}, one for each rank, got {array.shape}"
         )
-    bad = np.flatnonzero(~np.isfinite(given))
+    bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise ValueError(
-            f"{name} must be finite, got {given[bad[0]]} for rank {bad[0] + 1}"
+            f"{name} must be finite, got {array[bad[0]]} for rank {bad[0] + 1}"
         )
     most = float(np.finfo(np.float32).max) / 4
-    if np.abs(given).sum() > most:
+    if np.abs(array).sum() > most:
         raise ValueError(
             f"{name} must be finite in float32, their sum at most {most:.2g}, got "
-            f"{np.abs(given).max():.2g} for rank {np.abs(given).argmax() + 1}"
+            f"{np.abs(array).max():.2g} for rank {np.abs(array).argmax() + 1}"
         )
-    return given
+    return array
 
 
 def resolve_weights(rank_weights: object, n: int, k: int) -> np.ndarray:
@@ -267,7 +267,7 @@ def check_beta(alpha: float, beta: float) -> None:
 
 
 def _descending(weights: np.ndarray) -> np.ndarray:
-    """Undo the rounding by which weights that cannot increase do."""
+    """Make the weights non-increasing where rounding raised one."""
     return np.minimum.accumulate(weights)
 
 

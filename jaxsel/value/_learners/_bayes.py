@@ -24,7 +24,7 @@ class ClassMoments(NamedTuple):
         size: `[B, C]`.
         mean: `[B, C, d]`.
         variance: `[B, C, d]`; of no use to centroids.
-        rest: What float32 leaves of the mean and the variance, `[2, B, C, d]`.
+        rest: Remainders of mean and variance below float32, `[2, B, C, d]`.
     """
 
     size: jax.Array
@@ -109,6 +109,7 @@ class GaussianNB:
             present = size > 0
             x = widened(jnp.asarray(x))
             away = (x[None, :, None] - mean[:, None]) ** 2 / variance[:, None]
+            # Subtract feature by feature, before large sums swamp the differences.
             among = jnp.where(present[:, None, :, None], away, jnp.inf)
             away = (away - among.min(2, keepdims=True)).sum(-1)
             constant = jnp.log(size) - jnp.log(variance).sum(-1) / 2
@@ -119,7 +120,7 @@ class GaussianNB:
 
 @dataclasses.dataclass(frozen=True)
 class NearestCentroid:
-    """The class whose mean is nearest in Euclidean distance.
+    """Nearest-centroid classifier in Euclidean distance.
 
     A subset costs n d C multiplications. It gives no probabilities.
     """

@@ -92,7 +92,7 @@ def fit_double(
     theta = jnp.where(points.present[:, 1:], theta[:, 1:] - theta[:, :1], 0)
     active = points.n_present > 1
 
-    def at(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def evaluate(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = _logits(points, theta)
         return logits, _loss(points, theta, logits)
 
@@ -124,9 +124,10 @@ def fit_double(
     def going(state: _State) -> jax.Array:
         return (state.step < STEPS) & ~state.done.all()
 
-    worse = ~(at(theta)[1] <= at(0 * theta)[1])
+    # Negated, so that a start with NaN is worse too.
+    worse = ~(evaluate(theta)[1] <= evaluate(0 * theta)[1])
     theta = jnp.where(worse[:, None, None], 0, theta)
-    start = _State(theta, *at(theta), ~active, ~active, jnp.zeros((), jnp.int32))
+    start = _State(theta, *evaluate(theta), ~active, ~active, jnp.zeros((), jnp.int32))
     end = while_loop(going, step, start)
     theta = jnp.concatenate([jnp.zeros_like(end.theta[:, :1]), end.theta], axis=1)
     mean = theta.sum(1, keepdims=True) / jnp.maximum(points.n_present, 1)[:, None, None]
@@ -158,7 +159,7 @@ def _relative(
 
 
 def _logits(points: _Points, theta: jax.Array) -> jax.Array:
-    """Return those of all classes, `[B, C, n]`: zero for the reference."""
+    """Return the logits of all classes, `[B, C, n]`: zero for the reference."""
     logits = dot(theta, points.x.T)
     return jnp.pad(logits, ((0, 0), (1, 0), (0, 0)))
 
@@ -187,9 +188,9 @@ def _penalised(points: _Points, theta: jax.Array) -> jax.Array:
 
 
 def _chances(points: _Points, logits: jax.Array) -> _Chances:
-    each = jax.nn.softmax(jnp.where(points.present, logits, -jnp.inf), axis=1)
+    probabilities = jax.nn.softmax(jnp.where(points.present, logits, -jnp.inf), axis=1)
     # To as many digits where it is tiny.
-    return _Chances(each, jax.nn.sigmoid(_others(points, logits)))
+    return _Chances(probabilities, jax.nn.sigmoid(_others(points, logits)))
 
 
 def _slope(points: _Points, theta: jax.Array, chances: _Chances) -> jax.Array:
@@ -209,7 +210,7 @@ def _solved(
     """
     x, outputs = points.x, slope.shape[1]
     size = outputs * x.shape[1]
-    rows, columns = (np.asarray(each, np.int32) for each in np.tril_indices(outputs))
+    rows, columns = (np.asarray(index, np.int32) for index in np.tril_indices(outputs))
     all_but = jnp.asarray(1 - np.eye(outputs, outputs + 1, 1))
     eye, eye_outputs = jnp.asarray(np.eye(x.shape[1])), jnp.asarray(np.eye(outputs))
 
@@ -225,6 +226,7 @@ def _solved(
         blocks = map_rows(
             lambda row: dot(x.T, row[:, None] * x), weights[None] * curvature
         )
+        # The Hessian of the penalty of `_penalised`: I - 1 1ᵀ / m, times the penalty.
         share = jnp.where(present & present.T, eye_outputs - 1 / count, 0)
         share = share[rows, columns][:, None, None]
         blocks += share * (eye * penalty[None])[None]
@@ -253,7 +255,7 @@ def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
     factor = cholesky(matrix + ridge[None] * eye, symmetrize_input=False)
     right = scale[:, None] * right
     solution = jnp.zeros_like(right)
-    for _ in range(_REFINED):  # the matrix does not have the ridge
+    for _ in range(_REFINED):  # iterative refinement removes the ridge's effect
         residual = right - dot(matrix, solution)
         solution += jax.scipy.linalg.cho_solve((factor, True), residual)
     return scale[:, None] * solution

@@ -84,7 +84,7 @@ class FlaxLearner:
             )
 
     def prepare(self, data: Examples) -> Examples:
-        """Refuse a model whose variables or outputs do not fit.
+        """Raise if the model's variables or outputs do not fit.
 
         Raises:
             ValueError: If it has another number of outputs than there are classes, or
@@ -186,22 +186,24 @@ class FlaxLearner:
         if hasattr(self.model, "apply"):
             from flax import errors
 
-            made = jax.eval_shape(self.model.init, jax.random.key(0), x)
-            others = [f"the collection {name!r}" for name in made if name != "params"]
+            abstract = jax.eval_shape(self.model.init, jax.random.key(0), x)
+            others = [
+                f"the collection {name!r}" for name in abstract if name != "params"
+            ]
             if others:
                 return others
             try:
-                jax.eval_shape(self.model.apply, made, x)
+                jax.eval_shape(self.model.apply, abstract, x)
             except errors.InvalidRngError as error:
                 return [f"a layer that draws ({str(error).partition(' (')[0]})"]
             return []
         from flax import nnx
 
-        made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
-        layer = training_layer(made)
+        abstract = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
+        layer = training_layer(abstract)
         variables = [
             f"{type(leaf).__name__} {'.'.join(map(str, path))!r}"
-            for path, leaf in cast(Any, nnx).to_flat_state(nnx.state(made))
+            for path, leaf in cast(Any, nnx).to_flat_state(nnx.state(abstract))
             if not isinstance(leaf, nnx.Param)
         ]
         return variables or ([f"the layer {layer} in training mode"] if layer else [])
@@ -212,8 +214,8 @@ class FlaxLearner:
             return self.model.apply(params, x)
         from flax import nnx
 
-        made = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
-        return nnx.merge(split_model(made)[0], params)(x)
+        abstract = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
+        return nnx.merge(split_model(abstract)[0], params)(x)
 
     def losses(self, outputs: jax.Array, y: jax.Array, n_classes: int) -> jax.Array:
         """Return the loss of each example, `[b]`."""

@@ -88,7 +88,7 @@ class LogisticRegression:
         check_positive("tol", self.tol)
 
     def prepare(self, data: Examples) -> Examples:
-        """Centre and scale the features, and work out what their Hessians are made of.
+        """Centre and scale the features, and precompute parts of their Hessians.
 
         The penalty moves along, so that the optimum stays where it is.
         """
@@ -125,7 +125,7 @@ class LogisticRegression:
         return is_raw(x.std(axis=0, dtype=np.float64), self.l2)
 
     def cold(self, data: Examples, count: int) -> LinearParams:
-        """Return parameters that `fit` starts from as it does from none.
+        """Return zero parameters, from which `fit` starts as from None.
 
         A learner that has this says that subsets of no point cost next to nothing.
         """
@@ -198,6 +198,8 @@ class LogisticRegression:
             )
             theta = theta[:, 1:] - theta[:, :1] if few else theta
         else:
+            # As in scikit-learn, the penalty of two classes is on their difference v:
+            # twice the squares of ±v / 2.
             two = jnp.where(present.sum(1) == 2, 2.0, 1.0).astype(x.dtype)
             theta, converged = fit_softmax(
                 x,

@@ -55,6 +55,7 @@ def fit_two_classes(
     Returns:
         Coefficients, `[p, B]`, and which subsets converged, `[B]`.
     """
+    # Places of the diagonal in packed triangles: i (i + 1) / 2 + i.
     diagonal = jnp.arange(x.shape[1])
     diagonal = diagonal * (diagonal + 3) // 2
     used = jnp.sign(weights)  # a product with it is faster than a choice by it
@@ -89,6 +90,7 @@ def fit_two_classes(
     # The loss at zero is log 2, and at the start at least this: a bound without exp.
     least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
     least = least + dot(penalty, theta * theta) / 2
+    # Negated, so that a start with NaN is hopeless too.
     hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
     theta = jnp.where(hopeless[None], 0, theta)
     status = jnp.where(active, jnp.int32(_GOING), jnp.int32(_CONVERGED))

@@ -18,8 +18,8 @@ class Scaled(NamedTuple):
 
     Attributes:
         x: A column of ones last, `[n, p]` float64.
-        mean: What was subtracted, float32 numbers, `[d]`.
-        factor: What centred columns were multiplied by, `[d]`; a power of 2 if `raw`.
+        mean: Subtracted from the columns, float32 numbers, `[d]`.
+        factor: Of the centred columns, `[d]`; a power of 2 if `raw`.
         penalty: Of coefficients of x, `[p]`: zero for the last.
         raw: True if float32 does not suffice to find the optimum.
     """
@@ -77,6 +77,6 @@ def narrowed(array: jax.Array) -> jax.Array:
 
 
 def scaled_rows(x: jax.Array, mean: jax.Array, factor: jax.Array) -> jax.Array:
-    """Return what `standardise` makes of raw columns, exactly, in float64, `[n, p]`."""
+    """Standardise raw columns exactly, in float64, and append ones, `[n, p]`."""
     rows = (widened(x) - widened(mean)[None]) * widened(factor)[None]
     return jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1)

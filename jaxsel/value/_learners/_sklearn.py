@@ -47,7 +47,7 @@ class SklearnModels(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SklearnLearner:
-    """Any estimator of scikit-learn, or what behaves like one.
+    """Any estimator of scikit-learn, or one with the same interface.
 
     The slow path: every subset is a fit of its own, on the host, spread over processes
     by joblib; up to 2^20 numbers with one thread of BLAS. Examples that count more than
@@ -110,9 +110,9 @@ class SklearnLearner:
             ValueError: If a regressor gets classes, or a classifier targets.
         """
         if self.regression == bool(data.n_classes):
-            given = "class labels" if data.n_classes else "targets"
+            received = "class labels" if data.n_classes else "targets"
             raise ValueError(
-                f"estimator must fit {given}, got {self.estimator!r}"
+                f"estimator must fit {received}, got {self.estimator!r}"
                 + (": for targets use metric='r2'" if data.n_classes else "")
             )
         return data
@@ -140,9 +140,9 @@ class SklearnLearner:
                 "takes no sample weights, got "
                 f"{weights[weights != weights.round()][0]}"
             )
-        given = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
+        shared = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
         with _threads(x):
-            models = in_parallel(self.n_jobs, _fit, weights, *given)
+            models = in_parallel(self.n_jobs, _fit, weights, *shared)
         return SklearnModels(models, data.n_classes)
 
     def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
@@ -152,12 +152,12 @@ class SklearnLearner:
         whose `error` says why.
         """
         x = np.array(x)  # a copy, since torch wants what it may write to
-        given = x, params.classes, self.catch_errors
+        shared = x, params.classes, self.catch_errors
         with _threads(x):
-            found = in_parallel(self.n_jobs, _predict, params.models, *given)
-        for model, (_, error) in zip(params.models, found, strict=True):
+            results = in_parallel(self.n_jobs, _predict, params.models, *shared)
+        for model, (_, error) in zip(params.models, results, strict=True):
             model.error = model.error or error
-        return np.stack([scores for scores, _ in found])
+        return np.stack([scores for scores, _ in results])
 
 
 def _threads(x: np.ndarray) -> contextlib.AbstractContextManager[Any]:
@@ -218,21 +218,21 @@ def _fit(
 def _predict(
     model: SklearnModel, x: np.ndarray, classes: int, catch: bool
 ) -> tuple[np.ndarray, str | None]:
-    """Return scores, and the error of what is NaN for it."""
+    """Return scores, and the error that made them NaN, or None."""
     nothing = np.full((len(x), classes or 1), np.nan, np.float32)
     if model.error is not None:
         return nothing, model.error
     try:
-        found = class_scores(model, x, classes)
+        scores = class_scores(model, x, classes)
     except MemoryError:
         raise
     except Exception as error:
         if not catch:
             raise
         return nothing, _told(error)
-    if np.isnan(found).any():
+    if np.isnan(scores).any():
         return nothing, "its predictions are NaN"
-    return found, None
+    return scores, None
 
 
 def class_numbers(model: SklearnModel, codes: np.ndarray) -> np.ndarray:
@@ -244,16 +244,16 @@ def class_scores(model: SklearnModel, x: np.ndarray, classes: int) -> np.ndarray
     """Return scores `[m, classes]`, or `[m, 1]` of targets: see `Learner.predict`."""
     estimator = model.estimator
     if not classes:
-        found = np.zeros(len(x)) if estimator is None else estimator.predict(x)
-        return found[:, None].astype(np.float32)
+        outputs = np.zeros(len(x)) if estimator is None else estimator.predict(x)
+        return outputs[:, None].astype(np.float32)
     scores = np.full((len(x), classes), -np.inf, np.float32)
     if estimator is None:
         # All alike of no points; else the one class that there is.
         scores[:, model.classes if len(model.classes) else slice(None)] = 0
     elif hasattr(estimator, "predict_proba"):
         with np.errstate(divide="ignore"):
-            found = np.log(estimator.predict_proba(x))
-        scores[:, class_numbers(model, estimator.classes_)] = found
+            outputs = np.log(estimator.predict_proba(x))
+        scores[:, class_numbers(model, estimator.classes_)] = outputs
     else:
         scores[np.arange(len(x)), class_numbers(model, estimator.predict(x))] = 0
     return scores

@@ -52,7 +52,7 @@ class _Search(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """Points in blocks of s, those that some subset has first."""
+    """Points in blocks of s, points in any subset first."""
 
     x: jax.Array  # [k, s, p]
     right: jax.Array  # of which class, [k, C, s]
@@ -90,86 +90,86 @@ def fit_softmax(
     Returns:
         Coefficients, `[B, C, p]`, and which subsets converged, `[B]`.
     """
-    here = present[:, :, None]
+    mask = present[:, :, None]
     points = _in_blocks(x, onehot, weights)
     ridge = penalty[:, :1]
     penalty = penalty[:, None, :]
 
-    def each(look: Callable[[_Points, Any, Any], Any], first: Any) -> Any:
-        """Go through the blocks: `look` gets one, its number, and what was found."""
+    def fold_blocks(update: Callable[[_Points, Any, Any], Any], first: Any) -> Any:
+        """Fold `update(block, number, carry)` over the blocks."""
 
-        def block(i: jax.Array, found: Any) -> Any:
+        def block(i: jax.Array, carry: Any) -> Any:
             x, right, weights, blocks = points
             part = _Points(x[i], right[i], weights[i], blocks)
-            return look(part, i, found)
+            return update(part, i, carry)
 
         return fori_loop(0, points.blocks, block, first)
 
     def objective(theta: jax.Array) -> jax.Array:
-        def look(part: _Points, _: Any, total: jax.Array) -> jax.Array:
+        def add_losses(part: _Points, _: Any, total: jax.Array) -> jax.Array:
             z = dot(theta, part.x.T)
-            top = jax.nn.logsumexp(jnp.where(here, z, -jnp.inf), axis=1)
-            found = jnp.sum(jnp.where(part.right, z, 0), axis=1)
+            top = jax.nn.logsumexp(jnp.where(mask, z, -jnp.inf), axis=1)
+            right_logit = jnp.sum(jnp.where(part.right, z, 0), axis=1)
             w = part.weights[:, 0]
-            return total + jnp.where(w > 0, w * (top - found), 0).sum(1)
+            return total + jnp.where(w > 0, w * (top - right_logit), 0).sum(1)
 
-        losses = each(look, jnp.zeros_like(weights[:, 0]))
+        losses = fold_blocks(add_losses, jnp.zeros_like(weights[:, 0]))
         return losses + jnp.sum(penalty * theta**2, axis=(1, 2)) / 2
 
     def gradient(theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return it, probabilities `[k, B, C, s]`, and the trace of the curvature."""
+        """Return the gradient, probabilities `[k, B, C, s]`, and curvature's trace."""
 
-        def look(part: _Points, i: Any, found: Any) -> Any:
-            slope, chances, trace = found
-            z = jnp.where(here, dot(theta, part.x.T), -jnp.inf)
+        def add_block(part: _Points, i: Any, carry: Any) -> Any:
+            slope, chances, trace = carry
+            z = jnp.where(mask, dot(theta, part.x.T), -jnp.inf)
             p = jax.nn.softmax(z, axis=1)
             # The chance of all other classes, to as many digits where it is tiny.
             wrong = jnp.sum(jnp.where(part.right, 0, p), axis=1, keepdims=True)
             slope += dot(part.weights * jnp.where(part.right, -wrong, p), part.x)
-            own = jnp.sum(p * jnp.where(part.right, wrong, 1 - p), axis=1)
-            trace += dot(part.weights[:, 0] * own, (part.x**2).sum(1))
+            variance = jnp.sum(p * jnp.where(part.right, wrong, 1 - p), axis=1)
+            trace += dot(part.weights[:, 0] * variance, (part.x**2).sum(1))
             return slope, jax.lax.dynamic_update_index_in_dim(chances, p, i, 0), trace
 
         shape = len(points.x), *theta.shape[:2], points.x.shape[1]
         chances = jnp.broadcast_to(jnp.zeros_like(theta[None, :, :, :1]), shape)
         first = penalty * theta, chances, jnp.zeros_like(weights[:, 0])
-        slope, chances, trace = each(look, first)
-        return jnp.where(here, slope, 0), chances, trace
+        slope, chances, trace = fold_blocks(add_block, first)
+        return jnp.where(mask, slope, 0), chances, trace
 
     def spread_of(delta: jax.Array) -> jax.Array:
         """Return the largest change of a difference of logits, `[B]`."""
 
-        def look(part: _Points, _: Any, most: jax.Array) -> jax.Array:
+        def enlarge(part: _Points, _: Any, most: jax.Array) -> jax.Array:
             change = dot(delta, part.x.T)
-            # An absent class's delta is 0, as those of present ones are not.
-            used = here & (part.weights > 0)
+            # An absent class has delta 0, which must not enter the extremes.
+            used = mask & (part.weights > 0)
             high = jnp.where(used, change, -jnp.inf).max(1)
             low = jnp.where(used, change, jnp.inf).min(1)
             apart = jnp.where(part.weights[:, 0] > 0, high - low, 0)
             # Not a number stays one.
             return jnp.where(jnp.isnan(most), most, jnp.maximum(most, apart.max(-1)))
 
-        return each(look, jnp.zeros_like(weights[:, 0]))
+        return fold_blocks(enlarge, jnp.zeros_like(weights[:, 0]))
 
     def step(state: _State) -> _State:
         slope, chances, trace = gradient(state.theta)
 
         def product(v: jax.Array) -> jax.Array:
-            def look(part: _Points, i: Any, total: jax.Array) -> jax.Array:
+            def add_block(part: _Points, i: Any, total: jax.Array) -> jax.Array:
                 p, u = chances[i], dot(v, part.x.T)
                 u = p * (u - jnp.sum(p * u, axis=1, keepdims=True))
                 return total + dot(part.weights * u, part.x)
 
-            return each(look, penalty * v)
+            return fold_blocks(add_block, penalty * v)
 
         # Looser while far away, so that steps get better as fast as they get smaller.
         forcing = jnp.clip(_LOOSE * state.spread, _TIGHT, _LOOSE)
         near = _inverse(curvature, trace, ridge)
 
         def solve(right: jax.Array) -> jax.Array:
-            return jnp.where(here, near(right), 0)
+            return jnp.where(mask, near(right), 0)
 
-        delta, left = _solve(product, slope, solve, forcing, state.done)
+        delta, residual = _solve(product, slope, solve, forcing, state.done)
         spread = spread_of(delta)
         sound = jnp.isfinite(spread)
         go = sound & ~state.done
@@ -179,7 +179,8 @@ def fit_softmax(
             return objective(state.theta - t[:, None, None] * delta)
 
         t = _line_search(along, rate, spread, go)[:, None, None]
-        converged = state.converged | (go & (spread * (4 * left + spread) <= tol))
+        # What remains: CG's share of the step, and for Newton the step's square.
+        converged = state.converged | (go & (spread * (4 * residual + spread) <= tol))
         return _State(
             jnp.where(go[:, None, None], state.theta - t * delta, state.theta),
             spread,
@@ -211,19 +212,21 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
     used = (weights > 0).any(0)
     size = min(_BLOCK, n)
     count = -(-n // size)
+    # Points in use first, so that blocks behind them are skipped. The index n pads: it
+    # is out of range, so that `take` fills in points of weight 0.
     order = jnp.argsort(~used)
     order = jnp.concatenate([order, jnp.full(count * size - n, n)])
 
-    def at(array: jax.Array, axis: int) -> jax.Array:
+    def reordered(array: jax.Array, axis: int) -> jax.Array:
         return jnp.take(array, order, axis=axis, mode="fill", fill_value=0)
 
     def split(array: jax.Array) -> jax.Array:
         return array.reshape(len(array), count, size).swapaxes(0, 1)
 
     return _Points(
-        at(x, 0).reshape(count, size, -1),
-        split(at(onehot, 1)) > 0,
-        split(at(weights, 1))[:, :, None],
+        reordered(x, 0).reshape(count, size, -1),
+        split(reordered(onehot, 1)) > 0,
+        split(reordered(weights, 1))[:, :, None],
         -(-used.sum() // size),
     )
 
@@ -231,10 +234,10 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
 def _inverse(
     curvature: Curvature, trace: jax.Array, ridge: jax.Array
 ) -> Callable[[jax.Array], jax.Array]:
-    """Return the preconditioner of subsets whose curvature has these traces, `[B]`.
+    """Return a preconditioner of subsets by the trace of their curvature, `[B]`.
 
     It solves systems of the curvature on all data, scaled to the trace, with ridge
-    `[B, 1]`; what lies outside its vectors is as large as it is there on average.
+    `[B, 1]`; outside its vectors all eigenvalues are taken for their mean there.
     """
     scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
     outside = 1 / (ridge + scale * curvature.rest)
@@ -243,12 +246,12 @@ def _inverse(
 
     def apply(right: jax.Array) -> jax.Array:
         flat = right.reshape(len(right), -1)
-        # Not exact, but positive definite: what is inside all but cancels what is
-        # outside, and in fewer digits (as GPUs multiply by default) it is neither.
+        # Preconditioners need not be exact, but positive definite: `inside` all but
+        # cancels `outside`, which fails in fewer digits, the default on GPUs.
         along = jnp.matmul(flat, vectors.T, precision="highest")
-        found = outside * flat
-        found += jnp.matmul(inside * along, vectors, precision="highest")
-        return found.reshape(right.shape)
+        solution = outside * flat
+        solution += jnp.matmul(inside * along, vectors, precision="highest")
+        return solution.reshape(right.shape)
 
     return apply
 
@@ -266,23 +269,24 @@ def _solve(
         return jnp.sum(a * b, axis=(1, 2))
 
     first = precondition(right)
-    whole = inner(right, first)
-    wanted = forcing**2 * whole
+    initial = inner(right, first)
+    wanted = forcing**2 * initial
 
     def step(state: _Inner) -> _Inner:
         image = product(state.direction)
         curvature = inner(state.direction, image)
+        # Rounding may make the curvature of a direction negative: CG ends there.
         sound = (curvature > 0) & ~state.done
         length = jnp.where(sound, state.size / jnp.where(sound, curvature, 1), 0)
         length = length[:, None, None]
-        found = state.found + length * state.direction
+        solution = state.found + length * state.direction
         residual = state.residual - length * image
         ahead = precondition(residual)
         size = jnp.where(sound, inner(residual, ahead), state.size)
         ratio = jnp.where(sound, size / jnp.where(sound, state.size, 1), 0)
         direction = ahead + ratio[:, None, None] * state.direction
         done = state.done | ~sound | (size <= wanted)
-        return _Inner(found, residual, direction, size, done, state.step + 1)
+        return _Inner(solution, residual, direction, size, done, state.step + 1)
 
     def going(state: _Inner) -> jax.Array:
         return (state.step < _INNER) & ~state.done.all()
@@ -291,12 +295,12 @@ def _solve(
         jnp.zeros_like(right),
         right,
         first,
-        whole,
-        skip | (whole <= 0),
+        initial,
+        skip | (initial <= 0),
         jnp.zeros((), jnp.int32),
     )
     end = jax.lax.while_loop(going, step, start)
-    share = jnp.maximum(end.size, 0) / jnp.where(whole > 0, whole, 1)
+    share = jnp.maximum(end.size, 0) / jnp.where(initial > 0, initial, 1)
     return end.found, jnp.sqrt(share)
 
 
@@ -319,13 +323,13 @@ def _line_search(
     """
 
     def search(least: jax.Array) -> jax.Array:
-        def look(state: _Search) -> _Search:
-            # One place for the objective, which takes long to compile: it is looked at
-            # for no step first, then for a step of 1, then for halves of it.
-            here = objective(state.length)
+        def try_length(state: _Search) -> _Search:
+            # A single call of the objective, which takes long to compile: first for no
+            # step, then for a step of 1, then for halves of it.
+            value = objective(state.length)
             first = state.looks == 0
-            start = jnp.where(first, here, state.start)
-            enough = here <= start - 1e-2 * state.length * slope
+            start = jnp.where(first, value, state.start)
+            enough = value <= start - 1e-2 * state.length * slope
             unsure = going & (state.length > least) & ~enough
             half = jnp.maximum(state.length / 2, least)
             length = jnp.where(first, 1, jnp.where(unsure, half, state.length))
@@ -335,7 +339,7 @@ def _line_search(
         # True, and marked as `least` is under shard_map.
         more = (zero == 0).any()
         begin = _Search(zero, zero, more, jnp.zeros((), jnp.int32))
-        return while_loop(lambda state: state.more, look, begin).length
+        return while_loop(lambda state: state.more, try_length, begin).length
 
     least = damped(change)
     return cond(jnp.any(going & (least < 1)), search, lambda least: least, least)

@@ -45,7 +45,7 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
     if right.ndim == 3:
         return jnp.stack([solve_packed(packed, side) for side in right])
 
-    def at(i: int, j: int) -> int:
+    def packed_index(i: int, j: int) -> int:
         return i * (i + 1) // 2 + j
 
     factor: dict[tuple[int, int], jax.Array] = {}
@@ -54,14 +54,14 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
     # Column by column, with a barrier after each: XLA's fusions would compute a column
     # anew for each entry that makes use of it.
     for j in range(size):
-        pivot, ahead = packed[at(j, j)], right[j]
+        pivot, ahead = packed[packed_index(j, j)], right[j]
         for k in range(j):
             pivot = pivot - factor[j, k] ** 2
             ahead = ahead - factor[j, k] * forward[k]
         root = jax.lax.rsqrt(pivot)
         column = [root, ahead * root]
         for i in range(j + 1, size):
-            entry = packed[at(i, j)]
+            entry = packed[packed_index(i, j)]
             for k in range(j):
                 entry = entry - factor[i, k] * factor[j, k]
             column.append(entry * root)
@@ -69,13 +69,13 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
         inverse.append(column[0])
         forward.append(column[1])
         factor |= {(i, j): column[i - j + 1] for i in range(j + 1, size)}
-    found = [forward[0]] * size
+    solution = [forward[0]] * size
     for i in reversed(range(size)):
         entry = forward[i]
         for k in range(i + 1, size):
-            entry = entry - factor[k, i] * found[k]
-        found[i] = entry * inverse[i]
-    return barrier(jnp.stack(found))
+            entry = entry - factor[k, i] * solution[k]
+        solution[i] = entry * inverse[i]
+    return barrier(jnp.stack(solution))
 
 
 def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
