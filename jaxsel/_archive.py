@@ -1,4 +1,4 @@
-"""Zip archives with a single way to be written.
+"""Canonical zip archives: the parts determine every byte.
 
 Parts are stored one after the other, uncompressed, without comments, gaps or extra
 fields. A reader that compares byte for byte with what it would have written itself

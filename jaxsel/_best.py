@@ -21,9 +21,9 @@ def best_samples(
 
     Args:
         values: One value for each of n samples.
-        budget: How many at most; all if None.
+        budget: Most samples to choose; all if None.
         above: Only samples worth more than this; any if None.
-        labels: `[n]`: the class of each. Needed `per_class`.
+        labels: `[n]`: the class of each. Required with `per_class`.
         per_class: Share the budget evenly: the best of each class first, then the
             second best, and so on. The last round may not suffice for all classes, and
             goes to the higher values.

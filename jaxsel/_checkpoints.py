@@ -32,8 +32,8 @@ class Checkpoints:
     """The newest state of a run, replaced in one step at each save.
 
     Args:
-        folder: Where it lies; made if it isn't there.
-        run: Identifies this run, such as its `run_digest`.
+        folder: Its folder; made if it isn't there.
+        run: Identifier of this run, such as its `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], run: str):
@@ -146,7 +146,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _naming_disk(self) -> Iterator[None]:
-        """Raise errors of the system as such: tensorstore tells them in a sentence."""
+        """Raise an OSError where tensorstore reports one as a ValueError."""
         try:
             yield
         except ValueError as error:
@@ -177,9 +177,10 @@ class Checkpoints:
 
 
 def _whole(leaf: Any) -> Any:
-    """Return a leaf as every process can hash it, before a save and after a load.
+    """Return a leaf in a form that hashes alike in every process, saved or loaded.
 
-    Whole, keys as their words, and integers in 64 bits: JAX may read them in 32.
+    Shards are gathered, keys become their words, and integers 64 bits wide: JAX may
+    read them in 32.
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
@@ -198,7 +199,7 @@ def _is_flat(state: Any) -> bool:
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:
-    """Name leaves by their number: files don't depend on what the pytree is made of."""
+    """Name leaves by number, so that files do not depend on the pytree's classes."""
     return {
         f"{i:04d}": leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         for i, leaf in enumerate(leaves)
@@ -217,7 +218,7 @@ def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
 
 
 def program_digest(function: Callable[..., Any], *args: Any) -> str:
-    """Digest the code and the jaxpr of a function of such arguments.
+    """Digest the code of a function, and its jaxpr at arguments of these shapes.
 
     Both are needed: constants of compiled functions show in closures alone, contents of
     lists and globals in the jaxpr.

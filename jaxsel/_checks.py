@@ -1,4 +1,4 @@
-"""Checks of what callers pass in. Each error names the argument and what is allowed."""
+"""Checks of callers' arguments. Errors name the argument and its allowed values."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def as_array(
 
 
 def check_concrete(name: str, value: Any) -> None:
-    """Refuse what is being traced.
+    """Raise a TypeError if a value is traced.
 
-    Inside `jit` that is also the result of any operation on arrays closed over: check
+    Inside `jit` the result of any operation on closed-over arrays is traced, too: check
     such a result, rather than let it fail where it becomes a NumPy array or a boolean.
     """
     if isinstance(value, Tracer):
@@ -215,7 +215,7 @@ def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:
 
 
 def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
-    """Return float32, or float64 where that is what it is and JAX has it enabled."""
+    """Return float64 for a float64 array if JAX has x64 enabled, else float32."""
     wide = array.dtype == np.float64 and jax.config.read("jax_enable_x64")
     return np.float64 if wide else np.float32
 

@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, refusing by name what does not belong there.
+"""Dataclasses to JSON and back; errors name the field that does not belong.
 
 A field whose metadata has `of` holds a node of that class, a tuple of them with `many`;
 one with `omit` is left out of the JSON where it has its default.
@@ -21,7 +21,7 @@ _Node = TypeVar("_Node")
 def encode(
     node: DataclassInstance | tuple[Any, ...] | Mapping[str, Any] | str | float | None,
 ) -> Any:
-    """Return what JSON can hold of a dataclass, field by field."""
+    """Convert a dataclass, field by field, to types that JSON has."""
     if isinstance(node, tuple):
         return [encode(entry) for entry in node]
     if isinstance(node, Mapping):
@@ -41,8 +41,8 @@ def decode(kind: type[_Node], document: Json, path: str = "") -> _Node:
 
     Args:
         kind: Its class.
-        document: What JSON holds of it.
-        path: Where that is, if not at the top.
+        document: Its JSON.
+        path: Place of that in the whole document, for errors; "" at the top.
 
     Raises:
         ValueError: If a field is missing, unknown, or refused by its class; it names
@@ -56,7 +56,7 @@ def write_json(document: dict[str, Any]) -> str:
 
 
 def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
-    """Return the object that a JSON text holds; errors call the text `what`.
+    """Parse a text that must hold a JSON object; errors name the text.
 
     Raises:
         ValueError: If the text is no JSON object, has a name twice, or a number that
@@ -76,10 +76,10 @@ def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
 
 
 def check_format(document: dict[str, Any], kind: str, version: int) -> None:
-    """Take format and version off a document.
+    """Remove format and version from a document, and check them.
 
     Raises:
-        ValueError: If one of them is missing or another.
+        ValueError: If one of them is missing or differs.
     """
     for name, expected in (("format", kind), ("version", version)):
         value = document.pop(name, None)
@@ -88,7 +88,7 @@ def check_format(document: dict[str, Any], kind: str, version: int) -> None:
 
 
 def short(value: Any) -> str:
-    """Return a value as an error names it, cut where it is long."""
+    """Return a value's repr for an error, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -98,7 +98,7 @@ def _pieces(thing: Any, seen: set[int]) -> Iterator[bytes | memoryview]:
 
 
 def _parts(thing: Any) -> Iterator[Any]:
-    """Yield what a thing consists of."""
+    """Yield the parts that identify a container, function or object."""
     if isinstance(thing, (tuple, list)):
         yield len(thing)
         yield from thing

@@ -49,7 +49,7 @@ def frame_array(table: Any) -> np.ndarray | None:
     a column holds others.
 
     Args:
-        table: Of pandas, polars or Arrow, or anything.
+        table: A table of pandas, polars or Arrow, or anything else.
     """
     if not columns_of(table):
         return None
@@ -94,8 +94,8 @@ def spread_lists(frame: Any, name: str) -> Any:
     """Give each place of lists of numbers a column of its own.
 
     Args:
-        frame: Of pandas; returned as it is if no column has such lists.
-        name: What errors call it.
+        frame: A pandas data frame; returned as it is if no column has such lists.
+        name: The frame's name in errors.
 
     Raises:
         ValueError: If lists of a column differ in length.
@@ -123,7 +123,7 @@ def vectors(column: np.ndarray, name: str) -> np.ndarray | None:
 
     Args:
         column: Objects, `[n]`; or numbers `[n, width]`, which stay as they are.
-        name: What errors call it.
+        name: The column's name in errors.
 
     Returns:
         The numbers, float64 unless all are of one type; a missing list is NaN
@@ -244,7 +244,7 @@ def is_missing(value: Any) -> bool:
 
 
 def without_label(labels: np.ndarray) -> np.ndarray:
-    """Return the rows whose label is missing, of labels read as objects."""
+    """Return the indices of missing labels, of labels read as objects."""
     return np.flatnonzero([is_missing(label) for label in labels])
 
 
@@ -256,14 +256,14 @@ def in_order(
     *,
     of: str = "the request",
 ) -> np.ndarray:
-    """Return a table's columns in the order of others of the same names.
+    """Reorder a table's columns to match a list of their names.
 
     Args:
-        name: What errors call the table.
+        name: The table's name in errors.
         x: The table, `[n, d]`.
         names: Its columns' names; None if not known: then it stays as it is.
-        columns: The names in the order wanted; None likewise.
-        of: Whose order it is.
+        columns: The names in the order wanted; x stays as it is if None.
+        of: Name, in errors, of the source of that order.
 
     Raises:
         ValueError: If the names differ, or the order is unclear.

@@ -49,7 +49,7 @@ def encode_labels(
     Args:
         y: Array of shape `[n]`.
         y_val: Array of shape `[m]`, of the same kind.
-        names: What errors call them.
+        names: Names of the two in errors.
         whole: Whether floats must be whole numbers: others look like targets.
 
     Returns:
@@ -111,9 +111,9 @@ def warn_spelling(name: str, kind: str, texts: Iterable[object]) -> None:
     """Warn of texts that differ only in case or in spaces around them.
 
     Args:
-        name: Holds the texts.
-        kind: What they are, such as "labels".
-        texts: Each at least once; others than texts are skipped.
+        name: Name, in the warning, of the argument that holds the texts.
+        kind: Noun for the texts, such as "labels".
+        texts: Each text at least once; entries of other types are skipped.
     """
     alike: dict[str, set[str]] = {}
     for text in set(texts):
@@ -148,8 +148,8 @@ def check_shared_labels(
         y: Labels, `[n]`.
         y_val: Labels, `[m]`.
         codes: Their numbers from `encode_labels`, `[n]`.
-        codes_val: Likewise, `[m]`.
-        names: What messages call the labels.
+        codes_val: Numbers of the others, `[m]`.
+        names: Names of the two in errors.
 
     Raises:
         ValueError: If no label is shared.

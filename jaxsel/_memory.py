@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 
 def activations(function: Callable[..., Any], *args: Any) -> int:
-    """Count the numbers that a function computes on its way."""
+    """Count the entries of all intermediate results of a function."""
     return _numbers(jax.make_jaxpr(function)(*args))
 
 

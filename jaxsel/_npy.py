@@ -1,4 +1,4 @@
-"""Array files of NumPy, read without pickles: whatever is wrong is a ValueError."""
+"""Array files of NumPy, read without pickles; malformed files raise ValueError."""
 
 from __future__ import annotations
 

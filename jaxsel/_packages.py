@@ -1,4 +1,4 @@
-"""Fetch packages with their registries' own clients, and check what is inside."""
+"""Fetch packages with their registries' own clients, and check their files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Package:
         name: The package's name.
         version: Its version; "" takes the one that the registry has.
         size: Bytes to download.
-        files: What is used of it.
-        sha256: Of the package itself; "" where only the files are pinned.
+        files: The files of it that are used.
+        sha256: Digest of the package itself; "" where only the files are pinned.
     """
 
     client: Client
@@ -66,7 +66,7 @@ def fetch(package: Package, folder: Path) -> Path:
     """Download a package into an empty folder and return the file.
 
     Raises:
-        FetchError: With what to install, or the output of the client.
+        FetchError: If no client is installed, or the client fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _CLIENTS[package.client](package, folder)

@@ -22,7 +22,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def bar_class() -> Any:
-    """Return tqdm's bar for where this runs.
+    """Return tqdm's class of bars for a notebook or a terminal.
 
     Notebooks without ipywidgets get a line of text. `tqdm.auto` warns of that, and
     tests turn warnings into errors.
@@ -56,11 +56,11 @@ def track(
 
 @contextlib.contextmanager
 def first_step(bar: Any) -> Iterator[Callable[[], None]]:
-    """Have a bar of tqdm say that it compiles, until the first step is done.
+    """Show "compiling" on a tqdm bar until the first step is done.
 
     Yields:
-        What to call after each step. Programs that other processes compile are not
-        noticed.
+        A function to call after each step. Compilation in other processes goes
+        unnoticed.
     """
     spent, begun = [0.0], dict[int, float]()
     ended = threading.Event()

@@ -35,8 +35,8 @@ class RowChunk(NamedTuple):
         start: Number of the first of them.
         features: `[b, ...]`.
         labels: `[b]`, or None where the source has none.
-        state: Where the pass goes on after them, for `Rows.chunks(start=...)`: a
-            mapping that JSON can hold.
+        state: Position of the pass after them, for `Rows.chunks(start=...)`: a mapping
+            that JSON can hold.
     """
 
     start: int
@@ -54,7 +54,7 @@ class Source(abc.ABC):
     """A source of rows; each kind of file has its own.
 
     Attributes:
-        n: How many rows there are, or None if only a pass can tell.
+        n: Number of rows, or None if only a pass can tell.
         row_shape: Shape of the features of one row.
         dtype: Their type.
         has_labels: Whether rows have labels.
@@ -104,7 +104,7 @@ class Source(abc.ABC):
         return ""
 
     def verify(self) -> None:  # noqa: B027 - of many sources nothing can be said
-        """Raise a ValueError if the source is no longer what it was when opened."""
+        """Raise a ValueError if the source has changed since it was opened."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Rows:
     index it, and read what they ask for each time.
 
     Attributes:
-        source: What it reads from.
+        source: The source that it reads from.
         begin: Number of its first row in the source; not 0 after `shard`.
         end: Number after its last row in the source; None if only a pass can tell.
     """
@@ -275,7 +275,7 @@ class Rows:
             start: Row to begin with, or the `state` of the last chunk that was used.
                 With a state, an iterator of grain goes on where it was; other
                 iterators are read again up to there.
-            ahead: How many chunks the thread may hold; 0 reads without a thread.
+            ahead: Most chunks that the thread may hold; 0 reads without a thread.
             check: Whether to refuse NaN and infinity.
 
         Yields:
@@ -299,8 +299,8 @@ class Rows:
         Row 0 of the part is row `begin` of the source.
 
         Args:
-            index: Which part, from 0 on; `jax.process_index()` if None.
-            count: How many parts; `jax.process_count()` if None.
+            index: Number of the part, from 0 on; `jax.process_index()` if None.
+            count: Number of parts; `jax.process_count()` if None.
 
         Raises:
             ValueError: If a number is out of range, or there are fewer rows than parts.
@@ -390,7 +390,7 @@ class LabelsOf(Source):
 
 
 def in_step(features: Any, labels: Rows) -> bool:
-    """Return whether labels are those of the same rows, which one read brings."""
+    """Return whether features and labels are of the same rows, so one read has both."""
     return (
         isinstance(features, Rows)
         and isinstance(labels.source, LabelsOf)

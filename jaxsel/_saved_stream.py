@@ -1,4 +1,4 @@
-"""The findings of a pass over rows, and its position, in a folder."""
+"""Checkpoints of a pass over rows: its arrays and its position, in a folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class SavedStream:
     """Arrays of a pass, replaced every few chunks.
 
     Args:
-        folder: Where they are kept, or None to keep nothing.
+        folder: Folder to save to, or None to save nothing.
         every: Chunks between two saves.
-        settings: What decides the result, as JSON or by `str`.
-        trees: Arrays that do, too.
+        settings: Settings that decide the result, as JSON or by `str`.
+        trees: Arrays that decide it, too.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SavedStream:
             self._saved = Checkpoints(folder, run_digest(plain, *trees))
 
     def load(self) -> tuple[dict[str, np.ndarray], Any] | None:
-        """Return the arrays, and what else `save` was given, or None."""
+        """Return the arrays and the `rest` that `save` was given, or None."""
         found = None if self._saved is None else self._saved.load_arrays()
         if found is None:
             return None
@@ -52,7 +52,7 @@ class SavedStream:
         return self._saved is not None and self.done % self.every == 0
 
     def save(self, arrays: Mapping[str, Any], rest: Any) -> None:
-        """Keep arrays, and what JSON can hold, unless that was done at this chunk."""
+        """Save arrays and `rest`, which JSON can hold, unless this chunk is saved."""
         if self._saved is None or self.done <= self._kept:
             return
         text = json.dumps({"done": self.done, "rest": rest}).encode()

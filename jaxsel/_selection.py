@@ -1,4 +1,4 @@
-"""`Selection`: what every choice of samples returns."""
+"""`Selection`: the result of every function that chooses samples."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Selection:
     `torch.utils.data.Subset(dataset, selection)`, `dataset.select(selection)`.
 
     Attributes:
-        indices: Array of shape `[k]`, int32. What a kernel returns, and what is left of
-            several targets at once, is padded: entries from `n_valid` on.
+        indices: Array of shape `[k]`, int32. Results of kernels, and of several targets
+            at once, are padded: entries from `n_valid` on.
         weights: Array of shape `[k]`: training weights; 0 where padded.
         n_valid: Scalar int32: how many entries are filled.
-        method: How the choice was made.
+        method: Method of the choice, with its parameters.
 
     Examples:
         >>> import numpy as np
@@ -100,7 +100,7 @@ class Selection:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:
-        """Read what `save` wrote.
+        """Read a selection from a file that `save` wrote.
 
         Raises:
             ValueError: If the file holds something else.

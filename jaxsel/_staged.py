@@ -58,7 +58,7 @@ def staged(
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     if os.name == "nt":  # which opens no folder, and syncs what is open for writing
         return
     handle = os.open(path, os.O_RDONLY)
@@ -72,7 +72,7 @@ def _sync(path: Path) -> None:
 
 
 def _last_written(paths: Sequence[Path], parts: Sequence[Path]) -> Path:
-    """Return the file that was being written, or the first if none was."""
+    """Return the file written last, or the first path if none was begun."""
     started = [
         (part.stat().st_mtime_ns, path)
         for part, path in zip(parts, paths, strict=True)

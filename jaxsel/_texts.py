@@ -73,7 +73,7 @@ class Reading:
         form: One of `FORMS`.
         values: Numbers, or dates as days since 1970; NaN where there is none, `[n]`.
         unread: Places of texts that are neither a value nor a usual sign of a gap.
-        guess: What was assumed, as a clause after the column's name; or nothing.
+        guess: The assumption made, as a clause after the column's name; or "".
     """
 
     kind: str
@@ -95,13 +95,13 @@ def read_texts(
     form: str = "",
     prefer: str = "",
 ) -> Reading | str | None:
-    """Read texts as numbers or dates, if that is what nearly all of them are.
+    """Read texts as numbers or dates, if nearly all of them are.
 
     Args:
         texts: None is a gap.
-        kind: What they must be, "number" or "date", if it is known; then all that can
-            be read is, by `form`.
-        form: How they are written, where `kind` is known.
+        kind: "number" or "date", if it is known; then all texts that can be read are,
+            by `form`.
+        form: Notation of the texts, where `kind` is known.
         prefer: The form of numbers that may be read in two ways.
 
     Returns:
@@ -127,7 +127,7 @@ _Table = dict[str, float]
 def _reading(
     kind: str, texts: Sequence[str | None], table: _Table, form: str, guess: str
 ) -> Reading:
-    """Look all texts up in the table of those that were read."""
+    """Return the values of all texts by the table of distinct ones."""
     values = np.array([table.get(t, math.nan) if t else math.nan for t in texts], float)
     unread = [
         i
@@ -140,7 +140,7 @@ def _reading(
 def _numbers(
     counts: Counter[str], form: str | None, prefer: str
 ) -> tuple[_Table, str, str] | str | None:
-    """Read distinct texts as numbers; `form` is None where it is to be guessed."""
+    """Read distinct texts as numbers; `form` None guesses their notation."""
     words = {text: text.strip().casefold() for text in counts}
     if counts and set(words.values()) <= set(_TRUTH):
         return {text: _TRUTH[word] for text, word in words.items()}, "", ""

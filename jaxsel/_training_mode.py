@@ -37,8 +37,8 @@ def check_unchanged(before: dict[str, Any], params: Any) -> None:
     """Refuse parameters that a loss has changed.
 
     Args:
-        before: What `mutable_leaves` returned before the loss was called.
-        params: What it was called with.
+        before: Result of `mutable_leaves` before the loss was called.
+        params: Parameters that it was called with.
 
     Raises:
         ValueError: If a statistic or a random state is another than before.
@@ -94,7 +94,7 @@ def training_layer(module: Any) -> str | None:
 
 
 def _closed_over(loss: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function uses from outside, and what functions beside it use."""
+    """Yield a loss and, recursively, the named values its functions refer to."""
     seen: set[int] = set()
     home = loss
     while isinstance(home, functools.partial):

@@ -31,12 +31,13 @@ Reduce = Literal["mean", "max"] | None
 
 
 class Provenance(NamedTuple):
-    """Digests of the inputs of a computation, by which `merge` refuses what differs.
+    """Digests of a computation's inputs, which `merge` compares.
 
     Attributes:
-        source: What values that are merged must share, by name: digests of training
-            data and options.
-        parts: What has been counted: validation points, or the samples of a key.
+        source: Digests of training data and options, by name; merged values must have
+            the same.
+        parts: Names of counted validation points, or of the samples of a key; merged
+            values must share none.
     """
 
     source: dict[str, str]
@@ -61,17 +62,17 @@ class Values:
             each validation point.
         count: Scalar int32: how many validation points (or permutations) were averaged;
             `[n]` where each training point has its own number.
-        m2: Array of shape `[n]`: the sum over those of the squared deviation from the
-            mean, from which `stderr` follows and with which disjoint results merge.
-            Sampled values have more where few samples, or equal ones, say too little of
-            the error; see the estimator. None unless `reduce="mean"`.
+        m2: Array of shape `[n]`: the sum of their squared deviations from the mean,
+            from which `stderr` follows and with which disjoint results merge. Larger
+            for sampled values where few samples, or equal ones, would understate the
+            error; see the estimator. None unless `reduce="mean"`.
         error_bound: Array of the shape of `values`, or None. Each value is certified to
             be within this distance of the exact one. None means that the values are
             exact up to rounding.
-        method: How they were computed, with every parameter that matters.
-        reduce: How validation points were combined: "mean", "max" or None (not at all).
-        provenance: What they were computed from, by which `merge` knows what was
-            counted already; None if unknown, such as after `jax.jit`.
+        method: Name of the method, with every parameter that matters.
+        reduce: Reduction over validation points: "mean", "max" or None (none).
+        provenance: Digests of the inputs, by which `merge` refuses to count a point
+            twice; None if unknown, such as after `jax.jit`.
         index: The labels of the rows where the training points came as a DataFrame with
             an index of its own, or of owners where these were valued, else None.
             `to_pandas` uses it; all else counts by position.
@@ -203,7 +204,7 @@ class Values:
         return rank
 
     def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
-        """Return one row a point: value, rank, and what else is known of it.
+        """Return a data frame with one row per point: value, rank, error estimates.
 
         Where the points came as a DataFrame its index is the frame's, so that
         `x.loc[values.to_pandas().nsmallest(40, "value").index]` are the 40 worst.
@@ -292,7 +293,7 @@ class Values:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Values:
-        """Read what `save` wrote.
+        """Read values from a file that `save` wrote.
 
         Raises:
             ValueError: If the file holds something else.
@@ -395,14 +396,14 @@ def _restored(static: dict[str, Any]) -> dict[str, Any]:
 def _columns_at(
     array: jax.Array | None, *, rows: np.ndarray, n: int
 ) -> jax.Array | None:
-    """Return what an array of points, on its last axis, has of some of them."""
+    """Index the last axis by `rows` if its size is n, else return the array as is."""
     if array is None or array.ndim == 0 or array.shape[-1] != n:
         return array
     return jnp.asarray(np.asarray(array)[..., rows])
 
 
 def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
-    """Return what two results were computed from, if they may be merged."""
+    """Join the provenance of two results; raise if they must not be merged."""
     if a is None or b is None:
         return None
     names = dict.fromkeys([*a.source, *b.source])
@@ -424,7 +425,7 @@ def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
 def _both(
     a: jax.Array | None, b: jax.Array | None, like_a: np.ndarray, like_b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return two error bounds; that of an exact result (None) is zero."""
+    """Return two error bounds, 0 for an exact result; None if both are exact."""
     if a is None and b is None:
         return None
     return (
@@ -434,6 +435,6 @@ def _both(
 
 
 def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
-    """Widen a bound by what rounding the values, and itself, may cost."""
+    """Widen a bound by the rounding error of the values, and of itself."""
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
     return np.nextafter(bound, np.inf, dtype=dtype)

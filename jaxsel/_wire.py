@@ -74,9 +74,9 @@ def write(
 
     Args:
         form: The format.
-        path: Where to; `.npz` is appended if it does not end so.
-        kind: What it is, such as "request".
-        fields: What goes into the header, of types that JSON knows; no floats.
+        path: File to write; `.npz` is appended if it does not end so.
+        kind: Kind of message, such as "request".
+        fields: Fields of the header, of types that JSON knows; no floats.
         arrays: The arrays by name; None is left out.
 
     Returns:
@@ -148,14 +148,14 @@ def reading(
     names: tuple[str, ...],
     max_bytes: int,
 ) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """Read what `write` wrote, and nothing else, and say in errors which file it was.
+    """Read a file that `write` wrote, and nothing else; errors name the file.
 
-    What is found wrong with the content inside the `with` block is reported alike.
+    Errors of the content inside the `with` block are reported alike.
 
     Args:
         form: The format.
         path: The file.
-        kind: What it must hold.
+        kind: The kind of message that it must hold.
         names: The arrays that it may hold.
         max_bytes: Largest file to read.
 
@@ -176,7 +176,7 @@ def reading(
 def unpacking(
     form: Format, data: bytes, kind: str, names: tuple[str, ...], max_bytes: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """Read what `pack` returned, as `reading` reads a file.
+    """Read bytes that `pack` returned, as `reading` reads a file.
 
     Raises:
         TypeError: If `data` is no bytes, or `max_bytes` no whole number.
@@ -223,7 +223,7 @@ def check_arrays(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> No
 def check_text(
     name: str, value: Any, *, longest: int = 1000, empty: bool = False
 ) -> str:
-    """Return a printable text: nothing that could act on a terminal."""
+    """Return the text; raise if it has control characters, which act on terminals."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, got {str(value)[:40]!r}")
     if not value.isprintable() or len(value) > longest or not (value or empty):
@@ -235,7 +235,7 @@ def check_text(
 
 
 def check_id(name: str, value: Any) -> None:
-    """Refuse what is not 128 bits in hexadecimal digits."""
+    """Raise a ValueError unless a value is 128 bits in hexadecimal digits."""
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise ValueError(
             f"{name} must be 32 hexadecimal digits, got {str(value)[:40]!r}"
@@ -283,7 +283,7 @@ def _unpacked(
 def _check_size(
     form: Format, head: memoryview, kind: str, names: tuple[str, ...], size: int
 ) -> None:
-    """Refuse a large file by its first bytes, if these can't lead such a file."""
+    """Refuse a file larger than its header declares, before reading the rest."""
     part = first_part(head, "header.json")
     if len(part) > _MAX_HEADER:
         raise ValueError("header.json is larger than 4 MiB")
@@ -379,7 +379,7 @@ def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
 
 
 def _check_bits(name: str, dtype: str, raw: memoryview) -> None:
-    """Refuse booleans and texts that NumPy would take, and then trip over."""
+    """Refuse booleans other than 0 and 1, and invalid Unicode: NumPy checks neither."""
     if dtype == "|b1" and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
         raise ValueError(f"{name} must hold booleans of 0 and 1")
     if dtype.startswith("<U"):
@@ -390,7 +390,7 @@ def _check_bits(name: str, dtype: str, raw: memoryview) -> None:
 
 
 def _npy_head(dtype: str, shape: tuple[int, ...] | list[int]) -> bytes:
-    """The head of an `.npy` file of version 1.0, always in the same words."""
+    """Return the canonical header of an `.npy` file of version 1.0."""
     facts = {"descr": dtype, "fortran_order": False, "shape": tuple(shape)}
     text = repr(facts).encode()
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
