@@ -1,4 +1,4 @@
-"""Input that is allowed, but hardly ever meant: one line each, `Check: ...`."""
+"""Warnings for legal input that is usually a mistake, printed as `Check: ...`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def leaking_columns(
     each class, further apart than they are wide.
 
     Args:
-        path: What the lines call the table.
+        path: The table's name in messages.
         frame: The features.
         y: Labels of the rows; None looks at names only.
         remedy: Options that leave a column out.

@@ -1,4 +1,4 @@
-"""`jaxsel data`: which data sets there are, and how to have them."""
+"""`jaxsel data`: list, describe and prepare data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxsel errors`: which labels of a table are probably wrong."""
+"""`jaxsel errors`: labels of a table that are probably wrong."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def _encode(args: argparse.Namespace, texts: Any) -> np.ndarray:
 def _find(
     args: argparse.Namespace, data: Dataset, features: Any, probs: Any
 ) -> tuple[LabelErrors, list[str]]:
-    """Call, and say in errors and warnings what the arrays are called here."""
+    """Find label errors; messages say which option x and y stand for."""
     import jax
 
     import jaxsel
@@ -404,7 +404,7 @@ def _write_report(
 
 
 def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
-    """Return the manifest's entries of what was read."""
+    """Return the manifest's entries of the input files."""
     own: Callable[[], dict[str, Any]] = (
         (lambda: fingerprint_dataset(data))
         if data.name

@@ -1,4 +1,4 @@
-"""`jaxsel filter`: samples whose loss is like that of clean ones."""
+"""`jaxsel filter`: samples with losses like clean ones."""
 
 from __future__ import annotations
 

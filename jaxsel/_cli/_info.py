@@ -1,4 +1,4 @@
-"""`jaxsel info`: what a bug report should contain."""
+"""`jaxsel info`: versions and devices, for bug reports."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
 def _owner_model(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
-    """Choose how samples are compared: by an early network to match gradients."""
+    """Return the model that samples are compared by: for gradients, a network."""
     import jax
 
     from jaxsel.market import network_model
@@ -259,7 +259,7 @@ def _owner_model(
 def _model_without_training(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
-    """Return no model, or columns on one scale; say what samples are compared by."""
+    """Return a model that standardizes columns, or None; check that it may be used."""
     from jaxsel.market import standardized_model
 
     compared = method == "retrieve" or args.unlabelled

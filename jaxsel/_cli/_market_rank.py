@@ -1,4 +1,4 @@
-"""`jaxsel market rank`: whose samples help on the hard samples held out."""
+"""`jaxsel market rank`: owners ranked by the accuracy that their answers bring."""
 
 from __future__ import annotations
 

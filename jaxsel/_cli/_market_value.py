@@ -1,4 +1,4 @@
-"""`jaxsel market value`: owners value their points by those of all, step by step."""
+"""`jaxsel market value`: steps by which owners value their points among all."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def _reveal(args: argparse.Namespace) -> None:
 def _secret_step(
     args: argparse.Namespace, step: Callable[[ValueOwner, Valuation], Any]
 ) -> None:
-    """Take a step of an owner, and replace its state before the message is there."""
+    """Take a step of an owner; replace its state before writing the message."""
     started = time.perf_counter()
     sent = [args.sent] if isinstance(args.sent, str) else args.sent
     out = _prepare(args, ("asked", "state"), others=sent)
@@ -370,7 +370,7 @@ def _prepare(
     *outputs: Path,
     others: Sequence[str] = (),
 ) -> Path:
-    """Check where results go, and return where the message does."""
+    """Check all output paths, and return the message's."""
     out = result_path(args.out)
     inputs = [getattr(args, role) for role in roles]
     inputs = [source for source in inputs if source is not None]

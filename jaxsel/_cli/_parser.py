@@ -15,7 +15,7 @@ _LARGEST = 2**63 - 1  # that NumPy counts to
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows help as it was written, takes no abbreviations, and errs on one line."""
+    """Argument parser: no abbreviations, help unwrapped, errors on one line."""
 
     def __init__(self, **options: Any) -> None:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> Any:
-        """As argparse's; refuses here what is unknown, where it names this command."""
+        """Parse as argparse does; refuse unknown arguments, naming this command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """As argparse's; says which numbers an option takes, and refuses NaN."""
+        """Convert as argparse does; errors name the type of number; refuse NaN."""
         if action.type not in (int, float):
             return super()._get_value(action, arg_string)
         kind = "a whole number" if action.type is int else "a number"

@@ -1,4 +1,4 @@
-"""`jaxsel proxy search`: which phases to choose from a secret pool by."""
+"""`jaxsel proxy search`: phases for a choice from a secret pool."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def _check_phases(out: Path) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what would fail after minutes of training."""
+    """Raise now on options that would fail only after minutes of training."""
     least = {"pool": 2, "budget": 1, "samples": 20, "distil": 0, "seeds": 1}
     for name, minimum in least.items():
         if getattr(args, name) < minimum:
@@ -262,7 +262,7 @@ def _check(args: argparse.Namespace) -> None:
 def _rehearse(
     args: argparse.Namespace, folder: Path
 ) -> tuple[Rehearsal, dict[str, Any]]:
-    """Return the rehearsal, and what it saw: facts for the records."""
+    """Return the rehearsal, and facts on its data for the records."""
     import jax
     import numpy as np
     from flax import nnx

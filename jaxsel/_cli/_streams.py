@@ -63,12 +63,12 @@ def read_streamed(
     *,
     standardize: bool,
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Rows]:
-    """Return the features of TRAIN, how to scale those of VAL, and VAL.
+    """Return the features of TRAIN, VAL's mean and scale if any, and VAL's rows.
 
     Args:
         args: The options.
         train: TRAIN, encoded if there is an encoder.
-        encoder: What encodes VAL too, or None.
+        encoder: Encoder of VAL, fitted on TRAIN, or None.
         standardize: Whether to put columns on the scale of TRAIN's.
 
     Raises:
@@ -116,7 +116,7 @@ def valued_in_chunks(
     options: Mapping[str, Any],
     scale: tuple[np.ndarray, np.ndarray] | None,
 ) -> Callable[..., Values]:
-    """Return what values TRAIN on rows of VAL, as `function` does on arrays."""
+    """Return `function` for VAL in rows: it values TRAIN a chunk of VAL at a time."""
     from jaxsel import streamed_values
 
     some = {"chunk_size": args.chunk_size, "checkpoint_every": args.checkpoint_every}
@@ -131,7 +131,7 @@ def valued_in_chunks(
 
 @dataclasses.dataclass(frozen=True)
 class _Scaled:
-    """A function of TRAIN and VAL, to whose features it gives TRAIN's scale."""
+    """A function of TRAIN and VAL that first puts VAL's features on TRAIN's scale."""
 
     function: Callable[..., Values]
     mean: np.ndarray

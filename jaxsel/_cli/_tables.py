@@ -110,7 +110,7 @@ def choose_columns(
     """Return the columns that are features.
 
     Args:
-        path: What errors call the table.
+        path: The table's name in errors.
         frame: The table.
         apart: Columns that are labels or ids, or None.
         columns: The features; None takes all others, less `drop` and the names of
@@ -172,10 +172,10 @@ def numbers(path: str, frame: Any) -> np.ndarray:
 
 
 def check_columns(path: str, frame: Any, remedy: str) -> None:
-    """Warn of columns that are allowed as features, but hardly ever meant to be.
+    """Warn of columns that are legal features, but usually a mistake.
 
     Args:
-        path: What warnings call the table.
+        path: The table's name in warnings.
         frame: The features.
         remedy: Options that leave a column out.
     """

@@ -1,4 +1,4 @@
-"""`jaxsel value`: what each training sample is worth."""
+"""`jaxsel value`: the value of each training sample."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _not_taken(method: str, names: list[str], *, retrains: bool) -> str:
 
 
 def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
-    """Return outputs besides the values; refuse now what would fail after the work."""
+    """Return the paths of plot and CSV; raise now if writing them would fail later."""
     paths = []
     for flag, path, module in (
         ("--plot", args.plot, "matplotlib"),
@@ -228,7 +228,7 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
 
 
 def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
-    """Call, and say in errors and warnings what the arrays are called here."""
+    """Call the function; messages say which option each array stands for."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
         with recorded() as caught:
@@ -256,7 +256,7 @@ def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:
 
 
 def _summary(values: Values, ids: np.ndarray | None) -> list[str]:
-    """Return a few lines for the reader in a hurry."""
+    """Return a summary of a few lines."""
     import numpy as np
 
     lines = [repr(values)]
