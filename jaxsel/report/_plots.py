@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Estimates(Protocol):
-    """Protocol of what `plot_values` draws, such as a `jaxsel.Values`."""
+    """Protocol of the argument of `plot_values`, such as `jaxsel.Values`."""
 
     @property
     def values(self) -> Any: ...
@@ -116,10 +116,10 @@ def plot_curves(
     Args:
         x: `[points]`.
         curves: By name, `[seeds, points]`.
-        levels: By name, `[seeds]`: what does not depend on x, as level lines.
+        levels: By name, `[seeds]`: figures that do not depend on x, as level lines.
         ax: Axes to draw on; made with pyplot if None.
-        xlabel: What `x` is, with its unit.
-        ylabel: What the curves are, with their unit.
+        xlabel: Label of the x axis, with its unit.
+        ylabel: Label of the y axis, with its unit.
         xscale: "linear" or "log"; a logarithmic axis has its ticks at `x`.
         percent: Whether to show fractions as percentages.
 
@@ -185,7 +185,7 @@ def plot_images(
         columns: Images in a row.
         captions: Optional `[n]`, below each image.
         rows: Optional names of the rows, to their left.
-        marked: Optional `[n]` of bool: whose caption stands out.
+        marked: Optional `[n]` of bool: images with a highlighted caption.
         size: Width of an image in inches.
 
     Returns:
@@ -240,7 +240,7 @@ _BAND = {"alpha": 0.2, "linewidth": 0, "linestyle": "-"}
 
 
 def _spread(y: np.ndarray) -> np.ndarray:
-    """Return the standard deviation over seeds; 0 where there is one seed only."""
+    """Return the standard deviation over seeds; 0 for a single seed."""
     return np.std(y, axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1:])
 
 

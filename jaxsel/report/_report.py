@@ -27,7 +27,7 @@ class Report:
 
     Attributes:
         title: The heading of the page.
-        summary: What a reader in a hurry should know, one or two sentences.
+        summary: Summary for a reader in a hurry, one or two sentences.
         chapters: From any room; see `Chapter`.
         story: Paragraphs and figures that the page opens with. If there are any,
             chapters are folded below them: a reader opens one by its title.
@@ -51,7 +51,7 @@ class Report:
 
         Raises:
             ImportError: If Jinja is not installed.
-            TypeError: If a chapter's data holds what JSON cannot.
+            TypeError: If a chapter's data does not fit into JSON.
             ValueError: If `SOURCE_DATE_EPOCH` is not a count of seconds.
         """
         made = origin()
