@@ -25,9 +25,9 @@ def appraise(
     value for an accuracy in which an example counts as much as the trainer errs on it.
 
     Args:
-        market: What the trainer has, and what the owners offer.
+        market: The trainer's samples, and the owners' offers.
         graphdef: Static part of the trainer's model.
-        params: Its parameters, trained on what the trainer has.
+        params: Its parameters, trained on the trainer's samples.
 
     Returns:
         Values weighted by the trainer's error, `[n]`; plain values, `[n]`; and the
@@ -55,18 +55,18 @@ def choose(
     shares: np.ndarray,
     budget: int,
 ) -> np.ndarray:
-    """Choose what to buy: each class gets its share, the best samples first.
+    """Choose samples to buy: each class gets its share, the best samples first.
 
     A value is the mean contribution to every coalition, so it does not fall when other
     samples like it are bought. The shares keep the budget from going to one class.
 
     Args:
         values: `[n]`, higher is better.
-        harmless: `[n]` of bool: what may be bought at all.
+        harmless: `[n]` of bool: samples that may be bought at all.
         labels: The class that each sample claims, `[n]`.
-        shares: Share of the budget for each class, `[classes]`, summing to 1. What a
-            class cannot use goes to the best of the others.
-        budget: How many samples to buy.
+        shares: Share of the budget for each class, `[classes]`, summing to 1. The part
+            that a class cannot use goes to the best of the others.
+        budget: Number of samples to buy.
 
     Returns:
         Indices, `[<= budget]`: fewer only if fewer are harmless.

@@ -1,4 +1,4 @@
-"""The demo's chapter on filtering: noisy clients, a threshold, and what it gives."""
+"""The demo's chapter on filtering: noisy clients, with and without a threshold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clients:
 
     Attributes:
         seeds: Number of seeds.
-        found: What `variant_seed` returns, stacked on a first axis of seeds.
+        found: Results of `variant_seed`, stacked on a first axis of seeds.
     """
 
     seeds: int

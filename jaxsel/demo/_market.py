@@ -25,15 +25,15 @@ class Market:
     """One draw of the scenario; pixels are in [0, 1].
 
     Attributes:
-        n_classes: How many classes there are.
+        n_classes: Number of classes.
         weak: The classes that the trainer has one example of, ascending.
         x_train: The trainer's own images, flattened, `[n_train, d]`.
         y_train: Their labels, `[n_train]`.
         x_val: The trainer's validation images, `[n_val, d]`.
         y_val: Their labels, `[n_val]`.
-        x: What the owners offer, `[n, d]`.
-        y: The labels it comes with, `[n]`.
-        y_true: The labels it should come with, `[n]`.
+        x: The owners' offers, `[n, d]`.
+        y: The labels they come with, `[n]`.
+        y_true: The labels they should come with, `[n]`.
         owner: Index into `OWNERS`, `[n]`.
     """
 
@@ -69,10 +69,10 @@ def draw_market(
     Args:
         data: Images to deal out.
         key: Key of every draw.
-        n_weak: How many classes are weak.
+        n_weak: Number of weak classes.
         per_class: The trainer's examples of each other class.
         n_val: Validation examples.
-        sizes: How many samples each owner offers.
+        sizes: Number of samples that each owner offers.
 
     Returns:
         The market.

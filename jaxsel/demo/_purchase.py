@@ -1,4 +1,4 @@
-"""The purchase: value what five owners offer, buy the best of it, retrain, compare."""
+"""The purchase: value five owners' offers, buy the best samples, retrain, compare."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Purchase:
         chosen: After jaxsel's purchase, `[S, B, 2]`.
         everything: After buying all that is offered, `[S, 2]`.
         harmless: After buying all that has a positive value, `[S, 2]`.
-        n_harmless: How many samples that is, `[S]`.
+        n_harmless: Number of those samples, `[S]`.
         alone: After buying the same number of samples, drawn at random, from one owner
-            only, `[S, 5, 2]`: what the ranking of owners should predict.
-        n_alone: That number.
+            only, `[S, 5, 2]`, which the ranking of owners should predict.
+        n_alone: Number of those samples.
         owner_value: Mean value of an owner's samples, `[S, 5]`.
         owner_positive: Share of an owner's samples of positive value, `[S, 5]`.
         owner_bought: Samples jaxsel buys from each at the main budget, `[S, 5]`.

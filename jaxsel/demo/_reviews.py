@@ -1,4 +1,4 @@
-"""The demo's texts: a proxy chooses reviews that a model is unsure of, and why."""
+"""The demo's chapter on texts: a proxy chooses reviews that a model is unsure of."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ class TextPurchase:
         spearman: Rank correlation of the last phase's scores with the target's
             entropies, on the pool but the bootstrap set.
         overlap: Share of the chosen that the target itself would choose.
-        exact_megabytes: What the target itself would move on the same pool, counted.
+        exact_megabytes: Payload of the target itself on the same pool, counted.
         private: The same choice made in secret, or None if the secure phase is not
             installed.
         missing: Why that did not run on SPU; empty if it did.
-        agreed: Share of what is chosen in secret that is chosen in the clear too.
+        agreed: Share of the reviews chosen in secret that the clear run chooses, too.
         mean: The chosen reviews' mean entropy by the last proxy, in the clear.
         accuracy: On reviews that nobody offers, of the target fine-tuned on the
             bootstrap set, on as many more reviews bought at random, and on those that
             were chosen.
-        tested: How many these reviews are.
-        texts: Those that rank highest, and the ones that rank lowest.
+        tested: Number of reviews that measure `accuracy`.
+        texts: The reviews that rank highest, and the ones that rank lowest.
         doubts: Probability of a positive review by the target, for each text.
-        labels: What they are; known once they are bought.
+        labels: Their labels, known once they are bought.
     """
 
     offered: int
@@ -119,8 +119,8 @@ def run_texts(
     this machine.
 
     Args:
-        secure: What the choice in secret runs on; of `secure_phase` if None.
-        seed: Of what is drawn.
+        secure: Engine of the choice in secret; that of `secure_phase` if None.
+        seed: Seed of all draws.
         progress: Whether to show progress bars.
 
     Raises:
@@ -215,7 +215,7 @@ def _accuracy(
     bought: np.ndarray,
     keys: list[jax.Array],
 ) -> tuple[float, float, float]:
-    """Return the target's accuracy by what it was fine-tuned on, see `TextPurchase`."""
+    """Return the target's accuracy by training set, as `TextPurchase` has it."""
     assert phased.target is not None
     test = np.setdiff1d(np.arange(len(texts.labels)), [*dealt.pool, *dealt.own])
     rest = np.setdiff1d(np.arange(phased.n), phased.bootstrap)
@@ -237,7 +237,7 @@ def _samples(texts: Texts, rows: np.ndarray) -> Samples:
 
 
 def texts_chapter(result: TextPurchase) -> Chapter:
-    """Show what would be bought, and why."""
+    """Return the chapter on the purchase of reviews."""
     first, last = result.left
     random = result.chosen / (result.offered - result.bootstrap)
     before, drawn, bought = result.accuracy

@@ -36,7 +36,7 @@ def run_demo(
     SPU or CrypTen are installed.
 
     Args:
-        folder: Where to write `report.html` and `report.json`.
+        folder: Folder to write `report.html` and `report.json` to.
         seeds: Each repeats every experiment; the report shows mean and spread.
         progress: Whether to show progress bars.
         python: Interpreter of another environment, which has SPU: taken for the choice

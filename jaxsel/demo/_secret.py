@@ -27,13 +27,13 @@ class Side:
 
     Attributes:
         sent: Payload that it sent to the others, in megabytes.
-        received: And what it received: with a helper, from both.
-        opened: What it saw opened, in words, by phase.
+        received: Payload that it received, in megabytes, from a helper as well.
+        opened: Values that it saw opened, in words, by phase.
         recovered: The best rank correlation of its attacks on the proxies, by phase;
             None where it attacked nothing.
-        attacked: Rows that these took, by phase.
+        attacked: Rows used by these attacks, by phase.
         seconds: Wall-clock from its start to its result.
-        working: Of these, in steps: sharing, computing, messages.
+        working: Seconds of these in steps: sharing, computing, messages.
     """
 
     sent: float
@@ -50,14 +50,14 @@ class PrivateRun:
     """Results of a selection under two-party computation.
 
     Attributes:
-        engine: That it ran on: "spu-aby3" or "crypten".
+        engine: "spu-aby3" or "crypten".
         rows: Rows of the pool that were chosen, ascending.
-        mean: The chosen rows' mean score, the only score that was opened: of two
+        mean: The chosen rows' mean score, the only score that was opened: for two
             classes an entropy, in nats.
         seconds: Wall clock of the slower party, from its start to its result.
         megabytes: Payload that the two owners sent, to each other and to a helper.
         rounds: Messages that the model owner waited for.
-        dealer_megabytes: Of the correlated randomness of CrypTen's third party.
+        dealer_megabytes: Correlated randomness from CrypTen's third party.
         compared: Outcomes of comparisons that were opened, in each phase.
         model_owner, data_owner: Their sides.
     """
@@ -89,7 +89,7 @@ class SecurePhase:
     missing: str = ""
 
     def notices(self) -> list[str]:
-        """Return lines for whoever expects a choice in secret on SPU."""
+        """Return notices to a user who expects a choice in secret on SPU."""
         if self.engine is None:
             return [f"Nothing was chosen in secret. {self.missing}"]
         if self.engine == "crypten":
@@ -150,18 +150,18 @@ def run_private(
     python: str | None = None,
     seed: int = 0,
 ) -> PrivateRun:
-    """Choose again what `select` has chosen in the clear, but in secret.
+    """Repeat a selection of `select` under two-party computation.
 
     Args:
         found: The selection, with its proxies.
         pool: The data owner's samples.
         base: The public base model that embeds them.
-        engine: To run on, of `secure_phase`.
+        engine: Engine to run on, of `secure_phase`.
         python: Interpreter that runs the roles; None takes this process's.
-        seed: Of the pivots, public.
+        seed: Public seed of the pivots.
 
     Raises:
-        RuntimeError: If the run fails; with what each role said.
+        RuntimeError: If the run fails; with the output of each role.
     """
     # By name, when it is there: jaxsel works without the secure phase.
     bridge = importlib.import_module("mpc_bridge")
@@ -188,7 +188,7 @@ def run_private(
 
 
 def private_run(result: Any, other: Any) -> PrivateRun:
-    """Return what came of a run, of both parties' results.
+    """Combine both parties' results of a run.
 
     Args:
         result: The model owner's `mpc_bridge.Result`.
@@ -224,7 +224,7 @@ def _side(result: Any) -> Side:
 
 
 def sides_table(run: PrivateRun, *, offered: int) -> Table:
-    """Show what each side of a secure run received, saw and could make of it.
+    """Return a table of the data that each side of a secure run received and saw.
 
     Args:
         run: The run.

@@ -15,11 +15,11 @@ from .words import listed
 def story(
     result: Purchase, requests: Requests, texts: TextPurchase | None
 ) -> tuple[str | Figure, ...]:
-    """Tell who bought what, from whom, what it gained, and who saw what.
+    """Return the story of the purchase: its seller, its gain, its disclosures.
 
     Args:
         result: The purchase.
-        requests: The market in which the trainer sees only what is sent.
+        requests: The market in which the trainer sees only the owners' answers.
         texts: The choice of reviews; None where it was not made.
     """
     main = result.main

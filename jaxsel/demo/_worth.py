@@ -1,4 +1,4 @@
-"""The demo's chapter on values: which of them finds wrong labels, and at what cost."""
+"""The demo's chapter on values: wrong labels found by each, and the time it takes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Worth:
 
     Attributes:
         curves: Share of the wrong labels found, by method.
-        seconds: Of the last call of each method, which is compiled already if there
-            were others.
+        seconds: Time of the last call of each method, which is compiled already if
+            there were others.
     """
 
     curves: Curves

@@ -76,7 +76,7 @@ def deal(
     Args:
         y: All labels, `[n]`.
         order: Rows that are left.
-        per_class: How many to take of classes 0, 1, ...
+        per_class: Number of samples to take of classes 0, 1, ...
 
     Returns:
         The rows taken, and those left after that.

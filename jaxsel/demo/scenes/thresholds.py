@@ -32,15 +32,15 @@ FILTERS = ("threshold", "cross-fitted", "per class", "quantile", "mixture")
 next three use the losses of five folds, and the last none."""
 
 TRAINED = ("no selection", "threshold", "cross-fitted", "quantile")
-"""What clients are trained on, beside clean samples alone."""
+"""Filters that clients are trained under, beside clean samples alone."""
 
 BINS = np.geomspace(1e-4, 30.0, 61)
-"""Edges of the histograms of losses; what lies outside is counted in the last ones."""
+"""Edges of the histograms of losses; losses outside are counted in the end bins."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A benchmark set with what was trained on it.
+    """Models trained on a benchmark set, and its losses under them.
 
     Attributes:
         net: Trained on all of it.
@@ -73,7 +73,7 @@ def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
 def train_bench(
     benchmark: Samples, fresh: Net, sizes: FilterSizes, key: jax.Array
 ) -> Bench:
-    """Train the models that a benchmark set gives."""
+    """Train models on a benchmark set, and on half of it."""
     keys = [jax.random.fold_in(key, i) for i in range(4)]
     x, y = benchmark
 
@@ -124,7 +124,7 @@ def filtered(
 def learn(
     scene: Federation, kept: np.ndarray, fresh: Net, sizes: FilterSizes, key: jax.Array
 ) -> tuple[FederatedRun, Net]:
-    """Train the clients on what is kept, and return the run and the last network."""
+    """Train the clients on the kept samples; return the run and the last network."""
     run = fed_avg(
         fresh.graphdef,
         fresh.params,
@@ -192,7 +192,7 @@ def begin(
 def measured(
     start: Start, scene: Federation, bench: Bench, sizes: FilterSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return what `noise_seed` does, of one ratio."""
+    """Filter and train at one noise ratio; return figures by name."""
     kept, facts = filtered(scene, bench)
     clean = scene.clean
     band = facts["crossed"].band(jax.random.key(seed), sizes.replicates)

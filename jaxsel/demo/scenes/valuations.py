@@ -26,11 +26,11 @@ class Samples:
     """Sample budgets of the values that are estimated by sampling.
 
     Attributes:
-        permutations: Of TMC-Shapley.
-        tolerance: Where its permutations end, see `jaxsel.value.tmc_shapley`.
-        passes: Of G-Shapley.
-        coalitions: Of the Banzhaf value.
-        bags: Of Data-OOB.
+        permutations: Permutations of TMC-Shapley.
+        tolerance: Truncation tolerance of `jaxsel.value.tmc_shapley`.
+        passes: Passes of G-Shapley.
+        coalitions: Coalitions of the Banzhaf value.
+        bags: Bags of Data-OOB.
     """
 
     permutations: int = 64
@@ -61,9 +61,9 @@ def retrained_methods(
     """Return the values that train a learner again and again.
 
     Args:
-        learner: What is trained. G-Shapley takes logistic regression whatever it is.
-        samples: How much each may cost.
-        only: Names of those wanted.
+        learner: The learner; G-Shapley takes logistic regression in its place.
+        samples: Sample budget of each value.
+        only: Names of the values wanted.
     """
 
     def utility(x: Any, y: Any, x_val: Any, y_val: Any) -> value.ModelUtility:
