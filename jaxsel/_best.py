@@ -55,8 +55,8 @@ def best_samples(
     if per_class and labels is not None:
         place = np.empty(len(order), np.int64)  # of each sample within its class
         for kind in np.unique(labels):
-            mine = labels[order] == kind
-            place[mine] = np.arange(mine.sum())
+            in_class = labels[order] == kind
+            place[in_class] = np.arange(in_class.sum())
         order = order[np.sort(np.argsort(place, kind="stable")[:budget])]
     order = order[:budget]
     unknown = int(np.isnan(np.asarray(values.values)[order]).sum())

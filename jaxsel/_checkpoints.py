@@ -51,11 +51,11 @@ class Checkpoints:
                 or has no sha256.
         """
         leaves, structure = jax.tree.flatten(like)
-        step, found, _ = self._read(_named(leaves))
+        step, arrays, _ = self._read(_named(leaves))
         if not step:
             return 0, like
         # Arrays of NumPy stay such.
-        order = [found[name] for name in _named(leaves)]
+        order = [arrays[name] for name in _named(leaves)]
         kept = [
             np.array(new) if isinstance(old, (np.ndarray, np.generic)) else new
             for old, new in zip(leaves, order, strict=True)
@@ -70,10 +70,10 @@ class Checkpoints:
             ValueError: If the folder holds another run, or a checkpoint that is damaged
                 or has no sha256.
         """
-        step, found, names = self._read(None)
+        step, leaves, names = self._read(None)
         if not step:
             return None
-        arrays = (np.asarray(found[name]) for name in sorted(found))
+        arrays = (np.asarray(leaves[name]) for name in sorted(leaves))
         return dict(zip(names, arrays, strict=True))
 
     def save(self, step: int, state: Any) -> None:
@@ -108,9 +108,9 @@ class Checkpoints:
                 return 0, {}, []
             step = folder.latest.step
             about = folder.metadata(step).custom_metadata
-            mine = isinstance(about, dict) and about.get("run") == self.run
-            leaves = folder.load(step, like) if mine and "sha256" in about else {}
-        if not mine:
+            same_run = isinstance(about, dict) and about.get("run") == self.run
+            leaves = folder.load(step, like) if same_run and "sha256" in about else {}
+        if not same_run:
             raise ValueError(
                 f"checkpoint {self.folder} holds a run with other data, parameters "
                 "or settings, or of another model: choose another folder"

@@ -181,9 +181,9 @@ def check_finite(
         wide = array.dtype
         if isinstance(wide, np.dtype):
             wide = np.float32 if wide.itemsize < 4 else wide.newbyteorder("=")
-        whole = numpy.isfinite(array.sum(dtype=wide))
-        check_concrete(name, whole)
-        if bool(whole):
+        sum_is_finite = numpy.isfinite(array.sum(dtype=wide))
+        check_concrete(name, sum_is_finite)
+        if bool(sum_is_finite):
             return
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
     bad = np.flatnonzero(~gather(rows) if isinstance(rows, jax.Array) else ~rows)

@@ -94,40 +94,41 @@ def short(value: Any) -> str:
 
 
 def _decode(kind: Any, value: Json, path: str) -> Any:
-    at = f"{path}." if path else ""
+    prefix = f"{path}." if path else ""
     if not isinstance(value, dict):
         raise ValueError(f"{path} must be an object, got {short(value)}")
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in value:
         if name not in fields:
-            raise ValueError(f"{at}{short(name)[1:-1]} is unknown")
+            raise ValueError(f"{prefix}{short(name)[1:-1]} is unknown")
     arguments: dict[str, Any] = {}
     for name, field in fields.items():
         omit = field.metadata.get("omit")
         if name not in value:
             if omit:
                 continue
-            raise ValueError(f"{at}{name} is missing")
-        given = value[name]
-        if omit and given is field.default:
-            raise ValueError(f"{at}{name} must not be {given}: leave it out")
-        arguments[name] = _decode_field(field, given, f"{at}{name}")
+            raise ValueError(f"{prefix}{name} is missing")
+        field_value = value[name]
+        if omit and field_value is field.default:
+            raise ValueError(f"{prefix}{name} must not be {field_value}: leave it out")
+        arguments[name] = _decode_field(field, field_value, f"{prefix}{name}")
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{at}{error}") from None
+        raise ValueError(f"{prefix}{error}") from None
 
 
-def _decode_field(field: dataclasses.Field[Any], given: Json, path: str) -> Any:
+def _decode_field(field: dataclasses.Field[Any], field_value: Json, path: str) -> Any:
     node = field.metadata.get("of")
-    if node is None or (given is None and str(field.type).endswith("| None")):
-        return given
+    if node is None or (field_value is None and str(field.type).endswith("| None")):
+        return field_value
     if not field.metadata.get("many"):
-        return _decode(node, given, path)
-    if not isinstance(given, list):
-        raise ValueError(f"{path} must be a list, got {short(given)}")
+        return _decode(node, field_value, path)
+    if not isinstance(field_value, list):
+        raise ValueError(f"{path} must be a list, got {short(field_value)}")
     return tuple(
-        _decode(node, entry, f"{path}[{index}]") for index, entry in enumerate(given)
+        _decode(node, entry, f"{path}[{index}]")
+        for index, entry in enumerate(field_value)
     )
 
 

@@ -56,8 +56,8 @@ def doubt_columns(
     labels = feature_labels(given)
     x = np.asarray(x)
     # Most columns are told by a few rows, all at once.
-    some = np.sort(x[:_FEW], axis=0)
-    likely = (some[1:] != some[:-1]).all(0) & (some == np.round(some)).all(0)
+    head = np.sort(x[:_FEW], axis=0)
+    likely = (head[1:] != head[:-1]).all(0) & (head == np.round(head)).all(0)
     numbering = [j for j in np.flatnonzero(likely).tolist() if _numbers_rows(x[:, j])]
     if numbering and x.shape[1] > 1:
         doubt(
@@ -143,8 +143,8 @@ def doubt_values(values: Any) -> None:
 def _numbers_rows(column: np.ndarray) -> bool:
     """Return whether a column has distinct whole numbers that fill a range, nearly."""
     if column.dtype.kind not in "iu":
-        some = column[:_LOOKED_AT]
-        if (some != np.round(some)).any():
+        head = column[:_LOOKED_AT]
+        if (head != np.round(head)).any():
             return False
     for part in (column[:_LOOKED_AT], column):
         if len(np.unique(part)) < len(part):

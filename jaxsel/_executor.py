@@ -202,11 +202,11 @@ class Renewed:
             if self._executor is not broken:  # another thread did it
                 return
             names = "max_workers", "mp_context", "initializer", "initargs"
-            given = {name: getattr(broken, "_" + name) for name in names}
-            made = ProcessPoolExecutor(**given)
+            arguments = {name: getattr(broken, "_" + name) for name in names}
+            replacement = ProcessPoolExecutor(**arguments)
             if self._own is not None:
                 self._own.shutdown()
-            self._own = self._executor = made
+            self._own = self._executor = replacement
 
 
 @dataclasses.dataclass

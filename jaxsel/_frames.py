@@ -53,15 +53,15 @@ def frame_array(table: Any) -> np.ndarray | None:
     """
     if not columns_of(table):
         return None
-    found: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for label, column in zip(columns_of(table) or (), _columns(table), strict=True):
         array = _numbers(column)
         if array is None:
             array = vectors(np.asarray(column), f"column {label!r}")
         if array is None:
             return None
-        found.append(array)
-    return np.column_stack(found)
+        arrays.append(array)
+    return np.column_stack(arrays)
 
 
 def feature_labels(table: Any) -> list[Any] | None:
@@ -222,15 +222,15 @@ def _numbers(column: Any) -> np.ndarray | None:
         return array
     if array.dtype.kind != "O":
         return None
-    found = np.empty(len(array))
+    values = np.empty(len(array))
     for i, value in enumerate(array):
         if isinstance(value, numbers.Real):
-            found[i] = float(value)
+            values[i] = float(value)
         elif is_missing(value):
-            found[i] = math.nan
+            values[i] = math.nan
         else:
             return None
-    return found
+    return values
 
 
 def is_missing(value: Any) -> bool:

@@ -161,12 +161,13 @@ def check_shared_labels(
     met = (place >= 0).all(axis=0).any()
     if met and arrays[0].dtype.kind not in "USO":
         return
-    mine, theirs = (
-        array[at[at >= 0]].tolist() for array, at in zip(arrays, place, strict=True)
+    first, second = (
+        array[positions[positions >= 0]].tolist()
+        for array, positions in zip(arrays, place, strict=True)
     )
-    known = set(mine)
-    absent = [label for label in theirs if label not in known]
-    spelt = {_fold_case(label): label for label in mine}
+    known = set(first)
+    absent = [label for label in second if label not in known]
+    spelt = {_fold_case(label): label for label in first}
     alike = [label for label in absent if _fold_case(label) in spelt]
     if not met:
         remedy = (
@@ -174,7 +175,7 @@ def check_shared_labels(
         )
         raise ValueError(
             f"{names[0]} and {names[1]} must share a label, but {names[0]} has "
-            f"{show_labels(mine)} and {names[1]} has {show_labels(theirs)}: {remedy}"
+            f"{show_labels(first)} and {names[1]} has {show_labels(second)}: {remedy}"
         )
     if alike:
         warnings.warn(
@@ -194,15 +195,15 @@ def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return codes[: len(a)], codes[len(a) :], len(classes)
     # As Python's numbers, which compare exactly: NumPy takes int64 beside uint64, or
     # beside floats, to float64, where neighbours above 2**53 are one.
-    found = [np.unique(array, return_inverse=True) for array in (a, b)]
-    labels = [own.tolist() for own, _ in found]
-    classes = sorted({label for own in labels for label in own})
+    uniques = [np.unique(array, return_inverse=True) for array in (a, b)]
+    labels = [distinct.tolist() for distinct, _ in uniques]
+    classes = sorted({label for distinct in labels for label in distinct})
     code = {label: i for i, label in enumerate(classes)}
-    mine, theirs = (
-        np.array([code[label] for label in own], np.int32)[inverse.reshape(-1)]
-        for own, (_, inverse) in zip(labels, found, strict=True)
+    codes_a, codes_b = (
+        np.array([code[label] for label in distinct], np.int32)[inverse.reshape(-1)]
+        for distinct, (_, inverse) in zip(labels, uniques, strict=True)
     )
-    return mine, theirs, len(classes)
+    return codes_a, codes_b, len(classes)
 
 
 def _fold_case(label: object) -> object:

@@ -18,18 +18,18 @@ def activations(function: Callable[..., Any], *args: Any) -> int:
 def _numbers(jaxpr: Any) -> int:
     total = 0
     for eqn in jaxpr.eqns:
-        own = sum(math.prod(v.aval.shape) for v in eqn.outvars)
+        outputs = sum(math.prod(v.aval.shape) for v in eqn.outvars)
         # What a call returns is among what it computes.
-        total += max(own, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
+        total += max(outputs, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
     return total
 
 
 def _jaxprs(params: Sequence[Any]) -> list[Any]:
     """Return the jaxprs among an equation's parameters, also those in tuples."""
-    found = []
+    jaxprs = []
     for param in params:
         if isinstance(param, (tuple, list)):
-            found += _jaxprs(param)
+            jaxprs += _jaxprs(param)
         elif isinstance(param, (ClosedJaxpr, Jaxpr)):
-            found.append(param)
-    return found
+            jaxprs.append(param)
+    return jaxprs

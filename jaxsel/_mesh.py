@@ -173,9 +173,9 @@ def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
     sharding = value.sharding
     if not isinstance(sharding, jax.NamedSharding) or mesh.size == 1:
         return False
-    own = sharding.mesh
-    return isinstance(own, jax.sharding.Mesh) and (
-        own.devices.ravel().tolist() == mesh.devices.ravel().tolist()
+    array_mesh = sharding.mesh
+    return isinstance(array_mesh, jax.sharding.Mesh) and (
+        array_mesh.devices.ravel().tolist() == mesh.devices.ravel().tolist()
     )
 
 
@@ -184,9 +184,9 @@ def automatic(value: jax.Array) -> jax.Array:
 
     No data moves. Explicit axes refuse gathers and sorts.
     """
-    own: Any = value.sharding
-    plain = _automatic(own.mesh.devices, own.mesh.axis_names)
-    return _relabelled(value, jax.NamedSharding(plain, own.spec))
+    sharding: Any = value.sharding
+    plain = _automatic(sharding.mesh.devices, sharding.mesh.axis_names)
+    return _relabelled(value, jax.NamedSharding(plain, sharding.spec))
 
 
 def spread(

@@ -56,14 +56,14 @@ class Form:
         Raises:
             ValueError: If one is missing.
         """
-        found = {_path(path): leaf for path, leaf in _flatten(gradient)[0]}
-        missing = [path for path in self.paths if path not in found]
+        leaves = {_path(path): leaf for path, leaf in _flatten(gradient)[0]}
+        missing = [path for path in self.paths if path not in leaves]
         if missing:
             raise ValueError(
                 f"the gradient must have the form of the selected parameters, but has "
-                f"no leaf {missing[0]!r}; it has {_listed(found)}"
+                f"no leaf {missing[0]!r}; it has {_listed(leaves)}"
             )
-        return {path: found[path] for path in self.paths}
+        return {path: leaves[path] for path in self.paths}
 
 
 @jax.tree_util.register_dataclass

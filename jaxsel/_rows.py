@@ -178,11 +178,11 @@ class Rows:
     ) -> np.ndarray:
         del copy
         if self.end is not None:
-            found = self.read(0, len(self))
+            features = self.read(0, len(self))
         else:
             parts = [part.features for part in self.chunks(4096, check=False)]
-            found = np.concatenate(parts)
-        return found if dtype is None else found.astype(dtype, copy=False)
+            features = np.concatenate(parts)
+        return features if dtype is None else features.astype(dtype, copy=False)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Return the features of a row, a slice of rows, or rows by their numbers."""
@@ -203,8 +203,8 @@ class Rows:
                 "rows must be indexed by a slice, a number, an array of numbers or a "
                 f"mask of shape ({n},), got {rows!r}"
             )
-        found = self.take(index.reshape(-1))
-        return found if index.ndim else found[0]
+        features = self.take(index.reshape(-1))
+        return features if index.ndim else features[0]
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the features of rows `start` to `stop`, `[stop - start, ...]`.
@@ -246,9 +246,9 @@ class Rows:
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             wrong = rows[(rows < -n) | (rows >= n)][0]
             raise IndexError(f"indices must be rows from 0 to {n - 1}, got {wrong}")
-        found = np.empty((len(rows), *self.source.row_shape), self.dtype)
+        features = np.empty((len(rows), *self.source.row_shape), self.dtype)
         if not len(rows):
-            return found
+            return features
         order, back = np.unique(rows % n, return_inverse=True)
         ends = np.flatnonzero(np.diff(order) != 1) + 1
         runs = (
@@ -289,8 +289,8 @@ class Rows:
         chunk_size = check_count("chunk_size", chunk_size)
         ahead = check_count("ahead", ahead, minimum=0)
         state = _as_state(start, self.n)
-        found = self._checked(chunk_size, state, check)
-        with contextlib.closing(read_ahead(found, ahead)) as chunks:
+        checked = self._checked(chunk_size, state, check)
+        with contextlib.closing(read_ahead(checked, ahead)) as chunks:
             yield from chunks
 
     def shard(self, index: int | None = None, count: int | None = None) -> Rows:

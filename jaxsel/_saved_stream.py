@@ -39,12 +39,12 @@ class SavedStream:
 
     def load(self) -> tuple[dict[str, np.ndarray], Any] | None:
         """Return the arrays and the `rest` that `save` was given, or None."""
-        found = None if self._saved is None else self._saved.load_arrays()
-        if found is None:
+        arrays = None if self._saved is None else self._saved.load_arrays()
+        if arrays is None:
             return None
-        about = json.loads(found.pop("about").tobytes())
+        about = json.loads(arrays.pop("about").tobytes())
         self.done = self._kept = int(about["done"])
-        return found, about["rest"]
+        return arrays, about["rest"]
 
     def count(self) -> bool:
         """Count a chunk; return whether to save now."""
@@ -56,6 +56,6 @@ class SavedStream:
         if self._saved is None or self.done <= self._kept:
             return
         text = json.dumps({"done": self.done, "rest": rest}).encode()
-        whole = {name: np.asarray(array) for name, array in arrays.items()}
-        self._saved.save(self.done, {**whole, "about": np.frombuffer(text, np.uint8)})
+        on_host = {name: np.asarray(array) for name, array in arrays.items()}
+        self._saved.save(self.done, {**on_host, "about": np.frombuffer(text, np.uint8)})
         self._kept = self.done

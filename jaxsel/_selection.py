@@ -59,8 +59,8 @@ class Selection:
 
     def __getitem__(self, key: Any) -> Any:
         """Return the position of the sample at a place in the order, or of several."""
-        found = self.to_numpy()[key]
-        return found if isinstance(found, np.ndarray) else int(found)
+        positions = self.to_numpy()[key]
+        return positions if isinstance(positions, np.ndarray) else int(positions)
 
     def to_numpy(self) -> np.ndarray:
         """Return the positions of the chosen samples, best first, without padding."""
@@ -76,8 +76,8 @@ class Selection:
 
         As it is where that can't be told, while traced, or of several targets.
         """
-        whole = is_readable(self.indices, self.weights, self.n_valid)
-        if not whole or self.indices.ndim != 1 or len(self) == len(self.indices):
+        readable = is_readable(self.indices, self.weights, self.n_valid)
+        if not readable or self.indices.ndim != 1 or len(self) == len(self.indices):
             return self
         # By NumPy: a slice by JAX is a program to compile for each length.
         indices, weights = (

@@ -52,8 +52,8 @@ def staged(
         for part in parts:
             part.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not there, or others wrote to it
-            for made in missing:
-                made.rmdir()
+            for directory in missing:
+                directory.rmdir()
         raise
 
 

@@ -173,9 +173,9 @@ def _numbers(
     guess = f"is read as numbers, {odd!r} as {table[odd]:g}"
     readings = [by_form.get(odd) for by_form in tables.values()]
     if None not in readings and len({*readings}) > 1 and len({*read.values()}) == 1:
-        whole = table[odd] % 1 == 0
+        integral = table[odd] % 1 == 0
         guess += ", which is a guess: the mark might be " + (
-            "the decimal one" if whole else "between thousands"
+            "the decimal one" if integral else "between thousands"
         )
     if "%" in units:
         best = f"{best}, percent".lstrip(", ")
@@ -248,8 +248,8 @@ def _dates(counts: Counter[str], form: str) -> tuple[_Table, str, str] | None:
     if other:
         texts = pd.Series({text: text.strip() for text in other}, dtype=object)
         tables.append(_days(texts, format="ISO8601"))
-        rest = texts[[text not in tables[-1] for text in other]]
-        named = rest[[_NAMED.fullmatch(text) is not None for text in rest]]
+        unread = texts[[text not in tables[-1] for text in other]]
+        named = unread[[_NAMED.fullmatch(text) is not None for text in unread]]
         if len(named):
             tables.append(_days(named, format="mixed"))
     table = {text: day for part in tables for text, day in part.items()}

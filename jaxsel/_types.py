@@ -302,10 +302,11 @@ class Values:
 
     def _merge_one(self, other: Values) -> Values:
         for name in ("method", "reduce"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
+            setting, other_setting = getattr(self, name), getattr(other, name)
+            if setting != other_setting:
                 raise ValueError(
-                    f"cannot merge values whose {name} differs: {mine!r} and {theirs!r}"
+                    f"cannot merge values whose {name} differs: {setting!r} and "
+                    f"{other_setting!r}"
                 )
         if len(self) != len(other):
             raise ValueError(

@@ -207,10 +207,10 @@ def _check_length(size: int, max_bytes: int) -> None:
 def check_fields(name: str, fields: Any, names: set[str]) -> None:
     """Refuse a JSON object that lacks fields, or has others."""
     if not isinstance(fields, dict) or set(fields) != names:
-        found = sorted(fields) if isinstance(fields, dict) else fields
+        shown = sorted(fields) if isinstance(fields, dict) else fields
         raise ValueError(
             f"{name} must have the fields {', '.join(sorted(names))}, got "
-            f"{str(found)[:200]!r}"
+            f"{str(shown)[:200]!r}"
         )
 
 
