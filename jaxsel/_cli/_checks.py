@@ -39,8 +39,8 @@ def recorded() -> Iterator[list[str]]:
 
 def same_inputs(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line if TRAIN and VAL are the same file, by their sums."""
-    found = {entry["role"]: entry for entry in inputs}
-    train, val = found.get("train", {}), found.get("val", {})
+    by_role = {entry["role"]: entry for entry in inputs}
+    train, val = by_role.get("train", {}), by_role.get("val", {})
     sums = train.get("sha256"), val.get("sha256")
     arrays = train.get("array"), val.get("array")
     if None in sums or sums[0] != sums[1] or arrays[0] != arrays[1]:

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out)
     names = [_TABLE, *([_PAGE, _NUMBERS] if report else []), _MANIFEST]
     files = [folder / name for name in names]
-    given = (args.table, args.labels, args.features, args.pred_probs)
-    sources = [source for source in given if source is not None]
+    inputs = (args.table, args.labels, args.features, args.pred_probs)
+    sources = [source for source in inputs if source is not None]
     if folder.is_dir():
         check_outputs(files, inputs=sources, force=args.force)
     elif folder.exists():
@@ -288,7 +288,7 @@ def _find(
     try:
         with recorded() as caught:
             ignore_failures()
-            found = jaxsel.find_label_errors(
+            label_errors = jaxsel.find_label_errors(
                 features,
                 data.y,
                 pred_probs=probs,
@@ -304,7 +304,7 @@ def _find(
         if re.match(r"[xy]\b", str(error)) is None:
             raise
         raise ValueError(f"{error}{names}") from error
-    return found, caught
+    return label_errors, caught
 
 
 def _check_scales(features: np.ndarray) -> list[str]:
@@ -405,7 +405,7 @@ def _write_report(
 
 def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
     """Return the manifest's entries of the input files."""
-    own: Callable[[], dict[str, Any]] = (
+    digest_table: Callable[[], dict[str, Any]] = (
         (lambda: fingerprint_dataset(data))
         if data.name
         else (lambda: fingerprint(args.table))
@@ -416,7 +416,7 @@ def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
             "source": args.table,
             "x_shape": list(data.x.shape),
             "y_shape": list(data.y.shape),
-            **own(),
+            **digest_table(),
         }
     ]
     for role in ("labels", "features", "pred_probs"):

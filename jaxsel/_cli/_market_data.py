@@ -142,10 +142,10 @@ def leave_out_predictions(args: argparse.Namespace, encode: Encoding) -> None:
         )
     if args.columns is None and column not in args.drop:
         args.drop = [*args.drop, column]
-        said = (
+        message = (
             f"column {column!r} of {args.data} holds the predictions, and is no feature"
         )
-        _tell([said], encode)
+        _tell([message], encode)
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:

@@ -175,7 +175,7 @@ def _load(
     """
     from jaxsel.market import Answer
 
-    found: dict[str, Answer] = {}
+    by_path: dict[str, Answer] = {}
     damaged: dict[str, str] = {}
     for path in args.answers:
         try:
@@ -183,12 +183,12 @@ def _load(
         except (ValueError, OSError) as error:
             damaged[path] = str(error)
             continue
-        if path in found:
+        if path in by_path:
             damaged[path] = (
                 f"{path} is refused: owner {answer.owner!r} has answered already"
             )
-        found[path] = answer
-    answers, refused = trainer.admit(found, reach=args.reach)
+        by_path[path] = answer
+    answers, refused = trainer.admit(by_path, reach=args.reach)
     refused |= damaged
     order = dict.fromkeys(path for path in args.answers if path in refused)
     return answers, {path: refused[path] for path in order}

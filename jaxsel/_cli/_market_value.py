@@ -245,8 +245,8 @@ def _reveal(args: argparse.Namespace) -> None:
     from jaxsel.market import Survivors
 
     def step(owner: ValueOwner, asked: Valuation) -> Any:
-        left = Survivors.load(args.sent, asked, max_bytes=args.max_bytes)
-        return owner.reveal(left)
+        survivors = Survivors.load(args.sent, asked, max_bytes=args.max_bytes)
+        return owner.reveal(survivors)
 
     _secret_step(args, step)
 
@@ -275,11 +275,11 @@ def _close(args: argparse.Namespace) -> None:
     from jaxsel.market import Valuation
 
     asked = Valuation.load(args.asked, max_bytes=args.max_bytes)
-    left = asked.survivors(_load(args, Counted, args.sent))
-    manifest = _publish(args, started, {out: left.save}, (), ("asked",), args.sent)
-    gone = [name for name in asked.owners if name not in left.owners]
+    survivors = asked.survivors(_load(args, Counted, args.sent))
+    manifest = _publish(args, started, {out: survivors.save}, (), ("asked",), args.sent)
+    gone = [name for name in asked.owners if name not in survivors.owners]
     say(
-        f"{len(left.owners)} owners are left"
+        f"{len(survivors.owners)} owners are left"
         + (f"; nothing has come of {', '.join(gone)}" if gone else ""),
         f"Wrote {out}, {manifest}",
     )

@@ -159,12 +159,12 @@ def fingerprint_files(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
     """
     shards = [{"file": os.path.relpath(f, folder), **fingerprint(f)} for f in files]
     sums = [shard["sha256"] for shard in shards]
-    found: dict[str, Any] = {"bytes": sum(shard["bytes"] for shard in shards)}
+    entry: dict[str, Any] = {"bytes": sum(shard["bytes"] for shard in shards)}
     if None in sums:
-        found |= {"sha256": None, "note": "not hashed: files above 1 GiB"}
+        entry |= {"sha256": None, "note": "not hashed: files above 1 GiB"}
     else:
-        found["sha256"] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
-    return {**found, "shards": shards}
+        entry["sha256"] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    return {**entry, "shards": shards}
 
 
 def fingerprint_dataset(data: Dataset) -> dict[str, Any]:

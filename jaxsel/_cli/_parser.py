@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         self, args: Any = None, namespace: Any = None
     ) -> Any:
         """Parse as argparse does; refuse unknown arguments, naming this command."""
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [
                 name for action in self._actions for name in action.option_strings
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
             if unknown[0].startswith("-"):
                 self.error(f"there is no option {unknown[0]}{guess}")
             self.error(f"{unknown[0]!r} is one argument too many{guess}")
-        return found, unknown
+        return parsed, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Convert as argparse does; errors name the type of number; refuse NaN."""

@@ -148,7 +148,7 @@ def _search(args: argparse.Namespace) -> None:
         _check_phases(out)
     from jaxsel.proxy import PAPER_SCHEDULES, Network, search_schedule
 
-    rehearsal, seen = _rehearse(args, rehearsal_folder)
+    rehearsal, facts = _rehearse(args, rehearsal_folder)
     link = Network(bandwidth=1e6 * args.bandwidth, latency=args.latency / 1000)
     front = search_schedule(
         rehearsal,
@@ -172,9 +172,9 @@ def _search(args: argparse.Namespace) -> None:
         f"{name} is not on the front: {why}" for name, why in rehearsal.failures.items()
     ]
     bought = front.bought
-    if seen["bootstrap"] < bought:
+    if facts["bootstrap"] < bought:
         checks.append(
-            f"each run learned from {seen['bootstrap']} labelled texts, and the real "
+            f"each run learned from {facts['bootstrap']} labelled texts, and the real "
             f"bootstrap set has {bought}: proxies will rank better than here. More "
             "--samples come nearer"
         )
@@ -192,7 +192,7 @@ def _search(args: argparse.Namespace) -> None:
         command=args.command_line,
         config=config,
         started=started,
-        inputs=[seen["input"]],
+        inputs=[facts["input"]],
         seeds=list(range(args.seeds)),
         checks=checks,
     )
@@ -304,10 +304,10 @@ def _rehearse(
         progress=show_progress(),
     )
     every = Samples(tokenize(texts, target.tokenizer, length=args.length), features)
-    own = np.arange(args.samples, wanted)
+    distil_rows = np.arange(args.samples, wanted)
     # As many labels as will be bought, as far as they reach: training takes longest.
     labelled = min(round(args.bootstrap * args.pool), args.samples // 5)
-    found = rehearse(
+    rehearsal = rehearse(
         every.take(np.arange(args.samples)),
         labels[: args.samples],
         default_candidates(target),
@@ -316,9 +316,9 @@ def _rehearse(
         seeds=args.seeds,
         bootstrap=labelled / args.samples,
         kind=args.kind,
-        distil=every.take(own) if len(own) else None,
+        distil=every.take(distil_rows) if len(distil_rows) else None,
         folder=folder,
         progress=show_progress(),
     )
     facts = {"role": "data", "source": args.data, **fingerprint_dataset(data)}
-    return found, {"bootstrap": labelled, "input": facts}
+    return rehearsal, {"bootstrap": labelled, "input": facts}

@@ -377,8 +377,10 @@ def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
         column = column.astype(column.cat.categories.dtype)
     if not pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(object)
-    whole = pd.api.types.is_integer_dtype(column) or pd.api.types.is_bool_dtype(column)
-    return column.to_numpy(np.int64 if whole else np.float64)
+    integral = pd.api.types.is_integer_dtype(column) or pd.api.types.is_bool_dtype(
+        column
+    )
+    return column.to_numpy(np.int64 if integral else np.float64)
 
 
 def _why_not(path: str, error: Exception) -> str:

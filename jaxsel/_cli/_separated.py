@@ -202,9 +202,9 @@ def _head(path: str, encoding: str) -> _Layout:
     named = False
     if comments:
         # The last may name the columns, as numpy.savetxt writes them.
-        rest = lines[skip + comments - 1 :]
-        guess = separator or _separator(path, rest)
-        first, *others = csv.reader(rest, delimiter=guess)
+        table_lines = lines[skip + comments - 1 :]
+        guess = separator or _separator(path, table_lines)
+        first, *others = csv.reader(table_lines, delimiter=guess)
         named = bool(others) and len(first) == len(others[0]) and _has_number(others[0])
         skip += comments - named
         doubt(

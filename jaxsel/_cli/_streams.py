@@ -119,13 +119,16 @@ def valued_in_chunks(
     """Return `function` for VAL in rows: it values TRAIN a chunk of VAL at a time."""
     from jaxsel import streamed_values
 
-    some = {"chunk_size": args.chunk_size, "checkpoint_every": args.checkpoint_every}
+    chunking = {
+        "chunk_size": args.chunk_size,
+        "checkpoint_every": args.checkpoint_every,
+    }
     return functools.partial(
         streamed_values,
         function if scale is None else _Scaled(function, *scale),
         **options,
         checkpoint=args.checkpoint,
-        **{name: value for name, value in some.items() if value is not None},
+        **{name: value for name, value in chunking.items() if value is not None},
     )
 
 
@@ -172,8 +175,8 @@ def _fingerprint(source: str) -> dict[str, Any]:
     files = sorted(
         Path(place, name) for place, _, names in os.walk(path) for name in names
     )
-    found = fingerprint_files(path, files)
-    return {**found, "shards": len(found["shards"])}
+    entry = fingerprint_files(path, files)
+    return {**entry, "shards": len(entry["shards"])}
 
 
 def _kind(args: argparse.Namespace) -> tuple[str, list[Path]]:

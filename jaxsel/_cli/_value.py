@@ -146,11 +146,11 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
     """Return the function to call, and all its options, defaults included."""
     import jaxsel
 
-    given = {name: getattr(args, name) for name in OPTIONS}
+    user_options = {name: getattr(args, name) for name in OPTIONS}
     retrains = args.method in RETRAINING
     if retrains:
         names = ("alpha", "beta") if args.method == "beta_shapley" else ()
-        wrong = [name for name, value in given.items() if value is not None]
+        wrong = [name for name, value in user_options.items() if value is not None]
         wrong = [name for name in wrong if name not in names]
         wrong += ["hybrid"] if args.hybrid else []
     else:
@@ -162,13 +162,15 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
         return retraining(args)
     function = getattr(jaxsel, args.method)
     parameters = inspect.signature(function).parameters
-    given = {name: value for name, value in given.items() if value is not None}
+    user_options = {
+        name: value for name, value in user_options.items() if value is not None
+    }
     options = {}
     for name in OPTIONS:
         if name in parameters:
-            options[name] = given.pop(name, parameters[name].default)
+            options[name] = user_options.pop(name, parameters[name].default)
     options["method"] = "hybrid" if args.hybrid else "exact"
-    wrong = list(given)
+    wrong = list(user_options)
     if args.hybrid and args.method == "knn_regression_shapley":
         wrong.append("hybrid")
     if wrong:
@@ -217,14 +219,14 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
 
     from jaxsel import make_mesh
 
-    found = jax.devices()
-    wanted = len(found) if devices == "all" else int(devices)
-    if not 1 <= wanted <= len(found):
+    available = jax.devices()
+    wanted = len(available) if devices == "all" else int(devices)
+    if not 1 <= wanted <= len(available):
         raise ValueError(
-            f"--devices must be from 1 to {len(found)}, the number of devices here, or "
-            f"all, got {wanted}"
+            f"--devices must be from 1 to {len(available)}, the number of devices "
+            f"here, or all, got {wanted}"
         )
-    return (None if wanted == 1 else make_mesh(found[:wanted])), wanted
+    return (None if wanted == 1 else make_mesh(available[:wanted])), wanted
 
 
 def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
