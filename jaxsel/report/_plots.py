@@ -200,13 +200,15 @@ def plot_images(
             f"images must have shape [n, height, width], got {images.shape}"
         )
     n_rows = -(-len(images) // columns)
-    for name, given, length in (
+    for name, argument, length in (
         ("captions", captions, len(images)),
         ("marked", marked, len(images)),
         ("rows", rows, n_rows),
     ):
-        if given is not None and np.shape(given) != (length,):
-            raise ValueError(f"{name} must have length {length}, got {np.shape(given)}")
+        if argument is not None and np.shape(argument) != (length,):
+            raise ValueError(
+                f"{name} must have length {length}, got {np.shape(argument)}"
+            )
     low, high = images.min(), images.max()
     # Laid out by hand, so that a long caption does not shrink the images.
     gap = 0.08 * size
@@ -226,13 +228,13 @@ def plot_images(
             ax.imshow(image, vmin=low, vmax=high)
             if captions is not None:
                 stands_out = marked is not None and np.asarray(marked)[i]
-                at = {"transform": ax.transAxes, "ha": "center", "va": "top"}
+                text_style = {"transform": ax.transAxes, "ha": "center", "va": "top"}
                 color = MARKED if stands_out else INK
-                ax.text(0.5, -0.05, captions[i], fontsize=8, color=color, **at)
+                ax.text(0.5, -0.05, captions[i], fontsize=8, color=color, **text_style)
             if rows is not None and i % columns == 0:
                 name = rows[i // columns].replace(" ", "\n")
-                at = {"transform": ax.transAxes, "ha": "right", "va": "center"}
-                ax.text(-0.12, 0.5, name, fontsize=9, **at)
+                text_style = {"transform": ax.transAxes, "ha": "right", "va": "center"}
+                ax.text(-0.12, 0.5, name, fontsize=9, **text_style)
     return figure
 
 

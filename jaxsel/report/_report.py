@@ -54,13 +54,13 @@ class Report:
             TypeError: If a chapter's data does not fit into JSON.
             ValueError: If `SOURCE_DATE_EPOCH` is not a count of seconds.
         """
-        made = origin()
+        stamp = origin()
         contents = {
             "report.html": render(
-                self.title, self.summary, self.chapters, made, self.story
+                self.title, self.summary, self.chapters, stamp, self.story
             ),
             "report.json": json.dumps(
-                _plain_report(self, made), indent=1, allow_nan=False
+                _plain_report(self, stamp), indent=1, allow_nan=False
             ),
         }
         folder = Path(folder)
@@ -71,7 +71,7 @@ class Report:
         return page, numbers
 
 
-def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
+def _plain_report(report: Report, stamp: Origin) -> dict[str, Any]:
     chapters = []
     for chapter in report.chapters:
         tables = [
@@ -100,7 +100,7 @@ def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
         "title": report.title,
         "summary": report.summary,
         "story": [b if isinstance(b, str) else b.alt for b in report.story],
-        **dataclasses.asdict(made),
+        **dataclasses.asdict(stamp),
         "chapters": chapters,
     }
 
