@@ -83,15 +83,15 @@ def draw_market(
     keys = [jax.random.fold_in(key, i) for i in range(4)]
     x, y, n_classes = data.as_features(), data.y, data.n_classes
     weak = np.sort(jax.random.permutation(keys[0], n_classes)[:n_weak])
-    left = np.asarray(jax.random.permutation(keys[1], len(y)))
+    remaining = np.asarray(jax.random.permutation(keys[1], len(y)))
     is_weak = np.isin(y, weak)
 
     def take(n: int, among: np.ndarray) -> np.ndarray:
-        nonlocal left
-        taken = left[among[left]][:n]
+        nonlocal remaining
+        taken = remaining[among[remaining]][:n]
         if len(taken) < n:
             raise ValueError(f"data must hold more images, got {len(y)}")
-        left = left[~np.isin(left, taken)]
+        remaining = remaining[~np.isin(remaining, taken)]
         return taken
 
     anything = np.ones(len(y), bool)
@@ -103,13 +103,13 @@ def draw_market(
     small, wrong_classes = take(sizes[4], is_weak), take(sizes[3], ~is_weak)
     clean, wrong_labels, corrupted = (take(n, anything) for n in sizes[:3])
 
-    given, _ = flip_labels(keys[2], y[wrong_labels], 0.7, n_classes=n_classes)
+    flipped, _ = flip_labels(keys[2], y[wrong_labels], 0.7, n_classes=n_classes)
     images = x[corrupted].reshape(-1, *data.x.shape[1:])
     noisy, _ = gaussian_noise(keys[3], images, scale=0.5)
     rows = np.concatenate([clean, wrong_labels, corrupted, wrong_classes, small])
     owner = np.repeat(np.arange(len(OWNERS)), sizes)
     x_offered, y_offered = x[rows], y[rows]
-    y_offered[owner == OWNERS.index("wrong labels")] = given
+    y_offered[owner == OWNERS.index("wrong labels")] = flipped
     x_offered[owner == OWNERS.index("corrupted pixels")] = np.reshape(
         noisy, (len(noisy), -1)
     )

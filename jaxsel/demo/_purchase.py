@@ -254,13 +254,13 @@ def _gallery(
 ) -> Gallery:
     rows = []
     for o in range(len(OWNERS)):
-        mine = np.flatnonzero(market.owner == o)
-        mine = mine[np.argsort(-values[mine], kind="stable")]
-        rows.append([mine[:columns], mine[-columns:]])
-    at = np.array(rows)
+        owned = np.flatnonzero(market.owner == o)
+        owned = owned[np.argsort(-values[owned], kind="stable")]
+        rows.append([owned[:columns], owned[-columns:]])
+    indices = np.array(rows)
     return Gallery(
-        images=market.x[at].reshape(*at.shape, *shape),
-        given=market.y[at],
-        true=market.y_true[at],
-        values=values[at],
+        images=market.x[indices].reshape(*indices.shape, *shape),
+        given=market.y[indices],
+        true=market.y_true[indices],
+        values=values[indices],
     )

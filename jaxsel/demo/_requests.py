@@ -130,7 +130,7 @@ def requests_chapter(result: Requests) -> Chapter:
         f"{NAMES[how]} {averaged('.2f', result.spearman[:, j])}"
         for j, how in enumerate(METHODS)
     ]
-    found = [
+    first_counts = [
         f"{firsts(result.accuracy[:, j], result.everything)} by {NAMES[how]}"
         for j, how in enumerate(METHODS)
     ]
@@ -162,7 +162,7 @@ def requests_chapter(result: Requests) -> Chapter:
         + " Spearman's correlation with the order by full information, mean over "
         f"seeds: {'; '.join(correlations)}. Runs of {len(result.seeds)} in which the "
         "owner that is best by full information comes first, alone: "
-        f"{listed(found)}.",
+        f"{listed(first_counts)}.",
     )
     return Chapter(
         title=finding(

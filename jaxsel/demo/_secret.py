@@ -138,7 +138,7 @@ def secure_phase(python: str | None = None) -> SecurePhase:
 
 def _installed(name: str) -> bool:
     needed = ("mpc_bridge", "safetensors", name)
-    return all(importlib.util.find_spec(each) is not None for each in needed)
+    return all(importlib.util.find_spec(module) is not None for module in needed)
 
 
 def run_private(
@@ -215,9 +215,9 @@ def _side(result: Any) -> Side:
     return Side(
         sent=total.sent / 1e6,
         received=(total.bytes - total.sent) / 1e6,
-        opened=tuple(each.opened for each in result.reveals),
-        recovered=tuple(each.recovered for each in result.reveals),
-        attacked=tuple(each.rows for each in result.reveals),
+        opened=tuple(reveal.opened for reveal in result.reveals),
+        recovered=tuple(reveal.recovered for reveal in result.reveals),
+        attacked=tuple(reveal.rows for reveal in result.reveals),
         seconds=result.seconds,
         working=total.seconds,
     )
@@ -245,8 +245,10 @@ def sides_table(run: PrivateRun, *, offered: int) -> Table:
             "where each row ranks, and nothing that is in it",
             _phases(
                 [
-                    _recovered(found, rows)
-                    for found, rows in zip(data.recovered, data.attacked, strict=True)
+                    _recovered(correlation, rows)
+                    for correlation, rows in zip(
+                        data.recovered, data.attacked, strict=True
+                    )
                 ]
             ),
         ),
@@ -268,11 +270,11 @@ def sides_table(run: PrivateRun, *, offered: int) -> Table:
     )
 
 
-def _phases(said: Sequence[str]) -> str:
-    return "; ".join(f"phase {i + 1}: {each}" for i, each in enumerate(said))
+def _phases(texts: Sequence[str]) -> str:
+    return "; ".join(f"phase {i + 1}: {text}" for i, text in enumerate(texts))
 
 
-def _recovered(found: float | None, rows: int) -> str:
-    if found is None:
+def _recovered(correlation: float | None, rows: int) -> str:
+    if correlation is None:
         return "not attacked, too few samples"
-    return f"a ranking, rank correlation {found:.2f} ({rows:,} samples attacked)"
+    return f"a ranking, rank correlation {correlation:.2f} ({rows:,} samples attacked)"

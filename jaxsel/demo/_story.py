@@ -81,13 +81,13 @@ def _figure(result: Purchase, budget: int, offered: int) -> Figure:
         ax.grid(visible=False, axis="y")
         ax.set(xlabel="New digits read right", xlim=(0, 1))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    told = "; ".join(
+    accuracies = "; ".join(
         f"{name} {mean:.1%}" for name, (mean, _) in zip(rows, bars, strict=True)
     )
     seeds = len(result.seeds)
     return Figure(
         plot=figure,
-        alt=f"Accuracy on new digits: {told}.",
+        alt=f"Accuracy on new digits: {accuracies}.",
         caption=f"Accuracy by what was bought: mean of {seeds} repetitions, each with "
         "other digits; lines are one standard deviation.",
     )

@@ -157,9 +157,9 @@ def _dealt(y: np.ndarray, of_class: np.ndarray, rng: np.random.Generator) -> np.
     """Return which client of its class gets each sample, in uneven shares."""
     clients = np.empty(len(y), int)
     for c in range(int(of_class.max()) + 1):
-        own, rows = np.flatnonzero(of_class == c), np.flatnonzero(y == c)
-        shares = rng.dirichlet(np.full(len(own), _EVENNESS))
-        clients[rows] = rng.choice(own, len(rows), p=shares)
+        candidates, rows = np.flatnonzero(of_class == c), np.flatnonzero(y == c)
+        shares = rng.dirichlet(np.full(len(candidates), _EVENNESS))
+        clients[rows] = rng.choice(candidates, len(rows), p=shares)
     return clients
 
 

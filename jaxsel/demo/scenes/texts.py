@@ -168,7 +168,7 @@ TUNING = Training(6, 16, 1e-4)
 
 def tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
     """Return the target, fine-tuned on some texts."""
-    found = finetune(
+    result = finetune(
         texts.target.graphdef,
         texts.target.params,
         texts.inputs(rows),
@@ -176,4 +176,4 @@ def tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
         key=key,
         **dataclasses.asdict(TUNING),
     )
-    return dataclasses.replace(texts.target, params=found.params)
+    return dataclasses.replace(texts.target, params=result.params)

@@ -82,12 +82,12 @@ def train_bench(
         return lambda *samples: losses_of(net, samples)
 
     order = np.asarray(jax.random.permutation(keys[0], len(y)))
-    one, other = np.array_split(order, 2)
-    half = fresh.trained(x[one], y[one], sizes.fit, keys[1])
+    first, second = np.array_split(order, 2)
+    half = fresh.trained(x[first], y[first], sizes.fit, keys[1])
     return Bench(
         net=fresh.trained(x, y, sizes.fit, keys[2]),
         half=half,
-        held_out=losses_of(half, take(benchmark, other)),
+        held_out=losses_of(half, take(benchmark, second)),
         folds=cross_fitted_losses(fit, x, y, folds=sizes.folds, key=keys[3]),
     )
 
@@ -96,20 +96,20 @@ def filtered(
     scene: Federation, bench: Bench
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return which samples each of `FILTERS` keeps, and facts about the first two."""
-    halves, whole = (losses_of(net, scene.samples) for net in (bench.half, bench.net))
+    halves, full = (losses_of(net, scene.samples) for net in (bench.half, bench.net))
     names = np.unique(scene.clients)
     server = federated_threshold(
         bench.held_out, {str(c): halves[scene.clients == c] for c in names}
     )
-    crossed = loss_threshold(bench.folds, whole)
+    crossed = loss_threshold(bench.folds, full)
     labels = scene.samples[1]
-    by_class = class_thresholds(bench.folds, scene.benchmark[1], whole, labels)
+    by_class = class_thresholds(bench.folds, scene.benchmark[1], full, labels)
     kept = {
         "threshold": server.verdict.keeps(halves),
-        "cross-fitted": crossed.keeps(whole),
-        "per class": by_class.keeps(whole, labels),
-        "quantile": whole <= quantile_threshold(bench.folds),
-        "mixture": whole <= mixture_threshold(whole),
+        "cross-fitted": crossed.keeps(full),
+        "per class": by_class.keeps(full, labels),
+        "quantile": full <= quantile_threshold(bench.folds),
+        "mixture": full <= mixture_threshold(full),
     }
     sent = [len(counts) for asked in server.answers.values() for _, counts in asked]
     return kept, {
@@ -117,7 +117,7 @@ def filtered(
         "rounds_asked": np.array(server.round),
         "bytes_sent": np.array(4 * max(sent)),
         "crossed": crossed,
-        "losses": whole,
+        "losses": full,
     }
 
 

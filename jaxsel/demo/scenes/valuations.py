@@ -51,8 +51,8 @@ def knn_methods(*, k: int = 5, foreign: bool = False) -> dict[str, Valuation]:
         return call
 
     functions = jaxsel.knn_shapley, jaxsel.knn_banzhaf, jaxsel.knn_loo
-    found = {name: by(f) for name, f in zip(KNN, functions, strict=True)}
-    return found | ({MAX: by(jaxsel.knn_shapley, reduce="max")} if foreign else {})
+    methods = {name: by(f) for name, f in zip(KNN, functions, strict=True)}
+    return methods | ({MAX: by(jaxsel.knn_shapley, reduce="max")} if foreign else {})
 
 
 def retrained_methods(
@@ -109,5 +109,5 @@ def retrained_methods(
 
 def figure_of(curves: Curves, methods: tuple[str, ...], name: str) -> Figure:
     """Draw the curves of some methods under another name."""
-    some = {m: curves.curves[m] for m in methods if m in curves.curves}
-    return dataclasses.replace(curves, name=name, curves=some).figure()
+    chosen = {m: curves.curves[m] for m in methods if m in curves.curves}
+    return dataclasses.replace(curves, name=name, curves=chosen).figure()
