@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._interrupt import quiet_interrupts as _quiet_interrupts
 
-_quiet_interrupts()  # before what takes seconds to import
+_quiet_interrupts()  # before imports that take seconds
 
 # ruff: noqa: E402
 from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh

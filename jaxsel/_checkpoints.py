@@ -54,7 +54,7 @@ class Checkpoints:
         step, arrays, _ = self._read(_named(leaves))
         if not step:
             return 0, like
-        # Arrays of NumPy stay such.
+        # NumPy arrays are restored as NumPy arrays.
         order = [arrays[name] for name in _named(leaves)]
         kept = [
             np.array(new) if isinstance(old, (np.ndarray, np.generic)) else new
@@ -102,7 +102,7 @@ class Checkpoints:
 
     def _read(self, like: Any) -> tuple[int, dict[str, Any], list[str]]:
         """Return the newest step, 0 if there is none, its leaves, and their names."""
-        # Of what is damaged, orbax and tensorstore raise errors of many kinds.
+        # Orbax and tensorstore raise errors of many kinds for damaged files.
         with self._naming_damage(), self._open() as folder:
             if folder.latest is None:
                 return 0, {}, []

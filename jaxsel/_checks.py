@@ -176,10 +176,12 @@ def check_finite(
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return
     numpy = jnp if isinstance(array, jax.Array) else np
-    # The sum is finite if every entry is, unless it overflows: only then look closer.
+    # If the sum is finite, every entry is; the reverse fails if the sum overflows, so
+    # only then test the entries, which takes a mask of the array's size.
     with np.errstate(over="ignore", invalid="ignore"):
         wide = array.dtype
         if isinstance(wide, np.dtype):
+            # Sums of float16 overflow from 65504 on.
             wide = np.float32 if wide.itemsize < 4 else wide.newbyteorder("=")
         sum_is_finite = numpy.isfinite(array.sum(dtype=wide))
         check_concrete(name, sum_is_finite)
@@ -225,7 +227,7 @@ def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     dtype = float_type(array)
     if not isinstance(array, jax.Array):
         array = as_type(array, dtype)
-    # The type is named although it has it: without, JAX copies NumPy arrays twice.
+    # The dtype is passed although it is right: else JAX copies NumPy arrays twice.
     return jnp.asarray(array, dtype)
 
 

@@ -55,7 +55,7 @@ def doubt_columns(
         return
     labels = feature_labels(given)
     x = np.asarray(x)
-    # Most columns are told by a few rows, all at once.
+    # A few rows rule out most columns, vectorised: ids are distinct whole numbers.
     head = np.sort(x[:_FEW], axis=0)
     likely = (head[1:] != head[:-1]).all(0) & (head == np.round(head)).all(0)
     numbering = [j for j in np.flatnonzero(likely).tolist() if _numbers_rows(x[:, j])]

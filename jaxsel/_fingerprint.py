@@ -118,7 +118,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     elif isinstance(thing, types.FunctionType):
         yield from _of_function(thing)
     elif isinstance(thing, types.CodeType):
-        # Not its lines, nor the file's name: those say where it stands.
+        # Without line numbers and file name, which depend on its place.
         yield from (thing.co_code, thing.co_names, thing.co_varnames, thing.co_consts)
     elif hasattr(thing, "__wrapped__"):  # such as by jax.jit
         yield thing.__wrapped__

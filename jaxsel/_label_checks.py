@@ -155,6 +155,7 @@ def check_shared_labels(
         ValueError: If no label is shared.
     """
     arrays = [np.asarray(labels) for labels in (y, y_val)]
+    # A row of each class in either array, -1 if it has none (the last write wins).
     place = np.full((2, max(codes.max(), codes_val.max()) + 1), -1)
     place[0, codes] = np.arange(len(codes))
     place[1, codes_val] = np.arange(len(codes_val))
@@ -193,8 +194,8 @@ def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarra
         classes, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
         codes = codes.astype(np.int32).reshape(-1)
         return codes[: len(a)], codes[len(a) :], len(classes)
-    # As Python's numbers, which compare exactly: NumPy takes int64 beside uint64, or
-    # beside floats, to float64, where neighbours above 2**53 are one.
+    # Python numbers compare exactly. NumPy promotes int64 beside uint64, or beside
+    # floats, to float64, which merges neighbours above 2**53.
     uniques = [np.unique(array, return_inverse=True) for array in (a, b)]
     labels = [distinct.tolist() for distinct, _ in uniques]
     classes = sorted({label for distinct in labels for label in distinct})

@@ -19,7 +19,7 @@ def _numbers(jaxpr: Any) -> int:
     total = 0
     for eqn in jaxpr.eqns:
         outputs = sum(math.prod(v.aval.shape) for v in eqn.outvars)
-        # What a call returns is among what it computes.
+        # The outputs of a call are among its inner results: count the larger only.
         total += max(outputs, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
     return total
 

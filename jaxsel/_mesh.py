@@ -134,6 +134,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
     """Return the array, copied if unaligned, so that JAX on CPUs can alias it."""
     if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
         return array
+    # NumPy aligns to 16 bytes only: allocate more, and start at a multiple of 64.
     room = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

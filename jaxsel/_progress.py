@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 _AFTER = 1.0  # seconds of compiling that go unmentioned
 _LOOK = 0.2  # seconds between two looks
 
-# JAX tells when each of these has ended, and compiles at once what it has lowered.
+# JAX reports the end of each of these events; compilation starts when lowering ends.
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 

@@ -29,7 +29,7 @@ def origin(x: np.ndarray) -> np.ndarray:
     """
     zero = np.zeros(x.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):  # too large for float32 anyway
-        # Some rows tell of most columns that they are not.
+        # A sample of rows rules most columns out; half of `_FAR` allows for its error.
         sample = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64)
         likely = np.flatnonzero(np.abs(sample.mean(0)) > _FAR / 2 * sample.std(0))
         columns = x[:, likely].astype(np.float64)

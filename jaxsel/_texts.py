@@ -22,7 +22,7 @@ _GAPS = frozenset(
     + ["null", "none", "nil", "missing", "unknown", "#value!", "#div/0!", "0000-00-00"]
 )
 _NEARLY = 0.95  # share of the texts that must be read: the others become gaps
-_MOSTLY = 0.8  # from here on it is said that a column is nearly of numbers
+_MOSTLY = 0.8  # share from which on a message says that a column is nearly numeric
 _FEW = 20  # distinct texts up to which a column may have codes rather than numbers
 
 _SIGNS = str.maketrans(

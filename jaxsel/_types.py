@@ -49,8 +49,8 @@ class Provenance(NamedTuple):
     jax.tree_util.register_dataclass,
     data_fields=("values", "count", "m2", "error_bound"),
     meta_fields=("method", "reduce", "index"),
-    # Known of a result, not of what a transformation makes of it; and it must not make
-    # trees differ, or programs be compiled again.
+    # Dropped: transformed arrays have another origin, and as static metadata it would
+    # make tree structures differ and programs recompile.
     drop_fields=("provenance",),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -326,13 +326,17 @@ class Values:
         bounds = _both(self.error_bound, other.error_bound, a, b)
         m2 = None
         if self.reduce == "mean":
-            # Of no samples the mean is NaN, and the other one counts.
+            # A mean of no samples is NaN: replace it, as its weight is 0.
             a, b = np.where(n_a == 0, b, a), np.where(n_b == 0, a, b)
+            # Pairwise update of mean and m2 (Chan, Golub & LeVeque 1983), in float64:
+            # sums of squares would cancel.
             delta = b - a
             values = a + delta * (n_b / total)
             if self.m2 is not None and other.m2 is not None:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
                 m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / total), dtype)
+            # Triangle inequality: the error of a weighted mean is at most that mean of
+            # the bounds.
             bound = None if bounds is None else (n_a * bounds[0] + n_b * bounds[1])
             if bound is not None:
                 bound = _round_up(bound / total, values, dtype)
@@ -437,5 +441,7 @@ def _both(
 
 def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
     """Widen a bound by the rounding error of the values, and of itself."""
+    # Rounding to `dtype` moves a value and its bound by half an ulp each: `spacing`
+    # covers the first, `nextafter` the second.
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
     return np.nextafter(bound, np.inf, dtype=dtype)

@@ -24,10 +24,10 @@ MAX_BYTES = 1 << 30
 _LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
 _MAX_HEADER = 1 << 22  # bytes
 _MAX_DIMENSIONS = 8
-# What comes before the arrays has at most so many bytes. Of larger files these are
-# judged before the rest is read.
+# Most bytes before the arrays. Of larger files these are checked before the rest is
+# read.
 HEAD_BYTES = _MAX_HEADER + (1 << 12)
-_LONGEST = 500  # characters of a reason: what is refused may hold long texts
+_LONGEST = 500  # characters of a reason: the refused value may be long
 # Real numbers and booleans, little-endian, and texts of fixed length.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -253,7 +253,7 @@ def _read(
         head = file.read(min(size, HEAD_BYTES))
         if size > len(head):
             _check_size(form, memoryview(head), kind, names, size)
-        # Not more than was seen: it may be growing.
+        # No more than `size`, which was checked: the file may be growing.
         data = memoryview(head + file.read(size - len(head)))
     return _unpacked(form, data, kind, names)
 
