@@ -16,7 +16,7 @@ _PREDICTION = re.compile(
     r"([_ .-]?(y|label|target|class|\d+))?|scores?|scored[_ .-]labels?",
     re.I,
 )
-_MISSES = 0.02  # of the errors without a column: with fewer it all but is the label
+_MISSES = 0.02  # of the errors without a column; a column with fewer leaks the label
 _ENOUGH = 10  # rows outside of the most frequent class, for a rule on the label
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jaxsel.data import Dataset
     from jaxsel.labels import LabelErrors
 
-# What the manifest records of how labels were looked for.
+# Options that the manifest records.
 _RECORDED = (
     "filter_by",
     "rank_by",
@@ -57,7 +57,7 @@ _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
 _MANIFEST = "manifest.json"
 _UNLIKE = 1e3  # deviations of columns that differ by more are not of like scale
 _MOSTLY = 0.5  # share of suspects that are wrong, below which they are doubtful
-_FEW = 11  # suspects: so many are not all printed
+_FEW = 11  # suspects from which on not all are printed
 _COLUMNS = 5  # of the table that are shown beside suspects
 
 
@@ -317,7 +317,7 @@ def _check_scales(features: np.ndarray) -> list[str]:
     if not np.array_equal(on_one_scale(features), features.astype(np.float32)):
         return []  # scales make no difference
     spread = np.asarray(features, np.float64).std(axis=0)
-    # Dead dimensions of encoders vary by less than the others can be told apart.
+    # Leave out dead dimensions of encoders, which vary by rounding only.
     spread = spread[spread > np.finfo(np.float64).eps * spread.max(initial=0)]
     if not len(spread) or spread.max() <= _UNLIKE * spread.min():
         return []
@@ -351,7 +351,7 @@ def _shown(
         return shown
     apart = args.label_column, args.id_column, args.text
     asked = [name for name in apart if name is not None]
-    with recorded():  # what is to be told was told at the first reading
+    with recorded():  # the first reading has given these warnings
         frame = named_as_asked(args.table, read_frame(args.table, asked), asked)
     if "row" in data.extras:
         frame = frame.iloc[data.extras["row"]]

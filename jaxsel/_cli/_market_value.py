@@ -207,7 +207,7 @@ def _join(args: argparse.Namespace) -> None:
         **limits,
     )
     keys = owner.keys()
-    # The state first: no key may be sent whose owner has forgotten it.
+    # The state first: an owner must never have sent a key that it has not saved.
     writers = {state: owner.save, out: keys.save}
     config = ("owner", *limits, "budget", "total_epsilon", "total_delta")
     epsilon, delta = budget.spent
@@ -329,7 +329,7 @@ def _points(
     from jaxsel._frames import plain_labels
 
     data = read_data(args, args.data, labels=args.labels)
-    # Not by means of the samples: each owner has others.
+    # Not scaled by the samples' means, which differ from owner to owner.
     x = data.x if data.x.ndim == 2 else data.as_features()
     return x, plain_labels(data.y), data.feature_names
 

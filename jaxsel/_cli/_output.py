@@ -171,7 +171,7 @@ def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
     """Return size and sha256 of the arrays of a prepared data set, as `fingerprint`."""
     import numpy as np
 
-    # Texts are hashed as such, not the pointers to them.
+    # An array of objects holds pointers: hash the texts instead.
     arrays = [a.astype(str) if a.dtype == object else a for a in (data.x, data.y)]
     size = sum(array.nbytes for array in arrays)
     if size > HASH_LIMIT:

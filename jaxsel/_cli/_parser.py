@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--no-cache",
             action="store_true",
-            default=argparse.SUPPRESS,  # a command's must not undo what precedes it
+            default=argparse.SUPPRESS,  # a subcommand's default must not override it
             help="keep no compiled programs, and use none that were kept",
         )
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from jaxsel import Values
 
-# Options of the functions; which of them one takes, and what it takes without being
-# told, is read from its signature.
+# Options of the functions; each function's own, and their defaults, are read from its
+# signature.
 OPTIONS = ("k", "metric", "ties", "reduce", "radius", "alpha", "beta", "n_classes")
 # Other options that the manifest records.
 _RECORDED = (
