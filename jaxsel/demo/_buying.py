@@ -72,11 +72,13 @@ def choose(
         Indices, `[<= budget]`: fewer only if fewer are harmless.
     """
     order = np.lexsort((-values, ~harmless))
-    # Each sample's place among those of its class.
+    # Rank of each sample within its class, best first.
     by_class = np.zeros(len(labels), int)
     for c in range(len(shares)):
         rows = order[labels[order] == c]
         by_class[rows] = np.arange(len(rows))
+    # Largest remainders (Hamilton): places lost to rounding go to the classes that
+    # lost most.
     quota = np.floor(shares * budget)
     spare = budget - int(quota.sum())
     quota[np.argsort(quota - shares * budget, kind="stable")[:spare]] += 1

@@ -99,7 +99,7 @@ def draw_market(
     train = np.concatenate(
         [take(1 if c in weak else per_class, y == c) for c in range(n_classes)]
     )
-    # The picky owners first: for the others, what is left will do.
+    # The owners of particular classes first: the others take any images.
     small, wrong_classes = take(sizes[4], is_weak), take(sizes[3], ~is_weak)
     clean, wrong_labels, corrupted = (take(n, anything) for n in sizes[:3])
 

@@ -176,8 +176,8 @@ def _run(
     values, plain, shares = appraise(market, graphdef, first)
     harmless = plain > 0
 
-    # Every purchase is a set of rows; each is trained on by one program, from the same
-    # initial weights and with the same key.
+    # A purchase is a set of rows. One program trains on each, from the same initial
+    # weights and with the same key.
     shuffled = np.asarray(jax.random.permutation(keys[3], len(values)))
     chosen = [choose(values, harmless, market.y, shares, b) for b in budgets]
     alone = [shuffled[market.owner[shuffled] == o][: min(sizes)] for o in range(5)]

@@ -131,9 +131,11 @@ def draw_federation(
             f"{len(order)} and {offered}"
         )
     test, clean, wrong = np.split(order[: sum(n_own)], np.cumsum(n_own)[:-1])
+    # Residues of a permutation: numbers of clients per class differ by one at most.
     of_class = np.asarray(jax.random.permutation(keys[1], sizes.clients)) % n_classes
     x, y = take(target, wrong)
     shift = draws(0).integers(1, n_classes, len(y))
+    # A shift of 1 to n_classes - 1 never gives the true label.
     parts = [take(target, clean), (x, (y + shift) % n_classes)]
     sources = [np.zeros(len(clean), int), np.full(len(wrong), -1)]
     drawn = np.asarray(jax.random.permutation(keys[2], offered))[:n_open]
