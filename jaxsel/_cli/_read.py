@@ -39,7 +39,7 @@ Encode = Callable[[str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, 
 
 ARRAYS = (".npz", ".npy")
 STREAMED = (".array_record", ".arrayrecord", ".zarr")
-"""What is read a chunk at a time, besides folders."""
+"""Suffixes of files that are read a chunk at a time, as folders are."""
 
 # The version in "name:1.0.0:train" belongs to the name.
 _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
@@ -184,9 +184,9 @@ def paired_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features of both on one scale, `[n, d]` and `[m, d]`.
 
-    Those of prepared data sets come from `Dataset.as_features`. Those of files are
-    taken as they are, images and such flattened, unless `standardize`: then each column
-    is centred and divided by its standard deviation in `train`.
+    Features of prepared data sets come from `Dataset.as_features`. Features of files
+    are flattened, and with `standardize` each column is centred and divided by its
+    standard deviation in `train`.
 
     Raises:
         ValueError: If only one is a prepared data set, or they differ in width.

@@ -23,7 +23,7 @@ TABLES = (*SEPARATED, ".parquet")
 OTHER_TABLES = (
     *(".xlsx", ".xls", ".ods", ".json", ".jsonl", ".feather", ".gz", ".zip"),
 )
-"""What people have tables in, too: refused, with the remedy."""
+"""Suffixes of other table formats: refused, with the remedy."""
 
 _ID = re.compile(
     r"unnamed: \d+|__index_level_0__|(.*[_ ])?(id|index|idx|uuid|row)", re.I
@@ -35,7 +35,7 @@ _EXACT = 2**53  # whole numbers up to this are told apart as floats
 def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
     """Read a table; its columns' names are texts, its index counts the rows.
 
-    What was guessed, or left out, is told by warnings.
+    Warnings name guesses and omitted rows.
 
     Args:
         path: The file.
