@@ -41,10 +41,10 @@ class Report:
     def save(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
         """Write `report.html` and `report.json`, and return their paths.
 
-        The page stands alone: styles and figures are inside it, it runs no scripts and
-        asks no network for anything. Both files are complete before either takes the
-        place of an older one. They carry the day, in UTC, or that of the environment's
-        `SOURCE_DATE_EPOCH`, and the git commit if jaxsel runs from a checkout.
+        The page stands alone: styles and figures are inside it, and it runs no scripts
+        and loads nothing. Both files are complete before either replaces an older one.
+        They carry the date in UTC, of `SOURCE_DATE_EPOCH` if that is set, and the git
+        commit if jaxsel runs from a checkout.
 
         Args:
             folder: Made if it does not exist.
