@@ -18,10 +18,10 @@ def appraise(
     """Value every owner's samples for this trainer.
 
     One call to `knn_shapley` values the owners' samples together with the trainer's
-    own, so that what the trainer has already is worth less, and gives a row for each
+    own, so that samples like the trainer's are worth less, and gives a row for each
     validation example. Two means over the rows answer two questions. The plain mean:
-    is the sample any good? The mean weighted by the trainer's error: is it what this
-    trainer lacks? Shapley values are linear in the utility, so that is the Shapley
+    is the sample any good? The mean weighted by the trainer's error: does this trainer
+    lack it? Shapley values are linear in the utility, so the latter is the Shapley
     value for an accuracy in which an example counts as much as the trainer errs on it.
 
     Args:

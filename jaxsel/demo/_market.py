@@ -17,7 +17,7 @@ OWNERS = (
     "wrong classes",
     "small but good",
 )
-"""What each owner sells; see `draw_market`."""
+"""The owners by the kind of their samples; see `draw_market`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -104,9 +104,9 @@ def run_purchase(
 ) -> Purchase:
     """Run the scenario of `draw_market` on real digits, once for each seed.
 
-    The trainer fits a small network, appraises what the owners offer against its
-    validation set (`appraise`), buys within a budget (`choose`), and trains again from
-    scratch. The test images serve for the final accuracies only.
+    The trainer fits a small network, appraises the owners' offers on its validation
+    set (`appraise`), buys within a budget (`choose`), and trains again from scratch.
+    The test images serve for the final accuracies only.
 
     How to value and to choose was itself chosen on seeds 100 to 119, where 300 training
     images played the test set, among: owners' data valued alone, all together, or
@@ -130,7 +130,7 @@ def run_purchase(
 
     Raises:
         ValueError: If there are no seeds, `main` is not a budget, or a budget exceeds
-            what is offered.
+            the samples offered.
     """
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")

@@ -231,9 +231,9 @@ def variant_seed(
     """Filter noise of the largest ratio, and train on clean samples alone as well.
 
     Returns:
-        What `noise_seed` does, without the axis of ratios; `rounds`, `[T]`; `ideal`,
-        accuracy with clean samples alone, `[T]`; and `benchmark`, that of the
-        benchmark's model.
+        The entries of `noise_seed` without the axis of ratios; `rounds`, `[T]`;
+        `ideal`, accuracy with clean samples alone, `[T]`; and `benchmark`, accuracy of
+        the benchmark's model.
     """
     start = begin(target, others, sizes, seed)
     scene = start.scene(kind, max(sizes.ratios))

@@ -106,9 +106,9 @@ class Trainer:
     def gain(self, received: Samples) -> np.ndarray:
         """Fine-tune on its own samples and those received, and measure the accuracy.
 
-        Callers loop over what may be received, rather than `vmap`: on a CPU a batch of
-        trainings took as long as one after the other in a single measurement (0.22 and
-        0.20 s for each of 33), and this way each takes the steps its samples need.
+        Callers loop over answers rather than `vmap`: on a CPU a batch of trainings took
+        as long as one after the other in a single measurement (0.22 and 0.20 s for each
+        of 33), and in a loop each takes the steps its samples need.
 
         Returns:
             Accuracy on held-out hard samples and on test samples, `[2]`.
