@@ -1,7 +1,7 @@
 """jaxsel: find, value and buy training data.
 
-Rooms are attributes that load when they are first used: `jaxsel.data.load("digits")`
-needs no import but that of jaxsel.
+Subpackages load on first use as attributes: `jaxsel.data.load("digits")` needs no
+import but `import jaxsel`.
 """
 
 import logging as _logging

@@ -67,9 +67,8 @@ def as_array(
 ) -> np.ndarray | jax.Array:
     """Return the value as an array; JAX arrays stay where they are.
 
-    Of those that are spread over processes, every process gets the whole, as NumPy,
-    unless they are to stay `in_place`, too. For what else is taken see
-    `foreign_array`.
+    Arrays spread over processes are gathered to each, as NumPy, unless `in_place`.
+    `foreign_array` converts other types.
 
     Raises:
         TypeError: If it is being traced, or is no array.

@@ -1,6 +1,6 @@
 """Data frames as inputs: columns by name, in any order, of types of their own.
 
-They are known by what they have, so that no table library need be installed.
+Frames are recognised by their attributes (duck typing): no table library is needed.
 """
 
 from __future__ import annotations

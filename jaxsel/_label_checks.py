@@ -139,7 +139,7 @@ def check_shared_labels(
     *,
     names: tuple[str, str] = ("y", "y_val"),
 ) -> None:
-    """Refuse labels of two arrays that have none in common.
+    """Raise if two arrays have no label in common.
 
     Labels of the second that the first lacks are allowed, but a label that the first
     only spells otherwise is a slip, which a warning names.

@@ -26,8 +26,8 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""All that NumPy raises for a file that was cut or changed: a header is a literal of
-Python, with what its tokenizer and parser refuse."""
+"""Exceptions that NumPy raises for a damaged file: a header is a Python literal, so
+those of its tokenizer and parser are among them."""
 
 
 def map_array(path: str | os.PathLike[str]) -> np.ndarray:

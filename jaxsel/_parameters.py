@@ -50,8 +50,8 @@ class Form:
     def pick(self, gradient: Any) -> dict[str, Any]:
         """Return the selected leaves of a gradient, found by their paths.
 
-        The gradient may be of the parameters' structure, or a module's where those are
-        its state, or what `pick` returned.
+        The gradient may have the parameters' structure, be a module whose state they
+        are, or a result of `pick`.
 
         Raises:
             ValueError: If one is missing.

@@ -39,8 +39,8 @@ def track(
 ) -> Iterator[_T]:
     """Yield the items, with a bar while `progress` is on.
 
-    Where the first item, or what the caller does with it, compiles for more than a
-    second, the bar says so until that is done.
+    If the first step, in the iterator or in the caller's loop, compiles for more than a
+    second, the bar says so until it is done.
     """
     if not progress:
         yield from items

@@ -58,9 +58,9 @@ class Source(abc.ABC):
         row_shape: Shape of the features of one row.
         dtype: Their type.
         has_labels: Whether rows have labels.
-        labels_apart: Whether labels are in other files than features, so that a read of
-            both costs what two reads cost.
-        about: A description by which a checkpoint tells other data.
+        labels_apart: Whether labels are in other files than features, so that reading
+            both costs two reads.
+        about: A description by which a checkpoint recognises other data.
     """
 
     n: int | None
@@ -114,7 +114,7 @@ class Rows:
     Made by `jaxsel.data.open_rows`. Functions that work in one pass take it where they
     take arrays: `jaxsel.retrieve`, `filter.streamed_losses`, `streamed_values`. Others
     read it whole, as `np.asarray(rows)` does. Slices, numbers and arrays of numbers
-    index it, and read what they ask for each time.
+    index it, and each index reads its rows anew.
 
     Attributes:
         source: The source that it reads from.

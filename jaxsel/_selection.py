@@ -22,8 +22,8 @@ from ._show import compared, is_readable, show, show_first
 class Selection:
     """Chosen samples, best first, with their weights.
 
-    It has the length of what was chosen, and its items are positions, so that it goes
-    wherever a list of them does: `x[selection]`, `frame.iloc[selection]`,
+    Its length is the number of chosen samples, and its items are positions, so that it
+    serves as a list of them: `x[selection]`, `frame.iloc[selection]`,
     `torch.utils.data.Subset(dataset, selection)`, `dataset.select(selection)`.
 
     Attributes:

@@ -19,8 +19,8 @@ def staged(
     """Yield a temporary path beside each, and move all into place on success.
 
     They are moved in the order given, once all of them are on disk. A run that fails or
-    is killed before leaves what was there; one that is killed between two moves leaves
-    the first files new and the others old, so that files which must fit carry each
+    is killed before that leaves the old files; one that is killed between two moves
+    leaves the first files new and the others old, so files that must fit carry each
     other's hashes.
 
     Args:

@@ -1,8 +1,8 @@
 """Layers in training mode, which give one example no gradient of its own.
 
 A loss that is called with a Flax NNX module, or its state, is watched while it is
-traced: it must not change statistics of a batch or draw random numbers. What a loss
-closes over, such as the `GraphDef` of a split module, is searched for layers that do.
+traced: it must not change batch statistics or draw random numbers. Values that a loss
+closes over, such as the `GraphDef` of a split module, are searched for layers that do.
 """
 
 from __future__ import annotations

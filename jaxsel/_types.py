@@ -116,8 +116,8 @@ class Values:
     def __getitem__(self, key: Any) -> Any:
         """Return the value at a position; at a slice, a mask or positions, `Values`.
 
-        Positions are those of points, also with `reduce=None`. What is left of the
-        points can no longer be merged with results of others.
+        Positions count points, also with `reduce=None`. The result has no provenance,
+        and can no longer be merged.
         """
         rows = np.arange(len(self))[key]
         if rows.ndim == 0:
@@ -183,9 +183,9 @@ class Values:
     def bottom(self, k: int) -> np.ndarray:
         """Return the positions of the `k` least valuable points, worst first, `[k]`.
 
-        Row numbers, as those of `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of
-        equal values the higher position is first; NaN, where a value is unknown, last,
-        with a warning.
+        Row numbers, as for `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of equal
+        values the higher position is first; NaN, where a value is unknown, last, with a
+        warning.
 
         Raises:
             ValueError: If `k` is negative or above n, or no value is known.
@@ -197,7 +197,7 @@ class Values:
     def rank(self) -> np.ndarray:
         """Return each point's rank, `[n]`, by position: 0 is the most valuable one.
 
-        Points whose value is NaN, that is unknown, have the last ranks.
+        Points with an unknown value, NaN, have the last ranks.
         """
         rank = np.empty(len(self), np.int64)
         rank[self._best_first()] = np.arange(len(self))
@@ -257,7 +257,7 @@ class Values:
         Equals the result of one call over all of them, up to rounding: means and
         second moments by the pairwise update of Chan, Golub and LeVeque (The American
         Statistician 37, 1983), maxima by maxima, rows (`reduce=None`) by appending.
-        Sampled values merge with those of the same utility under other keys.
+        Sampled values merge with others of the same utility under other keys.
 
         Points that overlap in part go unnoticed; so does all of it where `provenance`
         is None.
@@ -275,7 +275,7 @@ class Values:
     def by_owner(self, owners: npt.ArrayLike) -> Values:
         """Return the sum over the points of each owner, with `index` their labels.
 
-        Standard errors are lost: those of sums do not follow from those of points.
+        Standard errors are dropped: points' errors do not determine a sum's.
 
         Args:
             owners: The owner of each point, `[n]`, by labels of any kind.
