@@ -43,7 +43,7 @@ examples:
 def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser(
         "filter",
-        help="keep samples whose loss is like that of clean ones",
+        help="keep samples with losses like clean ones",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )

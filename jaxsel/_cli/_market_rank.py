@@ -43,12 +43,12 @@ def add(actions: Commands[Parser]) -> None:
         "      --train train.npz --out ranking.json",
     )
     parser.set_defaults(run=run)
-    parser.add_argument("request", metavar="REQUEST", help="what was asked")
+    parser.add_argument("request", metavar="REQUEST", help="the request")
     parser.add_argument(
         "held_out", metavar="HELD_OUT", help="hard samples that no owner has seen"
     )
     parser.add_argument(
-        "answers", metavar="ANSWER", nargs="+", help="what the owners sent"
+        "answers", metavar="ANSWER", nargs="+", help="the owners' answers"
     )
     parser.add_argument(
         "--train", metavar="TRAIN", required=True, help="the trainer's own samples"

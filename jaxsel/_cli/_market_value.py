@@ -50,7 +50,7 @@ def add(actions: Commands[Parser]) -> None:
     """Add the command and its steps."""
     parser = actions.add_parser(
         "value",
-        help="owners value their points by those of all, unseen",
+        help="owners value their points among all owners', unseen",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
@@ -77,7 +77,7 @@ def add(actions: Commands[Parser]) -> None:
         )
     finish = _step(steps, "finish", _finish, "an owner: value its own points")
     finish.add_argument("state", metavar="STATE", help="the owner's own file")
-    finish.add_argument("sums", metavar="SUMS", help="what all owners were told")
+    finish.add_argument("sums", metavar="SUMS", help="the sums of all owners")
     finish.add_argument("data", metavar="DATA", help="the points that were counted")
     _add_reading(finish)
 
@@ -90,7 +90,7 @@ def _step(
 ) -> Parser:
     parser = steps.add_parser(name, help=help_, description=f"{help_.capitalize()}.")
     parser.set_defaults(run=run)
-    parser.add_argument("asked", metavar="ASKED", help="what `ask` wrote")
+    parser.add_argument("asked", metavar="ASKED", help="the file that `ask` wrote")
     parser.add_argument("--out", metavar="FILE.npz", required=True, help="the result")
     add_force(parser)
     add_max_bytes(parser)
@@ -107,7 +107,7 @@ def _add_ask(steps: Commands[Parser]) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="validation points and labels")
     add("--radius", type=float, required=True, help="of the balls around them")
-    add("--owners", metavar="A,B,...", required=True, help="who takes part")
+    add("--owners", metavar="A,B,...", required=True, help="the owners asked")
     add("--epsilon", type=float, help="of differential privacy (default: exact sums)")
     add("--delta", type=float, default=1e-6, help="of the same (default: 1e-6)")
     add(
@@ -145,7 +145,7 @@ def _add_join(steps: Commands[Parser]) -> None:
     parser = _step(steps, "join", _join, "an owner: count its points, send keys")
     add = parser.add_argument
     add("data", metavar="DATA", help="the owner's points and labels")
-    add("--owner", metavar="NAME", required=True, help="who joins")
+    add("--owner", metavar="NAME", required=True, help="the owner's name")
     add("--state", metavar="STATE.npz", required=True, help="the owner's own file")
     add_limits(parser)
     _add_reading(parser)

@@ -107,7 +107,7 @@ def add(commands: Commands[Parser]) -> None:
     option(
         "--seeds", type=int, default=3, metavar="N", help="runs of the rehearsal (3)"
     )
-    option("--kind", choices=KINDS, default="entropy", help="what samples rank by")
+    option("--kind", choices=KINDS, default="entropy", help="score to rank samples by")
     option("--engine", choices=ENGINES, default="spu-cheetah", help="of the secure run")
     option("--leak", choices=LEAKS, default="rank", help="what a choice opens")
     option(
