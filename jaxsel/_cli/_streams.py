@@ -63,7 +63,7 @@ def read_streamed(
     *,
     standardize: bool,
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Rows]:
-    """Return the features of TRAIN, VAL's mean and scale if any, and VAL's rows.
+    """Return TRAIN's features, its mean and scale to apply to VAL, and VAL's rows.
 
     Args:
         args: The options.

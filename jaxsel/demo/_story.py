@@ -15,7 +15,7 @@ from .words import listed
 def story(
     result: Purchase, requests: Requests, texts: TextPurchase | None
 ) -> tuple[str | Figure, ...]:
-    """Return the story of the purchase: its seller, its gain, its disclosures.
+    """Return the story of the purchase: its sellers, its gain, its disclosures.
 
     Args:
         result: The purchase.

@@ -73,7 +73,7 @@ def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
 def train_bench(
     benchmark: Samples, fresh: Net, sizes: FilterSizes, key: jax.Array
 ) -> Bench:
-    """Train models on a benchmark set, and on half of it."""
+    """Train models on a benchmark set, on half of it, and on its folds."""
     keys = [jax.random.fold_in(key, i) for i in range(4)]
     x, y = benchmark
 
